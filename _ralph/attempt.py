@@ -1,0 +1,340 @@
+"""One attempt: what happens before the agent, after it, and what its verdict leads to."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import prd, text
+from _ralph.checks import checks_for, decide, fixed_checks, run_checks
+from _ralph.files import digest, read_regular
+from _ralph.model import COUNTED, Attempt, Check, CheckResult, NeedsPerson, Outcome, RalphError, Task, Verdict
+from _ralph.progress import parse_handoff
+from _ralph.prompt import prompt_values, render_line, render_prompt
+from _ralph.session import DEFAULT_COMMIT, Run
+from _ralph.views import record_lines
+
+
+class StopNow(RalphError):
+    """A signal came at a moment when there is nothing to record."""
+
+
+def begin(run: Run, task: Task) -> Attempt:
+    """Everything that must be known and safe before an agent may touch the tree."""
+    known = run.history.of(task)
+    attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
+    if attempt.number > 1 and attempt.number >= run.limits.attempts:
+        start_clean(run, attempt)
+    attempt.tree_before = run.tree.snapshot()
+    unknown = [check for check in task.checks if check.command not in known.baseline]
+    baseline = {result.command: result.ok for result in run_all(run, unknown, "before")}
+    run.tree.tidy(attempt.tree_before)
+    if run.control.stop_now:
+        raise StopNow
+    run.paths.handoff.unlink(missing_ok=True)
+    run.guard.take(run.guarded())
+    write(
+        run,
+        "start",
+        f"iteration {attempt.iteration} | {task.id} {task.title} | attempt {attempt.number} begins",
+        [],
+        iteration=attempt.iteration,
+        attempt=attempt.number,
+        task=task.id,
+        title=task.title,
+        baseline=baseline,
+        branch=run.branch,
+        head=run.tree.head(),
+        tree=attempt.tree_before,
+        prd=plan_digest(run),
+    )
+    return attempt
+
+
+def judge_by_evidence(run: Run, attempt: Attempt) -> None:
+    """Undo what was not the agent's to change, run the checks, and say what it is worth."""
+    put_back(run, attempt)
+    put_back_protected(run, attempt)
+    attempt.tree_after = run.tree.snapshot()
+    result, task = attempt.result, attempt.task
+    nothing_done = attempt.tree_after == attempt.tree_before and run.tree.with_git
+    no_verdict = result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
+    if not run.control.stop_now and not no_verdict:
+        attempt.checks = run_all(run, checks_for(run.plan, task), attempt.name)
+        run.tree.tidy(attempt.tree_after)
+        run_hooks(run, attempt)
+        put_back(run, attempt)
+    if run.control.stop_now:
+        attempt.result = result = replace(result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
+        attempt.checks = []
+    own = {check.command for check in task.checks}
+    binding = (
+        own | run.history.green | {c.command for c in attempt.checks if c.command.startswith("git hook ")}
+    )
+    attempt.fixed = fixed_checks(attempt.checks, own, run.history.of(task).baseline)
+    attempt.verdict, attempt.reason = decide(attempt, own, binding, run.tree.with_git)
+    attempt.weak = attempt.verdict is Verdict.PASSED and not own
+    attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
+    attempt.handoff = parse_handoff(handoff_text(run, attempt))
+    attempt.seconds = result.seconds + sum(check.seconds for check in attempt.checks)
+
+
+def record(run: Run, attempt: Attempt) -> None:
+    """Write the verdict, the one commit point of an attempt; then do what follows from it."""
+    attempt.blocked = reason_to_block(run, attempt)
+    task, result = attempt.task, attempt.result
+    after_text = run.plan.text
+    if attempt.verdict is Verdict.PASSED:
+        after_text = prd.set_passed(run.plan, task, True)
+    elif attempt.blocked:
+        after_text = prd.set_blocked(run.plan, task, attempt.blocked)
+        attempt.parked = run.tree.park(attempt.name)
+    base = run.history.of(task).base_tree or attempt.tree_before
+    red = [check for check in attempt.checks if not check.ok]
+    number = (
+        f", attempt {attempt.number} of {run.limits.attempts}"
+        if attempt.verdict is not Verdict.PASSED
+        else ""
+    )
+    write(
+        run,
+        "verdict",
+        f"iteration {attempt.iteration} | {task.id} {task.title} | {attempt.verdict}{number}",
+        record_lines(attempt, run.agent(task).command),
+        iteration=attempt.iteration,
+        attempt=attempt.number,
+        task=task.id,
+        title=task.title,
+        verdict=str(attempt.verdict),
+        reason=attempt.reason,
+        weak=attempt.weak,
+        checks={check.command: check.ok for check in attempt.checks},
+        failure=_failure(red) if red else None,
+        head=run.tree.head(),
+        tree=base if attempt.blocked else attempt.tree_after,
+        left=attempt.tree_after,
+        prd_before=plan_digest(run),
+        prd_after=digest(after_text.encode()),
+        message=(attempt.message or commit_message(run, attempt))
+        if attempt.verdict is Verdict.PASSED
+        else None,
+        agent=run.agent(task).name,
+        session=result.session,
+        exit=result.exit,
+        usd=result.usd,
+        tokens=result.tokens.as_dict(),
+        seconds=round(attempt.seconds, 1),
+        denials=result.denials[:20],
+        restored=[line.split("\n")[0] for line in attempt.restored],
+        handoff=attempt.handoff,
+        blocked=attempt.blocked,
+        parked=attempt.parked,
+    )
+    run.view.ended(attempt)
+    run.read_plan()  # a person's edit of this very moment is kept, and the task marked in it
+    carry_out(run, live=True)
+
+
+def carry_out(run: Run, live: bool = False) -> None:
+    """Do what the last verdict says: mark the task, commit or put the tree back.
+
+    Doing it again is harmless. After a crash, a prd.json that is neither the one before nor
+    the one after is a person's word, and stays.
+    """
+    verdict = run.history.pending or {}
+    passed, blocked = verdict.get("verdict") == Verdict.PASSED, str(verdict.get("blocked") or "")
+    if not passed and not blocked:
+        return
+    task = next((task for task in run.plan.tasks if task.id == verdict["task"]), None)
+    if (
+        task
+        and not task.passed
+        and task.blocked is None
+        and (live or plan_digest(run) == verdict["prd_before"])
+    ):
+        marked = prd.set_passed(run.plan, task, True) if passed else prd.set_blocked(run.plan, task, blocked)
+        prd.rewrite(run.plan, marked)
+        run.read_plan()
+    if passed:
+        run.tree.commit(verdict["tree"], verdict["head"], verdict["message"], state_files(run))
+    elif run.tree.with_git:
+        run.tree.checkout(verdict["tree"])
+        run_setup(run)
+
+
+def put_back(run: Run, attempt: Attempt) -> None:
+    """Undo what others did to the state files, the branch and protected files; name it."""
+    if run.control.orphaned:
+        raise StopNow
+    for path, kept in run.guard.restore().items():
+        said = prd.differences(run.plan, kept) if path == run.paths.prd and kept else ""
+        where = f"; the other version is kept at {kept}" if kept else ""
+        attempt.restored.append(
+            f"{path.name} ({said or 'changed during the attempt, by the agent or by you'}{where})"
+        )
+    attempt.restored += run.journal.guard()
+    head = (run.history.open_start or {}).get("head", "")
+    attempt.notices += run.tree.settle(run.branch, head, attempt.name)
+
+
+def put_back_protected(run: Run, attempt: Attempt) -> None:
+    """Undo what the agent did to protected files, as far as the task does not allow it."""
+    patterns = list(run.plan.settings.get("protect", []))
+    aside = run.paths.private / "aside"
+    for line in run.tree.restore_protected(attempt.tree_before, patterns, list(attempt.task.allow), aside):
+        (attempt.notices if line.endswith("kept)") else attempt.restored).append(line)
+
+
+def reason_to_block(run: Run, attempt: Attempt) -> str | None:
+    """Why this attempt was the task's last for now, or None."""
+    known = run.history.of(attempt.task)
+    if attempt.verdict not in COUNTED:
+        return None
+    question = attempt.handoff.get("blocked on", "")
+    if question and known.questions and known.questions[-1] == question:
+        return text.one_line(f"blocked on: {question}", 500)
+    if attempt.verdict is Verdict.NO_OP and known.no_ops:
+        return "already done? two attempts changed nothing, and every check is green"
+    if known.attempts + 1 >= run.limits.attempts:
+        return text.one_line(f"failed {known.attempts + 1} attempts; the last: {attempt.reason}", 500)
+    return None
+
+
+def prompt_for(run: Run, task: Task) -> str:
+    """Exactly what the agent is sent for `task` now."""
+    own = run.history.of(task).baseline
+    checks = checks_for(run.plan, task)
+    red = [c.command for c in checks if own.get(c.command) is False]
+    red += [
+        c.command for c in run.plan.checks if run.history.baselined and c.command not in run.history.green
+    ]
+    values = prompt_values(
+        run.plan, task, run.history, run.paths, checks,
+        attempts=run.limits.attempts,
+        reads_rulebook="AGENTS.md" in run.agent(task).row.get("reads", []),
+        recent=run.tree.recent(),
+        red_before=red,
+    )  # fmt: skip
+    return render_prompt(run.template(), values)
+
+
+def start_clean(run: Run, attempt: Attempt) -> None:
+    """The last attempt starts from the last good commit; what was there is parked."""
+    clean = run.tree.clean_tree()
+    if clean == run.tree.snapshot():
+        return
+    attempt.parked = run.tree.park(f"{attempt.name}-before")
+    run.view.line(f"the last attempt starts clean; earlier work is kept at {attempt.parked}")
+    run.tree.checkout(clean)
+    run_setup(run)
+
+
+def run_setup(run: Run) -> None:
+    """The plan's `setup` command; NeedsPerson if it fails. What it writes is not work."""
+    command = run.plan.settings.get("setup")
+    if not command:
+        return
+    tree = run.tree.snapshot()
+    check = Check("setup", command, timeout=1800)
+    results = run_checks(
+        [check], cwd=run.paths.root, env=run.env(), control=run.control, log=lambda _: run.log("setup.log"),
+        told=run.view.check,
+    )  # fmt: skip
+    if not results:
+        raise StopNow
+    if not results[0].ok:
+        raise NeedsPerson(f"setup {results[0].outcome}: {command}; its output is in {results[0].log}")
+    run.tree.tidy(tree)
+
+
+def run_all(run: Run, checks: list[Check], name: str) -> list[CheckResult]:
+    """Run checks with their logs in the scratch folder; fewer come back if ralph was stopped."""
+    return run_checks(
+        checks,
+        cwd=run.paths.root,
+        env=run.env(),
+        control=run.control,
+        log=lambda i: run.log(f"{name}-check{i + 1}.log"),
+        told=run.view.check,
+    )
+
+
+def run_hooks(run: Run, attempt: Attempt) -> None:
+    """The repository's commit hooks as the last check; if they rewrote files, the checks again."""
+    if not run.tree.with_git or not attempt.checks or not all(check.ok for check in attempt.checks):
+        return
+    message = run.paths.private / "COMMIT_EDITMSG"
+    message.write_text(commit_message(run, attempt), encoding="utf-8")
+    for hook in run.tree.hooks():
+        words = ("git", "hook", "run", hook, *(("--", str(message)) if hook == "commit-msg" else ()))
+        attempt.checks += run_hook(run, Check(hook, words), f"{attempt.iteration:04}-{hook}.log")
+    attempt.message = message.read_text("utf-8", "replace")
+    rewritten = run.tree.snapshot()
+    if rewritten != attempt.tree_after:
+        hooks = attempt.checks[-len(run.tree.hooks()) :]
+        attempt.tree_after = rewritten
+        again = run_all(run, checks_for(run.plan, attempt.task), f"{attempt.iteration:04}-again")
+        attempt.checks = [*again, *hooks]
+        run.tree.tidy(rewritten)
+
+
+def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
+    return run_checks(
+        [check], cwd=run.paths.root, env=run.env(**run.tree.hook_env()), control=run.control,
+        log=lambda _: run.log(log), told=run.view.check,
+    )  # fmt: skip
+
+
+def handoff_text(run: Run, attempt: Attempt) -> str:
+    """The handoff file, else a <handoff> block in the last message, else what is known anyway."""
+    written = (read_regular(run.paths.handoff) or b"")[:65536].decode("utf-8", "replace")
+    if written.strip():
+        return written
+    if blocks := re.findall(r"<handoff>(.*?)</handoff>", attempt.result.text, re.DOTALL):
+        return str(blocks[-1])
+    changed = run.tree.changed_files(attempt.tree_before, attempt.tree_after)[:20]
+    return f"files: {', '.join(changed)}" if changed else ""
+
+
+def commit_message(run: Run, attempt: Attempt) -> str:
+    """The message of a passed task's commit: the plan's template, and two trailers."""
+    source = run.plan.settings.get("commit") or DEFAULT_COMMIT
+    values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
+    subject = render_line(source, values, f"{run.paths.prd.name}: commit")
+    agent = text.one_line(run.agent(attempt.task).command, 100)
+    return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"
+
+
+def environment(run: Run, attempt: Attempt) -> dict[str, str]:
+    return run.env(
+        RALPH_TASK_ID=attempt.task.id.replace("\0", ""),
+        RALPH_ITERATION=str(attempt.iteration),
+        RALPH_ATTEMPT=str(attempt.number),
+        RALPH_HANDOFF=str(run.paths.handoff),
+    )
+
+
+def write(run: Run, event: str, headline: str, lines: list[str], **fields: Any) -> None:
+    """Append one record and take it into the history. Nothing is written without a supervisor."""
+    if run.control.check_supervisor():
+        raise StopNow
+    entry = {"event": event, "plan": run.plan.key, "run": run.run_id, **fields}
+    run.journal.append(headline, lines, entry)
+    run.history.apply(json.loads(json.dumps(entry)))
+
+
+def state_files(run: Run) -> list[Path]:
+    return [run.paths.prd, run.paths.progress]
+
+
+def plan_digest(run: Run) -> str:
+    return digest(run.plan.text.encode())
+
+
+def _failure(red: list[CheckResult]) -> dict[str, Any]:
+    first = red[0]
+    others = [check.name for check in red[1:]]
+    return {"name": first.name, "tail": first.tail, "log": first.log, "others": others}

@@ -1,0 +1,108 @@
+"""Files: written atomically and durably, read without following a trap."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def digest(data: bytes) -> str:
+    """A short fingerprint, for telling two versions of a file apart."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def fsync_dir(folder: Path) -> None:
+    """Make a rename or a new name in `folder` durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`; a short write (a full disk) goes on until the error shows."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Replace `path` by `data`: readers see the old file or the new one, also after a power cut.
+
+    A symlink stays a symlink (its target is replaced); the old file's mode is kept unless
+    `mode` says otherwise. OSError leaves the old file as it was.
+    """
+    path = Path(os.path.realpath(path))
+    if mode is None:
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        try:
+            write_all(fd, data)
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    fsync_dir(path.parent)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add `data` at the end of `path` with one write, durably; a new file's name too."""
+    new = not path.exists()
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        written = os.write(fd, data)
+        if written < len(data):
+            write_all(fd, data[written:])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if new:
+        fsync_dir(path.parent)
+
+
+def read_regular(path: Path) -> bytes | None:
+    """The bytes of `path` if it is a regular file (not a link, FIFO or folder), else None.
+
+    Never blocks: what an agent put in a state file's place may be a FIFO.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else None
+
+
+def move_aside(path: Path, folder: Path, label: str) -> Path | None:
+    """Move whatever stands at `path` into `folder` under a free name; None if nothing stands there."""
+    if not os.path.lexists(path):
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 10_000):
+        target = folder / f"{label}-{number}"
+        if not os.path.lexists(target):
+            break
+    try:
+        os.rename(path, target)
+    except OSError:  # another file system: a copy of a regular file is what can be kept
+        data = read_regular(path)
+        target.write_bytes(data or b"")
+        path.unlink()
+    return target
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

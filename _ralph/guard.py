@@ -1,0 +1,111 @@
+"""Safety copies: what an attempt may not change, and how it is put back."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from _ralph import files
+
+Signature = tuple[int, ...]
+
+
+class Guard:
+    """Copies of a few small files, taken before an attempt and durable until the next one.
+
+    `folder` holds them, named by content, with a manifest that a later process can restore from.
+    """
+
+    def __init__(self, folder: Path, aside: Path) -> None:
+        self._folder = folder
+        self._aside = aside
+        self._seen: dict[str, Signature | None] = {}
+
+    def take(self, paths: list[Path]) -> None:
+        """Copy what is not copied yet. OSError means that nothing is safe: do not go on."""
+        manifest = {str(path): self._copy(path) for path in paths}
+        if manifest != self._manifest():
+            data = json.dumps(manifest, indent=1).encode()
+            files.atomic_write(self._folder / "manifest.json", data)
+        self._seen = {str(path): _signature(path) for path in paths}
+
+    def restore(self) -> dict[Path, Path | None]:
+        """Put back every file that differs; for each, where the version found there is kept.
+
+        Nothing is followed and nothing blocks: a link, FIFO or folder in a file's place is
+        moved aside like any other version.
+        """
+        found: dict[Path, Path | None] = {}
+        for name, taken in self._manifest().items():
+            path = Path(name)
+            now = _signature(path)
+            if name in self._seen and self._seen[name] == now:
+                continue
+            if not self._same(path, taken):
+                found[path] = files.move_aside(path, self._aside, path.name)
+                self._put_back(path, taken)
+            self._seen[name] = _signature(path)
+        return found
+
+    def _manifest(self) -> dict[str, Any]:
+        try:
+            loaded = json.loads((self._folder / "manifest.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return loaded if isinstance(loaded, dict) else {}
+
+    def _copy(self, path: Path) -> dict[str, Any] | None:
+        if not os.path.lexists(path):
+            return None
+        target = Path(os.path.realpath(path))
+        data = target.read_bytes()
+        name = files.digest(data)
+        if files.read_regular(self._folder / name) != data:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            files.atomic_write(self._folder / name, data, 0o600)
+        link = os.readlink(path) if path.is_symlink() else None
+        return {
+            "copy": name,
+            "mode": stat.S_IMODE(target.stat().st_mode),
+            "link": link,
+            "target": str(target),
+        }
+
+    def _same(self, path: Path, taken: dict[str, Any] | None) -> bool:
+        if taken is None:
+            return not os.path.lexists(path)
+        if taken["link"] is not None and (not path.is_symlink() or os.readlink(path) != taken["link"]):
+            return False
+        target = Path(taken["target"])
+        data = files.read_regular(target)
+        if data is None or files.digest(data) != taken["copy"]:
+            return False
+        status = target.stat()
+        return stat.S_IMODE(status.st_mode) == taken["mode"] and status.st_nlink == 1
+
+    def _put_back(self, path: Path, taken: dict[str, Any] | None) -> None:
+        if taken is None:
+            return
+        target = Path(taken["target"])
+        if taken["link"] is not None:
+            files.move_aside(target, self._aside, target.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.symlink(taken["link"], path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.atomic_write(target, (self._folder / taken["copy"]).read_bytes(), taken["mode"])
+
+
+def _signature(path: Path) -> Signature | None:
+    """Changes with every change of the file, of the link to it, and of their names."""
+    try:
+        link, target = path.lstat(), path.stat()
+    except OSError:
+        return None
+    return tuple(
+        value
+        for status in (link, target)
+        for value in (status.st_dev, status.st_ino, status.st_mode, status.st_nlink, status.st_ctime_ns)
+    )

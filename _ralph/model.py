@@ -1,0 +1,265 @@
+"""The words: what the rooms hand to each other, the errors, and the exit codes."""
+
+from __future__ import annotations
+
+import enum
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class Exit(enum.IntEnum):
+    """Every exit status of the `ralph` command; the README's table lists the same."""
+
+    COMPLETE = 0
+    ERROR = 1
+    USAGE = 2
+    LEFT = 3
+    PERSON = 4
+    AGENT = 5
+    LATER = 75
+    HANGUP = 129
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class RalphError(Exception):
+    """Something that ends the command with one message; `exit` is its status."""
+
+    exit = Exit.ERROR
+
+
+class BadInput(RalphError):
+    """The command line, prd.json or the working tree is not as ralph needs it."""
+
+    exit = Exit.USAGE
+
+
+class NeedsPerson(RalphError):
+    """Nothing can go on until a person decides."""
+
+    exit = Exit.PERSON
+
+
+class AgentUnavailable(RalphError):
+    """The agent cannot run at all: missing, not logged in, not permitted."""
+
+    exit = Exit.AGENT
+
+
+class TryLater(RalphError):
+    """A later call of the same command can succeed."""
+
+    exit = Exit.LATER
+
+
+class Verdict(enum.StrEnum):
+    """What ralph says of one attempt."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NO_OP = "no-op"
+    TIMED_OUT = "timed-out"
+    LIMITED = "limited"
+    UNAVAILABLE = "unavailable"
+    INTERRUPTED = "interrupted"
+
+
+COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
+"""The verdicts that use up one of a task's attempts."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a run ended: a word for `--json`, the exit status, a sentence for people."""
+
+    word: str
+    exit: Exit
+    reason: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """A command whose exit status 0 means green. `timeout` is in seconds."""
+
+    name: str
+    run: str | tuple[str, ...]
+    timeout: float = 600.0
+    once: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command as a person would type it; also what makes two checks the same."""
+        return self.run if isinstance(self.run, str) else shlex.join(self.run)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One entry of the plan's list, whatever dialect the file is written in."""
+
+    id: str
+    title: str
+    index: int
+    raw: dict[str, Any]
+    criteria: tuple[str, ...] = ()
+    priority: float = float("inf")
+    depends_on: tuple[str, ...] = ()
+    passed: bool = False
+    blocked: str | None = None
+    checks: tuple[Check, ...] = ()
+    allow: tuple[str, ...] = ()
+    agent: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What history is counted by: a task whose title changed is another task."""
+        return f"{self.id}\n{self.title}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """prd.json as read: `text` is the file, `data` the JSON, the rest its meaning."""
+
+    path: Path
+    text: str
+    data: Any
+    list_key: str | None
+    tasks: tuple[Task, ...]
+    project: str
+    branch: str | None = None
+    checks: tuple[Check, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Iterations, attempts and money are counted for this project on this branch."""
+        return f"{self.project}@{self.branch or ''}"
+
+    def task(self, task_id: str) -> Task:
+        """The task with this id; BadInput with the known ids if there is none."""
+        for task in self.tasks:
+            if task.id == task_id:
+                return task
+        known = ", ".join(task.id for task in self.tasks[:12])
+        raise BadInput(f"{self.path.name}: there is no task {task_id!r}; the tasks are {known}")
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check, run once: `tail` is the end of its output, `log` the file with all of it."""
+
+    name: str
+    command: str
+    ok: bool
+    exit: int | None
+    seconds: float
+    tail: str = ""
+    log: str = ""
+    timed_out: bool = False
+
+    @property
+    def outcome(self) -> str:
+        if self.ok:
+            return f"passed ({self.seconds:.1f} s)"
+        how = "timed out" if self.timed_out else f"failed with exit {self.exit}"
+        return f"{how} ({self.seconds:.1f} s)"
+
+
+@dataclass
+class Tokens:
+    """`input` counts what was sent, `cached` the part of it that came from a cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+    def add(self, other: Tokens) -> None:
+        self.input += other.input
+        self.output += other.output
+        self.cached += other.cached
+
+    def as_dict(self) -> dict[str, int]:
+        return {"input": self.input, "output": self.output, "cached": self.cached}
+
+
+class Outcome(enum.StrEnum):
+    """How an agent process ended, read from its own final event, never from its words."""
+
+    DONE = "done"
+    FAILED = "failed"
+    LIMITED = "limited"
+    UNAVAILABLE = "unavailable"
+    TIMED_OUT = "timed-out"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass
+class AgentResult:
+    """What one agent process did. `usd` is None where the agent reports no dollars;
+    `reset` is the unix time at which the provider's limit ends, if it was told."""
+
+    outcome: Outcome
+    reason: str = ""
+    text: str = ""
+    session: str | None = None
+    usd: float | None = None
+    tokens: Tokens = field(default_factory=Tokens)
+    reset: float | None = None
+    denials: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    exit: int | None = None
+    active: bool = False
+    survivors: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Attempt:
+    """One attempt at one task, from its `start` record to its verdict."""
+
+    task: Task
+    number: int
+    iteration: int
+    tree_before: str = ""
+    tree_after: str = ""
+    result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
+    checks: list[CheckResult] = field(default_factory=list)
+    fixed: bool = False
+    verdict: Verdict = Verdict.INTERRUPTED
+    reason: str = ""
+    weak: bool = False
+    restored: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    handoff: dict[str, str] = field(default_factory=dict)
+    changes: str = ""
+    blocked: str | None = None
+    parked: str | None = None
+    message: str = ""
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What its files in the scratch folder are called: `0017-US-003`."""
+        return f"{self.iteration:04}-{file_name(self.task.id)}"
+
+
+def file_name(task_id: str) -> str:
+    """A task's id as a part of file and ref names; never empty."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", task_id)[:40].strip("-") or "task"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where everything of one workspace lies. `private` is out of `git clean`'s reach."""
+
+    root: Path
+    prd: Path
+    progress: Path
+    rulebook: Path
+    scratch: Path
+    private: Path
+
+    @property
+    def handoff(self) -> Path:
+        return self.scratch / "handoff.md"

@@ -1,0 +1,225 @@
+"""Around the attempts: going on after a crash, choosing, waiting, the last check, the stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from dataclasses import replace
+
+from _ralph import attempt as attempts
+from _ralph import inbox, limits, prd
+from _ralph.attempt import StopNow, run_all, run_setup, state_files, write
+from _ralph.checks import every_check
+from _ralph.files import digest
+from _ralph.model import Attempt, CheckResult, Exit, Stop, Task, Verdict
+from _ralph.process import run_process
+from _ralph.session import Run, trim_scratch
+from _ralph.text import quote
+from _ralph.views import summary
+
+
+def resume(run: Run) -> None:
+    """Go on where a dead run stopped: finish what it had decided, check what it had under way."""
+    for notice in run.notices:
+        run.view.line(notice)
+    attempts.carry_out(run)
+    start = run.history.open_start
+    if start is None:
+        return
+    task = next((t for t in run.plan.tasks if (t.id, t.title) == (start["task"], start["title"])), None)
+    task = task or Task(id=start["task"], title=start["title"], index=0, raw={}, passed=True)
+    run.view.line(f"{task.id}: an attempt was cut off; checking what it left before paying for another")
+    attempt = Attempt(task, start["attempt"], start["iteration"], tree_before=start["tree"])
+    attempt.result.reason = "the attempt was cut off"
+    attempt.notices = list(run.notices)
+    run_setup(run)
+    attempts.judge_by_evidence(run, attempt)
+    attempts.record(run, attempt)
+
+
+def take_in_what_people_did(run: Run) -> None:
+    """Read prd.json again if it changed; take the inbox; a `blocked` taken away starts anew."""
+    run.read_plan()
+    for message in inbox.take(run.paths):
+        if message.get("event") == "stop":
+            run.asked_to_stop = True
+        if message.get("event") == "retry":
+            retry_task(run, str(message.get("task")), str(message.get("answer") or ""))
+    for task in run.plan.tasks:
+        known = run.history.tasks.get(task.key)
+        if known and known.blocked and task.blocked is None:
+            write_retry(run, task, "", "a person took the block away")
+
+
+def choose(run: Run) -> Task | None:
+    """The next task, or the one that --task names if it can be worked on."""
+    if run.options.task is None:
+        return prd.next_task(run.plan)
+    named = run.plan.task(run.options.task)
+    others = [t for t in run.plan.tasks if t.id == named.id or t.passed]
+    return prd.next_task(replace(run.plan, tasks=tuple(others)))
+
+
+def open_run_record(run: Run) -> None:
+    """Once a run, before its first work: setup, what is red and green now, the `run` record."""
+    if run.recorded:
+        return
+    run.recorded = True
+    run_setup(run)
+    tree, baseline = run.tree.snapshot(), None
+    if not run.history.baselined or not (run.resuming or run.history.run):
+        results = run_all(run, list(run.plan.checks), "baseline")
+        run.tree.tidy(tree)
+        if run.control.stop_now:
+            raise StopNow
+        baseline = {result.command: result.ok for result in results}
+    continues = run.history.run is not None
+    said = "the run goes on" if continues else "a run begins"
+    lines = [f"- red before the work: {name}" for name, ok in (baseline or {}).items() if not ok]
+    write(
+        run,
+        "run",
+        f"iteration {run.history.iteration} | {said}",
+        lines,
+        baseline=baseline,
+        continues=continues,
+    )
+
+
+def after(run: Run, attempt: Attempt) -> Stop | None:
+    """What an attempt means for the run: go on, wait, or stop."""
+    result = attempt.result
+    if attempt.blocked:
+        notify(run, None)
+    if attempt.verdict is Verdict.UNAVAILABLE:
+        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
+    if stop := asked_to_stop(run):
+        return stop
+    if attempt.verdict is Verdict.LIMITED:
+        if not run.options.wait or run.options.once:
+            return Stop("limited", Exit.LATER, f"the provider's limit: {attempt.reason}")
+        until = limits.wait_for(run.limits, result, run.history, time.time())
+        return until if isinstance(until, Stop) else wait(run, until, result.reset is None)
+    if run.options.once:
+        done = attempt.verdict is Verdict.PASSED
+        return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
+    return None
+
+
+def wait(run: Run, until: float, backoff: bool) -> Stop | None:
+    """Wait for the provider, at most until the run's own time is up; the stop that ends it, if any."""
+    end = min(until, limits.run_deadline(run.limits, run.seconds, time.time()))
+    clock = time.strftime("%H:%M:%S", time.localtime(end))
+    write(run, "wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
+    run.view.line(f"the provider's limit: waiting until {clock}")
+    notify(run, None)
+    run.control.sleep(
+        end, lambda: run.control.stop_now or run.control.interrupts > 0 or inbox.waiting(run.paths)
+    )
+    return asked_to_stop(run)
+
+
+def finish(run: Run) -> Stop | None:
+    """Nothing is left to try: say what is blocked, or check the whole once more. None goes on."""
+    only = run.options.task
+    left = [task for task in run.plan.tasks if not task.passed and only in (None, task.id)]
+    if left:
+        blocked = [task for task in run.plan.tasks if task.blocked and not task.passed]
+        told = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5]) or "dependencies are open"
+        return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
+    if only:
+        return Stop("complete", Exit.COMPLETE, f"{only} passes")
+    checks = every_check(run.plan)
+    tree, names = run.tree.snapshot(), digest("\0".join(check.command for check in checks).encode())
+    if not checks or (run.history.rechecked == (tree, names) and run.tree.with_git):
+        return Stop("complete", Exit.COMPLETE, "every task passes")
+    open_run_record(run)
+    run.view.line("every task passes; all checks once more")
+    results = run_all(run, checks, "recheck")
+    run.tree.tidy(tree)
+    if run.control.stop_now:
+        raise StopNow
+    return settle_recheck(run, [result for result in results if not result.ok], tree, names)
+
+
+def settle_recheck(run: Run, red: list[CheckResult], tree: str, names: str) -> Stop | None:
+    """Take back passes that no longer hold; a second time, the task is blocked as conflicting."""
+    commands = {result.command for result in red}
+    broken = [task for task in run.plan.tasks if commands & {check.command for check in task.checks}]
+    told = ", ".join(f"{result.name} {result.outcome}" for result in red) or "all green"
+    lines = [
+        f"- {task.id} passed at iteration {run.history.of(task).passed_at}, broken since" for task in broken
+    ]
+    write(
+        run, "recheck", f"all checks once more | {told}", lines,
+        ok=not red, tree=tree, checks_digest=names, broken=[task.key for task in broken],
+    )  # fmt: skip
+    for task in broken:
+        run.view.line(f"{task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
+        prd.rewrite(run.plan, prd.set_passed(run.plan, task, False))
+        run.read_plan()
+        if run.history.of(task).blocked:
+            reason = "conflicting: it passed twice, and each time later work broke it"
+            prd.rewrite(run.plan, prd.set_blocked(run.plan, run.plan.task(task.id), reason))
+            run.read_plan()
+    if broken:
+        return None
+    if red:
+        return Stop("red-checks", Exit.PERSON, f"every task is done, but not all checks are green: {told}")
+    return Stop("complete", Exit.COMPLETE, "every task passes, and all checks are green")
+
+
+def asked_to_stop(run: Run) -> Stop | None:
+    """The stop that a signal or `ralph stop` asks for."""
+    ends = {
+        signal.SIGTERM: Stop("terminated", Exit.TERMINATED, "terminated"),
+        signal.SIGHUP: Stop("hung-up", Exit.HANGUP, "hung up"),
+    }
+    if run.control.stop_signal in ends:
+        return ends[signal.Signals(run.control.stop_signal)]
+    if run.control.interrupts:
+        return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
+    return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if run.asked_to_stop else None
+
+
+def retry_task(run: Run, task_id: str, answer: str) -> None:
+    """Open a task again: its attempts start at zero, and `answer` stands in the next prompt."""
+    task = run.plan.task(task_id)
+    write_retry(run, task, answer, "retry")
+    prd.rewrite(run.plan, prd.set_open(run.plan, task))
+    run.read_plan()
+
+
+def write_retry(run: Run, task: Task, answer: str, why: str) -> None:
+    lines = ["- answer:", *quote(answer)] if answer else []
+    write(
+        run, "retry", f"{task.id} {task.title} | {why}", lines, task=task.id, title=task.title, answer=answer
+    )
+
+
+def notify(run: Run, stop: Stop | None) -> None:
+    """Tell --notify's command; it has 30 seconds, and its failure changes nothing."""
+    if run.options.notify:
+        payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
+        run_process(
+            ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=run.env(), timeout=30,
+            control=run.control, stdin=payload, out=run.log("notify.log"),
+        )  # fmt: skip
+
+
+def close_run(run: Run, stop: Stop) -> None:
+    """The last record, the notes committed so that the tree ends clean, people told."""
+    if run.recorded or run.history.run:
+        write(
+            run,
+            "stop",
+            f"iteration {run.history.iteration} | stopped: {stop.reason}",
+            [],
+            stop=stop.word,
+            exit=int(stop.exit),
+        )
+    if run.tree.with_git and run.tree.branch() == run.branch:
+        run.tree.commit_notes("ralph: notes\n", state_files(run))
+    trim_scratch(run.paths)
+    notify(run, stop)

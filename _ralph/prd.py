@@ -1,0 +1,507 @@
+"""prd.json: read strictly, whatever its dialect; order the tasks; change one field's bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import text
+from _ralph.files import atomic_write
+from _ralph.model import BadInput, Check, Plan, Task
+
+# Each meaning and the keys it has in files found in real repositories, ours first.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "tasks": ("userStories", "stories", "tasks", "features"),
+    "project": ("project", "projectName", "productName", "name", "title", "repo"),
+    "branch": ("branchName", "branch"),
+    "title": ("title", "name", "description"),
+    "criteria": ("acceptanceCriteria", "acceptance_criteria", "acceptance", "steps", "verification"),
+    "depends_on": ("dependsOn", "depends_on", "dependencies"),
+    "passed": ("passes", "passed", "completed", "complete", "done"),
+    "skip": ("skip", "skipped"),
+    "blocked_reason": ("blocked_reason", "blockedReason", "skipReason", "skip_reason"),
+    "gates": ("qualityGates", "verifyCommands", "verifyCommand", "quality_gates"),
+}
+DONE_WORDS = (
+    "done",
+    "passing",
+    "passed",
+    "passes",
+    "complete",
+    "completed",
+    "finished",
+    "verified",
+    "closed",
+)
+HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
+PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
+SETTINGS = (
+    "agent", "judge", "planner", "prompt", "setup", "commit", "protect", "limits", "budget", "network", "agents",
+)  # fmt: skip
+
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def load(path: Path) -> Plan:
+    """The plan at `path`. BadInput says what is wrong, where, and what was expected."""
+    source, data = _parse(path)
+    where = path.name
+    list_key, entries = _task_list(data, where)
+    top = data if isinstance(data, dict) else {}
+    tasks = _with_ids(
+        [_task(entry, i, f"{where}: {_at(list_key, i)}") for i, entry in enumerate(entries)], where
+    )
+    _check_dependencies(tasks, where)
+    settings = {key: top[key] for key in SETTINGS if top.get(key) is not None}
+    _check_settings(settings, where)
+    return Plan(
+        path=path,
+        text=source,
+        data=data,
+        list_key=list_key,
+        tasks=tuple(tasks),
+        project=text.one_line(str(_first(top, "project") or path.resolve().parent.name), 80),
+        branch=_string(_first(top, "branch"), f"{where}: branchName"),
+        checks=parse_checks(top.get("checks"), f"{where}: checks"),
+        settings=settings,
+    )
+
+
+def validate(plan: Plan, schema: Path) -> None:
+    """Hold the whole document against prd.schema.json; BadInput names the first wrong place."""
+    import jsonschema
+
+    validator = jsonschema.Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(plan.data))
+    if error is not None:
+        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")
+        raise BadInput(f"{plan.path.name}: {place or 'document'}: {text.one_line(error.message, 300)}")
+
+
+def next_task(plan: Plan) -> Task | None:
+    """The first task that is not passed, not blocked and whose dependencies passed."""
+    passed = {task.id for task in plan.tasks if task.passed}
+    ready = [t for t in plan.tasks if not t.passed and t.blocked is None and passed.issuperset(t.depends_on)]
+    return min(ready, key=lambda task: (task.priority, task.index), default=None)
+
+
+def set_passed(plan: Plan, task: Task, passed: bool) -> str:
+    """The plan's text with this task's done fields set, in the file's own words.
+
+    Every boolean done field that stands in the task is set, and its status word; where
+    neither stands, the field that other tasks use (else `passes`) is inserted.
+    """
+    flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
+    edits: dict[str, Any] = {key: passed for key in flags}
+    if isinstance(task.raw.get("status"), str):
+        edits["status"] = _own_word(plan, DONE_WORDS, "done") if passed else _open_word(plan)
+    if not edits:
+        used = Counter(key for other in plan.tasks for key in ALIASES["passed"] if key in other.raw)
+        edits[used.most_common(1)[0][0] if used else "passes"] = passed
+    return _edit(plan, task, edits)
+
+
+def set_blocked(plan: Plan, task: Task, reason: str) -> str:
+    """The plan's text with this task's `blocked` field set to `reason`."""
+    return _edit(plan, task, {"blocked": reason})
+
+
+def set_open(plan: Plan, task: Task) -> str:
+    """The plan's text with whatever held this task back taken away."""
+    edits: dict[str, Any] = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
+    if isinstance(task.raw.get("status"), str) and task.raw["status"].lower() in HELD_WORDS:
+        edits["status"] = _open_word(plan)
+    return _edit(plan, task, edits, remove="blocked")
+
+
+def add_checks(plan: Plan, commands: list[str]) -> str:
+    """The plan's text with `checks` set at its top level."""
+    start = _skip(plan.text, 1 if plan.text.startswith("\ufeff") else 0)
+    return _set_member(plan.text, start, "checks", json.dumps(commands, ensure_ascii=False))
+
+
+def rewrite(plan: Plan, new_text: str) -> Plan:
+    """Write `new_text` in the plan's place, atomically, and read it back."""
+    atomic_write(plan.path, new_text.encode("utf-8"))
+    return load(plan.path)
+
+
+def parse_checks(value: object, where: str) -> tuple[Check, ...]:
+    """Checks from strings (run by the shell), lists (executed) and objects with `run`."""
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise BadInput(f"{where}: expected a list of commands, found {_found(value)}")
+    return tuple(_check(entry, f"{where}[{i}]") for i, entry in enumerate(value))
+
+
+def differences(plan: Plan, found: Path) -> str:
+    """How another version of prd.json differs from `plan`, in a few words."""
+    try:
+        other = load(found)
+    except BadInput:
+        return "it could not be read any more"
+    before, now = ({task.id: task for task in p.tasks} for p in (plan, other))
+    said = [
+        f"{i} had been set to pass"
+        for i, t in now.items()
+        if t.passed and i in before and not before[i].passed
+    ]
+    said += [
+        f"the pass of {i} had been taken back"
+        for i, t in now.items()
+        if i in before and before[i].passed > t.passed
+    ]
+    said += [f"{i} was gone" for i in before if i not in now] + [
+        f"{i} was new" for i in now if i not in before
+    ]
+    touched = [i for i, t in now.items() if i in before and _words(t) != _words(before[i])]
+    said += [f"{i} had been rewritten" for i in touched]
+    more = f" and {len(said) - 6} more" if len(said) > 6 else ""
+    return text.one_line(", ".join(said[:6]) + more, 300)
+
+
+def foreign_gates(plan: Plan) -> list[str]:
+    """Commands under keys of other tools: offered in a message, never run unasked."""
+    value = _first(plan.data, "gates") if isinstance(plan.data, dict) else None
+    gates = [value] if isinstance(value, str) else value
+    return [gate for gate in gates if isinstance(gate, str)] if isinstance(gates, list) else []
+
+
+def constraints(plan: Plan) -> dict[str, Any]:
+    """What the plan says beside its tasks and ralph's own settings: rules, goals, context."""
+    if not isinstance(plan.data, dict):
+        return {}
+    own = {
+        *SETTINGS,
+        *ALIASES["tasks"],
+        *ALIASES["branch"],
+        *ALIASES["gates"],
+        "checks",
+        "project",
+        "$schema",
+    }
+    return {key: value for key, value in plan.data.items() if key not in own}
+
+
+def _parse(path: Path) -> tuple[str, Any]:
+    where = path.name
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise BadInput(f"there is no {path}; `ralph init` writes one, --prd names another") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        source = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8") from None
+    if not source.strip():
+        raise BadInput(f"{where} is empty; expected a JSON object with a list of tasks")
+    try:
+        data = json.loads(
+            source.removeprefix("\ufeff"), object_pairs_hook=_unique_keys, parse_constant=_no_constant
+        )
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{where}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise BadInput(f"{where}: {reason}") from None
+    return source, data
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        near = next((str(v) for k, v in pairs if k in ("id", "title") and isinstance(v, str)), "the document")
+        raise ValueError(f"the key {key!r} stands twice in one object (at {text.one_line(near, 60)})")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON; expected a number")
+
+
+def _task_list(data: Any, where: str) -> tuple[str | None, list[Any]]:
+    expected = (
+        f"expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, or as the whole document"
+    )
+    if isinstance(data, list):
+        list_key, entries = None, data
+    elif isinstance(data, dict):
+        list_key = next((key for key in ALIASES["tasks"] if key in data), None)
+        if list_key is None:
+            keys = ", ".join(list(data)[:12]) or "no keys"
+            raise BadInput(f"{where}: found an object with {text.one_line(keys)}; {expected}")
+        entries = data[list_key]
+    else:
+        raise BadInput(f"{where}: found {_found(data)}; {expected}")
+    if not isinstance(entries, list):
+        raise BadInput(f"{where}: {list_key}: {expected}, found {_found(entries)}")
+    if not entries:
+        raise BadInput(f"{where}: {list_key or 'the document'} is an empty list; expected at least one task")
+    return list_key, entries
+
+
+def _task(raw: Any, index: int, where: str) -> Task:
+    if not isinstance(raw, dict):
+        raise BadInput(f"{where}: expected a task object, found {_found(raw)}")
+    given = raw.get("id")
+    if given is not None and (isinstance(given, bool) or not isinstance(given, (str, int)) or given == ""):
+        raise BadInput(f"{where}.id: expected a text or a whole number, found {_found(given)}")
+    title = _string(_first(raw, "title"), f"{where}.title")
+    if not (title or "").strip() and given is None:
+        raise BadInput(f"{where}: expected a title, a name or a description, found none")
+    return Task(
+        id="" if given is None else str(given),
+        title=text.one_line((title or "").strip().split("\n")[0] or str(given), 120),
+        index=index,
+        raw=raw,
+        criteria=_criteria(_first(raw, "criteria"), f"{where}.acceptanceCriteria"),
+        priority=_priority(raw.get("priority"), f"{where}.priority"),
+        depends_on=_strings(_first(raw, "depends_on"), f"{where}.dependsOn"),
+        passed=_passed(raw, where),
+        blocked=_blocked(raw, where),
+        checks=parse_checks(raw.get("checks"), f"{where}.checks"),
+        allow=_strings(raw.get("allow"), f"{where}.allow"),
+        agent=_string(raw.get("agent"), f"{where}.agent"),
+    )
+
+
+def _passed(raw: dict[str, Any], where: str) -> bool:
+    flags = [key for key in ALIASES["passed"] if raw.get(key) is not None]
+    if flags:  # the first one decides; later ones may be texts of their own
+        if not isinstance(raw[flags[0]], bool):
+            raise BadInput(f"{where}.{flags[0]}: expected true or false, found {_found(raw[flags[0]])}")
+        return bool(raw[flags[0]])
+    status = _string(raw.get("status"), f"{where}.status")
+    return status is not None and status.lower() in DONE_WORDS
+
+
+def _blocked(raw: dict[str, Any], where: str) -> str | None:
+    value = raw.get("blocked")
+    if value is not None and not isinstance(value, (str, bool)):
+        raise BadInput(f"{where}.blocked: expected a reason (text), found {_found(value)}")
+    if value:
+        return (
+            text.one_line(value, 500)
+            if isinstance(value, str)
+            else str(_first(raw, "blocked_reason") or "blocked")
+        )
+    held = [key for key in ALIASES["skip"] if raw.get(key) is True]
+    if isinstance(raw.get("status"), str) and raw["status"].lower() in HELD_WORDS:
+        held.append(raw["status"])
+    return text.one_line(str(_first(raw, "blocked_reason") or f"marked {held[0]}"), 500) if held else None
+
+
+def _priority(value: Any, where: str) -> float:
+    if value is None:
+        return float("inf")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        if match := re.fullmatch(r"[Pp]?(\d{1,4})", value.strip()):
+            return float(match[1])
+        if value.strip().lower() in PRIORITY_WORDS:
+            return float(PRIORITY_WORDS[value.strip().lower()])
+    raise BadInput(f"{where}: expected a number, P0 to P3, or high, medium or low, found {_found(value)}")
+
+
+def _criteria(value: Any, where: str) -> tuple[str, ...]:
+    entries = [value] if isinstance(value, str) else value if value is not None else []
+    if not isinstance(entries, list):
+        raise BadInput(f"{where}: expected a list of texts, found {_found(value)}")
+    texts = []
+    for i, entry in enumerate(entries):
+        criterion = entry.get("text") if isinstance(entry, dict) else entry
+        if not isinstance(criterion, str):
+            raise BadInput(f"{where}[{i}]: expected a text or an object with `text`, found {_found(entry)}")
+        texts.append(criterion)
+    return tuple(texts)
+
+
+def _check(value: Any, where: str) -> Check:
+    entry = {"run": value} if isinstance(value, (str, list)) else value
+    if not isinstance(entry, dict) or not entry.get("run"):
+        raise BadInput(f"{where}: expected a command or an object with `run`, found {_found(value)}")
+    run = entry["run"]
+    if isinstance(run, list) and all(isinstance(word, str) for word in run):
+        run = tuple(run)
+    elif not isinstance(run, str):
+        raise BadInput(f"{where}.run: expected a text or a list of texts, found {_found(run)}")
+    unknown = set(entry) - {"name", "run", "timeout", "once"}
+    if unknown:
+        raise BadInput(f"{where}: unknown key {sorted(unknown)[0]!r}; a check has name, run, timeout, once")
+    once = entry.get("once", False)
+    if not isinstance(once, bool):
+        raise BadInput(f"{where}.once: expected true or false, found {_found(once)}")
+    timeout = text.seconds(entry.get("timeout", 600), f"{where}.timeout")
+    check = Check(name="", run=run, timeout=timeout, once=once)
+    name = _string(entry.get("name"), f"{where}.name") or check.command
+    return replace(check, name=text.one_line(name, 60))
+
+
+def _with_ids(tasks: list[Task], where: str) -> list[Task]:
+    """Give tasks without an id one made from their title; refuse ids that stand twice."""
+    taken: set[str] = set()
+    for task in tasks:
+        if task.id in taken:
+            raise BadInput(f"{where}: two tasks have the id {task.id!r}; expected ids that differ")
+        taken.update({task.id} - {""})
+    named = []
+    for task in tasks:
+        name, number = text.slug(task.title).lower(), 2
+        while not task.id and name in taken:
+            name, number = f"{text.slug(task.title).lower()}-{number}", number + 1
+        taken.add(task.id or name)
+        named.append(task if task.id else replace(task, id=name))
+    return named
+
+
+def _check_dependencies(tasks: list[Task], where: str) -> None:
+    needs = {task.id: task.depends_on for task in tasks}
+    for task_id, depends_on in needs.items():
+        for other in depends_on:
+            if other not in needs:
+                raise BadInput(f"{where}: {task_id} depends on {other!r}, and there is no such task")
+    waiting = dict(needs)
+    while waiting:
+        free = [task_id for task_id, depends_on in waiting.items() if not waiting.keys() & set(depends_on)]
+        if not free:
+            raise BadInput(
+                f"{where}: these tasks depend on each other in a circle: {', '.join(list(waiting)[:8])}"
+            )
+        for task_id in free:
+            del waiting[task_id]
+
+
+def _check_settings(settings: dict[str, Any], where: str) -> None:
+    for key in ("agent", "judge", "planner", "prompt", "setup", "commit"):
+        _string(settings.get(key), f"{where}: {key}")
+    _strings(settings.get("protect"), f"{where}: protect")
+    for key in ("limits", "budget", "agents"):
+        if not isinstance(settings.get(key, {}), dict):
+            raise BadInput(f"{where}: {key}: expected an object, found {_found(settings[key])}")
+
+
+def _edit(plan: Plan, task: Task, edits: dict[str, Any], remove: str | None = None) -> str:
+    """The plan's text with fields of one task set (and one removed), every other byte kept."""
+    source = plan.text
+    for key, value in edits.items():
+        at = _task_start(source, plan.list_key, task.index)
+        source = _set_member(source, at, key, json.dumps(value, ensure_ascii=False))
+    if remove is not None and remove in task.raw:
+        source = _remove_member(source, _task_start(source, plan.list_key, task.index), remove)
+    return source
+
+
+def _task_start(source: str, list_key: str | None, index: int) -> int:
+    at = _skip(source, 1 if source.startswith("\ufeff") else 0)
+    if list_key is not None:
+        at = next(start for key, _, start, _ in _members(source, at) if key == list_key)
+    at = _skip(source, at + 1)
+    for _ in range(index):
+        at = _skip(source, _DECODER.raw_decode(source, at)[1])
+        at = _skip(source, at + 1)  # the comma
+    return at
+
+
+def _members(source: str, at: int) -> Iterator[tuple[str, int, int, int]]:
+    """Key, where the key starts, where its value starts and ends, for the object at `at`."""
+    at = _skip(source, at + 1)
+    while source[at] != "}":
+        key, end = _DECODER.raw_decode(source, at)
+        start = _skip(source, _skip(source, end) + 1)
+        stop = _DECODER.raw_decode(source, start)[1]
+        yield key, at, start, stop
+        at = _skip(source, stop)
+        if source[at] == ",":
+            at = _skip(source, at + 1)
+
+
+def _set_member(source: str, at: int, key: str, value: str) -> str:
+    last: tuple[int, int] | None = None
+    before = at + 1
+    for name, key_start, start, stop in _members(source, at):
+        if name == key:
+            return source[:start] + value + source[stop:]
+        gap = source[before:key_start].lstrip(",")  # the white space that sets members apart here
+        last, before = (stop, len(gap)), stop
+        space = gap
+    member = f"{json.dumps(key)}: {value}"
+    if last is None:
+        return source[: at + 1] + member + source[at + 1 :]
+    return source[: last[0]] + "," + (space if "\n" in space else " ") + member + source[last[0] :]
+
+
+def _remove_member(source: str, at: int, key: str) -> str:
+    previous: int | None = None
+    for name, key_start, _, stop in _members(source, at):
+        if name == key:
+            if previous is not None:
+                return source[:previous] + source[stop:]
+            after = _skip(source, stop)
+            return source[:key_start] + source[_skip(source, after + 1) if source[after] == "," else stop :]
+        previous = stop
+    return source
+
+
+def _skip(source: str, at: int) -> int:
+    match = _SPACE.match(source, at)
+    assert match is not None
+    return match.end()
+
+
+def _words(task: Task) -> dict[str, Any]:
+    """What the person asked for: the task without its done fields."""
+    flags = {*ALIASES["passed"], "status"}
+    return {key: value for key, value in task.raw.items() if key not in flags}
+
+
+def _own_word(plan: Plan, words: tuple[str, ...], default: str) -> str:
+    """The status word of this kind that the file uses most."""
+    used = Counter(str(t.raw["status"]) for t in plan.tasks if str(t.raw.get("status")).lower() in words)
+    return used.most_common(1)[0][0] if used else default
+
+
+def _open_word(plan: Plan) -> str:
+    words = [str(task.raw["status"]) for task in plan.tasks if isinstance(task.raw.get("status"), str)]
+    used = Counter(word for word in words if word.lower() not in (*DONE_WORDS, *HELD_WORDS))
+    return used.most_common(1)[0][0] if used else "open"
+
+
+def _first(raw: dict[str, Any], meaning: str) -> Any:
+    return next((raw[key] for key in ALIASES[meaning] if raw.get(key) is not None), None)
+
+
+def _string(value: Any, where: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise BadInput(f"{where}: expected a text, found {_found(value)}")
+    return value or None
+
+
+def _strings(value: Any, where: str) -> tuple[str, ...]:
+    entries = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(entries, list):
+        raise BadInput(f"{where}: expected a list of texts, found {_found(value)}")
+    for i, entry in enumerate(entries):
+        if isinstance(entry, bool) or not isinstance(entry, (str, int)):
+            raise BadInput(f"{where}[{i}]: expected a text, found {_found(entry)}")
+    return tuple(str(entry) for entry in entries)
+
+
+def _at(list_key: str | None, index: int) -> str:
+    return f"{list_key or 'document'}[{index}]"
+
+
+def _found(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    return text.one_line(json.dumps(value, ensure_ascii=False, default=str), 60)

@@ -1,0 +1,337 @@
+"""progress.txt: the lab notes people read and the log that ralph resumes from."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.model import COUNTED, BadInput, Plan, Task, Tokens, Verdict
+
+_RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->$", re.MULTILINE)
+_HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
+_EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "stop"})
+LABELS = (
+    "status", "files", "decisions", "ruled out", "learned", "re-read", "risks", "blocked on", "found", "next step",
+)  # fmt: skip
+_LABEL = re.compile(rf"^[\s>#*-]*({'|'.join(LABELS)})\s*\**\s*:\s*\**\s*(.*)$", re.IGNORECASE)
+
+
+class Journal:
+    """The records of progress.txt, appended durably and never rewritten.
+
+    Beside the file stands a mirror in git's own folder, written first. While an attempt runs,
+    the mirror is the truth about what ralph wrote, so a forged or lost record is undone from
+    it; between attempts the file is, so that a person may edit it.
+    """
+
+    def __init__(self, path: Path, mirror: Path, aside: Path) -> None:
+        self.path = path
+        self._mirror = mirror
+        self._aside = aside
+        self._seen: tuple[int, ...] | None = None
+
+    def open(self) -> list[str]:
+        """Bring file and mirror together after whatever happened; what was done, in words."""
+        known = files.read_regular(self._mirror) or b""
+        if (torn := _torn(known)) is not None:
+            known = known[:torn]
+            files.atomic_write(self._mirror, known)
+        found = files.read_regular(self.path)
+        if found is None and self.path.exists():
+            raise BadInput(f"{self.path} is not a regular file; move it away")
+        found = found or b""
+        notices = []
+        if known.startswith(found) and len(_RECORD.findall(known[len(found) :])) <= 1:
+            if known != found:  # ralph died between the mirror and the file
+                files.append(self.path, known[len(found) :])
+        elif attempt_open(known):
+            notices = self.guard()
+        else:
+            if _torn(found) is not None:
+                files.append(self.path, b"\n    | (the record above was cut off)\n")
+                notices = ["a record of progress.txt had been cut off; its text was kept"]
+            files.atomic_write(self._mirror, files.read_regular(self.path) or b"")
+        self._seen = _signature(self.path)
+        return notices
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every record of the file, oldest first; text that is no record is passed over."""
+        return parse(files.read_regular(self.path) or b"")
+
+    def append(self, headline: str, lines: list[str], record: dict[str, Any]) -> None:
+        """Write one record: mirror, then file, each with one write and an fsync. OSError if it
+        could not be made durable."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
+        machine = json.dumps({"v": 1, "time": round(time.time(), 3), **record}, ensure_ascii=True)
+        machine = machine.replace("<", "\\u003c").replace(">", "\\u003e")
+        block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
+        files.append(self._mirror, block)
+        files.append(self.path, block)
+        self._seen = _signature(self.path)
+
+    def guard(self) -> list[str]:
+        """Put the file back to what ralph wrote; what others appended is kept, quoted.
+
+        Returns lines for the record: what was found, and the text that had been added.
+        """
+        if self._seen is not None and self._seen == _signature(self.path):
+            return []
+        known = files.read_regular(self._mirror) or b""
+        found = files.read_regular(self.path)
+        if found == known:
+            self._seen = _signature(self.path)
+            return []
+        if found is not None and found.startswith(known):
+            added = found[len(known) :].decode("utf-8", "replace")
+            said = "progress.txt (text had been added, kept here):\n" + added
+        else:
+            kept = files.move_aside(self.path, self._aside, "progress.txt")
+            said = "progress.txt (it had been rewritten or deleted" + (
+                f"; kept as {kept.name})" if kept else ")"
+            )
+        files.atomic_write(self.path, known, 0o644)
+        self._seen = _signature(self.path)
+        return [said]
+
+
+def parse(data: bytes) -> list[dict[str, Any]]:
+    """The machine lines in `data` that are records of this version, oldest first."""
+    records = []
+    for match in _RECORD.finditer(data):
+        try:
+            record = json.loads(match[1])
+        except ValueError:
+            continue
+        if record.get("v") == 1 and str(record.get("event")) in _EVENTS:
+            records.append(record)
+    return records
+
+
+def attempt_open(data: bytes) -> bool:
+    """Whether the last attempt in `data` has a `start` and no `verdict`."""
+    for record in reversed(parse(data)):
+        if record["event"] in ("start", "verdict"):
+            return bool(record["event"] == "start")
+    return False
+
+
+@dataclass
+class TaskHistory:
+    """What the records say of one task, since its last `retry`."""
+
+    attempts: int = 0
+    iterations: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    usd: float = 0.0
+    tokens: Tokens = field(default_factory=Tokens)
+    baseline: dict[str, bool] = field(default_factory=dict)
+    base_tree: str = ""
+    last: dict[str, Any] | None = None
+    no_ops: int = 0
+    questions: list[str] = field(default_factory=list)
+    ruled_out: list[str] = field(default_factory=list)
+    answer: str = ""
+    passed_at: int | None = None
+    weak: bool = False
+    set_back: int = 0
+    blocked: bool = False
+
+    def start_anew(self, answer: str = "") -> None:
+        """Attempts begin at zero; money spent and what was ruled out stay."""
+        self.attempts = self.no_ops = 0
+        self.blocked = False
+        self.questions, self.last = [], None
+        self.baseline, self.base_tree = {}, ""
+        self.answer = answer
+
+
+@dataclass
+class History:
+    """The state of a plan, folded from its records alone: `apply` is called once for each.
+
+    `tree` is the snapshot that the last record says should stand, `left` the one that it found;
+    `pending` is a verdict whose consequences may not have been carried out yet.
+    """
+
+    plan: str
+    iteration: int = 0
+    usd: float = 0.0
+    tokens: Tokens = field(default_factory=Tokens)
+    tasks: dict[str, TaskHistory] = field(default_factory=dict)
+    learned: list[str] = field(default_factory=list)
+    green: set[str] = field(default_factory=set)
+    baselined: bool = False
+    tree: str = ""
+    left: str = ""
+    pending: dict[str, Any] | None = None
+    open_start: dict[str, Any] | None = None
+    run: dict[str, Any] | None = None
+    run_iterations: int = 0
+    run_seconds: float = 0.0
+    run_usd: float = 0.0
+    run_tokens: int = 0
+    blocked_in_a_row: int = 0
+    fruitless_waits: int = 0
+    rechecked: tuple[str, str] | None = None
+
+    def apply(self, record: dict[str, Any]) -> None:
+        """Take in one record; those of other plans are passed over."""
+        if record.get("plan") != self.plan:
+            return
+        try:
+            getattr(self, f"_{record['event']}")(record)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"{record['event']} of iteration {record.get('iteration', '?')}"
+            raise BadInput(
+                f"progress.txt: the record {what} is damaged ({error!r}); move the file away"
+            ) from None
+        self.tree, self.left = record.get("tree", self.tree), record.get("left", self.left)
+        if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
+            self.pending = record if record["event"] == "verdict" else None
+
+    def of(self, task: Task) -> TaskHistory:
+        return self.tasks.setdefault(task.key, TaskHistory())
+
+    def _task(self, record: dict[str, Any]) -> TaskHistory:
+        return self.tasks.setdefault(f"{record.get('task')}\n{record.get('title')}", TaskHistory())
+
+    def _run(self, record: dict[str, Any]) -> None:
+        if record.get("baseline") is not None:
+            self.green = {key for key, ok in record["baseline"].items() if ok}
+            self.baselined = True
+        if record.get("continues"):
+            return
+        self.run = record
+        self.run_iterations = self.run_tokens = self.blocked_in_a_row = self.fruitless_waits = 0
+        self.run_seconds = self.run_usd = 0.0
+
+    def _start(self, record: dict[str, Any]) -> None:
+        self.open_start = record
+        self.iteration = record["iteration"]
+        self.run_iterations += 1
+        task = self._task(record)
+        task.baseline = {**record.get("baseline", {}), **task.baseline}
+        task.base_tree = task.base_tree or record.get("tree", "")
+        task.iterations.append(record["iteration"])
+
+    def _verdict(self, record: dict[str, Any]) -> None:
+        self.open_start = None
+        task, verdict = self._task(record), Verdict(record["verdict"])
+        self._money(record, task)
+        task.seconds += record.get("seconds", 0.0)
+        self.run_seconds += record.get("seconds", 0.0)
+        self.green.update(key for key, ok in record.get("checks", {}).items() if ok)
+        handoff = record.get("handoff", {})
+        self.learned += [handoff[key] for key in ("decisions", "learned") if handoff.get(key)]
+        if handoff.get("ruled out"):
+            task.ruled_out.append(handoff["ruled out"])
+        if verdict in COUNTED:
+            task.attempts += 1
+            task.last = record
+            task.no_ops = task.no_ops + 1 if verdict is Verdict.NO_OP else 0
+            task.questions.append(handoff.get("blocked on", ""))
+            task.blocked = bool(record.get("blocked"))
+        if verdict is Verdict.PASSED:
+            set_back = task.set_back
+            task.start_anew()
+            task.set_back, task.passed_at, task.weak = set_back, record["iteration"], bool(record.get("weak"))
+        if verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED):
+            self.fruitless_waits = 0
+        self.blocked_in_a_row = (
+            0 if verdict is Verdict.PASSED else self.blocked_in_a_row + bool(record.get("blocked"))
+        )
+
+    def _money(self, record: dict[str, Any], task: TaskHistory) -> None:
+        tokens = Tokens(**record.get("tokens", {}))
+        usd = record.get("usd") or 0.0
+        self.usd += usd
+        self.run_usd += usd
+        task.usd += usd
+        self.tokens.add(tokens)
+        task.tokens.add(tokens)
+        self.run_tokens += tokens.input + tokens.output
+
+    def _wait(self, record: dict[str, Any]) -> None:
+        self.fruitless_waits += bool(record.get("backoff"))
+        self.run_seconds += record.get("seconds", 0.0)
+
+    def _recheck(self, record: dict[str, Any]) -> None:
+        if record.get("ok"):
+            self.rechecked = (record["tree"], record["checks_digest"])
+        for key in record.get("broken", []):
+            task = self.tasks.setdefault(key, TaskHistory())
+            task.start_anew()
+            task.set_back += 1
+            task.blocked = task.set_back > 1
+
+    def _retry(self, record: dict[str, Any]) -> None:
+        task = self._task(record)
+        task.start_anew(record.get("answer", ""))
+        task.set_back = 0
+        self.blocked_in_a_row = 0
+
+    def _add(self, record: dict[str, Any]) -> None:
+        """A note for people; the tasks themselves stand in prd.json."""
+
+    def _stop(self, record: dict[str, Any]) -> None:
+        self.run = None
+
+
+def replay(records: list[dict[str, Any]], plan: Plan) -> History:
+    """The state of `plan` after these records."""
+    history = History(plan.key)
+    for record in records:
+        history.apply(record)
+    return history
+
+
+def parse_handoff(source: str) -> dict[str, str]:
+    """The labelled parts of a handoff, each clipped to 1,500 bytes; `none` counts as nothing."""
+    parts: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in text.clean(source).splitlines()[:400]:
+        if match := _LABEL.match(line):
+            current = parts.setdefault(match[1].lower(), [])
+            line = match[2]
+        if current is not None and line.strip():
+            current.append(line.strip())
+    cut = {label: text.clip("\n".join(lines), 1500) for label, lines in parts.items()}
+    return {
+        label: body
+        for label, body in cut.items()
+        if body.strip(" .-*").lower() not in ("", "none", "nothing", "n/a")
+    }
+
+
+def newest(entries: list[str], size: int) -> list[str]:
+    """The newest distinct entries that fit in `size` bytes, oldest first."""
+    kept: list[str] = []
+    for entry in reversed(entries):
+        size -= len(entry.encode("utf-8", "replace"))
+        if size < 0:
+            break
+        if entry not in kept:
+            kept.append(entry)
+    return kept[::-1]
+
+
+def _torn(data: bytes) -> int | None:
+    """Where a last record begins that has no machine line, else None."""
+    end = max((match.end() for match in _RECORD.finditer(data)), default=0)
+    match = _HEADER.search(data, end)
+    return match.start() if match else None
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """Changes whenever the file does: the kernel sets ctime, and no user can set it back."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return (found.st_ino, found.st_dev, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

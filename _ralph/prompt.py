@@ -1,0 +1,122 @@
+"""Templates to text: the prompt of one attempt, within its bound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from _ralph import prd, text
+from _ralph.model import BadInput, Check, Paths, Plan, Task, Verdict
+from _ralph.progress import History, newest
+
+BOUND = 48 * 1024
+"""Bytes of a whole prompt, at most."""
+_TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 14000, 6000, 4000, 3000, 3000, 6000
+
+
+def resource(name: str) -> Path:
+    """A file of templates/ or the schema, in a checkout as in an installed wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / name
+    return inside if inside.exists() else package.parent / name
+
+
+def prompt_values(
+    plan: Plan,
+    task: Task,
+    history: History,
+    paths: Paths,
+    checks: list[Check],
+    *,
+    attempts: int,
+    reads_rulebook: bool,
+    recent: list[str],
+    red_before: list[str],
+) -> dict[str, Any]:
+    """Everything a prompt template may use, each part clipped to its share of the bound."""
+    known = history.of(task)
+    last = known.last or {}
+    rulebook = paths.rulebook.read_text("utf-8", "replace") if paths.rulebook.is_file() else ""
+    constraints = prd.constraints(plan)
+    return {
+        "project": plan.project,
+        "task": {"id": text.one_line(task.id, 80), "title": task.title, "criteria": list(task.criteria)},
+        "task_json": _json(task.raw, _TASK),
+        "attempt": known.attempts + 1,
+        "attempts": attempts,
+        "constraints": _json(constraints, _CONSTRAINTS) if constraints else "",
+        "rulebook": text.clip(text.clean(rulebook), _RULES, "cut; read AGENTS.md for the rest"),
+        "rulebook_by_path": reads_rulebook and bool(rulebook),
+        "checks": text.clip("\n".join(check.command for check in checks), _CHECKS),
+        "passed": sum(other.passed for other in plan.tasks),
+        "total": len(plan.tasks),
+        "prd": paths.prd.name,
+        "progress": paths.progress.name,
+        "handoff": str(paths.handoff),
+        "recent": recent,
+        "learned": newest(history.learned, _NOTES),
+        "ruled_out": newest(known.ruled_out, _NOTES),
+        "answer": text.clip(text.clean(known.answer), 2000),
+        "red_before": [text.one_line(command, 120) for command in red_before[:20]],
+        "clean_start": known.attempts > 0 and known.attempts + 1 >= attempts,
+        "retry": _retry(last) if last else None,
+    }
+
+
+def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
+    """The prompt: `template` with `values`, which are never rendered again, within BOUND bytes.
+
+    BadInput names the template's line where it is wrong.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    try:
+        source = template.read_text("utf-8")
+        rendered = environment.from_string(source).render(**values)
+    except OSError as error:
+        raise BadInput(f"the prompt template {template} cannot be read: {error.strerror}") from None
+    except jinja2.TemplateError as error:
+        line = getattr(error, "lineno", None)
+        raise BadInput(f"{template}{f', line {line}' if line else ''}: {error.message}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{template}: expected UTF-8") from None
+    if not rendered.strip():
+        raise BadInput(f"{template}: the rendered prompt is empty")
+    return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
+
+
+def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
+    """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
+    import jinja2
+
+    try:
+        rendered = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(source).render(**values)
+    except jinja2.TemplateError as error:
+        raise BadInput(f"{where}: {error.message}") from None
+    return text.one_line(rendered, 200)
+
+
+def _retry(last: Mapping[str, Any]) -> dict[str, Any]:
+    failure = last.get("failure") or {}
+    return {
+        "verdict": last["verdict"],
+        "reason": last.get("reason", ""),
+        "need_proof": last["verdict"] == Verdict.NO_OP,
+        "check": failure.get("name", ""),
+        "tail": text.tail(failure.get("tail", ""), _FAILURE),
+        "log": failure.get("log", ""),
+        "others": failure.get("others", []),
+        "restored": last.get("restored", []),
+        "denials": last.get("denials", []),
+        "next_step": (last.get("handoff") or {}).get("next step", ""),
+    }
+
+
+def _json(value: Any, size: int) -> str:
+    dumped = json.dumps(value, ensure_ascii=False, indent=2)
+    return text.clip(text.clean(dumped), size, "cut; the whole stands in prd.json")

@@ -1,0 +1,381 @@
+"""One run's opening: find the workspace, lock it, mend what a dead run left, read the state."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import agents, files, limits, prd, text
+from _ralph.agents import Agent
+from _ralph.detect import detect_checks
+from _ralph.guard import Guard
+from _ralph.model import BadInput, Paths, Plan, Task, TryLater
+from _ralph.process import Control, kill_run
+from _ralph.progress import History, Journal, attempt_open, parse, replay
+from _ralph.prompt import resource
+from _ralph.views import View
+from _ralph.workspace import Folder, GitTree, git, top_level
+
+DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line said; None and empty mean that prd.json or the default decides."""
+
+    prd: Path = Path("prd.json")
+    once: bool = False
+    task: str | None = None
+    agent: str | None = None
+    checks: tuple[str, ...] = ()
+    prompt: Path | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    until: str | None = None
+    agent_timeout: float = 3600.0
+    idle_timeout: float = 1200.0
+    branch: str | None = None
+    git: bool = True
+    wait: bool = True
+    full_permissions: bool = False
+    notify: str | None = None
+
+
+@dataclass
+class Run:
+    """Everything the loop knows; all of it can be read again from disk."""
+
+    options: Options
+    paths: Paths
+    plan: Plan
+    tree: Folder
+    branch: str
+    journal: Journal
+    guard: Guard
+    history: History
+    limits: limits.Limits
+    rows: Mapping[str, Any]
+    control: Control
+    view: View
+    run_id: str
+    started: float = field(default_factory=time.monotonic)
+    notices: list[str] = field(default_factory=list)
+    resuming: bool = False
+    recorded: bool = False
+    asked_to_stop: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has gone, this process and those before it that crashed."""
+        return self.carried + time.monotonic() - self.started
+
+    carried: float = 0.0
+
+    @property
+    def permissions(self) -> str:
+        return "full" if self.options.full_permissions else "edit"
+
+    def agent(self, task: Task | None = None) -> Agent:
+        """The agent of `task`: its own, else the one given, else the plan's, else claude."""
+        plan_wide = self.options.agent or self.plan.settings.get("agent") or "claude"
+        command = (task.agent if task and not self.options.agent else None) or plan_wide
+        return agents.find_agent(command, self.rows, self.permissions)
+
+    def template(self) -> Path:
+        own = self.options.prompt or self.plan.settings.get("prompt")
+        return self.paths.prd.parent / own if own else resource("templates/prompt.md")
+
+    def guarded(self) -> list[Path]:
+        own = self.options.prompt or self.plan.settings.get("prompt")
+        return [self.paths.prd, self.paths.rulebook, *([self.template()] if own else [])]
+
+    def env(self, **extra: str) -> dict[str, str]:
+        return agents.agent_env({"RALPH_RUN_ID": self.run_id, **extra})
+
+    def log(self, name: str) -> Path:
+        """A file of the scratch folder; the newest 50 attempts are kept."""
+        return scratch(self.paths) / name
+
+    def read_plan(self) -> None:
+        """Take in what a person changed in prd.json since it was last read."""
+        found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
+        if found != self.plan.text.encode():
+            key = self.plan.key
+            self.plan = load_plan(self.paths, self.options)
+            if self.plan.key != key:
+                self.history = replay(self.journal.records(), self.plan)
+
+
+def locate(prd_path: Path, use_git: bool = True) -> Paths:
+    """Where this workspace's files lie, from the place of its prd.json."""
+    folder = prd_path.parent.resolve()
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {prd_path.parent}")
+    root = top_level(folder) if use_git else folder
+    if root is None:
+        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
+    if use_git:
+        git_dir = os.fsdecode(git(root, "rev-parse", "--absolute-git-dir")).rstrip("\n")
+        private = Path(git_dir) / "ralph"
+    else:
+        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        private = home / "ralph" / f"{text.slug(root.name)}-{files.digest(str(root).encode())}"
+    return Paths(
+        root=root,
+        prd=folder / prd_path.name,
+        progress=Path(os.path.realpath(folder / "progress.txt")),
+        rulebook=root / "AGENTS.md",
+        scratch=root / ".ralph",
+        private=private,
+    )
+
+
+def scratch(paths: Paths) -> Path:
+    """The folder for people, `.ralph/`, which hides itself from git."""
+    if not paths.scratch.is_dir() or paths.scratch.is_symlink():
+        files.move_aside(paths.scratch, paths.private / "aside", "scratch")
+        paths.scratch.mkdir(exist_ok=True)
+    ignore = paths.scratch / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    return paths.scratch
+
+
+def trim_scratch(paths: Paths, keep: int = 50) -> None:
+    """Delete transcripts of all but the newest `keep` iterations."""
+    numbered = [entry for entry in scratch(paths).iterdir() if entry.name[:4].isdigit()]
+    newest = sorted({entry.name[:4] for entry in numbered})[-keep:]
+    for entry in numbered:
+        if entry.name[:4] not in newest and entry.is_file():
+            entry.unlink(missing_ok=True)
+
+
+def journal_of(paths: Paths) -> Journal:
+    name = files.digest(str(paths.progress).encode())[:8]
+    return Journal(paths.progress, paths.private / f"{name}.progress", paths.private / "aside")
+
+
+def guard_of(paths: Paths) -> Guard:
+    return Guard(paths.private / "safety", paths.private / "aside")
+
+
+def load_plan(paths: Paths, options: Options) -> Plan:
+    """The plan, validated, with the checks of the command line; refused if nothing could prove it."""
+    plan = prd.load(paths.prd)
+    prd.validate(plan, resource("prd.schema.json"))
+    given = prd.parse_checks(list(options.checks), "--check")
+    plan = replace(plan, checks=plan.checks + given)
+    if plan.settings.get("judge"):
+        raise BadInput(f"{paths.prd.name}: judge: this version of ralph has no judge yet; remove the field")
+    unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
+    if not plan.checks and unchecked:
+        raise BadInput(_no_checks(paths, plan, unchecked))
+    return plan
+
+
+def acquire(paths: Paths) -> Any:
+    """The lock on this workspace, held until the process ends; TryLater names its holder."""
+    import filelock
+
+    paths.private.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(paths.private / "lock")
+    try:
+        lock.acquire(timeout=0.2)
+    except filelock.Timeout:
+        holder = running(paths)
+        who = f"pid {holder['pid']}, since {holder['since']}" if holder else "another process"
+        raise TryLater(f"a loop is already running in this workspace ({who}); `ralph stop` ends it") from None
+    return lock
+
+
+def announce(paths: Paths, run_id: str) -> None:
+    """Say which process runs here, for `status` and for the next start after a crash."""
+    import psutil
+
+    entry = {
+        "pid": os.getpid(),
+        "created": psutil.Process().create_time(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "run_id": run_id,
+    }
+    files.atomic_write(paths.private / "running.json", json.dumps(entry).encode())
+
+
+def running(paths: Paths) -> dict[str, Any] | None:
+    """The process that runs a loop here (`pid`, `since`, `run_id`), or None; takes no lock."""
+    entry = _running_entry(paths)
+    if entry is None:
+        return None
+    import psutil
+
+    try:
+        same = abs(psutil.Process(entry["pid"]).create_time() - entry["created"]) < 1
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return None
+    return entry if same else None
+
+
+def bury(paths: Paths) -> list[int]:
+    """Kill what a run that died without its supervisor left behind; the pids."""
+    entry = _running_entry(paths)
+    return kill_run(str(entry["run_id"])) if entry and entry.get("run_id") else []
+
+
+def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
+    """The run, ready to loop: state mended, branch switched, plan and history read."""
+    paths = locate(options.prd, options.git)
+    journal, guard = journal_of(paths), guard_of(paths)
+    notices = _mend(paths, journal, guard)
+    plan = load_plan(paths, options)
+    rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
+    found = limits.resolve(plan.settings, options.limits, paths.prd.name)
+    if options.until:
+        found = replace(found, until=limits.next_time(options.until, time.time()))
+    run = Run(
+        options, paths, plan, Folder(paths.root), "", journal, guard, History(plan.key), found, rows,
+        control, view, run_id, notices=notices,
+    )  # fmt: skip
+    _require_agents(run)
+    if options.git:
+        _open_tree(run)
+    elif plan.settings.get("protect"):
+        raise BadInput("protect needs git to put files back; remove it or run without --no-git")
+    run.history = replay(journal.records(), run.plan)
+    run.carried = run.history.run_seconds if run.history.run else 0.0
+    return run
+
+
+def _mend(paths: Paths, journal: Journal, guard: Guard) -> list[str]:
+    """Undo what a dead attempt did to the state files, before anything in them is believed."""
+    notices = journal.open()
+    if attempt_open(files.read_regular(paths.progress) or b""):
+        for path, kept in guard.restore().items():
+            where = f"; the version found is kept at {kept}" if kept else ""
+            notices.append(
+                f"{path.name} had been changed since the attempt that was cut off, and was put back{where}"
+            )
+    return notices
+
+
+def _require_agents(run: Run) -> None:
+    """Every agent that this plan can need is there and can be held to its permissions."""
+    for task in run.plan.tasks:
+        if task.passed:
+            continue
+        agent = run.agent(task)
+        agents.require(agent)
+        if run.limits.in_dollars and not agent.row.get("reports_usd"):
+            raise BadInput(
+                f"a limit in dollars cannot be kept: {agent.name} reports no cost; use --max-tokens, --max-hours "
+                f"or --max-iterations, or an agent that does"
+            )
+
+
+def _open_tree(run: Run) -> None:
+    """Open the working tree, go to the run's branch, refuse what a person has not committed."""
+    tree = GitTree(run.paths.root, run.paths.private, [run.paths.prd, run.paths.progress])
+    run.tree = tree
+    history = replay(run.journal.records(), run.plan)
+    start = history.open_start
+    if start:
+        run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
+    tree.begin(resuming=True)
+    now, clean = tree.snapshot(), tree.clean_tree()
+    run.resuming = bool(start) or (now in (history.tree, history.left) and now != clean)
+    if now == clean == history.tree:
+        tree.reset_index()  # a commit may have been cut off before this
+    if not run.resuming:
+        tree.begin(resuming=False, last_tree=history.tree)
+    if not run.resuming and (modified := tree.modified()):
+        names = ", ".join(text.one_line(name) for name in modified[:5])
+        more = f" and {len(modified) - 5} more" if len(modified) > 5 else ""
+        raise BadInput(
+            f"modified tracked files: {names}{more}; commit or stash them, so that nothing of yours is mixed up with the work"
+        )
+    if not run.resuming:
+        _go_to_branch(run, tree)
+    run.branch = tree.branch()
+    if loose := tree.untracked_protected(list(run.plan.settings.get("protect", []))):
+        raise BadInput(
+            f"{loose[0]} is under a protected pattern but not in git, so it could not be put back; commit it"
+        )
+
+
+def _go_to_branch(run: Run, tree: GitTree) -> None:
+    prd_path, wanted = run.paths.prd, run.options.branch or run.plan.branch
+    names = [(task.id, task.title) for task in run.plan.tasks]
+
+    def same_plan(source: str) -> bool:
+        there = run.paths.private / "other-prd.json"
+        there.write_text(source, encoding="utf-8")
+        try:
+            found = prd.load(there)
+        except BadInput:
+            return False
+        common = {(task.id, task.title) for task in found.tasks} & set(names)
+        return bool(common) and found.project == run.plan.project
+
+    if wanted is None:
+        now = tree.branch().removeprefix("refs/heads/")
+        if now and now not in tree.default_branches():
+            return
+        wanted = tree.free_branch(f"ralph/{text.slug(run.plan.project).lower()}", prd_path, same_plan)
+    if said := tree.switch(wanted, prd_path, same_plan):
+        run.notices.append(said)
+        run.journal.open()
+        run.plan = load_plan(run.paths, run.options)
+        tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+
+
+def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
+    commands = prd.foreign_gates(plan) or detect_checks(paths.root)
+    import shlex
+
+    words = " ".join(f"--check {shlex.quote(command)}" for command in commands or ["your test command"])
+    source = "that stand in the plan" if prd.foreign_gates(plan) else "found in this project"
+    which = "no task" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} does not"
+    return (
+        f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
+        f"({which} has any of its own). With the checks {source if commands else 'that you name'}:\n\n"
+        f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}'
+    )
+
+
+def _running_entry(paths: Paths) -> dict[str, Any] | None:
+    try:
+        entry = json.loads((paths.private / "running.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, History]:
+    """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
+    paths = locate(prd_path, use_git)
+    plan = prd.load(paths.prd)
+    return paths, plan, replay(parse(files.read_regular(paths.progress) or b""), plan)
+
+
+def peek(options: Options, writing: bool = False) -> Run:
+    """A run to look at: as `open_run` makes one, but nothing is switched, locked or, unless
+    `writing`, mended."""
+    paths, plan, history = read_state(options.prd, options.git)
+    journal = journal_of(paths)
+    notices = _mend(paths, journal, guard_of(paths)) if writing else []
+    if writing:
+        plan = prd.load(paths.prd)
+        history = replay(journal.records(), plan)
+    plan = replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
+    found = limits.resolve(plan.settings, options.limits, paths.prd.name)
+    rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
+    tree = (
+        GitTree(paths.root, paths.private, [paths.prd, paths.progress]) if options.git else Folder(paths.root)
+    )
+    return Run(
+        options, paths, plan, tree, tree.branch(), journal, guard_of(paths), history, found, rows,
+        Control(), View(), "", notices=notices,
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Text from strangers: cleaned, clipped, quoted; durations read and written."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from _ralph.model import BadInput
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
+)
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def clean(text: str) -> str:
+    """`text` without terminal escapes, control, bidirectional or surrogate characters.
+
+    Newlines and tabs stay. What comes out can be printed and encoded anywhere.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return "".join(
+        c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    )
+
+
+def one_line(text: str, width: int = 200) -> str:
+    """`text` cleaned, on one line, cut to `width` characters."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= width else line[: max(width - 3, 0)] + "..."
+
+
+def clip(text: str, size: int, note: str = "cut here") -> str:
+    """`text` in at most `size` bytes of UTF-8: its head, with a note where it was cut."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= size:
+        return raw.decode("utf-8")
+    mark = f"\n[{note}]"
+    return raw[: max(size - len(mark), 0)].decode("utf-8", "ignore") + mark
+
+
+def tail(text: str, size: int) -> str:
+    """The last lines of `text` that fit in `size` bytes."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= size:
+        return raw.decode("utf-8")
+    kept = raw[-size:].decode("utf-8", "ignore")
+    return kept.split("\n", 1)[-1]
+
+
+def slug(text: str, size: int = 40) -> str:
+    """A name that is safe in file names, branch names and refs; never empty."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:size].strip("-")
+    return name or "task"
+
+
+def quote(text: str, size: int = 4000) -> list[str]:
+    """Lines that no parser of records can take for anything but quoted text."""
+    return [f"    | {line}" for line in clip(clean(text), size).splitlines()]
+
+
+def seconds(value: object, where: str = "duration") -> float:
+    """Seconds in `90s`, `10m`, `2h`, `1.5h` or a plain number; BadInput for anything else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip()) if isinstance(value, str) else None
+    if not match or float(match[1]) <= 0:
+        raise BadInput(f"{where}: expected a duration such as 90s, 10m or 2h, found {value!r}")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def duration(value: float) -> str:
+    """`value` seconds as people say it: `12.3 s`, `5 min 12 s`, `2 h 5 min`."""
+    if value < 60:
+        return f"{value:.1f} s"
+    if value < 3600:
+        return f"{int(value // 60)} min {int(value % 60)} s"
+    return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"

@@ -1,0 +1,193 @@
+"""What a person sees: event lines, the status table, the summary for machines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from _ralph import text
+from _ralph.model import AgentResult, Attempt, CheckResult, Plan, Stop, Task, Verdict
+from _ralph.progress import History
+
+_MARKS = {"passed": "x", "open": " ", "waiting": "~", "failed": "!", "blocked": "#"}
+
+
+class View:
+    """Prints a run as it goes, one line an event. A closed pipe or a full disk under the log
+    never stops the loop."""
+
+    def __init__(self, stream: TextIO | None = None, level: int = 0) -> None:
+        self._stream = stream or sys.stdout
+        self._level = level
+        try:
+            self._live = self._stream.isatty()
+        except (OSError, ValueError):
+            self._live = False
+
+    def line(self, words: str, indent: str = "") -> None:
+        """One line, stamped with the time; `words` is cleaned of anything but text."""
+        if self._level >= 0:
+            stamp = time.strftime("%H:%M:%S" if self._live else "%Y-%m-%d %H:%M:%S")
+            self._write(f"{stamp} {indent}{text.one_line(words, 400)}")
+
+    def agent(self, kind: str, words: str) -> None:
+        """What the agent says and uses, as it comes: on a terminal, or everywhere with -v."""
+        if self._level > 0 or (self._live and self._level == 0):
+            mark = "  $ " if kind == "tool" else "  | "
+            lines = words.splitlines() if self._level > 0 else words.strip().splitlines()[:3]
+            for line in lines:
+                self._write(mark + text.one_line(line, 110))
+
+    def check(self, result: CheckResult) -> None:
+        self.line(f"check {result.name}: {result.outcome}", "  ")
+
+    def started(self, attempt: Attempt, of: int, agent: str) -> None:
+        self.line(
+            f"iteration {attempt.iteration} | {attempt.task.id} {attempt.task.title} | "
+            f"attempt {attempt.number} of {of}, {agent}"
+        )
+
+    def ended(self, attempt: Attempt) -> None:
+        for notice in [*attempt.restored, *attempt.notices]:
+            self.line(f"! {notice}", "  ")
+        reason = (
+            f": {attempt.reason}" if attempt.reason else " (weak: only global checks)" if attempt.weak else ""
+        )
+        self.line(f"{attempt.verdict}{reason} | {spent_words(attempt.result)}", "  ")
+        if attempt.blocked:
+            self.line(f"blocked: {attempt.blocked}", "  ")
+
+    def _write(self, line: str) -> None:
+        try:
+            print(line.encode("utf-8", "replace").decode("utf-8"), file=self._stream, flush=True)
+        except UnicodeEncodeError:
+            print(line.encode("ascii", "replace").decode("ascii"), file=self._stream, flush=True)
+        except (OSError, ValueError):
+            self._level = -1
+
+
+def spent_words(result: AgentResult) -> str:
+    """`5 min 12 s, $0.42, 18204 in / 2110 out tokens`, as far as it is known."""
+    parts = [text.duration(result.seconds)]
+    if result.usd is not None:
+        parts.append(f"${result.usd:.2f}")
+    if result.tokens.input or result.tokens.output:
+        parts.append(f"{result.tokens.input} in / {result.tokens.output} out tokens")
+    return ", ".join(parts)
+
+
+def task_state(plan: Plan, task: Task, history: History) -> str:
+    """One of passed, blocked, waiting (for a dependency), failed (and open still), open."""
+    if task.passed:
+        return "passed"
+    if task.blocked is not None:
+        return "blocked"
+    done = {other.id for other in plan.tasks if other.passed}
+    if not done.issuperset(task.depends_on):
+        return "waiting"
+    known = history.tasks.get(task.key)
+    return "failed" if known and known.attempts else "open"
+
+
+def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> dict[str, Any]:
+    """The object that `run --json` prints and `--notify` gets; `status --json` has its shape."""
+    tasks = plan.tasks if plan else ()
+    history = history or History("")
+    return {
+        "stop": stop.word if stop else None,
+        "exit": int(stop.exit) if stop else None,
+        "reason": stop.reason if stop else None,
+        "passed": sum(task.passed for task in tasks),
+        "total": len(tasks),
+        "iterations": history.run_iterations if stop else history.iteration,
+        "seconds": round(seconds, 1),
+        "usd": round(history.run_usd if stop else history.usd, 6),
+        "tokens": history.tokens.as_dict(),
+        "tasks": [_task_summary(plan, task, history) for task in tasks if plan],
+    }
+
+
+def status_lines(plan: Plan, history: History, running: Mapping[str, Any] | None) -> list[str]:
+    """The status table, a line each: every task, what is next, what a loop does now."""
+    from _ralph.prd import next_task
+
+    upcoming = next_task(plan)
+    passed = sum(task.passed for task in plan.tasks)
+    width = max(len(task.id) for task in plan.tasks)
+    filled = 24 * passed // len(plan.tasks)
+    lines = [
+        f"{plan.project}: {passed} of {len(plan.tasks)} passed  [{'#' * filled}{'.' * (24 - filled)}]",
+        "",
+    ]
+    for task in plan.tasks:
+        state = task_state(plan, task, history)
+        arrow = ">" if task is upcoming else " "
+        note = _note(plan, task, history, state)
+        lines.append(
+            f"{arrow}[{_MARKS[state]}] {text.clean(task.id):{width}}  {text.one_line(task.title, 60)}{note}"
+        )
+    lines.append("")
+    money = f", ${history.usd:.2f}" if history.usd else ""
+    lines.append(f"{history.iteration} iterations so far{money}")
+    if running:
+        on = f", on {text.one_line(running['task'])}" if running.get("task") else ""
+        lines.append(f"a loop is running since {running['since']} (pid {running['pid']}){on}")
+    return lines
+
+
+def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
+    known = history.tasks.get(task.key)
+    last = known.last if known else None
+    return {
+        "id": task.id,
+        "title": task.title,
+        "state": task_state(plan, task, history),
+        "attempts": len(known.iterations) if known else 0,
+        "usd": round(known.usd, 6) if known else 0.0,
+        "reason": task.blocked or (last.get("reason") if last and not task.passed else None),
+    }
+
+
+def _note(plan: Plan, task: Task, history: History, state: str) -> str:
+    known = history.tasks.get(task.key)
+    if state == "blocked":
+        return f"  (blocked: {text.one_line(task.blocked or '', 100)})"
+    if state == "waiting":
+        done = {other.id for other in plan.tasks if other.passed}
+        return f"  (waiting for {', '.join(d for d in task.depends_on if d not in done)})"
+    if state == "failed" and known:
+        return f"  (failed {known.attempts}: {text.one_line((known.last or {}).get('reason', ''), 80)})"
+    return "  (weak)" if state == "passed" and known and known.weak else ""
+
+
+def record_lines(attempt: Attempt, agent: str) -> list[str]:
+    """What a person reads of an attempt in progress.txt; everything an agent wrote is quoted."""
+    result = attempt.result
+    lines = [f"- agent: {text.one_line(agent, 80)}, {spent_words(result)}, exit {result.exit}"]
+    if attempt.checks:
+        told = ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)
+        lines.append(f"- checks: {text.one_line(told, 500)}")
+    if attempt.changes:
+        lines.append(f"- changes: {attempt.changes}")
+    if attempt.reason:
+        lines.append(f"- reason: {text.one_line(attempt.reason, 300)}")
+    for title, entries in (("restored", attempt.restored), ("notice", attempt.notices)):
+        for entry in entries:
+            first, _, rest = entry.partition("\n")
+            lines += [f"- {title}: {text.one_line(first, 300)}", *text.quote(rest)]
+    if result.denials:
+        lines.append(f"- denied: {text.one_line('; '.join(result.denials), 300)}")
+    if attempt.verdict is not Verdict.PASSED and (red := [check for check in attempt.checks if not check.ok]):
+        lines += [f"- failure: {text.one_line(red[0].name)}", *text.quote(text.tail(red[0].tail, 2000))]
+    if attempt.handoff:
+        told = "\n".join(f"{label}: {body}" for label, body in attempt.handoff.items())
+        lines += ["- handoff:", *text.quote(told)]
+    if attempt.blocked:
+        lines.append(f"- blocked: {text.one_line(attempt.blocked, 500)}")
+    if attempt.parked:
+        lines.append(f"- parked: {attempt.parked}; back with: git checkout {attempt.parked} -- .")
+    if result.survivors:
+        lines.append(f"- still running after KILL: {result.survivors}")
+    return lines

@@ -1,0 +1,486 @@
+"""The working tree: branch, snapshots, commits made from verified trees, parking, protection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from _ralph import files, text
+from _ralph.model import BadInput, RalphError
+
+GIT_TIMEOUT = 600.0
+# Written by tools beside the work; untracked ones are neither evidence nor committed.
+CACHES = frozenset(
+    {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox", ".hypothesis", ".coverage"}
+    | {"node_modules", ".venv", ".cache", ".DS_Store", ".ralph", ".aider.tags.cache.v4"}
+    | {".aider.chat.history.md", ".aider.input.history", ".aider.llm.history"}
+)
+
+
+class Folder:
+    """A workspace without git: nothing can be compared, committed or put back."""
+
+    with_git = False
+    root: Path
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def head(self) -> str:
+        return ""
+
+    def snapshot(self) -> str:
+        """A name for the state of the tree; two calls give the same name if nothing changed."""
+        return ""
+
+    def tidy(self, tree: str) -> None:
+        """Undo what checks wrote; files they made new are left out of the work from now on."""
+
+    def settle(self, branch: str, head: str, label: str) -> list[str]:
+        """Put HEAD and branch back to where the attempt found them; what was found."""
+        return []
+
+    def restore_protected(self, before: str, patterns: list[str], allow: list[str], aside: Path) -> list[str]:
+        return []
+
+    def changes(self, before: str, after: str) -> str:
+        return ""
+
+    def changed_files(self, before: str, after: str) -> list[str]:
+        return []
+
+    def branch(self) -> str:
+        return ""
+
+    def commit(self, tree: str, parent: str, message: str, state: list[Path]) -> str:
+        return ""
+
+    def park(self, label: str) -> str | None:
+        return None
+
+    def checkout(self, tree: str) -> None:
+        """Make the tree what it was at that snapshot."""
+
+    def clean_tree(self) -> str:
+        """The last commit's tree, as a snapshot names it."""
+        return ""
+
+    def commit_notes(self, message: str, state: list[Path]) -> str:
+        return ""
+
+    def hooks(self) -> list[str]:
+        return []
+
+    def hook_env(self) -> dict[str, str]:
+        return {}
+
+    def recent(self) -> list[str]:
+        """The last commits, a line each."""
+        return []
+
+
+class GitTree(Folder):
+    """A git working tree, seen through an index of ralph's own.
+
+    Snapshots are git trees without the state files, without what was untracked when the run
+    began and without caches. Hooks and fsmonitor are off in every call.
+    """
+
+    with_git = True
+
+    def __init__(self, root: Path, private: Path, state: list[Path]) -> None:
+        super().__init__(root)
+        self.git_dir = Path(self._git("rev-parse", "--absolute-git-dir").strip())
+        self._index = private / "index"
+        self._left_file = private / "untracked"
+        self._resetting = private / "resetting"
+        self._state = [rel for path in state if (rel := _inside(path, root))]
+        self._left_alone: set[str] = set()
+        self.nested: list[str] = []
+
+    def begin(self, resuming: bool, last_tree: str = "") -> None:
+        """Start from git's index; on a fresh start, note the untracked files to leave alone,
+        all but those that ralph itself left in `last_tree`."""
+        for stale in (self._index.with_name("index.lock"), self._index):
+            stale.unlink(missing_ok=True)
+        if (self.git_dir / "index").exists():
+            shutil.copyfile(self.git_dir / "index", self._index)
+        if not self.head():
+            raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+        if not self._git("var", "GIT_COMMITTER_IDENT", check=False):
+            raise BadInput("git does not know who commits here; set git config user.name and user.email")
+        tracked = self._tracked_state()
+        if tracked:
+            self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(tracked), own=True)
+        if self._resetting.exists():  # a reset of the tree was cut off
+            self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
+            self.park(f"cut-off-{self.head()[:12]}")
+            self.checkout(self._resetting.read_text("ascii"))
+        if resuming and self._left_file.exists():
+            self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
+        else:
+            self._left_alone = set()
+            known = (
+                self._git("ls-tree", "-r", "-z", "--name-only", last_tree, check=False) if last_tree else ""
+            )
+            self._left_alone = set(self._others()) - set(_names(known))
+            self._save_left_alone()
+
+    def head(self) -> str:
+        return self._git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
+
+    def branch(self) -> str:
+        """The current branch's full ref name, empty when HEAD is detached."""
+        return self._git("symbolic-ref", "-q", "HEAD", check=False).strip()
+
+    def snapshot(self) -> str:
+        self._git("add", "-u", "--", ":/", own=True)
+        new = self._others()
+        if new:
+            self._git("update-index", "--add", "-z", "--stdin", stdin=_nul(new), own=True)
+        return self._git("write-tree", own=True).strip()
+
+    def tidy(self, tree: str) -> None:
+        self._leave_alone()
+        if self.snapshot() != tree:
+            self.checkout(tree)
+
+    def checkout(self, tree: str) -> None:
+        self.snapshot()  # so that every file of the work is known, and goes
+        self._resetting.write_text(tree, encoding="ascii")
+        self._git("read-tree", "--reset", "-u", tree, own=True)
+        self._resetting.unlink()
+        self.reset_index()
+
+    def reset_index(self) -> None:
+        """Make git's own index that of HEAD; the files stay as they are."""
+        self._git("reset", "-q", check=False)
+
+    def modified(self) -> list[str]:
+        """Tracked files that differ from HEAD or are staged, state files apart."""
+        lines = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+        return [entry[3:] for entry in _names(lines) if entry[3:] not in self._state]
+
+    def settle(self, branch: str, head: str, label: str) -> list[str]:
+        said = []
+        (self.git_dir / "index.lock").unlink(missing_ok=True)  # of a git that died with the agent
+        found_branch, found_head = self.branch(), self.head()
+        if found_branch != branch:
+            said.append(f"the branch had been switched to {found_branch or 'a detached HEAD'}")
+            self._park_commit(found_head, head, label)
+            self._git("symbolic-ref", "HEAD", branch)
+        tip = self._git("rev-parse", "-q", "--verify", branch, check=False).strip()
+        if tip != head:
+            if tip and self._is_ancestor(head, tip):
+                said.append("the agent's own commits were folded into the attempt")
+            elif tip:
+                said.append("the branch had been rewritten")
+                self._park_commit(tip, head, label)
+            self._git("update-ref", "-m", "ralph: put back", branch, head)
+        if tip != head or found_branch != branch:
+            self.reset_index()
+        return said
+
+    def restore_protected(self, before: str, patterns: list[str], allow: list[str], aside: Path) -> list[str]:
+        """Put back what changed under protected patterns since the snapshot `before`.
+
+        Existing files are frozen; new ones are allowed and named, unless the pattern is a plain
+        file name: those are moved aside. `allow` lifts both. Returns lines for the record.
+        """
+        if not patterns:
+            return []
+        after = self.snapshot()
+        specs = [
+            *(f":(top,glob){p}" for p in _deep(patterns)),
+            *(f":(top,glob,exclude){p}" for p in _deep(allow)),
+        ]
+        listed = self._git("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, "--", *specs)
+        named = {p for p in patterns if "/" not in p and not set(p) & set("*?[")}
+        said = []
+        fields = _names(listed)
+        for meta, name in zip(fields[::2], fields[1::2], strict=False):
+            mode, _, blob, _, status = meta.lstrip(":").split(" ")
+            path = self.root / name
+            if status == "A" and Path(name).name not in named:
+                said.append(f"{text.one_line(name)} (new under a protected pattern; kept)")
+                continue
+            files.move_aside(path, aside, text.slug(name))
+            if status == "A":
+                said.append(f"{text.one_line(name)} (new and protected; moved aside)")
+                continue
+            self._write_blob(path, blob, mode)
+            said.append(text.one_line(name))
+        return said
+
+    def untracked_protected(self, patterns: list[str]) -> list[str]:
+        """Files under protected patterns that git does not track and that cannot be guarded."""
+        if not patterns:
+            return []
+        specs = [f":(top,glob){pattern}" for pattern in _deep(patterns)]
+        names = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", "--", *specs))
+        return [name for name in names if not _cached(name)]
+
+    def changes(self, before: str, after: str) -> str:
+        """`4 files, +120 -8`, empty when nothing changed."""
+        lines = self._git("diff-tree", "-r", "--numstat", "--no-renames", before, after).splitlines()
+        counts = [line.split("\t")[:2] for line in lines]
+        added, removed = (sum(int(pair[i]) for pair in counts if pair[i].isdigit()) for i in (0, 1))
+        return f"{len(lines)} file{'s' * (len(lines) != 1)}, +{added} -{removed}" if lines else ""
+
+    def changed_files(self, before: str, after: str) -> list[str]:
+        names = _names(self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, after))
+        return [text.one_line(name) for name in names]
+
+    def commit(self, tree: str, parent: str, message: str, state: list[Path]) -> str:
+        """Commit the verified `tree` plus the state files on `parent`; the new commit's name.
+
+        Doing it again is harmless: where HEAD is not `parent` any more, nothing happens.
+        """
+        if self.head() != parent:
+            return ""
+        with self._scratch_index(tree) as env:
+            keep = self._committable(state)
+            if keep:
+                self._git("update-index", "--add", "-z", "--stdin", stdin=_nul(keep), env=env)
+            full = self._git("write-tree", env=env).strip()
+        if full == self._git("rev-parse", f"{parent}^{{tree}}").strip():
+            return ""
+        sign = (
+            ["-S"] if self._git("config", "--bool", "commit.gpgSign", check=False).strip() == "true" else []
+        )
+        words = ["commit-tree", full, "-p", parent, "-F", "-"]
+        made = self._git(*words, *sign, stdin=message.encode(), check=not sign).strip()
+        made = made or self._git(*words, stdin=message.encode()).strip()  # signing needs a terminal
+        self._git("update-ref", "-m", f"ralph: {message.splitlines()[0]}", "HEAD", made, parent)
+        self.reset_index()
+        return made
+
+    def commit_notes(self, message: str, state: list[Path]) -> str:
+        """Commit the state files alone, where they differ from HEAD."""
+        head = self.head()
+        return self.commit(f"{head}^{{tree}}", head, message, state)
+
+    def park(self, label: str) -> str | None:
+        """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
+        tree = self.snapshot()
+        ref = f"refs/ralph/parked/{label}"
+        message = f"ralph: parked work of {label}\n".encode()
+        made = self._git("commit-tree", tree, "-p", "HEAD", "-F", "-", stdin=message).strip()
+        self._git("update-ref", ref, made)
+        return ref
+
+    def clean_tree(self) -> str:
+        with self._scratch_index("HEAD") as env:
+            tracked = self._tracked_state()
+            if tracked:
+                self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(tracked), env=env)
+            return self._git("write-tree", env=env).strip()
+
+    def recent(self) -> list[str]:
+        lines = self._git("log", "-5", "--format=%h %s", check=False).splitlines()
+        return [text.one_line(line, 100) for line in lines]
+
+    def hook_env(self) -> dict[str, str]:
+        """What git gives its commit hooks: an index that holds the whole change."""
+        index = self._index.with_name("hook-index")
+        shutil.copyfile(self._index, index)
+        return {"GIT_INDEX_FILE": str(index), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
+
+    def hooks(self) -> list[str]:
+        """The commit hooks that this repository has."""
+        configured = self._git("config", "--path", "core.hooksPath", check=False).strip()
+        common = self._git("rev-parse", "--path-format=absolute", "--git-common-dir").strip()
+        folder = self.root / configured if configured else Path(common) / "hooks"
+        return [name for name in ("pre-commit", "commit-msg") if os.access(folder / name, os.X_OK)]
+
+    def switch(self, name: str, prd: Path, same_plan: Callable[[str], bool]) -> str | None:
+        """Go to branch `name`, made from HEAD if there is none; a sentence if that was done.
+
+        `same_plan(text)` says whether a prd.json found on that branch is the plan here.
+        BadInput if it is another one, or if git cannot switch.
+        """
+        if self.branch() == f"refs/heads/{name}":
+            return None
+        if not self._has_branch(name):
+            self._switch("-c", name)
+            return f"made branch {name}"
+        there = self.plan_on(name, prd)
+        if there is not None and not same_plan(there):
+            raise BadInput(
+                f"the branch {name} exists and its {prd.name} holds another plan than the one here; "
+                f"give this plan a branchName of its own, or delete that branch"
+            )
+        self._switch(name)
+        return f"switched to branch {name}"
+
+    def free_branch(self, wanted: str, prd: Path, same_plan: Callable[[str], bool]) -> str:
+        """`wanted`, or a free name near it if it exists with another plan."""
+        for number in range(1, 1000):
+            name = wanted if number == 1 else f"{wanted}-{number}"
+            there = self.plan_on(name, prd) if self._has_branch(name) else None
+            if there is None or same_plan(there):
+                return name
+        raise RalphError(f"no free branch name near {wanted}")
+
+    def default_branches(self) -> set[str]:
+        remote = self._git("symbolic-ref", "-q", "--short", "refs/remotes/origin/HEAD", check=False).strip()
+        configured = self._git("config", "init.defaultBranch", check=False).strip()
+        return {"main", "master", remote.removeprefix("origin/"), configured} - {""}
+
+    def plan_on(self, branch: str, prd: Path) -> str | None:
+        name = _inside(prd, self.root)
+        found = self._git("show", f"refs/heads/{branch}:{name}", check=False) if name else ""
+        return found or None
+
+    def _switch(self, *words: str) -> None:
+        try:
+            self._git("switch", "-q", *words)
+        except RalphError as error:
+            raise BadInput(f"git cannot switch to the branch: {error}") from None
+
+    def _has_branch(self, name: str) -> bool:
+        return bool(self._git("rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False))
+
+    def _is_ancestor(self, older: str, newer: str) -> bool:
+        return self._git("merge-base", older, newer, check=False).strip() == older
+
+    def _park_commit(self, commit: str, head: str, label: str) -> None:
+        if commit and commit != head:
+            self._git("update-ref", f"refs/ralph/parked/{label}-agent", commit)
+
+    def _others(self) -> list[str]:
+        names = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
+        self.nested = [name for name in names if name.endswith("/")]
+        hidden = self._left_alone | set(self._state)
+        return [n for n in names if n not in hidden and not n.endswith("/") and not _cached(n)]
+
+    def _leave_alone(self) -> None:
+        if new := self._others():
+            self._left_alone.update(new)
+            self._save_left_alone()
+
+    def _save_left_alone(self) -> None:
+        files.atomic_write(self._left_file, os.fsencode("\0".join(sorted(self._left_alone))))
+
+    def _tracked_state(self) -> list[str]:
+        return _names(self._git("ls-files", "-z", "--", *self._state)) if self._state else []
+
+    def _committable(self, state: Iterable[Path]) -> list[str]:
+        """Those state files that exist, lie in the tree and are not ignored."""
+        names = [rel for path in state if path.is_file() and (rel := _inside(path, self.root))]
+        if not names:
+            return []
+        ignored = set(_names(self._git("check-ignore", "-z", "--stdin", stdin=_nul(names), check=False)))
+        return [name for name in names if name not in ignored or name in self._tracked_state()]
+
+    @contextlib.contextmanager
+    def _scratch_index(self, tree: str) -> Iterator[dict[str, str]]:
+        path = self._index.with_name("commit-index")
+        path.unlink(missing_ok=True)
+        env = {"GIT_INDEX_FILE": str(path)}
+        self._git("read-tree", tree, env=env)
+        try:
+            yield env
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _write_blob(self, path: Path, blob: str, mode: str) -> None:
+        """Write a blob where it belongs; folders or links that stand in the way are moved off."""
+        for parent in reversed(path.relative_to(self.root).parents):
+            folder = self.root / parent
+            if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
+                files.move_aside(folder, self._index.parent / "aside", text.slug(str(parent)))
+            folder.mkdir(exist_ok=True)
+        data = self._git_bytes("cat-file", "blob", blob)
+        if mode == "120000":
+            path.symlink_to(os.fsdecode(data))
+        else:
+            files.atomic_write(path, data, 0o755 if mode == "100755" else 0o644)
+
+    def _git(
+        self,
+        *words: str,
+        stdin: bytes = b"",
+        own: bool = False,
+        env: dict[str, str] | None = None,
+        check: bool = True,
+    ) -> str:
+        """git's output; `own` uses ralph's index. RalphError with git's words where it fails."""
+        extra = {"GIT_INDEX_FILE": str(self._index)} if own else env or {}
+        return os.fsdecode(self._git_bytes(*words, stdin=stdin, env=extra, check=check))
+
+    def _git_bytes(
+        self, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, check: bool = True
+    ) -> bytes:
+        return git(self.root, *words, stdin=stdin, env=env, check=check)
+
+
+def git(
+    cwd: Path, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, check: bool = True
+) -> bytes:
+    """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    for key in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY):
+        if key in os.environ:
+            clean[key] = os.environ[key]
+    quiet = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]
+    try:
+        done = subprocess.run(
+            ["git", *quiet, "-c", "core.quotePath=false", *words],
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            timeout=GIT_TIMEOUT,
+            env={**clean, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(env or {})},
+        )
+    except FileNotFoundError:
+        raise BadInput("git is not installed, or the folder is gone; --no-git works without it") from None
+    except subprocess.TimeoutExpired:
+        raise RalphError(f"git {words[0]} did not end within {text.duration(GIT_TIMEOUT)}") from None
+    if check and done.returncode != 0:
+        said = text.one_line(done.stderr.decode("utf-8", "replace"), 300)
+        raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
+    return done.stdout if done.returncode == 0 else b""
+
+
+def top_level(folder: Path) -> Path | None:
+    """The root of the git working tree around `folder`, or None."""
+    found = git(folder, "rev-parse", "--show-toplevel", check=False)
+    return Path(os.fsdecode(found).rstrip("\n")) if found else None
+
+
+_IDENTITY = tuple(
+    f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
+)
+
+
+def _inside(path: Path, root: Path) -> str:
+    try:
+        return path.absolute().relative_to(root).as_posix()
+    except ValueError:
+        return ""
+
+
+def _deep(patterns: Iterable[str]) -> list[str]:
+    """A pattern without a slash holds in every folder, as in .gitignore; a folder means all in it."""
+    deep = []
+    for pattern in patterns:
+        anchored = pattern.strip("/") if "/" in pattern.rstrip("/") else f"**/{pattern.strip('/')}"
+        deep += [anchored, f"{anchored}/**"]
+    return deep
+
+
+def _cached(name: str) -> bool:
+    return bool(CACHES.intersection(name.split("/"))) or name.endswith((".pyc", ".egg-info/PKG-INFO"))
+
+
+def _names(listed: str) -> list[str]:
+    return [name for name in listed.split("\0") if name]
+
+
+def _nul(names: Iterable[str]) -> bytes:
+    return os.fsencode("\0".join(names) + "\0")

@@ -1,0 +1,513 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "click>=8.1",
+#   "filelock>=4",
+#   "jinja2>=3.1",
+#   "jsonschema>=4.18",
+#   "psutil>=5.9",
+#   "rich>=13",
+#   "subprocess-tee>=0.4.2",
+# ]
+# ///
+"""ralph: picks the next failing task from prd.json, hands it to an agent, checks the work itself.
+
+Read this file from the top: `run_loop` is a night, `run_attempt` is one try at one task.
+The parts stand in `_ralph/`, the command line at the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from _ralph import __version__
+from _ralph.model import Attempt, BadInput, Exit, RalphError, Stop, Task, TryLater
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
+    from _ralph.process import Control
+    from _ralph.session import Options, Run
+    from _ralph.views import View
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def run_loop(run: Run) -> Stop:
+    """Attempt after attempt until there is a reason to stop. All state is on disk between them."""
+    from _ralph import limits, night
+    from _ralph.attempt import record
+
+    night.resume(run)
+    while True:
+        night.take_in_what_people_did(run)
+        if stop := night.asked_to_stop(run):
+            return stop
+        task = night.choose(run)
+        if task is None:
+            if stop := night.finish(run):
+                return stop
+            continue
+        if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
+            return stop
+        night.open_run_record(run)
+        attempt = run_attempt(run, task)
+        record(run, attempt)
+        if stop := night.after(run, attempt):
+            return stop
+
+
+def run_attempt(run: Run, task: Task) -> Attempt:
+    """One try at one task: everything is judged on what is in the tree when the agent is gone."""
+    from _ralph.agents import run_agent
+    from _ralph.attempt import begin, environment, judge_by_evidence, prompt_for
+    from _ralph.limits import usd_left
+
+    attempt = begin(run, task)
+    agent = run.agent(task)
+    run.view.started(attempt, run.limits.attempts, agent.command)
+    prompt = prompt_for(run, task)
+    attempt.result = run_agent(
+        agent,
+        prompt,
+        prompt_file=run.log(f"{attempt.name}.prompt.md"),
+        cwd=run.paths.root,
+        env=environment(run, attempt),
+        timeout=run.options.agent_timeout,
+        idle=run.options.idle_timeout,
+        control=run.control,
+        out=run.log(f"{attempt.name}.out"),
+        err=run.log(f"{attempt.name}.err"),
+        usd_left=usd_left(run.limits, run.history),
+        listen=run.view.agent,
+    )
+    judge_by_evidence(run, attempt)
+    return attempt
+
+
+# ---------------------------------------------------------------- the command line
+
+
+class Commands(click.Group):
+    """The one place where errors become messages and exit codes."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (RalphError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            failed = translate(error)
+            click.echo(f"ralph: {failed}", err=True)
+            ctx.exit(int(failed.exit))
+
+
+def translate(error: RalphError | OSError) -> RalphError:
+    """An error of the system as one of ours: a full disk can be mended and tried again."""
+    if isinstance(error, RalphError):
+        return error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TryLater(
+            f"the disk is full ({error.filename or 'while writing'}); nothing was lost, run the same command again"
+        )
+    return RalphError(str(error))
+
+
+def with_prd(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--prd and --no-git, which every command takes."""
+    command = click.option(
+        "--no-git", is_flag=True, help="Work in a plain folder: nothing is committed or put back."
+    )(command)
+    return click.option(
+        "--prd", "prd_path", type=click.Path(path_type=Path, dir_okay=False), default=Path("prd.json"),
+        show_default=True, help="The plan; progress.txt lies beside it.",
+    )(command)  # fmt: skip
+
+
+class DurationType(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from _ralph import text
+
+        try:
+            return text.seconds(value, "duration")
+        except BadInput as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = DurationType()
+POSITIVE = click.IntRange(min=1)
+ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+
+
+@click.group(
+    cls=Commands, context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, prog_name="ralph")
+def cli() -> None:
+    """Work through prd.json with any coding agent, and believe only the checks.
+
+    \b
+    ralph init          write prd.json, AGENTS.md and the .gitignore line
+    ralph doctor        find tonight what would spoil the night
+    ralph run           work until every task passes or a limit is reached
+    ralph status        what passed, what is next, what is blocked
+    """
+
+
+@cli.command()
+@with_prd
+@click.option(
+    "--once", is_flag=True, help="One attempt, no waiting; exit 0 if it passed or nothing was left."
+)
+@click.option("--task", metavar="ID", help="Work on this task only.")
+@click.option(
+    "--agent", metavar="CMD", help="Agent command, such as claude, 'claude --model haiku' or aider."
+)
+@click.option(
+    "--check", "checks", metavar="CMD", multiple=True, help="A check for every task; may be given again."
+)
+@click.option(
+    "--prompt", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own prompt template."
+)
+@click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]")
+@click.option("--max-attempts", type=POSITIVE, help="Attempts for one task.  [default: 3]")
+@click.option("--max-hours", type=ABOVE_ZERO, help="Hours for this run.  [default: 12]")
+@click.option("--until", metavar="HH:MM", help="Start no attempt after this time of day.")
+@click.option("--max-usd", type=ABOVE_ZERO, help="Dollars for this run.")
+@click.option("--max-tokens", type=POSITIVE, help="Tokens for this run, in and out.")
+@click.option("--max-wait", type=DURATION, help="Longest wait for a provider's limit.  [default: 6h]")
+@click.option(
+    "--agent-timeout", type=DURATION, default="60m", show_default=True, help="Deadline of one agent process."
+)
+@click.option(
+    "--idle-timeout",
+    type=DURATION,
+    default="20m",
+    show_default=True,
+    help="Deadline of its silence, if it streams.",
+)
+@click.option("--branch", metavar="NAME", help="Work on this branch.")
+@click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting.")
+@click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do.")
+@click.option(
+    "--notify", metavar="CMD", help="Command that gets a JSON summary on stdin at the stop and at a block."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON summary on stdout; all else goes to stderr."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints.")
+@click.pass_context
+def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
+    """Work until every task passes, a limit is reached, or a person is needed.
+
+    \b
+    ralph run --agent claude --max-usd 20 --until 07:00
+    ralph run --once --task US-003 --agent 'aider --model sonnet'
+    """
+    from _ralph.process import supervise
+    from _ralph.session import acquire, announce, bury, locate
+    from _ralph.views import View
+
+    options = run_options(given)
+    view = View(sys.stderr if as_json else sys.stdout, -1 if quiet else int(verbose))
+    run_id = uuid.uuid4().hex
+    try:
+        paths = locate(options.prd, options.git)
+        lock = acquire(paths)
+        bury(paths)
+        announce(paths, run_id)
+        code = supervise(
+            lambda control: loop_process(options, control, view, run_id, as_json),
+            lambda: lost(options, as_json),
+        )
+        lock.release()
+        (paths.private / "running.json").unlink(missing_ok=True)
+    except (RalphError, OSError) as error:
+        print_summary(as_json, options, Stop("error", translate(error).exit, str(error)), 0.0)
+        raise
+    ctx.exit(code)
+
+
+def run_options(given: dict[str, Any]) -> Options:
+    from _ralph.session import Options
+
+    limits = {
+        "iterations": given["max_iterations"], "attempts": given["max_attempts"], "hours": given["max_hours"],
+        "usd": given["max_usd"], "tokens": given["max_tokens"], "max_wait": given["max_wait"],
+    }  # fmt: skip
+    same = (
+        "once",
+        "task",
+        "agent",
+        "checks",
+        "until",
+        "agent_timeout",
+        "idle_timeout",
+        "branch",
+        "full_permissions",
+        "notify",
+    )
+    return Options(
+        prd=given["prd_path"],
+        prompt=given["prompt"].resolve() if given["prompt"] else None,
+        limits=limits,
+        git=not given["no_git"],
+        wait=not (given["no_wait"] or given["once"]),
+        **{name: given[name] for name in same},
+    )
+
+
+def loop_process(options: Options, control: Control, view: View, run_id: str, as_json: bool) -> int:
+    """What the supervisor's child does: open, loop, close; its exit status."""
+    from _ralph.night import close_run
+    from _ralph.session import open_run
+
+    opened: Run | None = None
+    try:
+        opened = open_run(options, control, view, run_id)
+        stop = run_loop(opened)
+        close_run(opened, stop)
+        view.line(
+            f"{stop.reason} | {sum(t.passed for t in opened.plan.tasks)} of {len(opened.plan.tasks)} passed"
+        )
+    except (RalphError, OSError) as error:
+        stop = ended_early(opened, control, error)
+    if not control.orphaned:
+        print_summary(as_json, options, stop, opened.seconds if opened else 0.0, opened)
+    return int(stop.exit)
+
+
+def ended_early(opened: Run | None, control: Control, error: RalphError | OSError) -> Stop:
+    """The stop for an error: recorded if the run had begun and the disk allows it."""
+    from _ralph.attempt import StopNow
+    from _ralph.night import asked_to_stop, close_run
+
+    if isinstance(error, StopNow) and opened and not control.orphaned:
+        stop = asked_to_stop(opened) or Stop("interrupted", Exit.INTERRUPTED, "interrupted")
+    elif control.orphaned:
+        stop = Stop("killed", Exit.ERROR, "the supervisor was killed")
+    else:
+        failed = translate(error)
+        stop = Stop("error", failed.exit, str(failed))
+        click.echo(f"ralph: {failed}", err=True)
+    if opened and not control.orphaned:
+        try:
+            close_run(opened, stop)
+        except (RalphError, OSError) as again:
+            click.echo(f"ralph: the last record could not be written: {again}", err=True)
+    return stop
+
+
+def lost(options: Options, as_json: bool) -> int:
+    """What the supervisor says when the loop was killed."""
+    stop = Stop("killed", Exit.ERROR, "the loop was killed; run the same command to go on")
+    click.echo(f"ralph: {stop.reason}", err=True)
+    print_summary(as_json, options, stop, 0.0)
+    return int(stop.exit)
+
+
+def print_summary(
+    as_json: bool, options: Options, stop: Stop, seconds: float, opened: Run | None = None
+) -> None:
+    from _ralph.session import read_state
+    from _ralph.views import summary
+
+    if not as_json:
+        return
+    plan, history = (opened.plan, opened.history) if opened else (None, None)
+    if opened is None:
+        try:
+            _, plan, history = read_state(options.prd, options.git)
+        except (RalphError, OSError):
+            pass
+    click.echo(json.dumps(summary(plan, history, stop, seconds)))
+
+
+@cli.command()
+@with_prd
+@click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
+def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
+    """What passed, what is next, what waits or is blocked, and whether a loop runs now.
+
+    \b
+    ralph status --json | jq '.tasks[] | select(.state == "blocked")'
+    """
+    from _ralph import session, views
+
+    paths, plan, history = session.read_state(prd_path, not no_git)
+    running = session.running(paths)
+    if running:
+        running["task"] = (history.open_start or {}).get("task")
+    if as_json:
+        seconds = sum(known.seconds for known in history.tasks.values())
+        shown = {key: running[key] for key in ("pid", "since", "task")} if running else None
+        click.echo(json.dumps({**views.summary(plan, history, None, seconds), "running": shown}))
+    else:
+        click.echo("\n".join(views.status_lines(plan, history, running)))
+
+
+@cli.command()
+@with_prd
+@click.option("--task", metavar="ID", help="The prompt for this task instead of the next one.")
+@click.option("--agent", metavar="CMD", help="The agent that it is for.")
+@click.option(
+    "--prompt", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own prompt template."
+)
+def prompt(prd_path: Path, no_git: bool, task: str | None, agent: str | None, prompt: Path | None) -> None:
+    """Print exactly what the agent would be sent now; nothing is run.
+
+    \b
+    ralph prompt --task US-003 | less
+    """
+    from _ralph.attempt import prompt_for
+    from _ralph.night import choose
+    from _ralph.session import Options, peek
+
+    options = Options(
+        prd_path, task=task, agent=agent, git=not no_git, prompt=prompt.resolve() if prompt else None
+    )
+    peeked = peek(options)
+    wanted = peeked.plan.task(task) if task else choose(peeked)
+    if wanted is None:
+        raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
+    click.echo(prompt_for(peeked, wanted), nl=False)
+
+
+@cli.command()
+@with_prd
+@click.argument("task_id", metavar="ID")
+@click.option(
+    "--answer", default="", metavar="TEXT", help="Your answer to its question; stands in the next prompt."
+)
+def retry(prd_path: Path, no_git: bool, task_id: str, answer: str) -> None:
+    """Unblock a task; its attempts start at zero. Also while a loop runs.
+
+    \b
+    ralph retry US-003 --answer 'use the existing price table'
+    """
+    from _ralph import inbox, session
+    from _ralph.night import retry_task
+    from _ralph.prd import load
+
+    outside_attempts("retry")
+    paths = session.locate(prd_path, not no_git)
+    load(paths.prd).task(task_id)
+    if session.running(paths):
+        inbox.leave(paths, {"event": "retry", "task": task_id, "answer": answer})
+        click.echo(f"{task_id}: the running loop will take it up after this attempt")
+        return
+    lock = session.acquire(paths)
+    retry_task(session.peek(session.Options(prd_path, git=not no_git), writing=True), task_id, answer)
+    lock.release()
+    click.echo(f"{task_id} is open again; `ralph run` goes on with it")
+
+
+@cli.command()
+@with_prd
+def stop(prd_path: Path, no_git: bool) -> None:
+    """Ask the running loop to stop after this attempt.
+
+    \b
+    ralph stop && tail -f progress.txt
+    """
+    from _ralph import inbox, session
+
+    outside_attempts("stop")
+    paths = session.locate(prd_path, not no_git)
+    holder = session.running(paths)
+    if holder is None:
+        raise BadInput("no loop is running in this workspace")
+    inbox.leave(paths, {"event": "stop"})
+    click.echo(f"the loop (pid {holder['pid']}) will stop after this attempt")
+
+
+@cli.command()
+@with_prd
+@click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
+def init(prd_path: Path, no_git: bool, eject: bool) -> None:
+    """Write what a plan needs: prd.json, AGENTS.md, the .gitignore line. Nothing is overwritten.
+
+    \b
+    cd my-project && ralph init
+    """
+    from _ralph.setup import eject_prompt, init_workspace
+
+    for line in eject_prompt(prd_path) if eject else init_workspace(prd_path):
+        click.echo(line)
+
+
+@cli.command()
+@with_prd
+@click.option("--agent", metavar="CMD", help="The agent to look for instead of the plan's.")
+@click.option("--check", "checks", metavar="CMD", multiple=True, help="A check, as in `ralph run --check`.")
+@click.option("--full-permissions", is_flag=True, help="As in `ralph run`.")
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    prd_path: Path,
+    no_git: bool,
+    agent: str | None,
+    checks: tuple[str, ...],
+    full_permissions: bool,
+) -> None:
+    """Find now what would spoil the night: plan, checks, agent, permissions, git, lock.
+
+    \b
+    ralph doctor --agent claude --full-permissions
+    """
+    from _ralph.session import Options
+    from _ralph.setup import examine
+
+    options = Options(prd_path, agent=agent, checks=checks, git=not no_git, full_permissions=full_permissions)
+    ctx.exit(int(Exit.USAGE) if examine(options, click.echo) else 0)
+
+
+@cli.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.pass_context
+def demo(ctx: click.Context, folder: Path | None) -> None:
+    """Show the promises at work on a small real repository, with scripted agents and no key.
+
+    \b
+    ralph demo             in a temporary folder
+    ralph demo my-demo     in a folder that you keep
+    """
+    from _ralph.demo import run_demo
+
+    ctx.exit(run_demo(folder))
+
+
+def outside_attempts(command: str) -> None:
+    """An agent may not steer the loop that runs it."""
+    if os.environ.get("RALPH_RUN_ID"):
+        raise BadInput(f"`ralph {command}` is for people: it is refused inside an attempt")
+
+
+def main() -> None:
+    """The entry point of `ralph`. Unexpected errors end with one line and status 1."""
+    try:
+        cli.main(prog_name="ralph")
+    except Exception as error:
+        if os.environ.get("RALPH_DEBUG"):
+            raise
+        click.echo(
+            f"ralph: unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where", err=True
+        )
+        sys.exit(int(Exit.ERROR))
+
+
+if __name__ == "__main__":
+    main()
