@@ -18,6 +18,7 @@ The parts stand in `_ralph/`, the command line at the end.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -117,9 +118,8 @@ def translate(error: RalphError | OSError) -> RalphError:
     if isinstance(error, RalphError):
         return error
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return TryLater(
-            f"the disk is full ({error.filename or 'while writing'}); nothing was lost, run the same command again"
-        )
+        where = error.filename or "while writing"
+        return TryLater(f"the disk is full ({where}); nothing was lost, run the same command again")
     return RalphError(str(error))
 
 
@@ -329,10 +329,8 @@ def print_summary(
         return
     plan, history = (opened.plan, opened.history) if opened else (None, None)
     if opened is None:
-        try:
+        with contextlib.suppress(RalphError, OSError):
             _, plan, history = read_state(options.prd, options.git)
-        except (RalphError, OSError):
-            pass
     click.echo(json.dumps(summary(plan, history, stop, seconds)))
 
 

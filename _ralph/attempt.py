@@ -71,9 +71,9 @@ def judge_by_evidence(run: Run, attempt: Attempt) -> None:
         attempt.result = result = replace(result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
         attempt.checks = []
     own = {check.command for check in task.checks}
-    binding = (
-        own | run.history.green | {c.command for c in attempt.checks if c.command.startswith("git hook ")}
-    )
+    hooks = {check.command for check in attempt.checks if check.command.startswith("git hook ")}
+    green = {check.command for check in attempt.checks if check.ok}  # once green, a check binds
+    binding = own | hooks | run.history.green | green
     attempt.fixed = fixed_checks(attempt.checks, own, run.history.of(task).baseline)
     attempt.verdict, attempt.reason = decide(attempt, own, binding, run.tree.with_git)
     attempt.weak = attempt.verdict is Verdict.PASSED and not own

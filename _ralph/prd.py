@@ -41,7 +41,8 @@ DONE_WORDS = (
 HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
 PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
 SETTINGS = (
-    "agent", "judge", "planner", "prompt", "setup", "commit", "protect", "limits", "budget", "network", "agents",
+    "agent", "judge", "planner", "prompt", "setup", "commit",
+    "protect", "limits", "budget", "network", "agents",
 )  # fmt: skip
 
 _DECODER = json.JSONDecoder()
@@ -98,7 +99,7 @@ def set_passed(plan: Plan, task: Task, passed: bool) -> str:
     neither stands, the field that other tasks use (else `passes`) is inserted.
     """
     flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
-    edits: dict[str, Any] = {key: passed for key in flags}
+    edits: dict[str, Any] = dict.fromkeys(flags, passed)
     if isinstance(task.raw.get("status"), str):
         edits["status"] = _own_word(plan, DONE_WORDS, "done") if passed else _open_word(plan)
     if not edits:

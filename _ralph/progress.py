@@ -16,7 +16,8 @@ _RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->$", re.MULTILINE)
 _HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
 _EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "stop"})
 LABELS = (
-    "status", "files", "decisions", "ruled out", "learned", "re-read", "risks", "blocked on", "found", "next step",
+    "status", "files", "decisions", "ruled out", "learned",
+    "re-read", "risks", "blocked on", "found", "next step",
 )  # fmt: skip
 _LABEL = re.compile(rf"^[\s>#*-]*({'|'.join(LABELS)})\s*\**\s*:\s*\**\s*(.*)$", re.IGNORECASE)
 

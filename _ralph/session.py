@@ -270,8 +270,8 @@ def _require_agents(run: Run) -> None:
         agents.require(agent)
         if run.limits.in_dollars and not agent.row.get("reports_usd"):
             raise BadInput(
-                f"a limit in dollars cannot be kept: {agent.name} reports no cost; use --max-tokens, --max-hours "
-                f"or --max-iterations, or an agent that does"
+                f"a limit in dollars cannot be kept: {agent.name} reports no cost; "
+                f"use --max-hours or --max-iterations, or an agent that reports it"
             )
 
 
@@ -294,7 +294,8 @@ def _open_tree(run: Run) -> None:
         names = ", ".join(text.one_line(name) for name in modified[:5])
         more = f" and {len(modified) - 5} more" if len(modified) > 5 else ""
         raise BadInput(
-            f"modified tracked files: {names}{more}; commit or stash them, so that nothing of yours is mixed up with the work"
+            f"modified tracked files: {names}{more}; commit or stash them, "
+            f"so that nothing of yours is mixed up with the work"
         )
     if not run.resuming:
         _go_to_branch(run, tree)

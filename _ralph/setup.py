@@ -152,7 +152,7 @@ def _init_plan(path: Path, checks: list[str]) -> str:
         starter["project"] = path.parent.resolve().name
         starter["checks"] = checks
         path.write_text(json.dumps(starter, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return f"wrote {path} with {len(checks)} check(s) found here: {', '.join(checks) or 'none, name your own'}"
+        return f"wrote {path}; checks found here: {', '.join(checks) or 'none, name your own'}"
     plan = prd.load(path)
     if plan.checks or any(task.checks for task in plan.tasks) or plan.list_key is None or not checks:
         return f"{path} is there and stays as it is"
@@ -165,7 +165,7 @@ def _ignore_scratch(root: Path) -> str:
     lines = ignore.read_text("utf-8", "replace").splitlines() if ignore.exists() else []
     if ".ralph/" in lines:
         return ".gitignore names .ralph/ already"
-    with open(ignore, "a", encoding="utf-8") as file:
+    with ignore.open("a", encoding="utf-8") as file:
         file.write(("\n" if lines and not ignore.read_bytes().endswith(b"\n") else "") + ".ralph/\n")
     return "added .ralph/ to .gitignore"
 

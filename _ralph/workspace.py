@@ -292,7 +292,9 @@ class GitTree(Folder):
 
     def hooks(self) -> list[str]:
         """The commit hooks that this repository has."""
-        configured = self._git("config", "--path", "core.hooksPath", check=False).strip()
+        scopes = self._git("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
+        own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
+        configured = own[-1] if own else ""
         common = self._git("rev-parse", "--path-format=absolute", "--git-common-dir").strip()
         folder = self.root / configured if configured else Path(common) / "hooks"
         return [name for name in ("pre-commit", "commit-msg") if os.access(folder / name, os.X_OK)]

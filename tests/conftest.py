@@ -1,0 +1,170 @@
+"""What the tests share: a real repository, a scripted agent, and ralph as a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MARK = "RALPH_TEST_MARK"
+
+
+class Repo:
+    """A git repository with a plan and an agent, all in one folder of their own."""
+
+    def __init__(self, folder: Path, git: bool = True) -> None:
+        self.path = folder / "repo"
+        self.path.mkdir(parents=True)
+        self.outside = folder
+        self.mark = f"{folder.name}-{os.getpid()}-{time.time_ns()}"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder / "no-home"),
+            "LC_ALL": "C",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "PYTHONPATH": str(ROOT),
+            "XDG_STATE_HOME": str(folder / "state"),
+            MARK: self.mark,
+        }
+        self.write("a.txt", "a\n")
+        if git:
+            self.git("init", "-q", "-b", "main")
+            self.git("config", "user.email", "test@example.invalid")
+            self.git("config", "user.name", "Test")
+            self.commit("start")
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=self.path, env=self.env, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout
+
+    def commit(self, message: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-qm", message)
+
+    def write(self, name: str, content: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return path
+
+    def read(self, name: str) -> str:
+        return (self.path / name).read_text()
+
+    def plan(self, *tasks: dict[str, Any], **top: Any) -> None:
+        """Write prd.json; every task gets an id, a title and `passes: false` if it has none."""
+        full = [{"id": f"T{i}", "title": f"task {i}", "passes": False, **t} for i, t in enumerate(tasks, 1)]
+        self.write("prd.json", json.dumps({"project": "p", **top, "userStories": full}, indent=2) + "\n")
+
+    def agent(self, script: str, name: str = "agent") -> str:
+        """A scripted agent: Python, with the attempt's names at hand; its command."""
+        head = """
+            import json, os, pathlib, signal, subprocess, sys, time
+            P = pathlib.Path
+            prompt = sys.stdin.read()
+            task, attempt = os.environ["RALPH_TASK_ID"], int(os.environ["RALPH_ATTEMPT"])
+            def sh(command): return subprocess.run(command, shell=True, check=False)
+            def said(label, words): P(os.environ["RALPH_HANDOFF"]).open("a").write(f"{label}: {words}\\n")
+        """
+        path = self.outside / f"{name}.py"
+        path.write_text(textwrap.dedent(head) + textwrap.dedent(script))
+        return f"{sys.executable} {path}"
+
+    def ralph(self, *words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "ralph", *words],
+            cwd=self.path,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """ralph in the background, SIGINT as a terminal would leave it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "ralph", *words],
+            cwd=self.path,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+        )
+
+    def run(self, agent: str, *words: str, timeout: float = 60) -> tuple[int, dict[str, Any], str]:
+        """`ralph run --json`: the exit status, the summary, and what was printed beside it."""
+        done = self.ralph("run", "--json", "--agent", agent, *words, timeout=timeout)
+        summary = json.loads(done.stdout)
+        assert summary["exit"] == done.returncode, done.stderr
+        return done.returncode, summary, done.stderr
+
+    def passed(self) -> list[str]:
+        return [task["id"] for task in json.loads(self.read("prd.json"))["userStories"] if task["passes"]]
+
+    def records(self, event: str = "") -> list[dict[str, Any]]:
+        from _ralph.progress import parse
+
+        found = parse((self.path / "progress.txt").read_bytes())
+        return [record for record in found if event in ("", record["event"])]
+
+    def verdicts(self) -> list[str]:
+        return [f"{record['task']} {record['verdict']}" for record in self.records("verdict")]
+
+    def alive(self) -> list[psutil.Process]:
+        """Every process that was started from here, however far it went."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def wait_for(self, name: str, timeout: float = 20) -> None:
+        end = time.monotonic() + timeout
+        while not (self.path / name).exists():
+            assert time.monotonic() < end, f"{name} did not appear"
+            time.sleep(0.02)
+
+    def gone_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Iterator[Repo]:
+    made = Repo(tmp_path)
+    yield made
+    for process in made.alive():
+        process.kill()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Repo]:
+    """The same without git."""
+    made = Repo(tmp_path, git=False)
+    yield made
+    for process in made.alive():
+        process.kill()

@@ -1,0 +1,468 @@
+"""The loop as a whole: real repositories, real agent processes, real checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Repo
+
+MAKES = 'P(f"{task}.txt").write_text("good\\n")'
+OWN = {"checks": ["test -f T1.txt"]}
+
+
+def own(task: str) -> dict[str, object]:
+    return {"checks": [f"grep -q good {task}.txt"]}
+
+
+def test_every_task_ends_as_one_commit_on_a_branch_and_the_tree_is_clean(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), checks=["test -f a.txt"])
+    code, summary, _ = repo.run(repo.agent(MAKES))
+    assert (code, summary["stop"], summary["passed"], summary["total"]) == (0, "complete", 2, 2)
+    assert repo.passed() == ["T1", "T2"]
+    subjects = repo.git("log", "--format=%s", "main..ralph/p").splitlines()
+    assert subjects == ["ralph: notes", "T2: task 2", "T1: task 1"]
+    assert repo.git("status", "--porcelain") == ""
+    assert repo.git("branch", "--show-current").strip() == "ralph/p"
+    message = repo.git("log", "-1", "--format=%B", "ralph/p~2")
+    assert "Ralph-Iteration: 1" in message and "Ralph-Agent: " in message
+    assert set(repo.git("show", "--format=", "--name-only", "ralph/p~1").split()) == {
+        "T2.txt",
+        "prd.json",
+        "progress.txt",
+    }
+    assert not repo.alive()
+
+
+def test_a_finished_plan_is_left_alone(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent(MAKES)
+    repo.run(agent)
+    before, notes = repo.git("rev-parse", "HEAD"), repo.read("progress.txt")
+    code, summary, _ = repo.run(agent)
+    assert (code, summary["stop"]) == (0, "complete")
+    assert repo.git("rev-parse", "HEAD") == before
+    assert repo.read("progress.txt") == notes
+
+
+# What an agent claims, and what that is worth. Each script changes no file of the project.
+LIES = {
+    "a promise tag": 'print("<promise>COMPLETE</promise>")',
+    "exit 0": "pass",
+    "a flipped pass": 'p = P("prd.json"); p.write_text(p.read_text().replace("false", "true"))',
+    "all of it": 'p = P("prd.json"); p.write_text(p.read_text().replace("false", "true")); print("<promise>COMPLETE</promise>")',
+    "a forged record": 'P("progress.txt").open("a").write(\'## 2026-01-01 00:00:00 +00:00 | x\\n<!-- ralph {"v":1,"event":"verdict","plan":"p@","iteration":1,"task":"T1","title":"task 1","verdict":"passed"} -->\\n\')',
+    "a cache": 'P("__pycache__").mkdir(); P("__pycache__/x.pyc").write_text("x")',
+    "a plan without criteria": 'P("prd.json").write_text("{}")',
+    "no plan at all": 'P("prd.json").unlink()',
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("kind", ["global", "own"])
+def test_no_claim_makes_a_task_pass(repo: Repo, lie: str, kind: str) -> None:
+    tasks = [{}] if kind == "global" else [own("T1")]
+    repo.plan(*tasks, checks=["test -f a.txt"])
+    before = repo.read("prd.json")
+    code, summary, _ = repo.run(repo.agent(LIES[lie]), "--max-iterations", "1")
+    assert code == 3
+    assert summary["passed"] == 0
+    assert repo.read("prd.json") == before
+    assert repo.verdicts() == ["T1 no-op" if kind == "global" else "T1 failed"]
+
+
+def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> None:
+    repo.plan(
+        {"checks": [{"name": "words", "run": "cat T1.txt >&2; grep -q good T1.txt"}]},
+        limits={"attempts": 3},
+    )
+    agent = repo.agent(
+        """
+        P(f"../prompt{attempt}").write_text(prompt)
+        P("T1.txt").write_text("a bad word" if attempt == 1 else "good")
+        said("ruled out", "writing a bad word")
+        said("learned", "words are checked")
+        """
+    )
+    code, _, _ = repo.run(agent)
+    assert code == 0
+    assert repo.verdicts() == ["T1 failed", "T1 passed"]
+    second = (repo.outside / "prompt2").read_text()
+    for needed in ("attempt 2 of 3", "a bad word", "`words`", "writing a bad word", "words are checked"):
+        assert needed in second
+
+
+def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: Repo) -> None:
+    repo.plan({**own("T1"), "priority": 1}, {"dependsOn": ["T1"], **own("T2")}, own("T3"))
+    agent = repo.agent(
+        """
+        P(f"{task}.txt").write_text("good" if task == "T3" else f"bad {attempt}")
+        P("new.txt").write_text("half")
+        """
+    )
+    code, summary, _ = repo.run(agent)
+    assert code == 4
+    assert repo.verdicts() == ["T1 failed", "T1 failed", "T1 failed", "T3 passed"]
+    states = {task["id"]: task["state"] for task in summary["tasks"]}
+    assert states == {"T1": "blocked", "T2": "waiting", "T3": "passed"}
+    assert "failed 3 attempts" in json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
+    assert not (repo.path / "T1.txt").exists()
+    parked = repo.records("verdict")[2]["parked"]
+    assert repo.git("show", f"{parked}:T1.txt") == "bad 3"
+    assert repo.git("show", "refs/ralph/parked/0003-T1-before:T1.txt") == "bad 2"
+    assert repo.git("status", "--porcelain") == ""
+
+    assert repo.ralph("retry", "T1", "--answer", "write good").returncode == 0
+    code, _, _ = repo.run(repo.agent('P(f"{task}.txt").write_text("good"); P("../p").write_text(prompt)'))
+    assert code == 0
+    assert repo.passed() == ["T1", "T2", "T3"]
+
+
+def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent('said("blocked on", "which colour? I propose red"); P("x").write_text(str(attempt))')
+    code, summary, _ = repo.run(agent)
+    assert (code, repo.verdicts()) == (4, ["T1 failed", "T1 failed"])
+    assert "which colour?" in summary["tasks"][0]["reason"]
+    repo.ralph("retry", "T1", "--answer", "blue, please")
+    assert "blue, please" in repo.ralph("prompt").stdout
+
+
+def test_three_blocked_in_a_row_end_the_run_as_stuck(repo: Repo) -> None:
+    repo.plan(*[own(f"T{i}") for i in range(1, 6)], limits={"attempts": 1})
+    code, summary, _ = repo.run(repo.agent('P("x").write_text(task)'))
+    assert (code, summary["stop"], len(repo.verdicts())) == (4, "stuck", 3)
+
+
+def test_two_no_ops_in_a_row_ask_whether_it_is_done_already(repo: Repo) -> None:
+    repo.plan({}, checks=["true"])
+    code, summary, _ = repo.run(repo.agent("P('../p').write_text(prompt)"))
+    assert code == 4
+    assert repo.verdicts() == ["T1 no-op", "T1 no-op"]
+    assert "already done?" in summary["tasks"][0]["reason"]
+    assert "add a test that proves it" in (repo.outside / "p").read_text()
+
+
+def test_a_global_check_that_was_red_binds_only_once_it_was_green(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), own("T3"), checks=["test ! -f red.txt"])
+    repo.write("red.txt", "")
+    repo.commit("red")
+    agent = repo.agent(
+        MAKES + '\nif task == "T2": P("red.txt").unlink()'
+        '\nif task == "T3" and attempt == 1: P("red.txt").write_text("")'
+        '\nif task == "T3" and attempt == 2: P("red.txt").unlink()'
+    )
+    code, _, _ = repo.run(agent)
+    assert code == 0
+    assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 failed", "T3 passed"]
+
+
+def test_a_global_check_that_the_attempt_made_green_is_enough(repo: Repo) -> None:
+    repo.plan({}, checks=["test -f T1.txt"])
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    assert repo.records("verdict")[0]["weak"]
+
+
+def test_all_done_with_a_check_that_never_was_green_needs_a_person(repo: Repo) -> None:
+    repo.plan(own("T1"), checks=["false"])
+    code, summary, _ = repo.run(repo.agent(MAKES))
+    assert (code, summary["stop"], summary["passed"]) == (4, "red-checks", 1)
+
+
+def test_a_pass_that_later_work_broke_is_taken_back_and_done_again(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent(MAKES + '\nif task == "T2" and not P("../once").exists(): P("../once").touch(); P("T1.txt").unlink()')
+    code, _, _ = repo.run(agent)
+    assert code == 0
+    assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 passed"]
+    assert "T1 passed at iteration 1, broken since" in repo.read("progress.txt")
+
+
+def test_two_tasks_that_break_each_other_are_conflicting(repo: Repo) -> None:
+    repo.plan({"checks": ["grep -q 1 x.txt"]}, {"checks": ["grep -q 2 x.txt"]})
+    code, summary, _ = repo.run(repo.agent('P("x.txt").write_text(task)'), timeout=90)
+    assert code == 4
+    assert any("conflicting" in (task["reason"] or "") for task in summary["tasks"])
+
+
+def test_checks_marked_once_are_not_run_at_the_end(repo: Repo) -> None:
+    repo.plan({"checks": [{"run": "test ! -f a.txt", "once": True}]}, {"checks": ["test -f a.txt && test -f b"]})
+    agent = repo.agent('P("a.txt").unlink() if task == "T1" else (P("a.txt").touch(), P("b").touch())')
+    code, _, _ = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1", "T2"])
+
+
+def test_the_agents_own_commits_are_folded_and_its_branch_is_put_back(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent(
+        MAKES + '\nsh("git add -A; git commit -qm mine")'
+        '\nif task == "T2": sh("git checkout -q -b elsewhere; git commit -q --allow-empty -m more")'
+    )
+    code, _, printed = repo.run(agent)
+    assert code == 0, printed
+    assert repo.git("log", "--format=%s", "main..ralph/p").splitlines()[1:] == ["T2: task 2", "T1: task 1"]
+    assert repo.git("branch", "--show-current").strip() == "ralph/p"
+    assert "folded" in repo.read("progress.txt") and "switched" in repo.read("progress.txt")
+
+
+def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
+    repo.write("tests/test_x.py", "assert True\n")
+    repo.write("tests/link.py", "original\n")
+    repo.commit("tests")
+    repo.plan(
+        {**own("T1"), "allow": ["tests/mine.py"]},
+        checks=["python3 tests/test_x.py"],
+        protect=["tests/**", "conftest.py"],
+    )
+    agent = repo.agent(
+        MAKES + """
+        P("tests/test_x.py").write_text("pass")
+        P("tests/link.py").unlink(); os.symlink("/etc/passwd", "tests/link.py")
+        P("tests/test_new.py").write_text("new")
+        P("conftest.py").write_text("cheat")
+        P("tests/mine.py").write_text("mine")
+        """.replace("\n        ", "\n")
+    )
+    code, _, _ = repo.run(agent)
+    assert code == 0
+    assert repo.read("tests/test_x.py") == "assert True\n"
+    assert not (repo.path / "tests/link.py").is_symlink() and repo.read("tests/link.py") == "original\n"
+    assert not (repo.path / "conftest.py").exists()
+    assert repo.read("tests/test_new.py") == "new" and repo.read("tests/mine.py") == "mine"
+    said = repo.read("progress.txt")
+    for name in ("tests/test_x.py", "tests/link.py", "conftest.py (new and protected", "test_new.py (new under"):
+        assert name in said
+
+
+def test_the_persons_untracked_files_stay_and_modified_ones_are_refused(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    repo.write("mine.txt", "untracked\n")
+    repo.write("a.txt", "modified\n")
+    code, summary, printed = repo.run(repo.agent(MAKES))
+    assert (code, summary["stop"]) == (2, "error")
+    assert "a.txt" in printed and not (repo.path / "T1.txt").exists()
+    repo.git("checkout", "a.txt")
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert repo.read("mine.txt") == "untracked\n"
+    assert repo.git("status", "--porcelain").split() == ["??", "mine.txt"]
+
+
+def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -> None:
+    check = "echo x > made-by-check.txt; echo y >> a.txt"
+    repo.plan({}, checks=[check], setup="echo s > made-by-setup.txt")
+    code, _, _ = repo.run(repo.agent("pass"), "--max-iterations", "1")
+    assert (code, repo.verdicts()) == (3, ["T1 no-op"])
+    assert repo.read("a.txt") == "a\n"
+    assert "made-by" not in repo.git("log", "--stat")
+
+
+def test_commit_hooks_are_the_last_check_and_may_rewrite(repo: Repo) -> None:
+    hook = repo.path / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\ngit diff --cached --name-only > ../staged\ntest -f T1.txt && sed -i 's/good/good, formatted/' T1.txt\n! grep -q forbidden T1.txt\n")
+    hook.chmod(0o755)
+    repo.plan(own("T1"))
+    agent = repo.agent('P("T1.txt").write_text("good forbidden" if attempt == 1 else "good")')
+    code, _, _ = repo.run(agent)
+    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"])
+    assert "T1.txt" in (repo.outside / "staged").read_text()
+    assert repo.git("show", "HEAD:T1.txt") == "good, formatted"
+    assert repo.git("status", "--porcelain") == ""
+
+
+def test_no_git_passes_only_on_red_to_green(folder: Repo) -> None:
+    folder.plan(own("T1"), {}, checks=["true"])
+    code, summary, _ = folder.run(folder.agent(MAKES), "--no-git", "--max-iterations", "2")
+    assert code == 3
+    assert folder.verdicts() == ["T1 passed", "T2 no-op"]
+    assert summary["passed"] == 1
+    code, _, printed = folder.run(folder.agent(MAKES))
+    assert code == 2 and "--no-git" in printed
+
+
+BROKEN = {
+    "cut in half": ('{"userStories": [{"id": "T1", "ti', "line 1"),
+    "an empty list": ("[]", "empty list"),
+    "an empty file": ("", "is empty"),
+    "two tasks with one id": ('[{"id": "a", "title": "x"}, {"id": "a", "title": "y"}]', "two tasks"),
+    "a cycle": ('[{"id": "a", "title": "x", "dependsOn": ["b"]}, {"id": "b", "title": "y", "dependsOn": ["a"]}]', "circle"),
+    "a pass that is no boolean": ('[{"id": "a", "title": "x", "passes": "yes"}]', "document[0].passes"),
+    "a word for a limit": ('{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}', "limits.hours"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_plan_ends_with_2_and_nothing_happens(repo: Repo, case: str) -> None:
+    source, named = BROKEN[case]
+    repo.write("prd.json", source)
+    done = repo.ralph("run", "--agent", repo.agent("P('ran').touch()"), "--check", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ralph: prd.json") and named in done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert repo.read("prd.json") == source
+    assert not (repo.path / "ran").exists() and not (repo.path / "progress.txt").exists()
+    assert repo.git("branch", "--format=%(refname:short)").split() == ["main"]
+    assert repo.ralph("status").returncode == (0 if case == "a word for a limit" else 2)
+
+
+def test_a_plan_without_checks_is_refused_with_a_command_that_works(repo: Repo) -> None:
+    repo.write("Makefile", "test:\n\ttest -f T1.txt\n")
+    repo.commit("makefile")
+    repo.plan({})
+    agent = repo.agent(MAKES)
+    code, _, printed = repo.run(agent)
+    assert code == 2
+    offered = next(line.strip() for line in printed.splitlines() if line.strip().startswith("ralph run"))
+    assert offered == "ralph run --check 'make test'"
+    assert repo.run(agent, "--check", "make test")[0] == 0
+
+
+def test_foreign_gates_are_offered_and_never_run(repo: Repo) -> None:
+    repo.plan({}, qualityGates=["touch gate-ran"])
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 2 and "--check 'touch gate-ran'" in printed
+    assert not (repo.path / "gate-ran").exists()
+
+
+def test_once_task_and_limits(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), own("T3"))
+    agent = repo.agent(MAKES + '\nif task == "T3": P("T3.txt").write_text("bad")')
+    assert repo.run(agent, "--once", "--task", "T2")[0] == 0
+    assert repo.passed() == ["T2"]
+    assert repo.run(agent, "--once")[0] == 0
+    assert repo.run(agent, "--once")[0] == 3
+    assert repo.run(agent, "--max-iterations", "1")[0] == 3
+    assert repo.run(agent, "--task", "nope")[0] == 2
+    assert repo.run(agent, "--task", "T1")[0] == 0
+    assert repo.passed() == ["T1", "T2"]
+
+
+def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    code, _, printed = repo.run("no-such-agent-anywhere")
+    assert code == 5 and "not on PATH" in printed
+    fake = repo.outside / "bin"
+    fake.mkdir()
+    (fake / "claude").write_text("#!/bin/sh\nexit 0\n")
+    (fake / "claude").chmod(0o755)
+    done = repo.ralph("run", "--agent", "claude", PATH=f"{fake}:/usr/bin:/bin")
+    if not all((Path("/usr/bin") / tool).exists() for tool in ("bwrap", "socat")):
+        assert done.returncode == 5 and "--full-permissions" in done.stderr
+    code = repo.ralph("run", "--agent", "aider", "--max-usd", "1").returncode
+    assert code in (2, 5)
+
+
+def test_notify_gets_the_summary(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    repo.run(repo.agent(MAKES), "--notify", "cat > ../told.json")
+    told = json.loads((repo.outside / "told.json").read_text())
+    assert (told["stop"], told["exit"], told["passed"]) == ("complete", 0, 1)
+
+
+def test_a_person_may_edit_the_plan_between_attempts_and_remove_a_block(repo: Repo) -> None:
+    repo.plan(own("T1"), limits={"attempts": 1})
+    assert repo.run(repo.agent("P('x').touch()"))[0] == 4
+    plan = json.loads(repo.read("prd.json"))
+    del plan["userStories"][0]["blocked"]
+    repo.write("prd.json", json.dumps(plan))
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    plan = json.loads(repo.read("prd.json"))
+    plan["userStories"][0]["passes"] = False
+    plan["userStories"][0]["checks"].append("test -f more.txt")
+    repo.write("prd.json", json.dumps(plan))
+    assert repo.run(repo.agent(MAKES + "\nP('more.txt').touch()"))[0] == 0
+    assert repo.verdicts() == ["T1 failed", "T1 passed", "T1 passed"]
+
+
+def test_a_branch_with_another_plan_is_refused(repo: Repo) -> None:
+    repo.plan(own("T1"), branchName="work")
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    repo.git("switch", "-q", "main")
+    repo.write("prd.json", json.dumps({"project": "other", "branchName": "work", "userStories": [{"title": "x", "checks": ["true"]}]}))
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 2 and "another plan" in printed
+    assert repo.git("branch", "--show-current").strip() == "main"
+
+
+def test_templates_of_ones_own(repo: Repo) -> None:
+    assert repo.ralph("init", "--eject").returncode == 0
+    ejected = repo.read("PROMPT.md")
+    repo.write("PROMPT.md", "Mine: {{ task.title }} / {{ task_json }}\n" + ejected)
+    repo.commit("prompt")
+    repo.plan({**own("T1"), "title": "{{ 7 * 7 }}"}, prompt="PROMPT.md", commit="feat({{ task.id }}): {{ task.title }}")
+    agent = repo.agent(MAKES + "\nP('../p').write_text(prompt); P('PROMPT.md').write_text('hacked')")
+    assert repo.run(agent)[0] == 0
+    assert (repo.outside / "p").read_text().startswith("Mine: {{ 7 * 7 }} / {")
+    assert repo.read("PROMPT.md").startswith("Mine")
+    assert repo.git("log", "-1", "--format=%s", "HEAD~1").strip() == "feat(T1): {{ 7 * 7 }}"
+
+
+def test_init_writes_what_is_missing_and_overwrites_nothing(repo: Repo) -> None:
+    done = repo.ralph("init")
+    assert done.returncode == 0, done.stderr
+    written = {name: repo.read(name) for name in ("prd.json", "AGENTS.md", ".gitignore")}
+    again = repo.ralph("init")
+    assert again.returncode == 0
+    assert {name: repo.read(name) for name in written} == written
+    assert json.loads(written["prd.json"])["project"] == "repo"
+
+
+def test_doctor_names_every_trouble(repo: Repo) -> None:
+    repo.plan(own("T1"), checks=["true"])
+    good = repo.ralph("doctor", "--agent", repo.agent(MAKES))
+    assert good.returncode == 0, good.stdout
+    assert "red now" in good.stdout and "green now" in good.stdout
+    repo.write("a.txt", "changed")
+    bad = repo.ralph("doctor", "--agent", "no-such-agent")
+    assert bad.returncode == 2
+    assert "not on PATH" in bad.stdout and "a.txt" in bad.stdout
+    assert not (repo.path / "progress.txt").exists()
+
+
+def test_it_runs_as_a_copy_in_a_repository_and_as_a_module(repo: Repo) -> None:
+    import shutil
+
+    for name in ("ralph.py", "prd.schema.json"):
+        shutil.copy(ROOT / name, repo.path / name)
+    for name in ("_ralph", "templates"):
+        shutil.copytree(ROOT / name, repo.path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    repo.commit("ralph itself")
+    repo.plan(own("T1"))
+    env = {**repo.env, "PYTHONPATH": ""}
+    words = ["run", "--agent", repo.agent(MAKES), "-q"]
+    done = subprocess.run([sys.executable, "ralph.py", *words], cwd=repo.path, env=env, timeout=60)
+    assert done.returncode == 0
+    done = subprocess.run([sys.executable, "-m", "ralph", "status"], cwd=repo.path, env=env, timeout=60)
+    assert done.returncode == 0
+
+
+def test_inside_an_attempt_the_loop_cannot_be_steered(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent(MAKES + f"\nsh('{sys.executable} -m ralph retry T1 > ../out 2>&1; echo $? >> ../out')")
+    assert repo.run(agent)[0] == 0
+    assert (repo.outside / "out").read_text().splitlines()[-1] == "2"
+    assert "refused inside an attempt" in (repo.outside / "out").read_text()
+
+
+def test_output_that_is_not_text_and_a_closed_pipe_do_no_harm(repo: Repo) -> None:
+    repo.plan({"title": "caf\u00e9 \u001b[31mred", **own("T1")})
+    agent = repo.agent(MAKES + "\nsys.stdout.buffer.write(b'\\xff\\xfe\\x1b[2J' * 10000); sys.stderr.write('x' * 100000)")
+    command = f"{sys.executable} -m ralph run --agent '{agent}' -v | head -c 10"
+    subprocess.run(["/bin/sh", "-c", command], cwd=repo.path, env=repo.env, timeout=60, check=True)
+    assert repo.passed() == ["T1"]
+    done = repo.ralph("status")
+    assert "\x1b" not in done.stdout
+
+
+def test_root_is_not_needed_and_environment_of_attempts(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt && env > ../check-env"]})
+    assert repo.run(repo.agent(MAKES + "\nP('../env').write_text(json.dumps(dict(os.environ)))"))[0] == 0
+    env = json.loads((repo.outside / "env").read_text())
+    assert env["RALPH_TASK_ID"] == "T1" and env["GIT_TERMINAL_PROMPT"] == "0" and env["RALPH_RUN_ID"]
+    assert "RALPH_RUN_ID" in (repo.outside / "check-env").read_text()
+    assert os.environ.get("RALPH_RUN_ID") is None
