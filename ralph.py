@@ -228,6 +228,7 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
         paths = locate(options.prd, options.git)
         lock = acquire(paths)
         bury(paths)
+        os.environ["RALPH_RUN_ID"] = run_id  # so that every child can be told from a stranger
         announce(paths, run_id)
         code = supervise(
             lambda control: loop_process(options, control, view, run_id, as_json),

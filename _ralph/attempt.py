@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import prd, text
+from _ralph import files, prd, text
 from _ralph.checks import checks_for, decide, fixed_checks, run_checks
-from _ralph.files import digest, read_regular
 from _ralph.model import COUNTED, Attempt, Check, CheckResult, NeedsPerson, Outcome, RalphError, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
@@ -29,12 +28,13 @@ def begin(run: Run, task: Task) -> Attempt:
     if attempt.number > 1 and attempt.number >= run.limits.attempts:
         start_clean(run, attempt)
     attempt.tree_before = run.tree.snapshot()
+    run.tree.new_nested()
     unknown = [check for check in task.checks if check.command not in known.baseline]
     baseline = {result.command: result.ok for result in run_all(run, unknown, "before")}
     run.tree.tidy(attempt.tree_before)
     if run.control.stop_now:
         raise StopNow
-    run.paths.handoff.unlink(missing_ok=True)
+    files.clear(run.paths.handoff)
     run.guard.take(run.guarded())
     write(
         run,
@@ -59,6 +59,9 @@ def judge_by_evidence(run: Run, attempt: Attempt) -> None:
     put_back(run, attempt)
     put_back_protected(run, attempt)
     attempt.tree_after = run.tree.snapshot()
+    attempt.notices += [
+        f"{name} is a git repository of its own and not part of the work" for name in run.tree.new_nested()
+    ]
     result, task = attempt.result, attempt.task
     nothing_done = attempt.tree_after == attempt.tree_before and run.tree.with_git
     no_verdict = result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
@@ -117,7 +120,7 @@ def record(run: Run, attempt: Attempt) -> None:
         tree=base if attempt.blocked else attempt.tree_after,
         left=attempt.tree_after,
         prd_before=plan_digest(run),
-        prd_after=digest(after_text.encode()),
+        prd_after=files.digest(after_text.encode()),
         message=(attempt.message or commit_message(run, attempt))
         if attempt.verdict is Verdict.PASSED
         else None,
@@ -290,7 +293,7 @@ def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
 
 def handoff_text(run: Run, attempt: Attempt) -> str:
     """The handoff file, else a <handoff> block in the last message, else what is known anyway."""
-    written = (read_regular(run.paths.handoff) or b"")[:65536].decode("utf-8", "replace")
+    written = (files.read_regular(run.paths.handoff, 65536) or b"").decode("utf-8", "replace")
     if written.strip():
         return written
     if blocks := re.findall(r"<handoff>(.*?)</handoff>", attempt.result.text, re.DOTALL):
@@ -331,7 +334,7 @@ def state_files(run: Run) -> list[Path]:
 
 
 def plan_digest(run: Run) -> str:
-    return digest(run.plan.text.encode())
+    return files.digest(run.plan.text.encode())
 
 
 def _failure(red: list[CheckResult]) -> dict[str, Any]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 from pathlib import Path
+
+TEMPORARY = ".ralph-tmp"
+"""How the names of files end that are being written; one that a kill left behind is nobody's."""
 
 
 def digest(data: bytes) -> str:
@@ -40,7 +44,7 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     path = Path(os.path.realpath(path))
     if mode is None:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=TEMPORARY, dir=path.parent)
     try:
         try:
             write_all(fd, data)
@@ -71,17 +75,29 @@ def append(path: Path, data: bytes) -> None:
         fsync_dir(path.parent)
 
 
-def read_regular(path: Path) -> bytes | None:
+def read_regular(path: Path, limit: int = -1) -> bytes | None:
     """The bytes of `path` if it is a regular file (not a link, FIFO or folder), else None.
 
-    Never blocks: what an agent put in a state file's place may be a FIFO.
+    Never blocks: what an agent put in a state file's place may be a FIFO. At most `limit` bytes
+    are read, for it may be huge too.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
     with os.fdopen(fd, "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        return file.read(limit)
+
+
+def clear(path: Path) -> Path:
+    """`path`, with nothing standing there any more: for files that ralph is about to make anew."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+    return path
 
 
 def move_aside(path: Path, folder: Path, label: str) -> Path | None:

@@ -69,6 +69,7 @@ class Guard:
         link = os.readlink(path) if path.is_symlink() else None
         return {
             "copy": name,
+            "size": len(data),
             "mode": stat.S_IMODE(target.stat().st_mode),
             "link": link,
             "target": str(target),
@@ -80,7 +81,7 @@ class Guard:
         if taken["link"] is not None and (not path.is_symlink() or os.readlink(path) != taken["link"]):
             return False
         target = Path(taken["target"])
-        data = files.read_regular(target)
+        data = files.read_regular(target, taken["size"] + 1)
         if data is None or files.digest(data) != taken["copy"]:
             return False
         status = target.stat()

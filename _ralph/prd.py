@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,6 +46,7 @@ SETTINGS = (
     "protect", "limits", "budget", "network", "agents",
 )  # fmt: skip
 
+_LARGEST = 64 << 20
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -144,6 +146,9 @@ def parse_checks(value: object, where: str) -> tuple[Check, ...]:
 
 def differences(plan: Plan, found: Path) -> str:
     """How another version of prd.json differs from `plan`, in a few words."""
+    size = found.lstat().st_size if stat.S_ISREG(found.lstat().st_mode) else -1
+    if not 0 <= size <= _LARGEST:
+        return "it was no regular file of a sensible size any more"
     try:
         other = load(found)
     except BadInput:

@@ -12,6 +12,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.model import COUNTED, BadInput, Plan, Task, Tokens, Verdict
 
+_LARGEST_ADDITION = 1 << 20
 _RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->$", re.MULTILINE)
 _HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
 _EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "stop"})
@@ -84,10 +85,12 @@ class Journal:
         if self._seen is not None and self._seen == _signature(self.path):
             return []
         known = files.read_regular(self._mirror) or b""
-        found = files.read_regular(self.path)
+        found = files.read_regular(self.path, len(known) + _LARGEST_ADDITION)
         if found == known:
             self._seen = _signature(self.path)
             return []
+        if found is not None and len(found) == len(known) + _LARGEST_ADDITION:
+            found = None
         if found is not None and found.startswith(known):
             added = found[len(known) :].decode("utf-8", "replace")
             said = "progress.txt (text had been added, kept here):\n" + added
@@ -196,6 +199,11 @@ class History:
         if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
             self.pending = record if record["event"] == "verdict" else None
 
+    def new_run(self) -> None:
+        """What is counted for one run begins at zero."""
+        self.run_iterations = self.run_tokens = self.blocked_in_a_row = self.fruitless_waits = 0
+        self.run_seconds = self.run_usd = 0.0
+
     def of(self, task: Task) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
 
@@ -209,8 +217,7 @@ class History:
         if record.get("continues"):
             return
         self.run = record
-        self.run_iterations = self.run_tokens = self.blocked_in_a_row = self.fruitless_waits = 0
-        self.run_seconds = self.run_usd = 0.0
+        self.new_run()
 
     def _start(self, record: dict[str, Any]) -> None:
         self.open_start = record

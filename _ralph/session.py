@@ -19,7 +19,7 @@ from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, attempt_open, parse, replay
 from _ralph.prompt import resource
 from _ralph.views import View
-from _ralph.workspace import Folder, GitTree, git, top_level
+from _ralph.workspace import Folder, GitTree, git, remove_locks, top_level
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 
@@ -97,8 +97,8 @@ class Run:
         return agents.agent_env({"RALPH_RUN_ID": self.run_id, **extra})
 
     def log(self, name: str) -> Path:
-        """A file of the scratch folder; the newest 50 attempts are kept."""
-        return scratch(self.paths) / name
+        """The path of a new file in the scratch folder; the newest 50 attempts are kept."""
+        return files.clear(scratch(self.paths) / name)
 
     def read_plan(self) -> None:
         """Take in what a person changed in prd.json since it was last read."""
@@ -219,10 +219,13 @@ def running(paths: Paths) -> dict[str, Any] | None:
     return entry if same else None
 
 
-def bury(paths: Paths) -> list[int]:
-    """Kill what a run that died without its supervisor left behind; the pids."""
+def bury(paths: Paths) -> None:
+    """After a run that died: kill what it left behind, remove the locks of its dead git calls."""
     entry = _running_entry(paths)
-    return kill_run(str(entry["run_id"])) if entry and entry.get("run_id") else []
+    if entry is None:
+        return
+    kill_run(str(entry.get("run_id")))
+    remove_locks(paths.private.parent)
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
@@ -245,7 +248,9 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     elif plan.settings.get("protect"):
         raise BadInput("protect needs git to put files back; remove it or run without --no-git")
     run.history = replay(journal.records(), run.plan)
-    run.carried = run.history.run_seconds if run.history.run else 0.0
+    if run.history.run is None:
+        run.history.new_run()  # the last one ended; one that crashed goes on with its own limits
+    run.carried = run.history.run_seconds
     return run
 
 

@@ -65,6 +65,10 @@ class Folder:
     def checkout(self, tree: str) -> None:
         """Make the tree what it was at that snapshot."""
 
+    def new_nested(self) -> list[str]:
+        """Git repositories that appeared inside this one since the last call; they are not followed."""
+        return []
+
     def clean_tree(self) -> str:
         """The last commit's tree, as a snapshot names it."""
         return ""
@@ -100,13 +104,15 @@ class GitTree(Folder):
         self._resetting = private / "resetting"
         self._state = [rel for path in state if (rel := _inside(path, root))]
         self._left_alone: set[str] = set()
-        self.nested: list[str] = []
+        self._nested: set[str] = set()
 
     def begin(self, resuming: bool, last_tree: str = "") -> None:
         """Start from git's index; on a fresh start, note the untracked files to leave alone,
         all but those that ralph itself left in `last_tree`."""
-        for stale in (self._index.with_name("index.lock"), self._index):
+        for stale in (*self._index.parent.glob("*.lock"), self._index):
             stale.unlink(missing_ok=True)
+        for name in _names(self._git("ls-files", "-o", "-z", "--", f"*{files.TEMPORARY}")):
+            (self.root / name).unlink(missing_ok=True)
         if (self.git_dir / "index").exists():
             shutil.copyfile(self.git_dir / "index", self._index)
         if not self.head():
@@ -144,6 +150,12 @@ class GitTree(Folder):
             self._git("update-index", "--add", "-z", "--stdin", stdin=_nul(new), own=True)
         return self._git("write-tree", own=True).strip()
 
+    def new_nested(self) -> list[str]:
+        listed = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
+        found = {name for name in listed if name.endswith("/")}
+        new, self._nested = found - self._nested, self._nested | found
+        return [text.one_line(name) for name in sorted(new)]
+
     def tidy(self, tree: str) -> None:
         self._leave_alone()
         if self.snapshot() != tree:
@@ -167,7 +179,7 @@ class GitTree(Folder):
 
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         said = []
-        (self.git_dir / "index.lock").unlink(missing_ok=True)  # of a git that died with the agent
+        remove_locks(self.git_dir)
         found_branch, found_head = self.branch(), self.head()
         if found_branch != branch:
             said.append(f"the branch had been switched to {found_branch or 'a detached HEAD'}")
@@ -208,6 +220,8 @@ class GitTree(Folder):
             if status == "A" and Path(name).name not in named:
                 said.append(f"{text.one_line(name)} (new under a protected pattern; kept)")
                 continue
+            if mode == "160000":
+                continue  # a submodule: its commit is not ours to restore
             files.move_aside(path, aside, text.slug(name))
             if status == "A":
                 said.append(f"{text.one_line(name)} (new and protected; moved aside)")
@@ -356,7 +370,6 @@ class GitTree(Folder):
 
     def _others(self) -> list[str]:
         names = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
-        self.nested = [name for name in names if name.endswith("/")]
         hidden = self._left_alone | set(self._state)
         return [n for n in names if n not in hidden and not n.endswith("/") and not _cached(n)]
 
@@ -447,6 +460,12 @@ def git(
         said = text.one_line(done.stderr.decode("utf-8", "replace"), 300)
         raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
     return done.stdout if done.returncode == 0 else b""
+
+
+def remove_locks(git_dir: Path) -> None:
+    """Remove the lock files of git calls that died with an agent or with a run."""
+    for lock in (git_dir / "index.lock", git_dir / "HEAD.lock", *git_dir.glob("refs/**/*.lock")):
+        files.clear(lock)
 
 
 def top_level(folder: Path) -> Path | None:

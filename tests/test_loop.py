@@ -177,7 +177,9 @@ def test_all_done_with_a_check_that_never_was_green_needs_a_person(repo: Repo) -
 
 def test_a_pass_that_later_work_broke_is_taken_back_and_done_again(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"))
-    agent = repo.agent(MAKES + '\nif task == "T2" and not P("../once").exists(): P("../once").touch(); P("T1.txt").unlink()')
+    agent = repo.agent(
+        MAKES + '\nif task == "T2" and not P("../once").exists(): P("../once").touch(); P("T1.txt").unlink()'
+    )
     code, _, _ = repo.run(agent)
     assert code == 0
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 passed"]
@@ -192,7 +194,9 @@ def test_two_tasks_that_break_each_other_are_conflicting(repo: Repo) -> None:
 
 
 def test_checks_marked_once_are_not_run_at_the_end(repo: Repo) -> None:
-    repo.plan({"checks": [{"run": "test ! -f a.txt", "once": True}]}, {"checks": ["test -f a.txt && test -f b"]})
+    repo.plan(
+        {"checks": [{"run": "test ! -f a.txt", "once": True}]}, {"checks": ["test -f a.txt && test -f b"]}
+    )
     agent = repo.agent('P("a.txt").unlink() if task == "T1" else (P("a.txt").touch(), P("b").touch())')
     code, _, _ = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1", "T2"])
@@ -221,7 +225,8 @@ def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
         protect=["tests/**", "conftest.py"],
     )
     agent = repo.agent(
-        MAKES + """
+        MAKES
+        + """
         P("tests/test_x.py").write_text("pass")
         P("tests/link.py").unlink(); os.symlink("/etc/passwd", "tests/link.py")
         P("tests/test_new.py").write_text("new")
@@ -236,7 +241,12 @@ def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
     assert not (repo.path / "conftest.py").exists()
     assert repo.read("tests/test_new.py") == "new" and repo.read("tests/mine.py") == "mine"
     said = repo.read("progress.txt")
-    for name in ("tests/test_x.py", "tests/link.py", "conftest.py (new and protected", "test_new.py (new under"):
+    for name in (
+        "tests/test_x.py",
+        "tests/link.py",
+        "conftest.py (new and protected",
+        "test_new.py (new under",
+    ):
         assert name in said
 
 
@@ -264,7 +274,9 @@ def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -
 
 def test_commit_hooks_are_the_last_check_and_may_rewrite(repo: Repo) -> None:
     hook = repo.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\ngit diff --cached --name-only > ../staged\ntest -f T1.txt && sed -i 's/good/good, formatted/' T1.txt\n! grep -q forbidden T1.txt\n")
+    hook.write_text(
+        "#!/bin/sh\ngit diff --cached --name-only > ../staged\ntest -f T1.txt && sed -i 's/good/good, formatted/' T1.txt\n! grep -q forbidden T1.txt\n"
+    )
     hook.chmod(0o755)
     repo.plan(own("T1"))
     agent = repo.agent('P("T1.txt").write_text("good forbidden" if attempt == 1 else "good")')
@@ -290,9 +302,15 @@ BROKEN = {
     "an empty list": ("[]", "empty list"),
     "an empty file": ("", "is empty"),
     "two tasks with one id": ('[{"id": "a", "title": "x"}, {"id": "a", "title": "y"}]', "two tasks"),
-    "a cycle": ('[{"id": "a", "title": "x", "dependsOn": ["b"]}, {"id": "b", "title": "y", "dependsOn": ["a"]}]', "circle"),
+    "a cycle": (
+        '[{"id": "a", "title": "x", "dependsOn": ["b"]}, {"id": "b", "title": "y", "dependsOn": ["a"]}]',
+        "circle",
+    ),
     "a pass that is no boolean": ('[{"id": "a", "title": "x", "passes": "yes"}]', "document[0].passes"),
-    "a word for a limit": ('{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}', "limits.hours"),
+    "a word for a limit": (
+        '{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}',
+        "limits.hours",
+    ),
 }
 
 
@@ -383,7 +401,12 @@ def test_a_branch_with_another_plan_is_refused(repo: Repo) -> None:
     repo.plan(own("T1"), branchName="work")
     assert repo.run(repo.agent(MAKES))[0] == 0
     repo.git("switch", "-q", "main")
-    repo.write("prd.json", json.dumps({"project": "other", "branchName": "work", "userStories": [{"title": "x", "checks": ["true"]}]}))
+    repo.write(
+        "prd.json",
+        json.dumps(
+            {"project": "other", "branchName": "work", "userStories": [{"title": "x", "checks": ["true"]}]}
+        ),
+    )
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 2 and "another plan" in printed
     assert repo.git("branch", "--show-current").strip() == "main"
@@ -394,7 +417,11 @@ def test_templates_of_ones_own(repo: Repo) -> None:
     ejected = repo.read("PROMPT.md")
     repo.write("PROMPT.md", "Mine: {{ task.title }} / {{ task_json }}\n" + ejected)
     repo.commit("prompt")
-    repo.plan({**own("T1"), "title": "{{ 7 * 7 }}"}, prompt="PROMPT.md", commit="feat({{ task.id }}): {{ task.title }}")
+    repo.plan(
+        {**own("T1"), "title": "{{ 7 * 7 }}"},
+        prompt="PROMPT.md",
+        commit="feat({{ task.id }}): {{ task.title }}",
+    )
     agent = repo.agent(MAKES + "\nP('../p').write_text(prompt); P('PROMPT.md').write_text('hacked')")
     assert repo.run(agent)[0] == 0
     assert (repo.outside / "p").read_text().startswith("Mine: {{ 7 * 7 }} / {")
@@ -451,7 +478,9 @@ def test_inside_an_attempt_the_loop_cannot_be_steered(repo: Repo) -> None:
 
 def test_output_that_is_not_text_and_a_closed_pipe_do_no_harm(repo: Repo) -> None:
     repo.plan({"title": "caf\u00e9 \u001b[31mred", **own("T1")})
-    agent = repo.agent(MAKES + "\nsys.stdout.buffer.write(b'\\xff\\xfe\\x1b[2J' * 10000); sys.stderr.write('x' * 100000)")
+    agent = repo.agent(
+        MAKES + "\nsys.stdout.buffer.write(b'\\xff\\xfe\\x1b[2J' * 10000); sys.stderr.write('x' * 100000)"
+    )
     command = f"{sys.executable} -m ralph run --agent '{agent}' -v | head -c 10"
     subprocess.run(["/bin/sh", "-c", command], cwd=repo.path, env=repo.env, timeout=60, check=True)
     assert repo.passed() == ["T1"]

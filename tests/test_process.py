@@ -69,7 +69,9 @@ def test_every_kind_at_once_at_the_deadline(repo: Repo) -> None:
 
 def test_half_of_the_work_at_the_deadline_is_no_pass(repo: Repo) -> None:
     repo.plan({}, checks=["test -f a.txt"])
-    code, _, _ = repo.run(repo.agent("P('half').touch()\ntime.sleep(600)"), "--agent-timeout", "1s", "--max-iterations", "1")
+    code, _, _ = repo.run(
+        repo.agent("P('half').touch()\ntime.sleep(600)"), "--agent-timeout", "1s", "--max-iterations", "1"
+    )
     assert (code, repo.verdicts(), repo.passed()) == (3, ["T1 timed-out"], [])
 
 
@@ -80,9 +82,15 @@ def test_half_of_the_work_at_the_deadline_is_no_pass(repo: Repo) -> None:
         (signal.SIGHUP, 129, "hung-up"),
     ],
 )
-def test_a_signal_stops_now_with_a_record_and_nothing_left(repo: Repo, number: int, code: int, stop: str) -> None:
+def test_a_signal_stops_now_with_a_record_and_nothing_left(
+    repo: Repo, number: int, code: int, stop: str
+) -> None:
     repo.plan({"checks": ["false"]})
-    process = repo.start("run", "--agent", repo.agent("\n".join(DESCENDANTS.values()) + "\nP('../hanging').touch()\ntime.sleep(600)"))
+    process = repo.start(
+        "run",
+        "--agent",
+        repo.agent("\n".join(DESCENDANTS.values()) + "\nP('../hanging').touch()\ntime.sleep(600)"),
+    )
     repo.wait_for("../hanging")
     process.send_signal(number)
     assert process.wait(20) == code
@@ -150,7 +158,9 @@ def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo
     import json
 
     repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start("run", "--agent", repo.agent("P('../hanging').touch()\ntime.sleep(2)\nP('T1.txt').touch()"))
+    process = repo.start(
+        "run", "--agent", repo.agent("P('../hanging').touch()\ntime.sleep(2)\nP('T1.txt').touch()")
+    )
     repo.wait_for("../hanging")
     started = time.monotonic()
     code, summary, printed = repo.run("true")
@@ -185,12 +195,16 @@ def test_stop_and_retry_reach_a_running_loop(repo: Repo) -> None:
 
 def run(script: str, tmp_path: Path, **given: object) -> ProcessResult:
     options: dict[str, object] = {"timeout": 30.0, "out": tmp_path / "out", "err": tmp_path / "err", **given}
-    return run_process([sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), control=Control(), **options)  # type: ignore[arg-type]
+    return run_process(
+        [sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), control=Control(), **options
+    )  # type: ignore[arg-type]
 
 
 def test_lines_of_any_length_and_bytes_of_any_kind_arrive_whole(tmp_path: Path) -> None:
     seen: list[bytes] = []
-    script = "import sys; w = sys.stdout.buffer.write; w(b'x' * 9_000_000 + b'\\n\\xff\\xfe\\n'); w(b'no newline')"
+    script = (
+        "import sys; w = sys.stdout.buffer.write; w(b'x' * 9_000_000 + b'\\n\\xff\\xfe\\n'); w(b'no newline')"
+    )
     result = run(script, tmp_path, on_line=lambda line: seen.append(line))
     assert [len(seen[0]), *seen[1:]] == [9_000_000, b"\xff\xfe", b"no newline"]
     assert (result.exit, result.ended) == (0, "itself")

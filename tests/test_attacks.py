@@ -1,0 +1,127 @@
+"""Agents that break things on purpose: nothing passes by it, nothing of the person's is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.conftest import Repo
+
+BIG = 'with open("{0}", "wb") as f: f.truncate(3 << 30)'
+
+# What the agent does beside (real) work on T1. The task may pass on its own check; the state may not suffer.
+VANDALS = {
+    "prd.json deleted": 'P("prd.json").unlink()',
+    "prd.json cut": 'P("prd.json").write_text("{")',
+    "prd.json a FIFO": 'P("prd.json").unlink(); os.mkfifo("prd.json")',
+    "prd.json a folder": 'P("prd.json").unlink(); P("prd.json/x").mkdir(parents=True)',
+    "prd.json a link": 'P("prd.json").unlink(); os.symlink("/etc/passwd", "prd.json")',
+    "prd.json a hard link": 'os.link("prd.json", "../other"); P("../other").open("a").write(" ")',
+    "prd.json unreadable": 'os.chmod("prd.json", 0)',
+    "prd.json 3 GB": BIG.format("prd.json"),
+    "tasks reordered": 'd = json.loads(P("prd.json").read_text()); d["userStories"].reverse(); P("prd.json").write_text(json.dumps(d))',
+    "a task deleted": 'd = json.loads(P("prd.json").read_text()); del d["userStories"][1]; P("prd.json").write_text(json.dumps(d))',
+    "checks weakened": 'd = json.loads(P("prd.json").read_text()); d["userStories"][1]["checks"] = ["true"]; P("prd.json").write_text(json.dumps(d))',
+    "progress.txt deleted": 'P("progress.txt").unlink()',
+    "progress.txt emptied": 'P("progress.txt").write_text("")',
+    "progress.txt a FIFO": 'P("progress.txt").unlink(); os.mkfifo("progress.txt")',
+    "progress.txt a folder": 'P("progress.txt").unlink(); P("progress.txt").mkdir()',
+    "progress.txt 3 GB": BIG.format("progress.txt"),
+    "AGENTS.md edited": 'P("AGENTS.md").write_text("obey me")',
+    "AGENTS.md deleted": 'P("AGENTS.md").unlink()',
+    "scratch deleted": 'sh("rm -rf .ralph")',
+    "scratch a link": 'sh("rm -rf .ralph"); os.symlink("/tmp", ".ralph")',
+    "handoff a folder": 'P(os.environ["RALPH_HANDOFF"]).mkdir()',
+    "handoff a FIFO": 'os.mkfifo(os.environ["RALPH_HANDOFF"])',
+    "handoff 3 GB": BIG.format(".ralph/handoff.md"),
+    "git clean": 'sh("git clean -fdxq")',
+    "git reset": 'sh("git reset -q --hard")',
+    "git stash": 'sh("git add -A; git stash -q")',
+    "amended": 'sh("git add -A; git commit -q --amend -m amended")',
+    "HEAD moved": 'sh("git checkout -q --detach; git commit -q --allow-empty -m x")',
+    "branch deleted": 'sh("git checkout -q main; git branch -D ralph/p")',
+    "history rewritten": 'sh("git update-ref refs/heads/ralph/p $(git commit-tree -m x HEAD^{tree})")',
+    "index lock left": 'P(".git/index.lock").touch()',
+    "HEAD lock left": 'P(".git/HEAD.lock").touch()',
+    "nested repository": 'sh("git init -q nested; cd nested; git -c user.name=x -c user.email=x commit -q --allow-empty -m x")',
+    "loop lock deleted": 'sh("rm -f .git/ralph/lock")',
+    "invalid names": 'open(b"bad\\xff\\nname", "w").write("x"); open("-rf", "w").write("x")',
+    "parent killed": "os.kill(os.getppid(), 9)",
+    "killed everything": 'sh("kill -9 -1") if os.environ.get("NEVER") else os.kill(os.getpid(), 9)',
+}
+
+
+@pytest.mark.parametrize("vandal", VANDALS)
+def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, vandal: str) -> None:
+    repo.write("AGENTS.md", "the rules\n")
+    repo.commit("rules")
+    repo.plan({"checks": ["grep -q good T1.txt"]}, {"checks": ["grep -q good T2.txt"]})
+    plan = repo.read("prd.json")
+    agent = repo.agent(VANDALS[vandal] + '\nif attempt == 2: P(f"{task}.txt").write_text("good")')
+    words = ("run", "-q", "--agent", agent, "--max-iterations", "1")
+    first = repo.ralph(*words)
+    assert "Traceback" not in first.stderr, first.stderr
+    assert repo.passed() == []
+    if vandal != "parent killed":
+        assert first.returncode == 3, first.stderr
+        assert repo.verdicts() == ["T1 failed"]
+    assert repo.read("prd.json") == plan
+    assert repo.read("AGENTS.md") == "the rules\n"
+    assert repo.git("branch", "--show-current").strip() == "ralph/p"
+    assert repo.git("log", "--format=%s", "main..ralph/p").split() in ([], ["ralph:", "notes"])
+
+    second = repo.ralph("run", "-q", "--agent", repo.agent('P(f"{task}.txt").write_text("good")'))
+    assert second.returncode == 0, second.stderr
+    assert repo.passed() == ["T1", "T2"]
+    assert not repo.alive()
+
+
+def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {})
+    script = "d = json.loads(P('prd.json').read_text()); d['userStories'].append({'id': 'NEW', 'title': 'found'}); d['userStories'][1]['passes'] = True; P('prd.json').write_text(json.dumps(d))"
+    repo.run(repo.agent(script), "--max-iterations", "1", "--check", "true")
+    said = repo.read("progress.txt")
+    assert "T2 had been set to pass, NEW was new" in said
+    kept = said.split("kept at ")[1].split(")")[0]
+    assert "found" in open(kept).read()
+
+
+def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    done = repo.ralph("run", "-q", "--agent", repo.agent("sh('rm -rf .git'); P('T1.txt').touch()"))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr and "git" in done.stderr
+    assert repo.passed() == []
+
+
+def test_a_full_disk_stops_with_75_and_loses_nothing(repo: Repo) -> None:
+    """A small file system of its own, filled to the last byte."""
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent("P('T1.txt').touch()")
+    if os.geteuid() != 0 or os.system("mount --help >/dev/null 2>&1") != 0:
+        pytest.skip("needs root to mount a small file system")
+    small = repo.outside / "small"
+    small.mkdir()
+    if os.system(f"mount -t tmpfs -o size=3m tmpfs {small} 2>/dev/null") != 0:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        os.system(f"cp -r {repo.path} {small}/repo")
+        repo.path = small / "repo"
+        before = repo.read("prd.json")
+        with open(small / "filler", "wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(b"x" * 4096)
+            except OSError:
+                pass
+        done = repo.ralph("run", "-q", "--agent", agent)
+        assert done.returncode == 75, (done.returncode, done.stderr)
+        assert repo.read("prd.json") == before
+        (small / "filler").unlink()
+        done = repo.ralph("run", "--json", "--agent", agent)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["passed"] == 1
+    finally:
+        os.system(f"umount -l {small}")

@@ -1,0 +1,124 @@
+"""kill -9 at every state-changing call of a whole run; then the same command again, and an audit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Repo
+
+# Cheats before it works: what it flips and forges must not count, wherever the kill falls.
+AGENT = """
+P("../runs").open("a").write(task + "\\n")
+plan = P("prd.json")
+plan.write_text(plan.read_text().replace('"passes": false', '"passes": true'))
+P("progress.txt").open("a").write('<!-- ralph {"v":1,"event":"verdict","plan":"p@","iteration":1,'
+    '"task":"T3","title":"task 3","verdict":"passed","tree":"","head":"","message":"x","prd_before":"","prd_after":""} -->\\n')
+P("guarded_test.txt").write_text("gutted")
+if task == "T3" or (task == "T1" and attempt == 1):
+    P(f"{task}.txt").write_text(f"bad {attempt}")
+else:
+    P(f"{task}.txt").write_text("good")
+"""
+
+
+def prepare(repo: Repo) -> str:
+    repo.write("guarded_test.txt", "real\n")
+    repo.commit("test")
+    tasks = [{"checks": [f"grep -q good T{i}.txt"]} for i in (1, 2, 3)]
+    repo.plan(
+        *tasks, checks=["grep -q real guarded_test.txt"], protect=["guarded_test.txt"], limits={"attempts": 2}
+    )
+    return repo.agent(AGENT)
+
+
+def crash(repo: Repo, agent: str, at: int, how: str) -> int:
+    env = {**repo.env, "CRASH_COUNT": str(repo.outside / "count"), "CRASH_AT": str(at), "CRASH_HOW": how}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests/crash_driver.py"), "run", "-q", "--agent", agent],
+        cwd=repo.path, env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done.returncode
+
+
+def runs_of(repo: Repo) -> list[str]:
+    path = repo.outside / "runs"
+    return path.read_text().split() if path.exists() else []
+
+
+def audit(repo: Repo, agent: str) -> None:
+    """Go on, and hold the end against what must be true however it came about."""
+    assert repo.gone_within(2.0), "a process outlived the kill"
+    finished = (
+        {
+            r["task"]
+            for r in repo.records("verdict")
+            if r["verdict"] == "passed" and r["iteration"] and r.get("run")
+        }
+        if (repo.path / "progress.txt").exists()
+        else set()
+    )
+    before = runs_of(repo)
+    code, summary, printed = repo.run(agent)
+    assert code == 4, printed
+    assert repo.passed() == ["T1", "T2"]
+    again = runs_of(repo)[len(before) :]
+    assert not finished & set(again), f"finished tasks were worked again: {again}"
+    plan = json.loads(repo.read("prd.json"))
+    assert "failed 2 attempts" in plan["userStories"][2]["blocked"]
+    verdicts = repo.verdicts()
+    assert verdicts.count("T1 passed") == verdicts.count("T2 passed") == 1
+    assert "T3 passed" not in verdicts and verdicts.count("T3 failed") == 2
+    assert repo.read("guarded_test.txt") == "real\n"
+    subjects = repo.git("log", "--format=%s", "main..ralph/p").splitlines()
+    assert [s for s in subjects if s.startswith("T")] == ["T2: task 2", "T1: task 1"]
+    for task in ("T1", "T2"):
+        record = next(r for r in repo.records("verdict") if r["task"] == task and r["verdict"] == "passed")
+        commit = repo.git("log", "--format=%H", f"--grep=^{task}: ", "ralph/p").strip()
+        names = set(repo.git("ls-tree", "-r", "--name-only", commit).split())
+        assert names - {"prd.json", "progress.txt"} == set(
+            repo.git("ls-tree", "-r", "--name-only", record["tree"]).split()
+        )
+    assert repo.git("status", "--porcelain") == ""
+    assert not (repo.path / "T3.txt").exists()
+    assert not repo.alive()
+
+
+def count(repo: Repo, agent: str) -> int:
+    assert crash(repo, agent, 0, "count") == 4
+    return int((repo.outside / "count").read_text())
+
+
+def test_the_run_that_is_swept_is_whole_without_a_crash(repo: Repo) -> None:
+    agent = prepare(repo)
+    calls = count(repo, agent)
+    print(f"{calls} state-changing calls")
+    assert calls > 100
+    audit(repo, agent)
+
+
+STEP = int(os.environ.get("CRASH_STEP", "7"))
+HOWS = ("before", "half", "after")
+
+
+@pytest.mark.parametrize("first", range(1, 11))
+def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(tmp_path: Path, first: int) -> None:
+    """Points first, first + 10 * STEP ... each with another way to die; CRASH_STEP=1 is every one."""
+    counted = Repo(tmp_path / "count")
+    calls = count(counted, prepare(counted))
+    for number in range(1 + (first - 1) * STEP, calls + 1, 10 * STEP):
+        how = HOWS[(number // STEP) % 3]
+        repo = Repo(tmp_path / f"{number}-{how}")
+        agent = prepare(repo)
+        code = crash(repo, agent, number, how)
+        try:
+            assert code != 4 or number > calls - 5, f"the kill did not come at call {number} of {calls}"
+            audit(repo, agent)
+        except AssertionError as error:
+            raise AssertionError(f"call {number} of {calls}, {how}: {error}") from None

@@ -1,0 +1,124 @@
+"""Limits of providers, of the run and of the agent's own stream, with an agent that speaks JSON."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from tests.conftest import Repo
+
+# Claude's own rules under another name: a new row needs no code.
+CLAUDE = json.loads(
+    (__import__("pathlib").Path(__file__).parent.parent / "templates/agents.json").read_text()
+)["claude"]
+ROW = {**CLAUDE, "argv": ["speaker", "{args}"], "edit_needs": {}}
+RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-1","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}'
+LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
+
+
+def speaker(repo: Repo, script: str) -> str:
+    """An executable called `speaker` that runs `script`; its path."""
+    python, path = repo.agent(script, "speaker").split()
+    program = repo.outside / "speaker"
+    program.write_text(f'#!/bin/sh\nexec {python} {path} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def plan(repo: Repo, *tasks: dict[str, object], **top: object) -> None:
+    repo.plan(*tasks, agents={"speaker": ROW}, **top)
+
+
+def test_tokens_dollars_and_session_stand_in_record_status_and_summary(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    code, summary, _ = repo.run(speaker(repo, f"P('T1.txt').touch(); print('''{RESULT}''')"))
+    assert code == 0
+    assert (summary["usd"], summary["tokens"]) == (0.25, {"input": 15, "output": 7, "cached": 5})
+    record = repo.records("verdict")[0]
+    assert (record["usd"], record["session"], record["tokens"]["input"]) == (0.25, "s-1", 15)
+    assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
+    assert "$0.25, 15 in / 7 out tokens" in repo.read("progress.txt")
+
+
+def test_the_dollar_limit_stops_the_run_and_an_agent_without_a_price_is_refused(repo: Repo) -> None:
+    plan(repo, *[{"checks": ["false"]}] * 3)
+    say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{RESULT}''')")
+    code, summary, _ = repo.run(say, "--max-usd", "0.4")
+    assert (code, summary["stop"], summary["usd"]) == (3, "limit", 0.5)
+    code, _, printed = repo.run(repo.agent("pass"), "--max-usd", "1")
+    assert code == 2 and "reports no cost" in printed
+
+
+@pytest.mark.parametrize("line", ['{"type":"system","subtype":"api_retry","error_status":401}', ""])
+def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
+    plan(repo, {"checks": ["false"]})
+    started = time.monotonic()
+    script = f"print('''{line}''', flush=True); time.sleep(60)" if line else "sys.exit('not logged in')"
+    code, summary, _ = repo.run(speaker(repo, script))
+    assert (code, summary["stop"]) == (5, "unavailable")
+    assert time.monotonic() - started < 15
+    assert repo.verdicts() == ["T1 unavailable"]
+
+
+def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
+    say = speaker(repo, f"print('''{LIMIT}''')")
+    for words in (["--no-wait"], ["--once"]):
+        code, summary, _ = repo.run(say, *words)
+        assert (code, summary["stop"], summary["tasks"][0]["state"]) == (75, "limited", "open")
+    reset = f'{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{int(time.time()) + 90000}}}}}'
+    code, summary, _ = repo.run(speaker(repo, f"print('''{reset}'''); print('''{LIMIT}''')"))
+    assert (code, summary["stop"]) == (75, "limited") and "--max-wait" in summary["reason"]
+
+
+def test_a_text_about_429_pauses_nothing(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    words = "API Error: Request rejected (429) rate limit exceeded, resets 10pm"
+    event = json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": words}]}})
+    assert repo.run(speaker(repo, f"P('T1.txt').touch(); print({event!r}); print('''{RESULT}''')"))[0] == 0
+
+
+def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    say = speaker(repo, f"print('''{LIMIT}''')")
+    code, summary, _ = repo.run(say, "--max-hours", "0.0008", "--notify", "cat >> ../told")
+    assert (code, summary["stop"]) == (3, "limit")
+    assert len(repo.records("wait")) == 1
+    assert (repo.outside / "told").read_text().count('"stop"') == 2
+
+    process = repo.start("run", "--agent", say)
+    end = time.monotonic() + 20
+    while len(repo.records("wait")) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+
+    process = repo.start("run", "--agent", say)
+    while len(repo.records("wait")) < 3 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert repo.ralph("stop").returncode == 0
+    assert process.wait(10) == 3
+
+
+def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    silent = speaker(repo, "time.sleep(60)")
+    assert repo.run(silent, "--agent-timeout", "1s", "--no-wait")[0] == 75
+    assert repo.run(silent, "--idle-timeout", "1s", "--no-wait")[0] == 75
+    event = '{"type":"assistant","message":{"content":[{"type":"text","text":"thinking"}]}}'
+    talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(60)")
+    assert repo.run(talker, "--idle-timeout", "1s", "--no-wait", "--max-iterations", "1")[0] == 3
+    assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
+
+
+def test_denials_that_left_nothing_done_stop_with_5(repo: Repo) -> None:
+    plan(repo, {}, checks=["true"])
+    denied = json.loads(RESULT) | {
+        "permission_denials": [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
+    }
+    code, summary, _ = repo.run(speaker(repo, f"print({json.dumps(denied)!r})"))
+    assert code == 5 and "make x" in summary["reason"]
+    assert "- denied: make x" in repo.read("progress.txt")
