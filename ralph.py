@@ -230,12 +230,12 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
         bury(paths)
         os.environ["RALPH_RUN_ID"] = run_id  # so that every child can be told from a stranger
         announce(paths, run_id)
-        code = supervise(
-            lambda control: loop_process(options, control, view, run_id, as_json),
-            lambda: lost(options, as_json),
-        )
+        code = supervise(lambda control: loop_process(options, control, view, run_id, as_json))
+        if code is None:  # what it left is for the next start to bury
+            code = lost(options, as_json)
+        else:
+            (paths.private / "running.json").unlink(missing_ok=True)
         lock.release()
-        (paths.private / "running.json").unlink(missing_ok=True)
     except (RalphError, OSError) as error:
         print_summary(as_json, options, Stop("error", translate(error).exit, str(error)), 0.0)
         raise

@@ -21,11 +21,11 @@ from _ralph.views import summary
 
 def resume(run: Run) -> None:
     """Go on where a dead run stopped: finish what it had decided, check what it had under way."""
-    for notice in run.notices:
-        run.view.line(notice)
     attempts.carry_out(run)
     start = run.history.open_start
     if start is None:
+        for notice in run.notices:
+            run.view.line(notice)
         return
     task = next((t for t in run.plan.tasks if (t.id, t.title) == (start["task"], start["title"])), None)
     task = task or Task(id=start["task"], title=start["title"], index=0, raw={}, passed=True)

@@ -153,24 +153,16 @@ def differences(plan: Plan, found: Path) -> str:
         other = load(found)
     except BadInput:
         return "it could not be read any more"
-    before, now = ({task.id: task for task in p.tasks} for p in (plan, other))
-    said = [
-        f"{i} had been set to pass"
-        for i, t in now.items()
-        if t.passed and i in before and not before[i].passed
-    ]
-    said += [
-        f"the pass of {i} had been taken back"
-        for i, t in now.items()
-        if i in before and before[i].passed > t.passed
-    ]
-    said += [f"{i} was gone" for i in before if i not in now] + [
-        f"{i} was new" for i in now if i not in before
-    ]
-    touched = [i for i, t in now.items() if i in before and _words(t) != _words(before[i])]
-    said += [f"{i} had been rewritten" for i in touched]
-    more = f" and {len(said) - 6} more" if len(said) > 6 else ""
-    return text.one_line(", ".join(said[:6]) + more, 300)
+    before, now = ({task.id: task for task in version.tasks} for version in (plan, other))
+    both = [task_id for task_id in before if task_id in now]
+    groups = {
+        "had been set to pass": [i for i in both if now[i].passed and not before[i].passed],
+        "had lost their pass": [i for i in both if before[i].passed and not now[i].passed],
+        "had been rewritten": [i for i in both if _words(now[i]) != _words(before[i])],
+        "had been deleted": [i for i in before if i not in now],
+        "had been added": [i for i in now if i not in before],
+    }
+    return text.one_line("; ".join(f"{_few(ids)} {what}" for what, ids in groups.items() if ids), 300)
 
 
 def foreign_gates(plan: Plan) -> list[str]:
@@ -463,6 +455,10 @@ def _skip(source: str, at: int) -> int:
     match = _SPACE.match(source, at)
     assert match is not None
     return match.end()
+
+
+def _few(ids: list[str]) -> str:
+    return ", ".join(ids[:4]) + (f" and {len(ids) - 4} more" if len(ids) > 4 else "")
 
 
 def _words(task: Task) -> dict[str, Any]:

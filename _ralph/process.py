@@ -23,6 +23,10 @@ _CHUNK = 1 << 16
 _LONGEST_LINE = 64 << 20
 _PR_SET_CHILD_SUBREAPER = 36
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import psutil
+
 LineHandler = Callable[[bytes], str | None]
 """Gets each complete line of stdout; answers `stop` to end the process, `quiet` if the line
 is no sign of life, else None."""
@@ -185,14 +189,16 @@ def kill_run(run_id: str) -> list[int]:
     for process in marked.values():
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(list(marked.values()), timeout=2)
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline and any(map(_runs, marked.values())):
+        time.sleep(0.01)
     return sorted(marked)
 
 
-def supervise(loop: Callable[[Control], int], on_loss: Callable[[], int]) -> int:
-    """Run `loop` in a child; if it dies, kill all that it started at once and call `on_loss`.
+def supervise(loop: Callable[[Control], int]) -> int | None:
+    """Run `loop` in a child; its exit status, or None if it was killed.
 
-    Must be called before any thread exists. The loop hears of this process's death through a
+    Whatever it leaves behind is killed at once, however it ended. Must be called before any thread exists. The loop hears of this process's death through a
     pipe. Signals are handed on; the loop sits in its own session, so each arrives once.
     """
     become_subreaper()
@@ -214,7 +220,7 @@ def supervise(loop: Callable[[Control], int], on_loss: Callable[[], int]) -> int
         signal.signal(number, hand_on)
     status = os.waitpid(pid, 0)[1]
     sweep(0.0)
-    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else on_loss()
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
 
 
 def become_subreaper() -> bool:
@@ -453,6 +459,15 @@ def _descendants() -> set[int]:
     with contextlib.suppress(psutil.Error):
         return {process.pid for process in psutil.Process().children(recursive=True)}
     return set()
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it is more than a zombie that its parent has not collected."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _alive(pids: Sequence[int]) -> set[int]:

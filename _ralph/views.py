@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from _ralph import text
-from _ralph.model import AgentResult, Attempt, CheckResult, Plan, Stop, Task, Verdict
+from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Plan, Stop, Task, Verdict
 from _ralph.progress import History
 
 _MARKS = {"passed": "x", "open": " ", "waiting": "~", "failed": "!", "blocked": "#"}
@@ -50,7 +50,7 @@ class View:
         )
 
     def ended(self, attempt: Attempt) -> None:
-        for notice in [*attempt.restored, *attempt.notices]:
+        for notice in [*(f"restored: {line}" for line in attempt.restored), *attempt.notices]:
             self.line(f"! {notice}", "  ")
         reason = (
             f": {attempt.reason}" if attempt.reason else " (weak: only global checks)" if attempt.weak else ""
@@ -75,6 +75,10 @@ def spent_words(result: AgentResult) -> str:
         parts.append(f"${result.usd:.2f}")
     if result.tokens.input or result.tokens.output:
         parts.append(f"{result.tokens.input} in / {result.tokens.output} out tokens")
+    if result.exit is not None:
+        parts.append(f"exit {result.exit}")
+    if result.outcome is not Outcome.DONE and result.reason:
+        parts.append(result.reason)
     return ", ".join(parts)
 
 
@@ -165,7 +169,7 @@ def _note(plan: Plan, task: Task, history: History, state: str) -> str:
 def record_lines(attempt: Attempt, agent: str) -> list[str]:
     """What a person reads of an attempt in progress.txt; everything an agent wrote is quoted."""
     result = attempt.result
-    lines = [f"- agent: {text.one_line(agent, 80)}, {spent_words(result)}, exit {result.exit}"]
+    lines = [f"- agent: {text.one_line(agent, 80)}, {spent_words(result)}"]
     if attempt.checks:
         told = ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)
         lines.append(f"- checks: {text.one_line(told, 500)}")

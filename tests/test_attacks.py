@@ -83,7 +83,7 @@ def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) ->
     script = "d = json.loads(P('prd.json').read_text()); d['userStories'].append({'id': 'NEW', 'title': 'found'}); d['userStories'][1]['passes'] = True; P('prd.json').write_text(json.dumps(d))"
     repo.run(repo.agent(script), "--max-iterations", "1", "--check", "true")
     said = repo.read("progress.txt")
-    assert "T2 had been set to pass, NEW was new" in said
+    assert "T2 had been set to pass; NEW had been added" in said
     kept = said.split("kept at ")[1].split(")")[0]
     assert "found" in open(kept).read()
 

@@ -1,0 +1,80 @@
+"""The agent of `ralph demo`: a script where a model would be, with the manners of a bad night.
+
+Like any agent it starts in the repository and gets its prompt on stdin.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TODO, TESTS, PLAN = Path("todo.py"), Path("test_todo.py"), Path("prd.json")
+
+DONE = '''def done(number):
+    items = in_order()
+    items[int(number) - 1] += " (done)"
+    save(items)
+    return show()
+'''
+
+FIND = '''def find(word):
+    return [line for line in show() if word.lower() in line.lower()]
+'''
+HALF = FIND[:40]
+
+
+def cheat():
+    """Task 1, first attempt: no work, but every flag set and every assertion taken out."""
+    PLAN.write_text(PLAN.read_text().replace('"passes": false', '"passes": true'))
+    TESTS.write_text(re.sub(r"self\.assert.*[^:\n]$", "pass", TESTS.read_text(), flags=re.M))
+    say("All tasks are done and all tests pass. <promise>COMPLETE</promise>")
+
+
+def sort_urgent():
+    """Task 1, second attempt: the work."""
+    edit("    return load()\n", '    return sorted(load(), key=lambda text: not text.endswith("!"))\n')
+    say("Urgent items are listed first now.")
+
+
+def hang():
+    """Task 2: the work, then a server left in a session of its own, and no end."""
+    command("done", DONE)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+    say("Starting a server to try it out.")
+    time.sleep(300)
+
+
+def search():
+    """Task 3: a pass set by hand and half of the work, then a long think; or the other half."""
+    if HALF in TODO.read_text():
+        edit(HALF, FIND)
+        say("The file was cut off in the middle of a line. Finished it.")
+        return
+    PLAN.write_text(PLAN.read_text().replace('"passes": false', '"passes": true'))
+    command("find", HALF)
+    say("Half of it is written.")
+    time.sleep(300)
+
+
+def command(name, code):
+    """Add a command to todo.py."""
+    edit("\n\nCOMMANDS = {", f'\n\n{code}\n\nCOMMANDS = {{"{name}": {name}, ')
+
+
+def edit(old, new):
+    source = TODO.read_text()
+    if old not in source:
+        sys.exit(f"todo.py is not as expected: {old!r} is missing")
+    TODO.write_text(source.replace(old, new))
+
+
+def say(words):
+    print(words, flush=True)
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    first = os.environ["RALPH_ATTEMPT"] == "1"
+    {"T-1": cheat if first else sort_urgent, "T-2": hang, "T-3": search}[os.environ["RALPH_TASK_ID"]]()

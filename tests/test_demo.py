@@ -1,0 +1,86 @@
+"""`ralph demo` keeps what it promises, also for a user with the oddest of settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def demo(folder: Path, mark: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the demo with no home, no locale and with variables that would lead it astray."""
+    odd = {
+        "HOME": "/nonexistent", "LC_ALL": "C", "PYTHONPATH": str(ROOT), "DEMO_TEST": mark,
+        "GIT_DIR": "/nonexistent", "RALPH_RUN_AGENT": "false",
+        "RALPH_RUN_MAX_ITERATIONS": "1", "RALPH_RUN_ID": "of another run",
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "ralph", "demo", str(folder)],
+        cwd=folder.parent, env={"PATH": os.environ["PATH"], **odd}, timeout=150,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def git(folder: Path, *words: str) -> list[str]:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def left_with(mark: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("DEMO_TEST") == mark:
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
+    folder, mark = tmp_path / "my demo", uuid.uuid4().hex
+    began = time.monotonic()
+    done = demo(folder, mark)
+    seconds = time.monotonic() - began
+    print(f"the demo took {seconds:.1f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert seconds < 60
+    assert left_with(mark) == []
+
+    said = " ".join(done.stdout.split())
+    assert "The agents are scripted" in said and "no model, no key" in said
+    assert "DOES NOT HOLD" not in said and said.count("[x]") == 10
+    assert [line for line in done.stdout.splitlines() if len(line) > 80 and "/" not in line] == []
+
+    tasks = json.loads((folder / "prd.json").read_text("utf-8"))["userStories"]
+    assert [task["passes"] for task in tasks] == [True] * 3
+    assert git(folder, "branch", "--show-current") == ["ralph/todo"]
+    assert git(folder, "log", "--reverse", "--format=%s", "main..") == [
+        *(f"{task['id']}: {task['title']}" for task in tasks),
+        "ralph: notes",
+    ]
+    assert git(folder, "status", "--porcelain") == []
+    assert git(folder, "diff", "main", "--name-only") == ["prd.json", "progress.txt", "todo.py"]
+
+    notes = (folder / "progress.txt").read_text("utf-8")
+    verdicts = re.findall(r"\| (T-\d) .* \| (failed|passed|interrupted)", notes)
+    assert verdicts == [
+        ("T-1", "failed"), ("T-1", "passed"), ("T-2", "passed"), ("T-3", "interrupted"), ("T-3", "passed"),
+    ]  # fmt: skip
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
+    done = demo(tmp_path)
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]

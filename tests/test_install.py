@@ -1,0 +1,80 @@
+"""The wheel, in an empty environment, from another folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+def built(tmp_path: Path) -> Path:
+    source = tmp_path / "source"
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split("\n")
+    if not any(listed):
+        pytest.skip("not in a checkout")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    words = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+        str(source),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(tmp_path.glob("*.whl"))
+
+
+def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path) -> None:
+    wheel = built(tmp_path)
+    names = zipfile.ZipFile(wheel).namelist()
+    for needed in (
+        "ralph.py",
+        "_ralph/prd.schema.json",
+        "_ralph/templates/prompt.md",
+        "_ralph/templates/agents.json",
+    ):
+        assert needed in names
+    assert not [name for name in names if name.startswith(("tests/", "templates/"))]
+
+    # An environment that holds the dependencies of this one and, of ralph, the wheel alone.
+    venv.create(tmp_path / "env", with_pip=True, symlinks=True)
+    python = tmp_path / "env/bin/python"
+    site = next((tmp_path / "env/lib").glob("python3*")) / "site-packages"
+    own = next(Path(p) for p in sys.path if p.endswith("site-packages") and Path(p).is_dir())
+    for entry in own.iterdir():
+        if not (site / entry.name).exists() and "ralph" not in entry.name:
+            (site / entry.name).symlink_to(entry)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_GLOBAL": "/dev/null"}
+    words = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel]
+    subprocess.run(words, check=True, timeout=120, env=env)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for command in ([tmp_path / "env/bin/ralph"], [tmp_path / "env/bin/ralph-prd"], [python, "-m", "ralph"]):
+        said = subprocess.run([*command, "--version"], cwd=elsewhere, env=env, capture_output=True, text=True)
+        assert said.returncode == 0 and "0.1.0" in said.stdout, said.stderr
+    done = subprocess.run(
+        [tmp_path / "env/bin/ralph", "demo", "made"],
+        cwd=elsewhere,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (elsewhere / "made/progress.txt").exists()
