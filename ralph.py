@@ -498,7 +498,17 @@ def outside_attempts(command: str) -> None:
 def main() -> None:
     """The entry point of `ralph`. Unexpected errors end with one line and status 1."""
     try:
-        cli.main(prog_name="ralph")
+        sys.exit(cli.main(prog_name="ralph", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        if "--json" in sys.argv:
+            from _ralph.views import summary
+
+            stop = Stop("error", Exit.USAGE, error.format_message())
+            click.echo(json.dumps(summary(None, None, stop, 0.0)))
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(int(Exit.INTERRUPTED))
     except Exception as error:
         if os.environ.get("RALPH_DEBUG"):
             raise

@@ -198,8 +198,9 @@ def kill_run(run_id: str) -> list[int]:
 def supervise(loop: Callable[[Control], int]) -> int | None:
     """Run `loop` in a child; its exit status, or None if it was killed.
 
-    Whatever it leaves behind is killed at once, however it ended. Must be called before any thread exists. The loop hears of this process's death through a
-    pipe. Signals are handed on; the loop sits in its own session, so each arrives once.
+    Whatever it leaves behind is killed at once, however it ended. Must be called before any
+    thread exists. The loop hears of this process's death through a pipe. Signals are handed on;
+    the loop sits in its own session, so each arrives once.
     """
     become_subreaper()
     alive_read, alive_write = os.pipe()

@@ -169,8 +169,14 @@ def load_plan(paths: Paths, options: Options) -> Plan:
     prd.validate(plan, resource("prd.schema.json"))
     given = prd.parse_checks(list(options.checks), "--check")
     plan = replace(plan, checks=plan.checks + given)
-    if plan.settings.get("judge"):
-        raise BadInput(f"{paths.prd.name}: judge: this version of ralph has no judge yet; remove the field")
+    for key, needs in (
+        ("judge", plan.settings.get("judge")),
+        ("network", plan.settings.get("network") is False),
+    ):
+        if needs:  # to go on without what the plan asks for would be a silent lie
+            raise BadInput(
+                f"{paths.prd.name}: {key}: this version of ralph cannot do that yet; remove the field"
+            )
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
     if not plan.checks and unchecked:
         raise BadInput(_no_checks(paths, plan, unchecked))

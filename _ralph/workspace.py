@@ -267,8 +267,11 @@ class GitTree(Folder):
             ["-S"] if self._git("config", "--bool", "commit.gpgSign", check=False).strip() == "true" else []
         )
         words = ["commit-tree", full, "-p", parent, "-F", "-"]
-        made = self._git(*words, *sign, stdin=message.encode(), check=not sign).strip()
-        made = made or self._git(*words, stdin=message.encode()).strip()  # signing needs a terminal
+        made = ""
+        if sign:
+            with contextlib.suppress(RalphError):  # a key that asks for its passphrase: nobody is there
+                made = self._git(*words, *sign, stdin=message.encode(), check=False, timeout=30).strip()
+        made = made or self._git(*words, stdin=message.encode()).strip()
         self._git("update-ref", "-m", f"ralph: {message.splitlines()[0]}", "HEAD", made, parent)
         self.reset_index()
         return made
@@ -410,7 +413,7 @@ class GitTree(Folder):
             if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
                 files.move_aside(folder, self._index.parent / "aside", text.slug(str(parent)))
             folder.mkdir(exist_ok=True)
-        data = self._git_bytes("cat-file", "blob", blob)
+        data = git(self.root, "cat-file", "blob", blob)
         if mode == "120000":
             path.symlink_to(os.fsdecode(data))
         else:
@@ -423,39 +426,40 @@ class GitTree(Folder):
         own: bool = False,
         env: dict[str, str] | None = None,
         check: bool = True,
+        timeout: float = GIT_TIMEOUT,
     ) -> str:
         """git's output; `own` uses ralph's index. RalphError with git's words where it fails."""
         extra = {"GIT_INDEX_FILE": str(self._index)} if own else env or {}
-        return os.fsdecode(self._git_bytes(*words, stdin=stdin, env=extra, check=check))
-
-    def _git_bytes(
-        self, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, check: bool = True
-    ) -> bytes:
-        return git(self.root, *words, stdin=stdin, env=env, check=check)
+        return os.fsdecode(git(self.root, *words, stdin=stdin, env=extra, check=check, timeout=timeout))
 
 
 def git(
-    cwd: Path, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, check: bool = True
+    cwd: Path,
+    *words: str,
+    stdin: bytes = b"",
+    env: dict[str, str] | None = None,
+    check: bool = True,
+    timeout: float = GIT_TIMEOUT,
 ) -> bytes:
     """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     for key in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY):
         if key in os.environ:
             clean[key] = os.environ[key]
-    quiet = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]
+    quiet = [word for setting in _QUIET for word in ("-c", setting)]
     try:
         done = subprocess.run(
-            ["git", *quiet, "-c", "core.quotePath=false", *words],
+            ["git", *quiet, *words],
             cwd=cwd,
             input=stdin,
             capture_output=True,
-            timeout=GIT_TIMEOUT,
+            timeout=timeout,
             env={**clean, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(env or {})},
         )
     except FileNotFoundError:
         raise BadInput("git is not installed, or the folder is gone; --no-git works without it") from None
     except subprocess.TimeoutExpired:
-        raise RalphError(f"git {words[0]} did not end within {text.duration(GIT_TIMEOUT)}") from None
+        raise RalphError(f"git {words[0]} did not end within {text.duration(timeout)}") from None
     if check and done.returncode != 0:
         said = text.one_line(done.stderr.decode("utf-8", "replace"), 300)
         raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
@@ -474,6 +478,10 @@ def top_level(folder: Path) -> Path | None:
     return Path(os.fsdecode(found).rstrip("\n")) if found else None
 
 
+_QUIET = (
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false",
+    "core.safecrlf=false", "core.quotePath=false", "gc.auto=0",
+)  # fmt: skip
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
 )

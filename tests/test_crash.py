@@ -103,7 +103,7 @@ def test_the_run_that_is_swept_is_whole_without_a_crash(repo: Repo) -> None:
     audit(repo, agent)
 
 
-STEP = int(os.environ.get("CRASH_STEP", "7"))
+STEP = int(os.environ.get("CRASH_STEP", "13"))
 HOWS = ("before", "half", "after")
 
 
