@@ -129,7 +129,8 @@ def with_prd(command: Callable[..., Any]) -> Callable[..., Any]:
         "--no-git", is_flag=True, help="Work in a plain folder: nothing is committed or put back."
     )(command)
     return click.option(
-        "--prd", "prd_path", type=click.Path(path_type=Path, dir_okay=False), default=Path("prd.json"),
+        "--prd", "prd_path",
+        envvar="RALPH_PRD", type=click.Path(path_type=Path, dir_okay=False), default=Path("prd.json"),
         show_default=True, help="The plan; progress.txt lies beside it.",
     )(command)  # fmt: skip
 
@@ -176,7 +177,12 @@ def cli() -> None:
     "--agent", metavar="CMD", help="Agent command, such as claude, 'claude --model haiku' or aider."
 )
 @click.option(
-    "--check", "checks", metavar="CMD", multiple=True, help="A check for every task; may be given again."
+    "--check",
+    "checks",
+    metavar="CMD",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A check for every task; may be given again.",
 )
 @click.option(
     "--prompt", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own prompt template."
@@ -205,7 +211,11 @@ def cli() -> None:
     "--notify", metavar="CMD", help="Command that gets a JSON summary on stdin at the stop and at a block."
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON summary on stdout; all else goes to stderr."
+    "--json",
+    "as_json",
+    envvar="RALPH_RUN_JSON",
+    is_flag=True,
+    help="Print one JSON summary on stdout; all else goes to stderr.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints.")
@@ -337,7 +347,9 @@ def print_summary(
 
 @cli.command()
 @with_prd
-@click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
+@click.option(
+    "--json", "as_json", envvar="RALPH_STATUS_JSON", is_flag=True, help="The same as one JSON object."
+)
 def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
     """What passed, what is next, what waits or is blocked, and whether a loop runs now.
 
@@ -356,6 +368,8 @@ def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
         click.echo(json.dumps({**views.summary(plan, history, None, seconds), "running": shown}))
     else:
         click.echo("\n".join(views.status_lines(plan, history, running)))
+        if branch := session.elsewhere(paths, plan, history) if not no_git else None:
+            click.echo(f"the work on this plan is on branch {branch}: git switch {branch}")
 
 
 @cli.command()
@@ -451,7 +465,14 @@ def init(prd_path: Path, no_git: bool, eject: bool) -> None:
 @cli.command()
 @with_prd
 @click.option("--agent", metavar="CMD", help="The agent to look for instead of the plan's.")
-@click.option("--check", "checks", metavar="CMD", multiple=True, help="A check, as in `ralph run --check`.")
+@click.option(
+    "--check",
+    "checks",
+    metavar="CMD",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A check, as in `ralph run --check`.",
+)
 @click.option("--full-permissions", is_flag=True, help="As in `ralph run`.")
 @click.pass_context
 def doctor(

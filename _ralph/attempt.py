@@ -89,13 +89,13 @@ def record(run: Run, attempt: Attempt) -> None:
     """Write the verdict, the one commit point of an attempt; then do what follows from it."""
     attempt.blocked = reason_to_block(run, attempt)
     task, result = attempt.task, attempt.result
+    base = run.history.of(task).base_tree or attempt.tree_before
     after_text = run.plan.text
     if attempt.verdict is Verdict.PASSED:
         after_text = prd.set_passed(run.plan, task, True)
     elif attempt.blocked:
         after_text = prd.set_blocked(run.plan, task, attempt.blocked)
-        attempt.parked = run.tree.park(attempt.name)
-    base = run.history.of(task).base_tree or attempt.tree_before
+        attempt.parked = run.tree.park(attempt.name) if attempt.tree_after != base else None
     red = [check for check in attempt.checks if not check.ok]
     number = (
         f", attempt {attempt.number} of {run.limits.attempts}"

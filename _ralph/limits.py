@@ -33,6 +33,10 @@ class Limits:
     budget_tokens: int | None = None
 
     @property
+    def in_tokens(self) -> bool:
+        return self.tokens is not None or self.budget_tokens is not None
+
+    @property
     def in_dollars(self) -> bool:
         return self.usd is not None or self.budget_usd is not None
 

@@ -51,8 +51,11 @@ _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def load(path: Path) -> Plan:
-    """The plan at `path`. BadInput says what is wrong, where, and what was expected."""
+def load(path: Path, project: str | None = None) -> Plan:
+    """The plan at `path`. BadInput says what is wrong, where, and what was expected.
+
+    A plan without a name is called `project`, or like its folder.
+    """
     source, data = _parse(path)
     where = path.name
     list_key, entries = _task_list(data, where)
@@ -69,7 +72,7 @@ def load(path: Path) -> Plan:
         data=data,
         list_key=list_key,
         tasks=tuple(tasks),
-        project=text.one_line(str(_first(top, "project") or path.resolve().parent.name), 80),
+        project=text.one_line(str(_first(top, "project") or project or path.resolve().parent.name), 80),
         branch=_string(_first(top, "branch"), f"{where}: branchName"),
         checks=parse_checks(top.get("checks"), f"{where}: checks"),
         settings=settings,

@@ -248,11 +248,11 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         options, paths, plan, Folder(paths.root), "", journal, guard, History(plan.key), found, rows,
         control, view, run_id, notices=notices,
     )  # fmt: skip
-    _require_agents(run)
     if options.git:
         _open_tree(run)
     elif plan.settings.get("protect"):
         raise BadInput("protect needs git to put files back; remove it or run without --no-git")
+    _require_agents(run)
     run.history = replay(journal.records(), run.plan)
     if run.history.run is None:
         run.history.new_run()  # the last one ended; one that crashed goes on with its own limits
@@ -279,11 +279,13 @@ def _require_agents(run: Run) -> None:
             continue
         agent = run.agent(task)
         agents.require(agent)
-        if run.limits.in_dollars and not agent.row.get("reports_usd"):
-            raise BadInput(
-                f"a limit in dollars cannot be kept: {agent.name} reports no cost; "
-                f"use --max-hours or --max-iterations, or an agent that reports it"
-            )
+        wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
+        for unit in wanted:
+            if wanted[unit] and unit not in agent.row.get("reports", []):
+                raise BadInput(
+                    f"a limit in {unit} cannot be kept: {agent.name} reports none; "
+                    f"use --max-hours or --max-iterations, or an agent that reports them"
+                )
 
 
 def _open_tree(run: Run) -> None:
@@ -325,22 +327,40 @@ def _go_to_branch(run: Run, tree: GitTree) -> None:
         there = run.paths.private / "other-prd.json"
         there.write_text(source, encoding="utf-8")
         try:
-            found = prd.load(there)
+            found = prd.load(there, project=prd_path.parent.name)
         except BadInput:
             return False
         common = {(task.id, task.title) for task in found.tasks} & set(names)
         return bool(common) and found.project == run.plan.project
 
     if wanted is None:
-        now = tree.branch().removeprefix("refs/heads/")
-        if now and now not in tree.default_branches():
+        if tree.branch() and not on_default_branch(tree):
             return
-        wanted = tree.free_branch(f"ralph/{text.slug(run.plan.project).lower()}", prd_path, same_plan)
+        wanted = tree.free_branch(own_branch(run.plan), prd_path, same_plan)
     if said := tree.switch(wanted, prd_path, same_plan):
         run.notices.append(said)
         run.journal.open()
         run.plan = load_plan(run.paths, run.options)
         tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+
+
+def own_branch(plan: Plan) -> str:
+    """The branch that a plan without a branchName works on, from the default branch."""
+    return f"ralph/{text.slug(plan.project).lower()}"
+
+
+def on_default_branch(tree: GitTree) -> bool:
+    return tree.branch().removeprefix("refs/heads/") in tree.default_branches()
+
+
+def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
+    """The branch that holds this plan's work, if nothing of it can be seen from here."""
+    name = plan.branch or own_branch(plan)
+    if history.iteration or not git(
+        paths.root, "rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False
+    ):
+        return None
+    return None if git(paths.root, "branch", "--show-current").decode().strip() == name else name
 
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
@@ -389,5 +409,5 @@ def peek(options: Options, writing: bool = False) -> Run:
     )
     return Run(
         options, paths, plan, tree, tree.branch(), journal, guard_of(paths), history, found, rows,
-        Control(), View(), "", notices=notices,
+        Control(), View(level=-1), "", notices=notices,
     )  # fmt: skip

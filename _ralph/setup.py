@@ -98,7 +98,10 @@ def _git_findings(run: session.Run) -> Iterator[tuple[str, str]]:
         yield "error", f"git: modified tracked files ({', '.join(modified[:5])}); commit or stash them"
     if loose := run.tree.untracked_protected(list(run.plan.settings.get("protect", []))):
         yield "error", f"protect: {loose[0]} is not in git, so it could not be put back; commit it"
-    where = run.plan.branch or run.branch.removeprefix("refs/heads/") or "a detached HEAD"
+    fresh = not run.branch or session.on_default_branch(run.tree)
+    where = run.plan.branch or (
+        session.own_branch(run.plan) if fresh else run.branch.removeprefix("refs/heads/")
+    )
     hooks = f", commit hooks: {', '.join(found)}" if (found := run.tree.hooks()) else ""
     yield "ok", f"git: {version}, work on {where}{hooks}"
 
@@ -135,7 +138,8 @@ def _permission_findings(run: session.Run, agent: agents.Agent) -> Iterator[tupl
         if agent.name == "claude" and os.geteuid() == 0 and not os.environ.get("IS_SANDBOX"):
             yield "error", "permissions: as root, Claude Code refuses full permissions without IS_SANDBOX=1"
     else:
-        yield "ok", "permissions: edit; the agent works in this folder, inside its own sandbox"
+        means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
+        yield "ok", f"permissions: edit; {means}"
 
 
 def _check_findings(run: session.Run) -> Iterator[tuple[str, str]]:

@@ -64,7 +64,7 @@ def _for_writing(_path: Any, flags: int = 0, *_a: Any, **_k: Any) -> bool:
 for name in ("write", "fsync", "replace", "rename", "unlink"):
     setattr(os, name, _wrap(getattr(os, name), lambda *a, **_k: not (a and a[0] in (1, 2))))
 os.open = _wrap(os.open, _for_writing)
-subprocess.run = _wrap(subprocess.run)  # type: ignore[assignment]
+subprocess.run = _wrap(subprocess.run)
 
 if __name__ == "__main__":
     import ralph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) ->
     said = repo.read("progress.txt")
     assert "T2 had been set to pass; NEW had been added" in said
     kept = said.split("kept at ")[1].split(")")[0]
-    assert "found" in open(kept).read()
+    assert "found" in Path(kept).read_text()
 
 
 def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> None:
@@ -110,7 +111,7 @@ def test_a_full_disk_stops_with_75_and_loses_nothing(repo: Repo) -> None:
         os.system(f"cp -r {repo.path} {small}/repo")
         repo.path = small / "repo"
         before = repo.read("prd.json")
-        with open(small / "filler", "wb", buffering=0) as filler:
+        with (small / "filler").open("wb", buffering=0) as filler:
             try:
                 while True:
                     filler.write(b"x" * 4096)

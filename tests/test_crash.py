@@ -65,7 +65,7 @@ def audit(repo: Repo, agent: str) -> None:
         else set()
     )
     before = runs_of(repo)
-    code, summary, printed = repo.run(agent)
+    code, _, printed = repo.run(agent)
     assert code == 4, printed
     assert repo.passed() == ["T1", "T2"]
     again = runs_of(repo)[len(before) :]

@@ -54,19 +54,25 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
 
     # An environment that holds the dependencies of this one and, of ralph, the wheel alone.
     venv.create(tmp_path / "env", with_pip=True, symlinks=True)
-    python = tmp_path / "env/bin/python"
+    python = str(tmp_path / "env/bin/python")
     site = next((tmp_path / "env/lib").glob("python3*")) / "site-packages"
     own = next(Path(p) for p in sys.path if p.endswith("site-packages") and Path(p).is_dir())
     for entry in own.iterdir():
         if not (site / entry.name).exists() and "ralph" not in entry.name:
             (site / entry.name).symlink_to(entry)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_GLOBAL": "/dev/null"}
-    words = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel]
+    words = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(words, check=True, timeout=120, env=env)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    for command in ([tmp_path / "env/bin/ralph"], [tmp_path / "env/bin/ralph-prd"], [python, "-m", "ralph"]):
-        said = subprocess.run([*command, "--version"], cwd=elsewhere, env=env, capture_output=True, text=True)
+    for command in ([str(tmp_path / "env/bin/ralph")], [str(tmp_path / "env/bin/ralph-prd")], [python, "-m", "ralph"]):
+        said = subprocess.run(
+            [*command, "--version"],
+            cwd=elsewhere,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
         assert said.returncode == 0 and "0.1.0" in said.stdout, said.stderr
     done = subprocess.run(
         [tmp_path / "env/bin/ralph", "demo", "made"],

@@ -412,6 +412,21 @@ def test_a_branch_with_another_plan_is_refused(repo: Repo) -> None:
     assert repo.git("branch", "--show-current").strip() == "main"
 
 
+@pytest.mark.parametrize("top", [{}, {"branchName": "work"}])
+def test_a_plan_without_a_name_finds_its_branch_again(repo: Repo, top: dict[str, str]) -> None:
+    tasks = [{"id": f"T{i}", "title": f"task {i}", **own(f"T{i}")} for i in (1, 2)]
+    repo.write("prd.json", json.dumps({**top, "userStories": tasks}))
+    assert repo.run(repo.agent(MAKES), "--max-iterations", "1")[0] == 3
+    branch = repo.git("branch", "--show-current").strip()
+    repo.git("switch", "-q", "main")
+    repo.write("prd.json", json.dumps({**top, "userStories": tasks}))
+    repo.commit("the plan on main, too")
+    assert f"branch {branch}" in repo.ralph("status").stdout
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert repo.git("branch", "--show-current").strip() == branch
+    assert repo.verdicts() == ["T1 passed", "T2 passed"]
+
+
 def test_templates_of_ones_own(repo: Repo) -> None:
     assert repo.ralph("init", "--eject").returncode == 0
     ejected = repo.read("PROMPT.md")

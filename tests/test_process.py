@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,11 +194,10 @@ def test_stop_and_retry_reach_a_running_loop(repo: Repo) -> None:
 # ---- run_process by itself
 
 
-def run(script: str, tmp_path: Path, **given: object) -> ProcessResult:
-    options: dict[str, object] = {"timeout": 30.0, "out": tmp_path / "out", "err": tmp_path / "err", **given}
-    return run_process(
-        [sys.executable, "-c", script], cwd=tmp_path, env=dict(os.environ), control=Control(), **options
-    )  # type: ignore[arg-type]
+def run(script: str, tmp_path: Path, **given: Any) -> ProcessResult:
+    options = {"timeout": 30.0, "out": tmp_path / "out", "err": tmp_path / "err", **given}
+    words = [sys.executable, "-c", script]
+    return run_process(words, cwd=tmp_path, env=dict(os.environ), control=Control(), **options)
 
 
 def test_lines_of_any_length_and_bytes_of_any_kind_arrive_whole(tmp_path: Path) -> None:

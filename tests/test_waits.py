@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import time
+from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import ROOT, Repo
 
 # Claude's own rules under another name: a new row needs no code.
-CLAUDE = json.loads(
-    (__import__("pathlib").Path(__file__).parent.parent / "templates/agents.json").read_text()
-)["claude"]
+CLAUDE = json.loads((ROOT / "templates/agents.json").read_text())["claude"]
 ROW = {**CLAUDE, "argv": ["speaker", "{args}"], "edit_needs": {}}
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-1","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}'
 LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
@@ -28,7 +27,7 @@ def speaker(repo: Repo, script: str) -> str:
     return str(program)
 
 
-def plan(repo: Repo, *tasks: dict[str, object], **top: object) -> None:
+def plan(repo: Repo, *tasks: dict[str, Any], **top: Any) -> None:
     repo.plan(*tasks, agents={"speaker": ROW}, **top)
 
 

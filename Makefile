@@ -1,0 +1,55 @@
+# GNU make 3.81 or newer. Everything is installed into .venv, nothing outside of this folder.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint build bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no network
+	$(BIN)/ralph demo
+
+test: $(STAMP) ## run every test
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy --strict
+
+build: $(STAMP) ## wheel and sdist in dist/
+	$(BIN)/python -m build --outdir dist
+
+bench: ## no benchmarks yet: they come with a later issue
+	@echo "no benchmarks yet: they come with a later issue"
+
+clean: ## remove .venv, dist/ and every cache
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp holds the folder that .venv was made for: moved, or without a python that runs, it is
+# made anew; with another pyproject.toml, installed again.
+READY := $(shell test -x $(BIN)/python && cat $(STAMP) 2> /dev/null)
+ifneq ($(READY),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { \
+	  echo "$(PYTHON) is not on PATH: Python 3.11 or newer is needed; make PYTHON=/path/to/python names one" >&2; exit 1; }
+	@$(PYTHON) -c '$(RECENT)' || { \
+	  echo "$$($(PYTHON) --version 2>&1) is too old: Python 3.11 or newer is needed; make PYTHON=python3.12 names another" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: install python3-venv (apt-get install python3-venv)" >&2; exit 1; }
+	@if [ -f $(STAMP) ] && [ "$$(cat $(STAMP))" != "$(CURDIR)" ]; then rm -rf $(VENV); fi
+	@$(BIN)/python -c '$(RECENT)' 2> /dev/null || rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -e '.[dev]'
+	@echo "$(CURDIR)" > $(STAMP)

@@ -1,0 +1,287 @@
+"""What people read is true: README, changelog, docs, help texts and metadata against the code."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import jinja2
+import jinja2.meta
+import pytest
+
+import ralph
+from _ralph import __version__, prd, text, views
+from _ralph.limits import Limits
+from _ralph.model import Exit, Paths, Stop, Verdict
+from _ralph.progress import LABELS, History
+from _ralph.prompt import prompt_values, resource
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+COMMANDS = sorted(ralph.cli.commands.items())
+FOREIGN_OPTIONS = {"--model", "--flag"}  # of agents, in examples
+NOT_YET = {"plan", "report", "add", "--sandbox"}
+
+
+def section(title: str, document: str = README) -> str:
+    """The text under `## title`, up to the next heading of its kind."""
+    parts = re.split(r"^## (.+)\n", document, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[title]
+
+
+def rows(source: str) -> dict[str, list[str]]:
+    """The cells of every table row, by what the first cell says without backticks."""
+    lines = [line.strip().strip("|").split(" | ") for line in source.splitlines() if line.startswith("| ")]
+    return {cells[0].replace("`", "").strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
+
+
+def options(command: click.Command) -> Iterator[str]:
+    for param in command.params:
+        if isinstance(param, click.Option):
+            yield from param.opts
+
+
+def names(source: str, word: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", source) is not None
+
+
+def json_blocks() -> list[Any]:
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", README, re.DOTALL)]
+
+
+def is_plan(block: Any) -> bool:
+    return isinstance(block, list) or any(key in block for key in ("userStories", "stories"))
+
+
+def repository_files() -> Iterator[Path]:
+    """Every file that belongs to the repository: what .gitignore does not name."""
+    ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split()]
+    for folder, inner, files in os.walk(ROOT):
+        inner[:] = [n for n in inner if n != ".git" and not any(fnmatch.fnmatch(n, p) for p in ignored)]
+        yield from (Path(folder, n) for n in files if not any(fnmatch.fnmatch(n, p) for p in ignored))
+
+
+# ---------------------------------------------------------------- commands and options
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_readme_lists_every_command_with_its_options(name: str, command: click.Command) -> None:
+    listed = section("Commands and options")
+    found = {key.split()[1]: cells for key, cells in rows(listed).items() if key.startswith("ralph ")}
+    assert name in found
+    common = next(line for line in listed.splitlines() if line.startswith("All but `demo`"))
+    where = f"{found[name]} {common}" if name != "run" else listed + section("Limits")
+    assert [option for option in options(command) if not names(where, option)] == []
+
+
+def test_readme_names_no_option_and_no_command_that_is_not_there() -> None:
+    known = {option for _, command in COMMANDS for option in options(command)} | {"--help", "--version"}
+    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", README))
+    assert used - known - FOREIGN_OPTIONS - NOT_YET == set()
+    called = set(re.findall(r"(?:`|^    |/)ralph ([a-z]+)", README, re.MULTILINE))
+    assert called - {name for name, _ in COMMANDS} - NOT_YET == set()
+
+
+def test_what_the_readme_says_is_missing_is_missing() -> None:
+    said = section("What it does not do")
+    assert [word for word in NOT_YET if f"`{word}`" not in said and f"`ralph {word}`" not in said] == []
+    assert NOT_YET.isdisjoint({name for name, _ in COMMANDS} | set(options(ralph.cli.commands["run"])))
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_help_of_every_command_shows_an_example(name: str, command: click.Command) -> None:
+    with click.Context(command, info_name=f"ralph {name}") as context:
+        usage, _, rest = command.get_help(context).partition("\n")
+    assert usage.startswith(f"Usage: ralph {name}")
+    assert re.search(rf"^  .*\bralph {name}\b", rest, re.MULTILINE)
+
+
+def test_every_option_says_what_it_does() -> None:
+    silent = [
+        f"{name} {param.opts[0]}"
+        for name, command in COMMANDS
+        for param in command.params
+        if isinstance(param, click.Option) and not param.help
+    ]
+    assert silent == []
+
+
+def test_defaults_of_the_limits() -> None:
+    defaults = {key.split()[0]: cells[1] for key, cells in rows(section("Limits")).items()}
+    limits = Limits()
+    assert int(defaults["--max-iterations"]) == limits.iterations
+    assert int(defaults["--max-attempts"]) == limits.attempts
+    assert float(defaults["--max-hours"]) == limits.hours
+    assert text.seconds(defaults["--max-wait"]) == limits.max_wait
+    assert {defaults[name] for name in ("--until", "--max-usd", "--max-tokens")} == {"none"}
+    assert (limits.until, limits.usd, limits.tokens) == (None, None, None)
+    by_name = {param.opts[0]: param.default for param in ralph.cli.commands["run"].params}
+    for name in ("--agent-timeout", "--idle-timeout"):
+        assert text.seconds(defaults[name]) == text.seconds(by_name[name])
+
+
+# ---------------------------------------------------------------- tables and examples
+
+
+def test_exit_codes() -> None:
+    table = section("Running from cron").split("| exit |")[1].split("\n\n")[0]
+    listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
+    assert sorted(listed) == sorted(int(code) for code in Exit)
+
+
+def test_verdicts_and_states() -> None:
+    listed = rows(section("Checks and evidence"))
+    assert {str(verdict) for verdict in Verdict} <= listed.keys()
+    assert all(f"`{state}`" in section("Running from cron") for state in views._MARKS)
+
+
+@pytest.mark.parametrize("meaning", sorted(prd.ALIASES))
+def test_every_alias_of_prd_json_is_listed(meaning: str) -> None:
+    listed = "\n".join(line for line in section("prd.json").splitlines() if line.startswith("| "))
+    assert [alias for alias in prd.ALIASES[meaning] if f"`{alias}`" not in listed] == []
+
+
+def test_examples_of_prd_json_load_and_validate(tmp_path: Path) -> None:
+    plans = [block for block in json_blocks() if is_plan(block)]
+    assert len(plans) == 2
+    for block in plans:
+        path = tmp_path / "prd.json"
+        path.write_text(json.dumps(block), "utf-8")
+        plan = prd.load(path)
+        prd.validate(plan, resource("prd.schema.json"))
+        assert plan.checks or all(task.checks for task in plan.tasks)
+        assert prd.next_task(plan) is not None
+
+
+def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
+    (shown,) = [block for block in json_blocks() if not is_plan(block)]
+    path = tmp_path / "prd.json"
+    path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
+    plan = prd.load(path)
+    real = views.summary(plan, History(plan.key), Stop("complete", Exit.COMPLETE, "done"), 1.0)
+    assert list(shown) == list(real)
+    assert list(shown["tokens"]) == list(real["tokens"])
+    assert {tuple(task) for task in shown["tasks"]} == {tuple(task) for task in real["tasks"]}
+    assert {task["state"] for task in shown["tasks"]} <= views._MARKS.keys()
+    assert shown["exit"] in list(Exit)
+
+
+def test_files_that_are_linked_or_named_exist() -> None:
+    for document in ("README.md", "docs/templates.md", "CHANGELOG.md"):
+        source = (ROOT / document).read_text("utf-8")
+        linked = re.findall(r"\]\((?!https?:)([^)#]+)", source)
+        tests = re.findall(r"\btests/\w+\.py", source)
+        missing = [n for n in linked if not (ROOT / document).parent.joinpath(n).exists()]
+        assert missing + [n for n in tests if not (ROOT / n).exists()] == []
+
+
+def test_the_readme_begins_with_the_promises_and_the_two_commands() -> None:
+    first_screen = "\n".join(README.splitlines()[:20])
+    assert first_screen.count("**") == 10
+    assert "make demo" in first_screen
+    assert "make test" in first_screen
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    headings = re.findall(r"^## (.*)", changelog, re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:])
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)", changelog, re.MULTILINE)) <= kinds
+
+
+# ---------------------------------------------------------------- the prompt template
+
+
+def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "prd.json"
+    path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
+    plan = prd.load(path)
+    history = History(plan.key)
+    history.of(plan.tasks[0]).last = {"verdict": "failed"}
+    paths = Paths(tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph", "private")))
+    values = prompt_values(
+        plan, plan.tasks[0], history, paths, [], attempts=3, reads_rulebook=False, recent=[], red_before=[]
+    )
+    listed = rows((ROOT / "docs/templates.md").read_text("utf-8")).keys() - {"variable"}
+    documented = {name for row in listed for name in row.split(", ")}
+    assert documented == {*values, *(f"retry.{part}" for part in values["retry"])}
+
+
+def test_the_template_uses_only_documented_variables() -> None:
+    source = resource("templates/prompt.md").read_text("utf-8")
+    used = jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(source))
+    assert used <= rows((ROOT / "docs/templates.md").read_text("utf-8")).keys()
+
+
+def test_the_labels_of_the_handoff() -> None:
+    documented = (ROOT / "docs/templates.md").read_text("utf-8")
+    template = resource("templates/prompt.md").read_text("utf-8")
+    assert [label for label in LABELS if f"`{label}`" not in documented] == []
+    assert [label for label in LABELS if f"\n{label}:" not in template] == []
+
+
+# ---------------------------------------------------------------- metadata, Makefile, hygiene
+
+
+def test_the_script_metadata_equals_the_package_metadata() -> None:
+    source = (ROOT / "ralph.py").read_text("utf-8")
+    block = re.search(r"^# /// script$\n((?:^#(?:| .*)$\n)+)^# ///$", source, re.MULTILINE)
+    assert block is not None
+    script = tomllib.loads("".join(line[2:] for line in block[1].splitlines(keepends=True)))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert script["dependencies"] == project["dependencies"]
+    assert script["requires-python"] == project["requires-python"]
+
+
+def test_the_version_is_one() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "ralph.py"), "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == f"ralph, version {__version__}\n"
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+    assert hatch["version"]["path"] == "_ralph/__init__.py"
+
+
+def test_make_targets_named_in_the_readme_exist_and_all_explain_themselves() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    explained = set(re.findall(r"^([a-z]+):.* ## \S", makefile, re.MULTILINE))
+    assert explained == set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    phony = re.findall(r"^\.PHONY: ([a-z ]+)$", makefile, re.MULTILINE)
+    assert [set(line.split()) for line in phony] == [explained]
+    named = set(re.findall(r"(?:`|^    )make ([a-z]+)", README, re.MULTILINE))
+    assert {"demo", "test"} <= named <= explained
+
+
+def test_ci_runs_what_the_readme_names_and_the_tests_last() -> None:
+    script = ROOT / ".ci" / "run"
+    if not script.exists():
+        pytest.skip("an sdist has no .ci")
+    assert os.access(script, os.X_OK)
+    assert script.read_text("utf-8").splitlines()[-1].endswith(" test")
+
+
+def test_no_file_names_a_registry_or_somebodys_folder() -> None:
+    registries = (
+        r"\b(pypi\.org|pythonhosted\.org|registry\.npmjs\.org|registry\.yarnpkg\.com|deb\.debian\.org"
+        r"|crates\.io|rubygems\.org|proxy\.golang\.org|conda\.anaconda\.org)"
+    )
+    folders = r"(?<![\w.~/-])/(?:work|root|home)/"
+    found = []
+    for path in repository_files():
+        try:
+            source = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {m[0]}" for m in re.finditer(f"{registries}|{folders}", source)]
+    assert found == []
