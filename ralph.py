@@ -287,6 +287,7 @@ def loop_process(options: Options, control: Control, view: View, run_id: str, as
     from _ralph.session import open_run
 
     opened: Run | None = None
+    control.on_interrupt = lambda: view.line("stopping after this attempt; interrupt again to stop now")
     try:
         opened = open_run(options, control, view, run_id)
         stop = run_loop(opened)

@@ -30,7 +30,7 @@ def begin(run: Run, task: Task) -> Attempt:
     attempt.tree_before = run.tree.snapshot()
     run.tree.new_nested()
     unknown = [check for check in task.checks if check.command not in known.baseline]
-    baseline = {result.command: result.ok for result in run_all(run, unknown, "before")}
+    baseline = {result.command: result.ok for result in run_all(run, unknown, "before", "before the work: ")}
     run.tree.tidy(attempt.tree_before)
     if run.control.stop_now:
         raise StopNow
@@ -253,7 +253,7 @@ def run_setup(run: Run) -> None:
     run.tree.tidy(tree)
 
 
-def run_all(run: Run, checks: list[Check], name: str) -> list[CheckResult]:
+def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
     """Run checks with their logs in the scratch folder; fewer come back if ralph was stopped."""
     return run_checks(
         checks,
@@ -261,7 +261,7 @@ def run_all(run: Run, checks: list[Check], name: str) -> list[CheckResult]:
         env=run.env(),
         control=run.control,
         log=lambda i: run.log(f"{name}-check{i + 1}.log"),
-        told=run.view.check,
+        told=lambda result: run.view.check(result, label),
     )
 
 

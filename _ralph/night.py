@@ -69,7 +69,7 @@ def open_run_record(run: Run) -> None:
     run_setup(run)
     tree, baseline = run.tree.snapshot(), None
     if not run.history.baselined or not (run.resuming or run.history.run):
-        results = run_all(run, list(run.plan.checks), "baseline")
+        results = run_all(run, list(run.plan.checks), "baseline", "before the work: ")
         run.tree.tidy(tree)
         if run.control.stop_now:
             raise StopNow

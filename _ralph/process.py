@@ -43,6 +43,7 @@ class Control:
         self.interrupts = 0
         self.stop_signal: int | None = None
         self.orphaned = False
+        self.on_interrupt: Callable[[], object] | None = None
         self._supervisor = supervisor
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -82,6 +83,9 @@ class Control:
         with contextlib.suppress(BlockingIOError):
             if os.read(fd, 512) == b"" and fd == self._supervisor:
                 self.orphaned = True
+        if self.interrupts and self.on_interrupt:  # said here, for a handler may do nothing
+            self.on_interrupt()
+            self.on_interrupt = None
 
     def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
         """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`."""

@@ -40,12 +40,12 @@ class View:
             for line in lines:
                 self._write(mark + text.one_line(line, 110))
 
-    def check(self, result: CheckResult) -> None:
-        self.line(f"check {result.name}: {result.outcome}", "  ")
+    def check(self, result: CheckResult, label: str = "") -> None:
+        self.line(f"{label}check {result.name}: {result.outcome}", "  ")
 
     def started(self, attempt: Attempt, of: int, agent: str) -> None:
         self.line(
-            f"iteration {attempt.iteration} | {attempt.task.id} {attempt.task.title} | "
+            f"iteration {attempt.iteration} | {attempt.task.id} {text.one_line(attempt.task.title, 50)} | "
             f"attempt {attempt.number} of {of}, {agent}"
         )
 
