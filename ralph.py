@@ -221,7 +221,9 @@ def cli() -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints.")
 @click.pass_context
 def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
-    """Work until every task passes, a limit is reached, or a person is needed.
+    """Work until all is done or a limit is reached.
+
+    Ends early when nothing can go on without a person; says why, and what to do.
 
     \b
     ralph run --agent claude --max-usd 20 --until 07:00
@@ -292,14 +294,29 @@ def loop_process(options: Options, control: Control, view: View, run_id: str, as
         opened = open_run(options, control, view, run_id)
         stop = run_loop(opened)
         close_run(opened, stop)
-        view.line(
-            f"{stop.reason} | {sum(t.passed for t in opened.plan.tasks)} of {len(opened.plan.tasks)} passed"
-        )
     except (RalphError, OSError) as error:
         stop = ended_early(opened, control, error)
     if not control.orphaned:
+        say_goodbye(view, opened, stop)
         print_summary(as_json, options, stop, opened.seconds if opened else 0.0, opened)
     return int(stop.exit)
+
+
+def say_goodbye(view: View, opened: Run | None, stop: Stop) -> None:
+    """The last lines: why it ended, where the work is, what a person can do next."""
+    from _ralph.session import unfinished
+
+    if stop.word == "error" or opened is None:
+        return
+    passed, total = sum(task.passed for task in opened.plan.tasks), len(opened.plan.tasks)
+    branch = opened.branch.removeprefix("refs/heads/")
+    where = f", on branch {branch}" if branch else ""
+    view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
+    if opened.tree.with_git and unfinished(opened.tree, opened.history):
+        view.line("unfinished work lies in the tree; the next `ralph run` goes on with it")
+    blocked = next((task.id for task in opened.plan.tasks if task.blocked and not task.passed), None)
+    if blocked:
+        view.line(f"next: ralph status; ralph retry {blocked} --answer '...'; ralph run")
 
 
 def ended_early(opened: Run | None, control: Control, error: RalphError | OSError) -> Stop:
@@ -307,15 +324,15 @@ def ended_early(opened: Run | None, control: Control, error: RalphError | OSErro
     from _ralph.attempt import StopNow
     from _ralph.night import asked_to_stop, close_run
 
-    if isinstance(error, StopNow) and opened and not control.orphaned:
+    if control.orphaned:
+        return Stop("killed", Exit.ERROR, "the supervisor was killed")
+    if isinstance(error, StopNow) and opened:
         stop = asked_to_stop(opened) or Stop("interrupted", Exit.INTERRUPTED, "interrupted")
-    elif control.orphaned:
-        stop = Stop("killed", Exit.ERROR, "the supervisor was killed")
     else:
         failed = translate(error)
         stop = Stop("error", failed.exit, str(failed))
         click.echo(f"ralph: {failed}", err=True)
-    if opened and not control.orphaned:
+    if opened:
         try:
             close_run(opened, stop)
         except (RalphError, OSError) as again:
@@ -352,7 +369,7 @@ def print_summary(
     "--json", "as_json", envvar="RALPH_STATUS_JSON", is_flag=True, help="The same as one JSON object."
 )
 def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
-    """What passed, what is next, what waits or is blocked, and whether a loop runs now.
+    """Show what passed, what is next, what is blocked.
 
     \b
     ralph status --json | jq '.tasks[] | select(.state == "blocked")'
@@ -381,7 +398,9 @@ def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
     "--prompt", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own prompt template."
 )
 def prompt(prd_path: Path, no_git: bool, task: str | None, agent: str | None, prompt: Path | None) -> None:
-    """Print exactly what the agent would be sent now; nothing is run.
+    """Print what the agent would be sent now.
+
+    Nothing is run. What is red before a first attempt is known only then, and added.
 
     \b
     ralph prompt --task US-003 | less
@@ -407,26 +426,32 @@ def prompt(prd_path: Path, no_git: bool, task: str | None, agent: str | None, pr
     "--answer", default="", metavar="TEXT", help="Your answer to its question; stands in the next prompt."
 )
 def retry(prd_path: Path, no_git: bool, task_id: str, answer: str) -> None:
-    """Unblock a task; its attempts start at zero. Also while a loop runs.
+    """Unblock a task, with an answer if you have one.
+
+    Its attempts start at zero. Also while a loop runs.
 
     \b
     ralph retry US-003 --answer 'use the existing price table'
     """
     from _ralph import inbox, session
     from _ralph.night import retry_task
-    from _ralph.prd import load
 
     outside_attempts("retry")
-    paths = session.locate(prd_path, not no_git)
-    load(paths.prd).task(task_id)
+    paths, plan, history = session.read_state(prd_path, not no_git)
+    task = plan.task(task_id)
+    if branch := session.elsewhere(paths, plan, history) if not no_git else None:
+        raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+    if task.passed:
+        raise BadInput(f"{task_id} has passed; to work it again, set its pass to false in {prd_path.name}")
     if session.running(paths):
         inbox.leave(paths, {"event": "retry", "task": task_id, "answer": answer})
-        click.echo(f"{task_id}: the running loop will take it up after this attempt")
+        click.echo(f"{task_id}: the running loop takes this up after its present attempt")
         return
     lock = session.acquire(paths)
     retry_task(session.peek(session.Options(prd_path, git=not no_git), writing=True), task_id, answer)
     lock.release()
-    click.echo(f"{task_id} is open again; `ralph run` goes on with it")
+    was = "is open again" if task.blocked else "was not blocked; its attempts start at zero"
+    click.echo(f"{task_id} {was}{'; your answer is noted' if answer else ''}; `ralph run` goes on")
 
 
 @cli.command()
@@ -452,7 +477,9 @@ def stop(prd_path: Path, no_git: bool) -> None:
 @with_prd
 @click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
 def init(prd_path: Path, no_git: bool, eject: bool) -> None:
-    """Write what a plan needs: prd.json, AGENTS.md, the .gitignore line. Nothing is overwritten.
+    """Write prd.json, AGENTS.md, the .gitignore line.
+
+    Nothing is overwritten; a plan without checks gets those that were found.
 
     \b
     cd my-project && ralph init
@@ -484,7 +511,9 @@ def doctor(
     checks: tuple[str, ...],
     full_permissions: bool,
 ) -> None:
-    """Find now what would spoil the night: plan, checks, agent, permissions, git, lock.
+    """Find now what would spoil the night.
+
+    Looks at plan, checks, agent, permissions, git and lock; exit 2 if something is wrong.
 
     \b
     ralph doctor --agent claude --full-permissions
@@ -500,7 +529,9 @@ def doctor(
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.pass_context
 def demo(ctx: click.Context, folder: Path | None) -> None:
-    """Show the promises at work on a small real repository, with scripted agents and no key.
+    """See the promises at work in under 20 seconds.
+
+    On a small real repository, with scripted agents: no key, no network.
 
     \b
     ralph demo             in a temporary folder

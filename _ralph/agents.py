@@ -245,13 +245,13 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
             return Outcome.DONE, ""
         words = stderr or process.tail
         if process.exit in (126, 127):
-            return Outcome.UNAVAILABLE, f"exit {process.exit}: {_last_line(words)}"
-        return Outcome.FAILED, f"exit {process.exit}: {_last_line(words)}"
+            return Outcome.UNAVAILABLE, f"exit {process.exit}: {text.last_line(words)}"
+        return Outcome.FAILED, f"exit {process.exit}: {text.last_line(words)}"
     if parser.outcome is not None and (parser.ended or parser.outcome != "done"):
         return Outcome(parser.outcome), parser.text("reason") if parser.outcome != "done" else ""
     if not parser.events and process.exit != 0:
         hints = [hint for words, hint in agent.row.get("hints", {}).items() if words in stderr]
-        return Outcome.UNAVAILABLE, "; ".join([f"exit {process.exit}: {_last_line(stderr)}", *hints])
+        return Outcome.UNAVAILABLE, "; ".join([f"exit {process.exit}: {text.last_line(stderr)}", *hints])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 
@@ -285,7 +285,3 @@ def _stderr_tail(path: Path) -> str:
         return text.tail(path.read_bytes()[-8192:].decode("utf-8", "replace"), 4096)
     except OSError:
         return ""
-
-
-def _last_line(words: str) -> str:
-    return text.one_line(words.strip().splitlines()[-1] if words.strip() else "it said nothing", 200)

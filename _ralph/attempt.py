@@ -32,7 +32,7 @@ def begin(run: Run, task: Task) -> Attempt:
     unknown = [check for check in task.checks if check.command not in known.baseline]
     baseline = {result.command: result.ok for result in run_all(run, unknown, "before", "before the work: ")}
     run.tree.tidy(attempt.tree_before)
-    if run.control.stop_now:
+    if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
     run.guard.take(run.guarded())
@@ -79,6 +79,11 @@ def judge_by_evidence(run: Run, attempt: Attempt) -> None:
     binding = own | hooks | run.history.green | green
     attempt.fixed = fixed_checks(attempt.checks, own, run.history.of(task).baseline)
     attempt.verdict, attempt.reason = decide(attempt, own, binding, run.tree.with_git)
+    if attempt.verdict is Verdict.PASSED:
+        loose = [check.name for check in attempt.checks if not check.ok and check.command not in binding]
+        attempt.notices += [
+            f"{name} does not count: it was red before the work, and still is" for name in loose
+        ]
     attempt.weak = attempt.verdict is Verdict.PASSED and not own
     attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
     attempt.handoff = parse_handoff(handoff_text(run, attempt))
@@ -200,9 +205,14 @@ def reason_to_block(run: Run, attempt: Attempt) -> str | None:
     if question and known.questions and known.questions[-1] == question:
         return text.one_line(f"blocked on: {question}", 500)
     if attempt.verdict is Verdict.NO_OP and known.no_ops:
-        return "already done? two attempts changed nothing, and every check is green"
+        return (
+            "already done? two attempts changed nothing, and every check is green: "
+            "set its passes to true, or give it a check that is red now"
+        )
     if known.attempts + 1 >= run.limits.attempts:
-        return text.one_line(f"failed {known.attempts + 1} attempts; the last: {attempt.reason}", 500)
+        return text.one_line(
+            f"{text.count(known.attempts + 1, 'failed attempt')}, the last: {attempt.reason}", 500
+        )
     return None
 
 

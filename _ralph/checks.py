@@ -74,10 +74,13 @@ def decide(attempt: Attempt, own: set[str], binding: set[str], with_git: bool) -
         return Verdict.PASSED, ""
     if early := _no_verdict(result, changed):
         return early
+    if red and result.outcome is Outcome.FAILED and not changed:
+        return Verdict.FAILED, f"the agent ended with an error and changed nothing: {result.reason}"
     if red:
         return Verdict.FAILED, f"{red[0].name} {red[0].outcome}"
     if not bound:
-        return Verdict.FAILED, "no binding check: what was red before the work began cannot prove it"
+        names = ", ".join(check.name for check in attempt.checks)
+        return Verdict.FAILED, f"no check binds: what was red before the work began still is ({names})"
     if result.outcome is not Outcome.DONE:
         return Verdict.FAILED, f"the agent ended with an error: {result.reason}"
     if green and changed and with_git:

@@ -15,7 +15,7 @@ from _ralph.files import digest
 from _ralph.model import Attempt, CheckResult, Exit, Stop, Task, Verdict
 from _ralph.process import run_process
 from _ralph.session import Run, trim_scratch
-from _ralph.text import quote
+from _ralph.text import last_line, quote
 from _ralph.views import summary
 
 
@@ -125,8 +125,9 @@ def finish(run: Run) -> Stop | None:
     only = run.options.task
     left = [task for task in run.plan.tasks if not task.passed and only in (None, task.id)]
     if left:
-        blocked = [task for task in run.plan.tasks if task.blocked and not task.passed]
-        told = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5]) or "dependencies are open"
+        blocked = [task for task in left if task.blocked]
+        told = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5])
+        told = told or f"{left[0].id} waits for {', '.join(left[0].depends_on)}"
         return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
     if only:
         return Stop("complete", Exit.COMPLETE, f"{only} passes")
@@ -202,10 +203,12 @@ def notify(run: Run, stop: Stop | None) -> None:
     """Tell --notify's command; it has 30 seconds, and its failure changes nothing."""
     if run.options.notify:
         payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
-        run_process(
+        told = run_process(
             ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=run.env(), timeout=30,
             control=run.control, stdin=payload, out=run.log("notify.log"),
         )  # fmt: skip
+        if told.exit != 0:
+            run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")
 
 
 def close_run(run: Run, stop: Stop) -> None:
@@ -218,6 +221,7 @@ def close_run(run: Run, stop: Stop) -> None:
             [],
             stop=stop.word,
             exit=int(stop.exit),
+            reason=stop.reason,
         )
     if run.tree.with_git and run.tree.branch() == run.branch:
         run.tree.commit_notes("ralph: notes\n", state_files(run))

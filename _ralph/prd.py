@@ -346,7 +346,7 @@ def _check(value: Any, where: str) -> Check:
     timeout = text.seconds(entry.get("timeout", 600), f"{where}.timeout")
     check = Check(name="", run=run, timeout=timeout, once=once)
     name = _string(entry.get("name"), f"{where}.name") or check.command
-    return replace(check, name=text.one_line(name, 60))
+    return replace(check, name=text.middle(name, 60))
 
 
 def _with_ids(tasks: list[Task], where: str) -> list[Task]:

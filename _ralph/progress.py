@@ -145,6 +145,7 @@ class TaskHistory:
     weak: bool = False
     set_back: int = 0
     blocked: bool = False
+    parked: str = ""
 
     def start_anew(self, answer: str = "") -> None:
         """Attempts begin at zero; money spent and what was ruled out stay."""
@@ -176,6 +177,7 @@ class History:
     pending: dict[str, Any] | None = None
     open_start: dict[str, Any] | None = None
     run: dict[str, Any] | None = None
+    stopped: dict[str, Any] | None = None
     run_iterations: int = 0
     run_seconds: float = 0.0
     run_usd: float = 0.0
@@ -216,7 +218,7 @@ class History:
             self.baselined = True
         if record.get("continues"):
             return
-        self.run = record
+        self.run, self.stopped = record, None
         self.new_run()
 
     def _start(self, record: dict[str, Any]) -> None:
@@ -245,6 +247,7 @@ class History:
             task.no_ops = task.no_ops + 1 if verdict is Verdict.NO_OP else 0
             task.questions.append(handoff.get("blocked on", ""))
             task.blocked = bool(record.get("blocked"))
+            task.parked = record.get("parked") or ""
         if verdict is Verdict.PASSED:
             set_back = task.set_back
             task.start_anew()
@@ -280,7 +283,7 @@ class History:
 
     def _retry(self, record: dict[str, Any]) -> None:
         task = self._task(record)
-        task.start_anew(record.get("answer", ""))
+        task.start_anew(record.get("answer") or task.answer)
         task.set_back = 0
         self.blocked_in_a_row = 0
 
@@ -288,7 +291,7 @@ class History:
         """A note for people; the tasks themselves stand in prd.json."""
 
     def _stop(self, record: dict[str, Any]) -> None:
-        self.run = None
+        self.run, self.stopped = None, record
 
 
 def replay(records: list[dict[str, Any]], plan: Plan) -> History:

@@ -283,7 +283,7 @@ def _require_agents(run: Run) -> None:
         for unit in wanted:
             if wanted[unit] and unit not in agent.row.get("reports", []):
                 raise BadInput(
-                    f"a limit in {unit} cannot be kept: {agent.name} reports none; "
+                    f"a limit in {unit} cannot be kept: {agent.command} reports none; "
                     f"use --max-hours or --max-iterations, or an agent that reports them"
                 )
 
@@ -297,9 +297,8 @@ def _open_tree(run: Run) -> None:
     if start:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
     tree.begin(resuming=True)
-    now, clean = tree.snapshot(), tree.clean_tree()
-    run.resuming = bool(start) or (now in (history.tree, history.left) and now != clean)
-    if now == clean == history.tree:
+    run.resuming = bool(start) or unfinished(tree, history)
+    if not run.resuming and tree.snapshot() == history.tree == tree.clean_tree():
         tree.reset_index()  # a commit may have been cut off before this
     if not run.resuming:
         tree.begin(resuming=False, last_tree=history.tree)
@@ -342,6 +341,12 @@ def _go_to_branch(run: Run, tree: GitTree) -> None:
         run.journal.open()
         run.plan = load_plan(run.paths, run.options)
         tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+
+
+def unfinished(tree: Folder, history: History) -> bool:
+    """Whether what lies in the tree is work that the last record left, and nothing else."""
+    now = tree.snapshot()
+    return now in (history.tree, history.left) and now != tree.clean_tree()
 
 
 def own_branch(plan: Plan) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from _ralph import agents, attempt, prd, session, text
 from _ralph.checks import every_check
 from _ralph.detect import detect_checks
-from _ralph.model import BadInput, RalphError
+from _ralph.model import BadInput, Plan, RalphError
 from _ralph.prompt import resource
 from _ralph.workspace import GitTree, git, top_level
 
@@ -36,8 +36,8 @@ def init_workspace(prd_path: Path) -> list[str]:
         said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
     said.append(_ignore_scratch(root))
     if not top_level(folder):
-        said.append("this is not a git repository yet: git init && git add -A && git commit -m start")
-    return [*said, f"next: edit {prd_path}, then `ralph doctor`, then `ralph run`"]
+        said.append("this is not a git repository yet: git init")
+    return [*said, f"next: edit {prd_path}; git add -A && git commit -m plan; ralph doctor; ralph run"]
 
 
 def eject_prompt(prd_path: Path) -> list[str]:
@@ -55,7 +55,7 @@ def examine(options: session.Options, echo: Echo) -> int:
     for level, line in _findings(options, echo):
         echo(f"{level:7} {text.one_line(line, 500)}")
         errors += level == "error"
-    echo(f"\n{errors} error{'s' * (errors != 1)}" if errors else "\nready: `ralph run` can start")
+    echo(f"\n{text.count(errors, 'error')}" if errors else "\nno errors")
     return errors
 
 
@@ -72,12 +72,14 @@ def _findings(options: session.Options, echo: Echo) -> Iterator[tuple[str, str]]
         return
     run = session.peek(options)
     passed = sum(task.passed for task in plan.tasks)
-    yield "ok", f"plan: {plan.project}, {passed} of {len(plan.tasks)} tasks passed"
+    yield "ok", f"plan: {plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
+    yield from _plan_findings(plan)
     holder = session.running(paths)
     yield ("warning", f"lock: a loop runs here now (pid {holder['pid']})") if holder else ("ok", "lock: free")
     yield from _git_findings(run)
     yield from _agent_findings(run, echo)
-    yield from _check_findings(run)
+    if holder is None:
+        yield from _check_findings(run)
     free = shutil.disk_usage(paths.root).free / 1e9
     yield ("warning" if free < 1 else "ok"), f"disk: {free:.1f} GB free"
 
@@ -94,8 +96,15 @@ def _git_findings(run: session.Run) -> Iterator[tuple[str, str]]:
         return
     if not git(run.paths.root, "var", "GIT_COMMITTER_IDENT", check=False):
         yield "error", "git: user.name and user.email are not set"
-    if modified := run.tree.modified():
-        yield "error", f"git: modified tracked files ({', '.join(modified[:5])}); commit or stash them"
+    if session.running(run.paths) is None:
+        run.tree.begin(resuming=True)
+        if session.unfinished(run.tree, run.history):
+            yield (
+                "ok",
+                "git: unfinished work of the last attempt lies in the tree; `ralph run` goes on with it",
+            )
+        elif modified := run.tree.modified():
+            yield "error", f"git: modified tracked files ({', '.join(modified[:5])}); commit or stash them"
     if loose := run.tree.untracked_protected(list(run.plan.settings.get("protect", []))):
         yield "error", f"protect: {loose[0]} is not in git, so it could not be put back; commit it"
     fresh = not run.branch or session.on_default_branch(run.tree)
@@ -142,12 +151,32 @@ def _permission_findings(run: session.Run, agent: agents.Agent) -> Iterator[tupl
         yield "ok", f"permissions: edit; {means}"
 
 
+def _plan_findings(plan: Plan) -> Iterator[tuple[str, str]]:
+    known = {name for names in prd.ALIASES.values() for name in names} | {"id", "checks", "priority", "allow"}
+    for task in plan.tasks:
+        for key in set(task.raw) - known:
+            if near := difflib.get_close_matches(key, known, 1, 0.8):
+                yield (
+                    "warning",
+                    f"plan: {task.id} has {key!r}, which ralph does not read; is {near[0]!r} meant?",
+                )
+    bare = [task.id for task in plan.tasks if not task.passed and not task.checks]
+    if bare:
+        who = ", ".join(bare[:5]) + (" and more" if len(bare) > 5 else "")
+        yield "warning", f"plan: no check of their own: {who}; a pass will be weak, any change can be enough"
+
+
 def _check_findings(run: session.Run) -> Iterator[tuple[str, str]]:
-    checks = {check.command: check for check in every_check(run.plan)}
-    session.scratch(run.paths)
-    for result in attempt.run_all(run, list(checks.values()), "doctor"):
-        word = "green" if result.ok else "red"
-        yield "ok", f"check: {result.name}: {word} now ({result.seconds:.1f} s)"
+    for_all = {check.command for check in run.plan.checks}
+    for result in attempt.run_all(run, every_check(run.plan), "doctor"):
+        said = f"check: {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+        why = "" if result.ok else f": {text.last_line(result.tail)}"
+        if result.exit in (126, 127):
+            yield "error", f"{said}{why}; it cannot run here"
+        elif result.ok or result.command not in for_all:
+            yield "ok", said
+        else:
+            yield "warning", f"{said}{why}; it does not count until it has been green once"
 
 
 def _init_plan(path: Path, checks: list[str]) -> str:
@@ -172,8 +201,3 @@ def _ignore_scratch(root: Path) -> str:
     with ignore.open("a", encoding="utf-8") as file:
         file.write(("\n" if lines and not ignore.read_bytes().endswith(b"\n") else "") + ".ralph/\n")
     return "added .ralph/ to .gitignore"
-
-
-def python_with_ralph() -> list[str]:
-    """The words that start this very ralph again, wherever it is installed."""
-    return [sys.executable, "-m", "ralph"]

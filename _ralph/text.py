@@ -32,6 +32,24 @@ def one_line(text: str, width: int = 200) -> str:
     return line if len(line) <= width else line[: max(width - 3, 0)] + "..."
 
 
+def last_line(text: str, width: int = 160) -> str:
+    """The last line of `text` that says anything, on one line."""
+    said = [line for line in clean(text).splitlines() if line.strip()]
+    return one_line(said[-1], width) if said else "it said nothing"
+
+
+def middle(text: str, width: int) -> str:
+    """`text` on one line of at most `width` characters, cut in its middle."""
+    line = one_line(text, 10_000)
+    half = (width - 3) // 2
+    return line if len(line) <= width else f"{line[:half]}...{line[-half:]}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def clip(text: str, size: int, note: str = "cut here") -> str:
     """`text` in at most `size` bytes of UTF-8: its head, with a note where it was cut."""
     raw = text.encode("utf-8", "replace")
@@ -52,7 +70,8 @@ def tail(text: str, size: int) -> str:
 
 def slug(text: str, size: int = 40) -> str:
     """A name that is safe in file names, branch names and refs; never empty."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:size].strip("-")
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-")[:size].strip("-")
     return name or "task"
 
 

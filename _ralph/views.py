@@ -11,7 +11,9 @@ from _ralph import text
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Plan, Stop, Task, Verdict
 from _ralph.progress import History
 
-_MARKS = {"passed": "x", "open": " ", "waiting": "~", "failed": "!", "blocked": "#"}
+
+STATES = ("passed", "open", "waiting", "failed", "blocked")
+"""The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
 
 
 class View:
@@ -32,6 +34,12 @@ class View:
             stamp = time.strftime("%H:%M:%S" if self._live else "%Y-%m-%d %H:%M:%S")
             self._write(f"{stamp} {indent}{text.one_line(words, 400)}")
 
+    def last(self, words: str, failed: bool) -> None:
+        """The line that a run ends with; after a failure also where nothing else is printed."""
+        if failed and self._level < 0:
+            self._level, self._stream = 0, sys.stderr
+        self.line(words)
+
     def agent(self, kind: str, words: str) -> None:
         """What the agent says and uses, as it comes: on a terminal, or everywhere with -v."""
         if self._level > 0 or (self._live and self._level == 0):
@@ -41,21 +49,23 @@ class View:
                 self._write(mark + text.one_line(line, 110))
 
     def check(self, result: CheckResult, label: str = "") -> None:
-        self.line(f"{label}check {result.name}: {result.outcome}", "  ")
+        why = "" if result.ok or label else f": {text.last_line(result.tail)}"
+        self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ")
 
     def started(self, attempt: Attempt, of: int, agent: str) -> None:
         self.line(
             f"iteration {attempt.iteration} | {attempt.task.id} {text.one_line(attempt.task.title, 50)} | "
-            f"attempt {attempt.number} of {of}, {agent}"
+            f"attempt {attempt.number} of {of} | {agent}"
         )
 
     def ended(self, attempt: Attempt) -> None:
         for notice in [*(f"restored: {line}" for line in attempt.restored), *attempt.notices]:
             self.line(f"! {notice}", "  ")
-        reason = (
-            f": {attempt.reason}" if attempt.reason else " (weak: only global checks)" if attempt.weak else ""
+        reason = attempt.reason or ended_words(attempt.result)
+        weak = " (weak: it has no check of its own)" if attempt.weak else ""
+        self.line(
+            f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(attempt.result)}", "  "
         )
-        self.line(f"{attempt.verdict}{reason} | {spent_words(attempt.result)}", "  ")
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ")
 
@@ -75,15 +85,16 @@ def spent_words(result: AgentResult) -> str:
         parts.append(f"${result.usd:.2f}")
     if result.tokens.input or result.tokens.output:
         parts.append(f"{result.tokens.input} in / {result.tokens.output} out tokens")
-    if result.exit is not None:
-        parts.append(f"exit {result.exit}")
-    if result.outcome is not Outcome.DONE and result.reason:
-        parts.append(result.reason)
     return ", ".join(parts)
 
 
+def ended_words(result: AgentResult) -> str:
+    """How the agent ended, where that was not well."""
+    return result.reason if result.outcome is not Outcome.DONE else ""
+
+
 def task_state(plan: Plan, task: Task, history: History) -> str:
-    """One of passed, blocked, waiting (for a dependency), failed (and open still), open."""
+    """One of STATES."""
     if task.passed:
         return "passed"
     if task.blocked is not None:
@@ -99,10 +110,11 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
     """The object that `run --json` prints and `--notify` gets; `status --json` has its shape."""
     tasks = plan.tasks if plan else ()
     history = history or History("")
+    ended = history.stopped or {}
     return {
-        "stop": stop.word if stop else None,
-        "exit": int(stop.exit) if stop else None,
-        "reason": stop.reason if stop else None,
+        "stop": stop.word if stop else ended.get("stop"),
+        "exit": int(stop.exit) if stop else ended.get("exit"),
+        "reason": stop.reason if stop else ended.get("reason"),
         "passed": sum(task.passed for task in tasks),
         "total": len(tasks),
         "iterations": history.run_iterations if stop else history.iteration,
@@ -118,26 +130,23 @@ def status_lines(plan: Plan, history: History, running: Mapping[str, Any] | None
     from _ralph.prd import next_task
 
     upcoming = next_task(plan)
-    passed = sum(task.passed for task in plan.tasks)
+    passed, total = sum(task.passed for task in plan.tasks), len(plan.tasks)
     width = max(len(task.id) for task in plan.tasks)
-    filled = 24 * passed // len(plan.tasks)
-    lines = [
-        f"{plan.project}: {passed} of {len(plan.tasks)} passed  [{'#' * filled}{'.' * (24 - filled)}]",
-        "",
-    ]
+    bar = "#" * (24 * passed // total)
+    lines = [f"{plan.project}: {passed} of {total} passed  [{bar:.<24}]", ""]
     for task in plan.tasks:
-        state = task_state(plan, task, history)
-        arrow = ">" if task is upcoming else " "
-        note = _note(plan, task, history, state)
-        lines.append(
-            f"{arrow}[{_MARKS[state]}] {text.clean(task.id):{width}}  {text.one_line(task.title, 60)}{note}"
-        )
-    lines.append("")
-    money = f", ${history.usd:.2f}" if history.usd else ""
-    lines.append(f"{history.iteration} iterations so far{money}")
+        state = "next" if task is upcoming else task_state(plan, task, history)
+        lines.append(f"{state:8}{text.clean(task.id):{width}}  {text.one_line(task.title, 60)}")
+        if note := _note(plan, task, history):
+            lines.append(f"{'':{8 + width}}  {note}")
+    spent = f", ${history.usd:.2f}" if history.usd else ""
+    lines += ["", f"{text.count(history.iteration, 'iteration')} so far{spent}"]
     if running:
         on = f", on {text.one_line(running['task'])}" if running.get("task") else ""
         lines.append(f"a loop is running since {running['since']} (pid {running['pid']}){on}")
+    elif history.stopped:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped["time"]))
+        lines.append(f"the last run stopped at {at}: {text.one_line(history.stopped.get('reason', ''), 300)}")
     return lines
 
 
@@ -154,22 +163,27 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     }
 
 
-def _note(plan: Plan, task: Task, history: History, state: str) -> str:
-    known = history.tasks.get(task.key)
+def _note(plan: Plan, task: Task, history: History) -> str:
+    """The line under a task in the status table, if there is something to say."""
+    known, state = history.tasks.get(task.key), task_state(plan, task, history)
     if state == "blocked":
-        return f"  (blocked: {text.one_line(task.blocked or '', 100)})"
+        parked = f"; parked: {known.parked}" if known and known.parked else ""
+        return f"{text.one_line(task.blocked or '', 200)}{parked}"
     if state == "waiting":
         done = {other.id for other in plan.tasks if other.passed}
-        return f"  (waiting for {', '.join(d for d in task.depends_on if d not in done)})"
+        return f"waits for {', '.join(d for d in task.depends_on if d not in done)}"
     if state == "failed" and known:
-        return f"  (failed {known.attempts}: {text.one_line((known.last or {}).get('reason', ''), 80)})"
-    return "  (weak)" if state == "passed" and known and known.weak else ""
+        reason = text.one_line((known.last or {}).get("reason", ""), 200)
+        return f"{text.count(known.attempts, 'failed attempt')}, the last: {reason}"
+    return "weak: it has no check of its own" if state == "passed" and known and known.weak else ""
 
 
 def record_lines(attempt: Attempt, agent: str) -> list[str]:
     """What a person reads of an attempt in progress.txt; everything an agent wrote is quoted."""
     result = attempt.result
-    lines = [f"- agent: {text.one_line(agent, 80)}, {spent_words(result)}"]
+    lines = [
+        f"- agent: {text.one_line(agent, 80)}, {spent_words(result)}, {ended_words(result) or 'ended well'}"
+    ]
     if attempt.checks:
         told = ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)
         lines.append(f"- checks: {text.one_line(told, 500)}")
@@ -191,7 +205,7 @@ def record_lines(attempt: Attempt, agent: str) -> list[str]:
     if attempt.blocked:
         lines.append(f"- blocked: {text.one_line(attempt.blocked, 500)}")
     if attempt.parked:
-        lines.append(f"- parked: {attempt.parked}; back with: git checkout {attempt.parked} -- .")
+        lines.append(f"- parked: {attempt.parked}; back with: git cherry-pick {attempt.parked}")
     if result.survivors:
         lines.append(f"- still running after KILL: {result.survivors}")
     return lines

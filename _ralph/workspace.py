@@ -109,6 +109,7 @@ class GitTree(Folder):
     def begin(self, resuming: bool, last_tree: str = "") -> None:
         """Start from git's index; on a fresh start, note the untracked files to leave alone,
         all but those that ralph itself left in `last_tree`."""
+        self._index.parent.mkdir(parents=True, exist_ok=True)
         for stale in (*self._index.parent.glob("*.lock"), self._index):
             stale.unlink(missing_ok=True)
         for name in _names(self._git("ls-files", "-o", "-z", "--", f"*{files.TEMPORARY}")):
@@ -182,7 +183,8 @@ class GitTree(Folder):
         remove_locks(self.git_dir)
         found_branch, found_head = self.branch(), self.head()
         if found_branch != branch:
-            said.append(f"the branch had been switched to {found_branch or 'a detached HEAD'}")
+            where = found_branch.removeprefix("refs/heads/") or "a detached HEAD"
+            said.append(f"the branch had been switched to {where}, and was put back")
             self._park_commit(found_head, head, label)
             self._git("symbolic-ref", "HEAD", branch)
         tip = self._git("rev-parse", "-q", "--verify", branch, check=False).strip()
@@ -190,7 +192,7 @@ class GitTree(Folder):
             if tip and self._is_ancestor(head, tip):
                 said.append("the agent's own commits were folded into the attempt")
             elif tip:
-                said.append("the branch had been rewritten")
+                said.append("the branch had been rewritten, and was put back")
                 self._park_commit(tip, head, label)
             self._git("update-ref", "-m", "ralph: put back", branch, head)
         if tip != head or found_branch != branch:
@@ -283,9 +285,13 @@ class GitTree(Folder):
 
     def park(self, label: str) -> str | None:
         """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
-        tree = self.snapshot()
         ref = f"refs/ralph/parked/{label}"
         message = f"ralph: parked work of {label}\n".encode()
+        with self._scratch_index(self.snapshot()) as env:
+            if self._state:  # as they are in HEAD, so that `git cherry-pick` brings the work alone
+                held = self._git("ls-tree", "-z", "HEAD", "--", *self._state)
+                self._git("update-index", "-z", "--index-info", stdin=os.fsencode(held), env=env)
+            tree = self._git("write-tree", env=env).strip()
         made = self._git("commit-tree", tree, "-p", "HEAD", "-F", "-", stdin=message).strip()
         self._git("update-ref", ref, made)
         return ref
@@ -346,9 +352,14 @@ class GitTree(Folder):
         raise RalphError(f"no free branch name near {wanted}")
 
     def default_branches(self) -> set[str]:
+        """Names that no work should land on unasked: the remote's default, the usual ones, and
+        a branch that is the only one."""
         remote = self._git("symbolic-ref", "-q", "--short", "refs/remotes/origin/HEAD", check=False).strip()
         configured = self._git("config", "init.defaultBranch", check=False).strip()
-        return {"main", "master", remote.removeprefix("origin/"), configured} - {""}
+        local = self._git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+        people = [name for name in local if not name.startswith("ralph/")]
+        only = people if len(people) == 1 and not remote else []
+        return {"main", "master", remote.removeprefix("origin/"), configured, *only} - {""}
 
     def plan_on(self, branch: str, prd: Path) -> str | None:
         name = _inside(prd, self.root)

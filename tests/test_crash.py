@@ -71,7 +71,7 @@ def audit(repo: Repo, agent: str) -> None:
     again = runs_of(repo)[len(before) :]
     assert not finished & set(again), f"finished tasks were worked again: {again}"
     plan = json.loads(repo.read("prd.json"))
-    assert "failed 2 attempts" in plan["userStories"][2]["blocked"]
+    assert "2 failed attempts" in plan["userStories"][2]["blocked"]
     verdicts = repo.verdicts()
     assert verdicts.count("T1 passed") == verdicts.count("T2 passed") == 1
     assert "T3 passed" not in verdicts and verdicts.count("T3 failed") == 2

@@ -65,7 +65,11 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
     subprocess.run(words, check=True, timeout=120, env=env)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    for command in ([str(tmp_path / "env/bin/ralph")], [str(tmp_path / "env/bin/ralph-prd")], [python, "-m", "ralph"]):
+    for command in (
+        [str(tmp_path / "env/bin/ralph")],
+        [str(tmp_path / "env/bin/ralph-prd")],
+        [python, "-m", "ralph"],
+    ):
         said = subprocess.run(
             [*command, "--version"],
             cwd=elsewhere,

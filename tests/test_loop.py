@@ -110,7 +110,7 @@ def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: R
     assert repo.verdicts() == ["T1 failed", "T1 failed", "T1 failed", "T3 passed"]
     states = {task["id"]: task["state"] for task in summary["tasks"]}
     assert states == {"T1": "blocked", "T2": "waiting", "T3": "passed"}
-    assert "failed 3 attempts" in json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
+    assert "3 failed attempts" in json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
     assert not (repo.path / "T1.txt").exists()
     parked = repo.records("verdict")[2]["parked"]
     assert repo.git("show", f"{parked}:T1.txt") == "bad 3"
