@@ -8,16 +8,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint build bench clean
+.PHONY: help demo test test-crash lint build bench clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no network
 	$(BIN)/ralph demo
 
 test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest
+
+test-crash: $(STAMP) ## kill -9 at every single state-changing call; about ten minutes
+	CRASH_STEP=1 $(BIN)/python -m pytest tests/test_crash.py
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check .

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _ralph import text
+from _ralph import files, text
 from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome, Tokens
 from _ralph.process import Control, ProcessResult, run_process
 
@@ -72,6 +72,8 @@ def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent
         raise BadInput("the agent command is empty")
     name = Path(words[0]).name
     known = name in rows and isinstance(rows[name], dict)
+    if known and words[0] == name:
+        words = (rows[name]["argv"][0], *words[1:])
     return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
 
 
@@ -79,9 +81,30 @@ def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of templates/agents.json, with those of the plan's `agents` over them."""
     rows: dict[str, Any] = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
     for name, row in own.items():
-        if not isinstance(row, dict) or not isinstance(row.get("argv"), list) or not row["argv"]:
-            raise BadInput(f"agents.{name}: expected an object with `argv`, a list of words")
+        if wrong := _wrong_in_row(row):
+            raise BadInput(f"agents.{name}: expected {wrong}")
     return rows
+
+
+def _wrong_in_row(row: Any) -> str | None:
+    """What a row of the plan's own should have been, or None if it can be used."""
+    if not isinstance(row, dict) or not row.get("argv") or not _is_words(row["argv"]):
+        return "an object with `argv`, a list of words"
+    permissions, events = row.get("permissions", {}), row.get("events", [])
+    if not isinstance(permissions, dict) or not all(map(_is_words, permissions.values())):
+        return "`permissions` to name lists of words"
+    if row.get("prompt", "stdin") not in ("stdin", "file") or not _is_words(row.get("budget", [])):
+        return "`prompt` to be stdin or file, and `budget` a list of words"
+    if not isinstance(events, list) or not all(isinstance(rule, dict) for rule in events):
+        return "`events` to be a list of rules"
+    outcomes = {None, *map(str, Outcome)}
+    if any(not isinstance(rule.get("when"), dict) or rule.get("outcome") not in outcomes for rule in events):
+        return "every rule of `events` to have `when`, and an outcome that is known"
+    return None
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def require(agent: Agent) -> None:
@@ -175,7 +198,7 @@ class StreamParser:
             if values or name in ("denials",):
                 self.facts[name] = values[0] if values else []
         for name, paths in rule.get("add", {}).items():
-            numbers = [n for path in paths for n in pick(event, path) if isinstance(n, (int, float))]
+            numbers = [n for path in paths for n in pick(event, path) if _is_amount(n)]
             self.sums[name] = self.sums.get(name, 0) + int(sum(numbers))
         if "outcome" in rule:
             self.outcome = rule["outcome"]
@@ -197,7 +220,7 @@ class StreamParser:
 
     def number(self, name: str) -> float | None:
         value = next(iter(self.facts.get(name, [])), None)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return float(value) if _is_amount(value) and value is not None else None
 
 
 def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
@@ -249,7 +272,7 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.FAILED, f"exit {process.exit}: {text.last_line(words)}"
     if parser.outcome is not None and (parser.ended or parser.outcome != "done"):
         return Outcome(parser.outcome), parser.text("reason") if parser.outcome != "done" else ""
-    if not parser.events and process.exit != 0:
+    if not parser.events and (process.exit or 0) > 0:
         hints = [hint for words, hint in agent.row.get("hints", {}).items() if words in stderr]
         return Outcome.UNAVAILABLE, "; ".join([f"exit {process.exit}: {text.last_line(stderr)}", *hints])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
@@ -276,12 +299,14 @@ def _matches(found: list[Any], wanted: Any) -> bool:
     return any(value == option and type(value) is type(option) for value in found for option in options)
 
 
+def _is_amount(value: Any) -> bool:
+    """Whether it can be counted: NaN would be below every limit for good."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
 def _stderr_tail(path: Path) -> str:
-    try:
-        return text.tail(path.read_bytes()[-8192:].decode("utf-8", "replace"), 4096)
-    except OSError:
-        return ""
+    return text.tail((files.read_regular(path) or b"")[-8192:].decode("utf-8", "replace"), 4096)

@@ -309,7 +309,9 @@ def handoff_text(run: Run, attempt: Attempt) -> str:
     if blocks := re.findall(r"<handoff>(.*?)</handoff>", attempt.result.text, re.DOTALL):
         return str(blocks[-1])
     changed = run.tree.changed_files(attempt.tree_before, attempt.tree_after)[:20]
-    return f"files: {', '.join(changed)}" if changed else ""
+    red = [check.name for check in attempt.checks if not check.ok]
+    left = f"files: {', '.join(changed)}\n" if changed else ""
+    return left + (f"next step: make this check green: {red[0]}" if red else "")
 
 
 def commit_message(run: Run, attempt: Attempt) -> str:

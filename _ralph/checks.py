@@ -20,8 +20,8 @@ def checks_for(plan: Plan, task: Task) -> list[Check]:
 
 def every_check(plan: Plan) -> list[Check]:
     """All distinct checks of a plan that still mean something at its end (not `once`)."""
-    own = [check for task in plan.tasks for check in task.checks]
-    return [check for check in _distinct([*plan.checks, *own]) if not check.once]
+    every = [*plan.checks, *(check for task in plan.tasks for check in task.checks)]
+    return _distinct(check for check in every if not check.once)
 
 
 def run_checks(

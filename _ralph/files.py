@@ -63,7 +63,8 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
 def append(path: Path, data: bytes) -> None:
     """Add `data` at the end of `path` with one write, durably; a new file's name too."""
     new = not path.exists()
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o666)
     try:
         written = os.write(fd, data)
         if written < len(data):
@@ -112,9 +113,8 @@ def move_aside(path: Path, folder: Path, label: str) -> Path | None:
     try:
         os.rename(path, target)
     except OSError:  # another file system: a copy of a regular file is what can be kept
-        data = read_regular(path)
-        target.write_bytes(data or b"")
-        path.unlink()
+        target.write_bytes(read_regular(path) or b"")
+        clear(path)
     return target
 
 

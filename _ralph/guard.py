@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -23,12 +24,15 @@ class Guard:
         self._folder = folder
         self._aside = aside
         self._seen: dict[str, Signature | None] = {}
+        self._taken: dict[str, Any] | None = None
+        self._data: dict[str, bytes] = {}
 
     def take(self, paths: list[Path]) -> None:
         """Copy what is not copied yet. OSError means that nothing is safe: do not go on."""
-        manifest = {str(path): self._copy(path) for path in paths}
-        if manifest != self._manifest():
-            data = json.dumps(manifest, indent=1).encode()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._taken = {str(path): self._copy(path) for path in paths}
+        if self._taken != self._manifest():
+            data = json.dumps(self._taken, indent=1).encode()
             files.atomic_write(self._folder / "manifest.json", data)
         self._seen = {str(path): _signature(path) for path in paths}
 
@@ -39,14 +43,14 @@ class Guard:
         moved aside like any other version.
         """
         found: dict[Path, Path | None] = {}
-        for name, taken in self._manifest().items():
+        taken_then = self._manifest() if self._taken is None else self._taken
+        for name, taken in taken_then.items():
             path = Path(name)
             now = _signature(path)
             if name in self._seen and self._seen[name] == now:
                 continue
             if not self._same(path, taken):
-                found[path] = files.move_aside(path, self._aside, path.name)
-                self._put_back(path, taken)
+                found[path] = self._put_back(path, taken)
             self._seen[name] = _signature(path)
         return found
 
@@ -63,13 +67,14 @@ class Guard:
         target = Path(os.path.realpath(path))
         data = target.read_bytes()
         name = files.digest(data)
+        self._data[name] = data  # for an agent may reach the copies on disk
         if files.read_regular(self._folder / name) != data:
-            self._folder.mkdir(parents=True, exist_ok=True)
             files.atomic_write(self._folder / name, data, 0o600)
         link = os.readlink(path) if path.is_symlink() else None
         return {
             "copy": name,
             "size": len(data),
+            "links": target.stat().st_nlink,
             "mode": stat.S_IMODE(target.stat().st_mode),
             "link": link,
             "target": str(target),
@@ -78,35 +83,48 @@ class Guard:
     def _same(self, path: Path, taken: dict[str, Any] | None) -> bool:
         if taken is None:
             return not os.path.lexists(path)
-        if taken["link"] is not None and (not path.is_symlink() or os.readlink(path) != taken["link"]):
+        if taken["link"] is not None and not self._is_link(path, taken):
             return False
         target = Path(taken["target"])
         data = files.read_regular(target, taken["size"] + 1)
         if data is None or files.digest(data) != taken["copy"]:
             return False
         status = target.stat()
-        return stat.S_IMODE(status.st_mode) == taken["mode"] and status.st_nlink == 1
+        return (stat.S_IMODE(status.st_mode), status.st_nlink) == (taken["mode"], taken["links"])
 
-    def _put_back(self, path: Path, taken: dict[str, Any] | None) -> None:
+    def _is_link(self, path: Path, taken: dict[str, Any]) -> bool:
+        return path.is_symlink() and os.readlink(path) == str(taken["link"])
+
+    def _put_back(self, path: Path, taken: dict[str, Any] | None) -> Path | None:
+        """Make `path` what it was; where the version found there is kept."""
         if taken is None:
-            return
+            return files.move_aside(path, self._aside, path.name)
         target = Path(taken["target"])
-        if taken["link"] is not None:
-            files.move_aside(target, self._aside, target.name)
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if not target.parent.is_dir():
+            files.move_aside(target.parent, self._aside, target.parent.name)
+            target.parent.mkdir(parents=True)
+        if taken["link"] is not None and not self._is_link(path, taken):
+            kept = files.move_aside(path, self._aside, path.name)
             os.symlink(taken["link"], path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write(target, (self._folder / taken["copy"]).read_bytes(), taken["mode"])
+        else:
+            kept = files.move_aside(target, self._aside, path.name)
+        data = self._data.get(taken["copy"])
+        if data is None:
+            data = (self._folder / taken["copy"]).read_bytes()
+        files.atomic_write(target, data, taken["mode"])
+        return kept
 
 
 def _signature(path: Path) -> Signature | None:
     """Changes with every change of the file, of the link to it, and of their names."""
     try:
-        link, target = path.lstat(), path.stat()
+        found = [path.lstat()]
     except OSError:
         return None
+    with contextlib.suppress(OSError):  # a link to nothing
+        found.append(path.stat())
     return tuple(
         value
-        for status in (link, target)
+        for status in found
         for value in (status.st_dev, status.st_ino, status.st_mode, status.st_nlink, status.st_ctime_ns)
     )

@@ -75,7 +75,7 @@ def next_time(clock: str, now: float) -> float:
 
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
     """The limit that forbids another attempt, if any; `seconds` is how long the run has gone."""
-    run_tokens, life_tokens = history.run_tokens, history.tokens.input + history.tokens.output
+    run_tokens, life_tokens = history.run_tokens.total, history.tokens.total
     reached = [
         (history.run_iterations >= limits.iterations, f"{limits.iterations} iterations"),
         (seconds >= limits.hours * 3600, f"{limits.hours:g} hours"),

@@ -175,6 +175,10 @@ class Tokens:
     output: int = 0
     cached: int = 0
 
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
     def add(self, other: Tokens) -> None:
         self.input += other.input
         self.output += other.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import graphlib
 import json
 import re
 import stat
@@ -49,6 +51,7 @@ SETTINGS = (
 _LARGEST = 64 << 20
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
+_STRING_OR_WORD = re.compile(r'"(?:\\.|[^"\\])*"|NaN|-?Infinity')
 
 
 def load(path: Path, project: str | None = None) -> Plan:
@@ -133,7 +136,9 @@ def add_checks(plan: Plan, commands: list[str]) -> str:
 
 
 def rewrite(plan: Plan, new_text: str) -> Plan:
-    """Write `new_text` in the plan's place, atomically, and read it back."""
+    """Write `new_text` in the plan's place, atomically, and read it back; BadInput before
+    anything is written if it is no document."""
+    _document(new_text, plan.path.name)
     atomic_write(plan.path, new_text.encode("utf-8"))
     return load(plan.path)
 
@@ -203,18 +208,25 @@ def _parse(path: Path) -> tuple[str, Any]:
         source = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8") from None
+    return source, _document(source, where)
+
+
+def _document(source: str, where: str) -> Any:
     if not source.strip():
         raise BadInput(f"{where} is empty; expected a JSON object with a list of tasks")
     try:
-        data = json.loads(
+        return json.loads(
             source.removeprefix("\ufeff"), object_pairs_hook=_unique_keys, parse_constant=_no_constant
         )
     except json.JSONDecodeError as error:
         raise BadInput(f"{where}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except _NotANumber as error:
+        outside = next(m for m in _STRING_OR_WORD.finditer(source) if m[0] == str(error))
+        line = source.count("\n", 0, outside.start()) + 1
+        raise BadInput(f"{where}, line {line}: {error} is not JSON; expected a number") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise BadInput(f"{where}: {reason}") from None
-    return source, data
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -226,8 +238,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+class _NotANumber(Exception):
+    """NaN or Infinity, which Python's parser would take."""
+
+
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON; expected a number")
+    raise _NotANumber(name)
 
 
 def _task_list(data: Any, where: str) -> tuple[str | None, list[Any]]:
@@ -257,12 +273,13 @@ def _task(raw: Any, index: int, where: str) -> Task:
     given = raw.get("id")
     if given is not None and (isinstance(given, bool) or not isinstance(given, (str, int)) or given == ""):
         raise BadInput(f"{where}.id: expected a text or a whole number, found {_found(given)}")
-    title = _string(_first(raw, "title"), f"{where}.title")
-    if not (title or "").strip() and given is None:
+    titles = [_string(raw.get(key), f"{where}.{key}") or "" for key in ALIASES["title"]]
+    title = next((title.strip() for title in titles if title.strip()), "")
+    if not title and given is None:
         raise BadInput(f"{where}: expected a title, a name or a description, found none")
     return Task(
         id="" if given is None else str(given),
-        title=text.one_line((title or "").strip().split("\n")[0] or str(given), 120),
+        title=text.one_line(title.splitlines()[0] if title else str(given), 120),
         index=index,
         raw=raw,
         criteria=_criteria(_first(raw, "criteria"), f"{where}.acceptanceCriteria"),
@@ -306,7 +323,9 @@ def _priority(value: Any, where: str) -> float:
     if value is None:
         return float("inf")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        with contextlib.suppress(OverflowError):
+            return float(value)
+        return float("inf")
     if isinstance(value, str):
         if match := re.fullmatch(r"[Pp]?(\d{1,4})", value.strip()):
             return float(match[1])
@@ -337,6 +356,8 @@ def _check(value: Any, where: str) -> Check:
         run = tuple(run)
     elif not isinstance(run, str):
         raise BadInput(f"{where}.run: expected a text or a list of texts, found {_found(run)}")
+    if not "".join(run).strip():
+        raise BadInput(f"{where}: the command is blank; it would always be green and prove nothing")
     unknown = set(entry) - {"name", "run", "timeout", "once"}
     if unknown:
         raise BadInput(f"{where}: unknown key {sorted(unknown)[0]!r}; a check has name, run, timeout, once")
@@ -372,15 +393,11 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
         for other in depends_on:
             if other not in needs:
                 raise BadInput(f"{where}: {task_id} depends on {other!r}, and there is no such task")
-    waiting = dict(needs)
-    while waiting:
-        free = [task_id for task_id, depends_on in waiting.items() if not waiting.keys() & set(depends_on)]
-        if not free:
-            raise BadInput(
-                f"{where}: these tasks depend on each other in a circle: {', '.join(list(waiting)[:8])}"
-            )
-        for task_id in free:
-            del waiting[task_id]
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        circle = " -> ".join(error.args[1][:8])
+        raise BadInput(f"{where}: these tasks depend on each other in a circle: {circle}") from None
 
 
 def _check_settings(settings: dict[str, Any], where: str) -> None:
@@ -397,10 +414,16 @@ def _edit(plan: Plan, task: Task, edits: dict[str, Any], remove: str | None = No
     source = plan.text
     for key, value in edits.items():
         at = _task_start(source, plan.list_key, task.index)
-        source = _set_member(source, at, key, json.dumps(value, ensure_ascii=False))
+        source = _set_member(source, at, key, _dump(value))
     if remove is not None and remove in task.raw:
         source = _remove_member(source, _task_start(source, plan.list_key, task.index), remove)
     return source
+
+
+def _dump(value: Any) -> str:
+    """JSON in readable letters, where they can be written as UTF-8."""
+    dumped = json.dumps(value, ensure_ascii=False)
+    return dumped if dumped.isascii() or not re.search("[\ud800-\udfff]", dumped) else json.dumps(value)
 
 
 def _task_start(source: str, list_key: str | None, index: int) -> int:
@@ -433,7 +456,7 @@ def _set_member(source: str, at: int, key: str, value: str) -> str:
     for name, key_start, start, stop in _members(source, at):
         if name == key:
             return source[:start] + value + source[stop:]
-        gap = source[before:key_start].lstrip(",")  # the white space that sets members apart here
+        gap = source[before:key_start].replace(",", "")  # the white space that sets members apart here
         last, before = (stop, len(gap)), stop
         space = gap
     member = f"{json.dumps(key)}: {value}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +15,18 @@ from _ralph import files, text
 from _ralph.model import COUNTED, BadInput, Plan, Task, Tokens, Verdict
 
 _LARGEST_ADDITION = 1 << 20
-_RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->$", re.MULTILINE)
+_RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)
 _HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
 _EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "stop"})
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
 )  # fmt: skip
-_LABEL = re.compile(rf"^[\s>#*-]*({'|'.join(LABELS)})\s*\**\s*:\s*\**\s*(.*)$", re.IGNORECASE)
+_LABEL = re.compile(
+    rf"^(?:[\s>*`-]|\d+\.)*(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS)})[\s*`]*"
+    rf"(?P<colon>:[\s*`]*)?(?P<rest>.*)$",
+    re.IGNORECASE,
+)
 
 
 class Journal:
@@ -36,6 +42,7 @@ class Journal:
         self._mirror = mirror
         self._aside = aside
         self._seen: tuple[int, ...] | None = None
+        self._open = False
 
     def open(self) -> list[str]:
         """Bring file and mirror together after whatever happened; what was done, in words."""
@@ -43,27 +50,36 @@ class Journal:
         if (torn := _torn(known)) is not None:
             known = known[:torn]
             files.atomic_write(self._mirror, known)
+        if not attempt_open(known):  # a link that a person made is followed, an agent's is not
+            self.path = Path(os.path.realpath(self.path))
         found = files.read_regular(self.path)
-        if found is None and self.path.exists():
+        if found is None and os.path.lexists(self.path) and not attempt_open(known):
             raise BadInput(f"{self.path} is not a regular file; move it away")
-        found = found or b""
         notices = []
-        if known.startswith(found) and len(_RECORD.findall(known[len(found) :])) <= 1:
-            if known != found:  # ralph died between the mirror and the file
-                files.append(self.path, known[len(found) :])
+        if known.startswith(found or b"") and len(_RECORD.findall(known[len(found or b"") :])) <= 1:
+            if found is None:
+                files.move_aside(self.path, self._aside, "progress.txt")
+            if known != (found or b""):  # ralph died between the mirror and the file
+                files.append(self.path, known[len(found or b"") :])
         elif attempt_open(known):
             notices = self.guard()
         else:
-            if _torn(found) is not None:
+            if _torn(found or b"") is not None:
                 files.append(self.path, b"\n    | (the record above was cut off)\n")
                 notices = ["a record of progress.txt had been cut off; its text was kept"]
-            files.atomic_write(self._mirror, files.read_regular(self.path) or b"")
+            self._adopt()
         self._seen = _signature(self.path)
+        self._open = attempt_open(known)
         return notices
 
     def records(self) -> list[dict[str, Any]]:
         """Every record of the file, oldest first; text that is no record is passed over."""
-        return parse(files.read_regular(self.path) or b"")
+        return parse(files.read_regular(Path(os.path.realpath(self.path))) or b"")
+
+    @property
+    def attempt_is_open(self) -> bool:
+        """Whether the last attempt has a `start` and no `verdict`."""
+        return self._open
 
     def append(self, headline: str, lines: list[str], record: dict[str, Any]) -> None:
         """Write one record: mirror, then file, each with one write and an fsync. OSError if it
@@ -72,10 +88,19 @@ class Journal:
         head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
         machine = json.dumps({"v": 1, "time": round(time.time(), 3), **record}, ensure_ascii=True)
         machine = machine.replace("<", "\\u003c").replace(">", "\\u003e")
+        lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
         block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
+        if not self._open and self._seen != _signature(self.path):
+            self._adopt()  # between attempts a person may edit
         files.append(self._mirror, block)
         files.append(self.path, block)
         self._seen = _signature(self.path)
+        if record["event"] in ("start", "verdict"):
+            self._open = record["event"] == "start"
+
+    def _adopt(self) -> None:
+        """Take the file as it is for the truth."""
+        files.atomic_write(self._mirror, files.read_regular(self.path) or b"")
 
     def guard(self) -> list[str]:
         """Put the file back to what ralph wrote; what others appended is kept, quoted.
@@ -91,15 +116,15 @@ class Journal:
             return []
         if found is not None and len(found) == len(known) + _LARGEST_ADDITION:
             found = None
-        if found is not None and found.startswith(known):
-            added = found[len(known) :].decode("utf-8", "replace")
-            said = "progress.txt (text had been added, kept here):\n" + added
+        added = found[len(known) :] if found is not None and found.startswith(known) else None
+        kept = files.move_aside(self.path, self._aside, "progress.txt")
+        where = f"; kept as {kept.name}" if kept else ""
+        if added is not None:
+            said = f"progress.txt (text had been added{where}):\n" + added.decode("utf-8", "replace")
         else:
-            kept = files.move_aside(self.path, self._aside, "progress.txt")
-            said = "progress.txt (it had been rewritten or deleted" + (
-                f"; kept as {kept.name})" if kept else ")"
-            )
-        files.atomic_write(self.path, known, 0o644)
+            said = f"progress.txt (it had been rewritten or deleted{where})"
+        mode = stat.S_IMODE(self._seen[2]) if self._seen else 0o644
+        files.atomic_write(self.path, known, mode)
         self._seen = _signature(self.path)
         return [said]
 
@@ -110,7 +135,7 @@ def parse(data: bytes) -> list[dict[str, Any]]:
     for match in _RECORD.finditer(data):
         try:
             record = json.loads(match[1])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if record.get("v") == 1 and str(record.get("event")) in _EVENTS:
             records.append(record)
@@ -181,7 +206,7 @@ class History:
     run_iterations: int = 0
     run_seconds: float = 0.0
     run_usd: float = 0.0
-    run_tokens: int = 0
+    run_tokens: Tokens = field(default_factory=Tokens)
     blocked_in_a_row: int = 0
     fruitless_waits: int = 0
     rechecked: tuple[str, str] | None = None
@@ -203,7 +228,8 @@ class History:
 
     def new_run(self) -> None:
         """What is counted for one run begins at zero."""
-        self.run_iterations = self.run_tokens = self.blocked_in_a_row = self.fruitless_waits = 0
+        self.run_iterations = self.blocked_in_a_row = self.fruitless_waits = 0
+        self.run_tokens = Tokens()
         self.run_seconds = self.run_usd = 0.0
 
     def of(self, task: Task) -> TaskHistory:
@@ -266,7 +292,7 @@ class History:
         task.usd += usd
         self.tokens.add(tokens)
         task.tokens.add(tokens)
-        self.run_tokens += tokens.input + tokens.output
+        self.run_tokens.add(tokens)
 
     def _wait(self, record: dict[str, Any]) -> None:
         self.fruitless_waits += bool(record.get("backoff"))
@@ -307,9 +333,12 @@ def parse_handoff(source: str) -> dict[str, str]:
     parts: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in text.clean(source).splitlines()[:400]:
-        if match := _LABEL.match(line):
-            current = parts.setdefault(match[1].lower(), [])
-            line = match[2]
+        match = _LABEL.match(line)
+        if match and (match["colon"] or (match["heading"] and not match["rest"])):
+            current = parts.setdefault(match["label"].lower(), [])
+            line = match["rest"]
+            if line.startswith("(") and line.endswith(")"):
+                continue  # the template's own words
         if current is not None and line.strip():
             current.append(line.strip())
     cut = {label: text.clip("\n".join(lines), 1500) for label, lines in parts.items()}
@@ -324,11 +353,12 @@ def newest(entries: list[str], size: int) -> list[str]:
     """The newest distinct entries that fit in `size` bytes, oldest first."""
     kept: list[str] = []
     for entry in reversed(entries):
+        if entry in kept:
+            continue
         size -= len(entry.encode("utf-8", "replace"))
         if size < 0:
             break
-        if entry not in kept:
-            kept.append(entry)
+        kept.append(entry)
     return kept[::-1]
 
 

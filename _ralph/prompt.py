@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from _ralph.progress import History, newest
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
-_TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 14000, 6000, 4000, 3000, 3000, 6000
+_TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
 def resource(name: str) -> Path:
@@ -59,7 +60,7 @@ def prompt_values(
         "learned": newest(history.learned, _NOTES),
         "ruled_out": newest(known.ruled_out, _NOTES),
         "answer": text.clip(text.clean(known.answer), 2000),
-        "red_before": [text.one_line(command, 120) for command in red_before[:20]],
+        "red_before": _few(red_before, 1000),
         "clean_start": known.attempts > 0 and known.attempts + 1 >= attempts,
         "retry": _retry(last) if last else None,
     }
@@ -80,11 +81,10 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
         rendered = environment.from_string(source).render(**values)
     except OSError as error:
         raise BadInput(f"the prompt template {template} cannot be read: {error.strerror}") from None
-    except jinja2.TemplateError as error:
-        line = getattr(error, "lineno", None)
-        raise BadInput(f"{template}{f', line {line}' if line else ''}: {error.message}") from None
     except UnicodeDecodeError:
         raise BadInput(f"{template}: expected UTF-8") from None
+    except Exception as error:  # an expression in a template can raise anything
+        raise BadInput(f"{template}{_line_of(error)}: {error}") from None
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
@@ -96,8 +96,8 @@ def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
 
     try:
         rendered = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(source).render(**values)
-    except jinja2.TemplateError as error:
-        raise BadInput(f"{where}: {error.message}") from None
+    except Exception as error:  # as in render_prompt
+        raise BadInput(f"{where}: {error}") from None
     return text.one_line(rendered, 200)
 
 
@@ -105,16 +105,36 @@ def _retry(last: Mapping[str, Any]) -> dict[str, Any]:
     failure = last.get("failure") or {}
     return {
         "verdict": last["verdict"],
-        "reason": last.get("reason", ""),
+        "reason": text.clip(last.get("reason", ""), 400),
         "need_proof": last["verdict"] == Verdict.NO_OP,
         "check": failure.get("name", ""),
         "tail": text.tail(failure.get("tail", ""), _FAILURE),
         "log": failure.get("log", ""),
-        "others": failure.get("others", []),
-        "restored": last.get("restored", []),
-        "denials": last.get("denials", []),
-        "next_step": (last.get("handoff") or {}).get("next step", ""),
+        "others": _few(failure.get("others", []), 500),
+        "restored": _few(last.get("restored", []), 1200),
+        "denials": _few(last.get("denials", []), 1200),
+        "next_step": text.clip((last.get("handoff") or {}).get("next step", ""), 800),
     }
+
+
+def _line_of(error: Exception) -> str:
+    """`, line 3`: where in a template an error was raised, if that is known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
+    line = getattr(error, "lineno", None) or (lines[-1] if lines else None)
+    return f", line {line}" if line else ""
+
+
+def _few(entries: list[str], size: int) -> list[str]:
+    """The first entries that fit in `size` bytes, each on one line."""
+    kept: list[str] = []
+    for entry in entries:
+        line = text.clip(text.one_line(entry, 200), 400)
+        size -= len(line.encode()) + 5
+        if size < 0:
+            break
+        kept.append(line)
+    return kept
 
 
 def _json(value: Any, size: int) -> str:

@@ -16,7 +16,7 @@ from _ralph.detect import detect_checks
 from _ralph.guard import Guard
 from _ralph.model import BadInput, Paths, Plan, Task, TryLater
 from _ralph.process import Control, kill_run
-from _ralph.progress import History, Journal, attempt_open, parse, replay
+from _ralph.progress import History, Journal, replay
 from _ralph.prompt import resource
 from _ralph.views import View
 from _ralph.workspace import Folder, GitTree, git, remove_locks, top_level
@@ -127,7 +127,7 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
     return Paths(
         root=root,
         prd=folder / prd_path.name,
-        progress=Path(os.path.realpath(folder / "progress.txt")),
+        progress=folder / "progress.txt",
         rulebook=root / "AGENTS.md",
         scratch=root / ".ralph",
         private=private,
@@ -263,7 +263,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
 def _mend(paths: Paths, journal: Journal, guard: Guard) -> list[str]:
     """Undo what a dead attempt did to the state files, before anything in them is believed."""
     notices = journal.open()
-    if attempt_open(files.read_regular(paths.progress) or b""):
+    if journal.attempt_is_open:
         for path, kept in guard.restore().items():
             where = f"; the version found is kept at {kept}" if kept else ""
             notices.append(
@@ -394,7 +394,7 @@ def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, Histo
     """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
     paths = locate(prd_path, use_git)
     plan = prd.load(paths.prd)
-    return paths, plan, replay(parse(files.read_regular(paths.progress) or b""), plan)
+    return paths, plan, replay(journal_of(paths).records(), plan)
 
 
 def peek(options: Options, writing: bool = False) -> Run:

@@ -10,6 +10,7 @@ from _ralph.model import BadInput
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
 )
+_FOREVER = 10**8
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -55,7 +56,7 @@ def clip(text: str, size: int, note: str = "cut here") -> str:
     raw = text.encode("utf-8", "replace")
     if len(raw) <= size:
         return raw.decode("utf-8")
-    mark = f"\n[{note}]"
+    mark = f"\n[{note}]" if len(note) + 3 <= size else ""
     return raw[: max(size - len(mark), 0)].decode("utf-8", "ignore") + mark
 
 
@@ -65,7 +66,8 @@ def tail(text: str, size: int) -> str:
     if len(raw) <= size:
         return raw.decode("utf-8")
     kept = raw[-size:].decode("utf-8", "ignore")
-    return kept.split("\n", 1)[-1]
+    whole = kept.split("\n", 1)[-1]  # the first line is only a part
+    return whole if whole.strip() else kept
 
 
 def slug(text: str, size: int = 40) -> str:
@@ -82,12 +84,14 @@ def quote(text: str, size: int = 4000) -> list[str]:
 
 def seconds(value: object, where: str = "duration") -> float:
     """Seconds in `90s`, `10m`, `2h`, `1.5h` or a plain number; BadInput for anything else."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-        return float(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip()) if isinstance(value, str) else None
-    if not match or float(match[1]) <= 0:
-        raise BadInput(f"{where}: expected a duration such as 90s, 10m or 2h, found {value!r}")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    number, unit = value, ""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)):
+        number, unit = float(match[1]), match[2]
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < _FOREVER:
+        raise BadInput(
+            f"{where}: expected a duration such as 90s, 10m or 2h, found {one_line(repr(value), 40)}"
+        )
+    return float(number) * _UNITS[unit or "s"]
 
 
 def duration(value: float) -> str:

@@ -11,7 +11,6 @@ from _ralph import text
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Plan, Stop, Task, Verdict
 from _ralph.progress import History
 
-
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
 
@@ -120,7 +119,7 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
         "iterations": history.run_iterations if stop else history.iteration,
         "seconds": round(seconds, 1),
         "usd": round(history.run_usd if stop else history.usd, 6),
-        "tokens": history.tokens.as_dict(),
+        "tokens": (history.run_tokens if stop else history.tokens).as_dict(),
         "tasks": [_task_summary(plan, task, history) for task in tasks if plan],
     }
 

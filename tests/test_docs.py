@@ -255,11 +255,11 @@ def test_the_version_is_one() -> None:
 
 def test_make_targets_named_in_the_readme_exist_and_all_explain_themselves() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    explained = set(re.findall(r"^([a-z]+):.* ## \S", makefile, re.MULTILINE))
-    assert explained == set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    phony = re.findall(r"^\.PHONY: ([a-z ]+)$", makefile, re.MULTILINE)
+    explained = set(re.findall(r"^([a-z-]+):.* ## \S", makefile, re.MULTILINE))
+    assert explained == set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    phony = re.findall(r"^\.PHONY: ([a-z -]+)$", makefile, re.MULTILINE)
     assert [set(line.split()) for line in phony] == [explained]
-    named = set(re.findall(r"(?:`|^    )make ([a-z]+)", README, re.MULTILINE))
+    named = set(re.findall(r"(?:`|^    )make ([a-z-]+)", README, re.MULTILINE))
     assert {"demo", "test"} <= named <= explained
 
 
