@@ -197,9 +197,11 @@ class StreamParser:
             values = [found for path in _listed(paths) if (found := pick(event, path))]
             if values or name in ("denials",):
                 self.facts[name] = values[0] if values else []
-        for name, paths in rule.get("add", {}).items():
-            numbers = [n for path in paths for n in pick(event, path) if _is_amount(n)]
-            self.sums[name] = self.sums.get(name, 0) + int(sum(numbers))
+        for kind in ("add", "total"):
+            for name, paths in rule.get(kind, {}).items():
+                numbers = [n for path in _listed(paths) for n in pick(event, path) if _is_amount(n)]
+                before = self.sums.get(name, 0) if kind == "add" or not numbers else 0
+                self.sums[name] = before + int(sum(numbers))
         if "outcome" in rule:
             self.outcome = rule["outcome"]
         if "reason" in rule:
@@ -243,11 +245,11 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
 
 
 def pick(event: Any, path: str) -> list[Any]:
-    """The values at a dotted path; `*` stands for every entry of a list."""
+    """The values at a dotted path; `*` stands for every entry of a list or an object."""
     found = [event]
     for step in path.split("."):
         if step == "*":
-            found = [entry for value in found if isinstance(value, list) for entry in value]
+            found = [entry for value in found for entry in _entries(value)]
         else:
             found = [value[step] for value in found if isinstance(value, dict) and step in value]
     return found
@@ -302,6 +304,12 @@ def _matches(found: list[Any], wanted: Any) -> bool:
 def _is_amount(value: Any) -> bool:
     """Whether it can be counted: NaN would be below every limit for good."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+def _entries(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def _listed(value: Any) -> list[Any]:

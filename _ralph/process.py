@@ -133,20 +133,20 @@ def run_process(
     Memory is constant but for one line at a time. Never raises for what the process does.
     """
     started = time.monotonic()
-    try:
-        child = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if err else subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        return ProcessResult(ended="missing", error=str(error))
-    pump = _Pump(child, stdin, control, on_line, tail)
     with _Transcript(out, cap) as out_log, _Transcript(err, cap) as err_log:
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=dict(env),
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if err else subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            return ProcessResult(exit=127, ended="missing", error=str(error))
+        pump = _Pump(child, stdin, control, on_line, tail)
         pump.attach(out_log, err_log)
         ended = pump.run(started + timeout, idle)
         survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays)

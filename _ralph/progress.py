@@ -50,9 +50,9 @@ class Journal:
         if (torn := _torn(known)) is not None:
             known = known[:torn]
             files.atomic_write(self._mirror, known)
-        if not attempt_open(known):  # a link that a person made is followed, an agent's is not
-            self.path = Path(os.path.realpath(self.path))
-        found = files.read_regular(self.path)
+        self._follow_link(trusted=not attempt_open(known))
+        limit = len(known) + _LARGEST_ADDITION if attempt_open(known) else -1
+        found = files.read_regular(self.path, limit)
         if found is None and os.path.lexists(self.path) and not attempt_open(known):
             raise BadInput(f"{self.path} is not a regular file; move it away")
         notices = []
@@ -91,7 +91,7 @@ class Journal:
         lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
         block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
         if not self._open and self._seen != _signature(self.path):
-            self._adopt()  # between attempts a person may edit
+            self._adopt()
         files.append(self._mirror, block)
         files.append(self.path, block)
         self._seen = _signature(self.path)
@@ -99,8 +99,20 @@ class Journal:
             self._open = record["event"] == "start"
 
     def _adopt(self) -> None:
-        """Take the file as it is for the truth."""
-        files.atomic_write(self._mirror, files.read_regular(self.path) or b"")
+        """Between attempts a person may edit: the file is the truth, unless it is gone."""
+        found = files.read_regular(self.path)
+        if found is None and self._seen is not None:
+            self.guard()
+        else:
+            files.atomic_write(self._mirror, found or b"")
+
+    def _follow_link(self, trusted: bool) -> None:
+        """Write through a link that a person made; one that an agent made is none of ours."""
+        note, target = self._mirror.with_suffix(".link"), os.path.realpath(self.path)
+        if self.path.is_symlink() and trusted:
+            files.atomic_write(note, os.fsencode(target))
+        if self.path.is_symlink() and files.read_regular(note) == os.fsencode(target):
+            self.path = Path(target)
 
     def guard(self) -> list[str]:
         """Put the file back to what ralph wrote; what others appended is kept, quoted.

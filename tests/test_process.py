@@ -239,4 +239,4 @@ def test_the_line_handler_can_end_it(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     result = run_process(["/no/such/program"], cwd=tmp_path, env={}, timeout=1, control=Control())
-    assert result.ended == "missing" and result.exit is None
+    assert result.ended == "missing" and result.exit == 127

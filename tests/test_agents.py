@@ -1,0 +1,697 @@
+"""Agents: rows to commands, streams to results; recorded runs of the real ones, and scripted ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph.agents import (
+    NESTED,
+    Agent,
+    StreamParser,
+    agent_env,
+    conclude,
+    find_agent,
+    load_rows,
+    pick,
+    require,
+    run_agent,
+)
+from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome, Tokens
+from _ralph.process import Control, ProcessResult
+from tests.conftest import ROOT
+from tests.test_files import within
+
+BUILTIN = ROOT / "templates" / "agents.json"
+RECORDED = ROOT.parent / "shared" / "recordings" / "claude"
+needs_shared = pytest.mark.skipif(not RECORDED.is_dir(), reason="../shared is not here")
+ROWS = load_rows(BUILTIN, {})
+CLAUDE = find_agent("claude", ROWS, "edit")
+PROMPT = Path("/run/prompt.md")
+
+
+def feed(lines: list[bytes], process: ProcessResult | None = None, stderr: str = "") -> AgentResult:
+    """What claude's row makes of these lines, as `run_agent` hands them over."""
+    parser = StreamParser(CLAUDE.row["events"])
+    stopped = any(parser.line(line) == "stop" for line in lines)
+    process = process or ProcessResult(exit=-15 if stopped else 0, ended="stop" if stopped else "itself")
+    return conclude(CLAUDE, parser, process, stderr)
+
+
+def stream(*events: dict[str, Any]) -> list[bytes]:
+    return [json.dumps(event).encode() for event in events]
+
+
+# ---------------------------------------------------------------- recordings of the real Claude Code
+
+WROTE = "Done: hello.txt is written."
+REFUSED = "API Error: Request rejected (429)"
+CUT = "its output ended without a final event"
+
+# The recording and its exit status; the outcome, tokens in, out and cached, dollars, whether
+# the session is known, the reset, and how the last message (or else the reason) begins.
+RECORDINGS = [
+    ("400", 1, "failed", 0, 0, 0, 0.0, True, None, "Prompt is too long"),
+    ("401", 1, "unavailable", 0, 0, 0, None, True, None, "not logged in: the provider answered 401 or 403"),
+    ("401_retries0", 1, "unavailable", 0, 0, 0, 0.0, True, None, "Invalid API key"),
+    ("429_long", 1, "limited", 0, 0, 0, 0.0, True, None, REFUSED),
+    ("429_noheader", 1, "limited", 0, 0, 0, 0.0, True, None, REFUSED),
+    ("429_short", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("429_wait30", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("429_wait61", 1, "limited", 0, 0, 0, 0.0, True, None, REFUSED),
+    ("429_wait90", 1, "limited", 0, 0, 0, 0.0, True, None, REFUSED),
+    ("500", 1, "limited", 0, 0, 0, 0.0, True, None, "API Error: 500"),
+    ("529", 1, "limited", 0, 0, 0, 0.0, True, None, "API Error: 529 Overloaded"),
+    ("529_retry_after", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("accept_edits", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("accept_edits_bash_allowed", 0, "done", 4500, 68, 2000, 0.01186, True, None, "done"),
+    ("accept_edits_bash_touch", 0, "done", 4500, 68, 2000, 0.01186, True, None, "done"),
+    ("background_child", 0, "done", 4500, 68, 2000, 0.01186, True, None, "Server is up."),
+    ("bg_tool", 0, "done", 6750, 102, 3000, 0.01779, True, None, "The background task has ended."),
+    pytest.param("bg_tool_json", 0, "done", 6750, 102, 3000, 0.01779, True, None, "The background task has ended."),
+    ("big_prompt", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("big_read", 0, "done", 4500, 68, 2000, 0.01186, True, None, "Read it."),
+    ("big_result", 0, "done", 4500, 68, 2000, 0.01186, True, None, "Read it."),
+    pytest.param("big_write", 1, "failed", 22500, 340, 10000, 0.0593, True, None, "Autocompact is thrashing"),
+    pytest.param("budget", 1, "failed", 4500, 68, 2000, 0.01186, True, None, "Reached maximum budget ($0.01)"),
+    pytest.param("drop", 0, "done", 9000, 82, 4000, 0.02264, True, None, WROTE),
+    ("empty_prompt", 1, "unavailable", 0, 0, 0, None, False, None, "exit 1: Error: Input contained only whitespace"),
+    ("hang", 143, "failed", 0, 0, 0, None, True, None, CUT),
+    ("hang_mid", 143, "failed", 0, 0, 0, None, True, None, CUT),
+    ("hang_timeout5", 1, "limited", 0, 0, 0, 0.0, True, None, "Request timed out."),
+    ("json_429", 1, "limited", 0, 0, 0, 0.0, True, None, REFUSED),
+    ("json_ok", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("maxturns", 1, "failed", 6750, 102, 3000, 0.01779, True, None, "Reached maximum number of turns (3)"),
+    ("noop", 0, "done", 2250, 34, 1000, 0.00593, True, None, "Nothing to do."),
+    ("ok", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("partial", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("prompt_arg", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("root_refused", 1, "unavailable", 0, 0, 0, None, False, None, "exit 1: --dangerously-skip-permissions cannot"),
+    ("session_id", 0, "done", 4500, 68, 2000, 0.01186, True, None, WROTE),
+    ("sigint", 0, "failed", 2250, 34, 1000, 0.00593, True, None, "[ede_diagnostic]"),
+    ("sigint_wait", 0, "failed", 0, 0, 0, None, True, None, CUT),
+    ("sigkill", -9, "failed", 0, 0, 0, None, True, None, CUT),
+    ("sigkill_wait", -9, "failed", 0, 0, 0, None, True, None, CUT),
+    ("sigterm", 143, "failed", 0, 0, 0, None, True, None, CUT),
+    ("sigterm_wait", 143, "failed", 0, 0, 0, None, True, None, CUT),
+    ("stdin_12mb", 1, "unavailable", 0, 0, 0, None, False, None, "exit 1: Error: piped stdin input exceeds 10MB"),
+    ("steps5", 0, "done", 13500, 204, 6000, 0.03558, True, None, "all steps done"),
+    ("sub_limit", 1, "limited", 0, 0, 0, 0.0, True, 1795299183.0, "You've hit your 5-hour limit"),
+    ("text_429", 1, "unavailable", 0, 0, 0, None, False, None, "exit 1: it said nothing"),  # no events: not our flags
+    ("text_ok", 0, "failed", 0, 0, 0, None, False, None, CUT),
+    ("unreachable", 1, "limited", 0, 0, 0, 0.0, True, None, "API Error: Connection refused"),
+]  # fmt: skip
+
+
+def recorded(name: str) -> tuple[list[bytes], str]:
+    stderr = RECORDED / f"{name}.stderr.txt"
+    return (RECORDED / f"{name}.txt").read_bytes().split(b"\n"), stderr.read_text() if stderr.exists() else ""
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "code", "outcome", "sent", "received", "cached", "usd", "session", "reset", "said"), RECORDINGS
+)
+def test_a_recorded_run(
+    name: str, code: int, outcome: str, sent: int, received: int, cached: int, usd: float | None,
+    session: bool, reset: float | None, said: str,
+) -> None:  # fmt: skip
+    lines, stderr = recorded(name)
+    stopped = name == "401"
+    result = feed(
+        lines, None if stopped else ProcessResult(exit=code, ended="itself", tail=lines[-1].decode()), stderr
+    )
+    assert result.outcome == outcome
+    assert (result.text or result.reason).startswith(said)
+    assert bool(result.reason) == (outcome != "done")
+    assert result.usd == (None if usd is None else pytest.approx(usd, abs=1e-5))
+    assert (bool(result.session), result.reset) == (session, reset)
+    assert said == CUT or result.tokens == Tokens(sent, received, cached)
+
+
+@needs_shared
+def test_every_recording_has_its_line() -> None:
+    named = [getattr(row, "values", row)[0] for row in RECORDINGS]
+    assert named == sorted({path.name.split(".")[0] for path in RECORDED.glob("*.txt")})
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["401", "401_retries0"])
+def test_401_ends_the_process_at_its_first_retry(name: str) -> None:
+    parser = StreamParser(CLAUDE.row["events"])
+    answers = [parser.line(line) for line in recorded(name)[0]]
+    assert ("stop" in answers) == (name == "401")
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["hang", "sigterm", "429_noheader", "steps5"])
+@pytest.mark.parametrize("ended", ["deadline", "idle", "interrupted", "missing"])
+def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
+    lines, _ = recorded(name)
+    result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, error="no such file"))
+    assert (result.outcome, result.reason) == {
+        "deadline": (Outcome.TIMED_OUT, "stopped at its deadline limit after 1 h 0 min"),
+        "idle": (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min"),
+        "interrupted": (Outcome.INTERRUPTED, "ralph was stopped"),
+        "missing": (Outcome.UNAVAILABLE, "no such file"),
+    }[ended]
+    assert result.active == (name in ("sigterm", "429_noheader", "steps5"))
+
+
+@needs_shared
+def test_a_recording_cut_anywhere_is_never_done(tmp_path: Path) -> None:
+    whole = (RECORDED / "ok.txt").read_bytes().rstrip(b"\n")
+    for size in range(0, len(whole), 97):
+        result = feed(whole[:size].split(b"\n"))
+        assert result.outcome is Outcome.FAILED
+        assert result.reason.startswith(CUT)
+    assert feed(whole.split(b"\n")).outcome is Outcome.DONE
+
+
+# ---------------------------------------------------------------- small streams of our own
+
+INIT = {"type": "system", "subtype": "init", "session_id": "s1", "tools": ["Bash"]}
+RETRY = {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429}
+REJECTED = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1795299183}}
+WARNED = {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning", "resetsAt": 5}}
+REPLAY = {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": json.dumps(REJECTED)}]}}  # fmt: skip
+
+
+def says(words: str, tool: str = "") -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"type": "text", "text": words}]
+    if tool:
+        content.append({"type": "tool_use", "name": tool, "input": {}})
+    usage = {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 5,
+        "cache_read_input_tokens": 100,
+        "output_tokens": 1,
+    }
+    return {
+        "type": "assistant",
+        "message": {"id": "m1", "role": "assistant", "content": content, "usage": usage},
+    }
+
+
+def ends(words: str = "done", total: int = 1, **fields: Any) -> dict[str, Any]:
+    """A final event; `total` results have come, each with 115 tokens in, 7 out and a quarter dollar."""
+    return {
+        "type": "result", "subtype": "success", "is_error": False, "result": words, "session_id": "s1",
+        "total_cost_usd": 0.25 * total, "permission_denials": [],
+        "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 100, "output_tokens": 7},
+        "modelUsage": {"m": {"inputTokens": 10 * total, "cacheCreationInputTokens": 5 * total,
+                             "cacheReadInputTokens": 100 * total, "outputTokens": 7 * total}},
+        **fields,
+    }  # fmt: skip
+
+
+def fails(words: str, **fields: Any) -> dict[str, Any]:
+    return ends(words, is_error=True, **fields)
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome", "reason"),
+    [
+        ([INIT, says("x"), ends()], "done", ""),
+        ([INIT, says("HTTP 429 Too Many Requests: rate limit"), ends("I fixed the 429 handling; 401 too")], "done", ""),
+        ([INIT, REPLAY, says("x"), ends('{"type":"rate_limit_event"}')], "done", ""),
+        ([INIT, RETRY, RETRY, says("x"), ends()], "done", ""),
+        ([INIT, WARNED, says("x"), ends()], "done", ""),
+        ([INIT, REJECTED, fails("limit", api_error_status=429, terminal_reason="api_error")], "limited", "limit"),
+        ([INIT, REJECTED], "limited", "the provider's usage limit is reached"),
+        ([INIT, REJECTED, says("a new window"), ends()], "done", ""),
+        ([INIT, fails("429 in a text, but no API error")], "failed", "429 in a text, but no API error"),
+        ([INIT, fails("x", subtype="error_max_turns", errors=["Reached maximum number of turns (3)"])], "failed", "Reached maximum number of turns (3)"),
+        ([INIT, fails("overloaded", terminal_reason="api_error", api_error_status=529)], "limited", "overloaded"),
+        ([INIT, fails("bad key", terminal_reason="api_error", api_error_status=401)], "unavailable", "bad key"),
+        ([INIT, fails("forbidden", terminal_reason="api_error", api_error_status=403)], "unavailable", "forbidden"),
+        ([INIT, fails("no such model", terminal_reason="api_error", api_error_status=404)], "unavailable", "no such model"),
+        ([INIT, fails("too long", terminal_reason="api_error", api_error_status=400)], "failed", "too long"),
+        ([INIT, RETRY | {"error_status": 401}], "unavailable", "not logged in: the provider answered 401 or 403"),
+        ([INIT, RETRY | {"error_status": 403}], "unavailable", "not logged in: the provider answered 401 or 403"),
+        ([INIT, RETRY | {"error_status": "401"}, ends()], "done", ""),  # a text is not the number
+        ([INIT, says("x")], "failed", f"{CUT} (exit 0)"),
+        ([INIT, says("x"), ends() | {"is_error": None}], "failed", f"{CUT} (exit 0)"),
+        ([], "failed", f"{CUT} (exit 0)"),
+        ([INIT, ends("first"), says("y"), fails("second")], "failed", "second"),
+        ([INIT, fails("first"), says("y"), ends("second")], "done", ""),
+    ],
+)  # fmt: skip
+def test_the_outcome_of_a_stream(events: list[dict[str, Any]], outcome: str, reason: str) -> None:
+    result = feed(stream(*events))
+    assert (result.outcome, result.reason) == (outcome, reason)
+    assert result.reset == (1795299183 if outcome == "limited" and REJECTED in events else None)
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, "failed"), (1, "failed"), (-9, "failed")])
+def test_an_error_is_an_error_whatever_the_exit(code: int, outcome: str) -> None:
+    result = feed(stream(INIT, fails("it broke")), ProcessResult(exit=code))
+    assert (result.outcome, result.reason, result.exit) == (outcome, "it broke", code)
+
+
+@pytest.mark.parametrize("code", [0, 1, 143])
+def test_a_success_is_a_success_whatever_the_exit(code: int) -> None:
+    assert feed(stream(INIT, ends()), ProcessResult(exit=code)).outcome is Outcome.DONE
+
+
+def test_two_results_are_paid_once() -> None:
+    """A background task that ends later brings a second one: dollars are a running total there."""
+    result = feed(stream(INIT, says("x"), ends("started it"), says("y"), ends("it ended", total=2)))
+    assert (result.text, result.usd, result.session) == ("it ended", 0.5, "s1")
+    assert result.tokens == Tokens(input=230, output=14, cached=200)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="no result, no tokens: an agent that is killed every time costs nothing"
+)
+def test_a_stream_that_was_cut_off_was_paid_for_too() -> None:
+    result = feed(stream(INIT, says("x"), says("y")), ProcessResult(exit=-9, ended="deadline", seconds=60))
+    assert result.tokens.input >= 115
+
+
+def test_denied_commands_of_the_last_result_are_named() -> None:
+    def denied(*commands: str) -> list[dict[str, Any]]:
+        return [{"tool_name": "Bash", "tool_input": {"command": command}} for command in commands]
+
+    first, last = (
+        ends(permission_denials=denied("npm test")),
+        ends(permission_denials=denied("make\nx", "a\x1b[1mb")),
+    )
+    assert feed(stream(INIT, first, last)).denials == ["make x", "ab"]
+    assert feed(stream(INIT, first, ends())).denials == []
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [b"", b"   ", b"plain words", b"{", b'{"type": "result"', b"[1]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000,
+     b'{"type": ["result"], "is_error": false}', b'{"type": "assistant", "message": "x"}', b'{"type": "assistant", "message": {"content": 5}}',
+     b'{"type": "result", "is_error": 0}', b'{"type": "system", "subtype": "api_retry", "error_status": {"a": 1}}'],
+    ids=lambda line: repr(line[:40]),
+)  # fmt: skip
+def test_lines_that_mean_nothing(noise: bytes) -> None:
+    lines = [noise, *stream(INIT), noise, *stream(says("x")), noise]
+    assert feed(lines).outcome is Outcome.FAILED
+    assert feed([*lines, *stream(ends()), noise]) == feed(stream(INIT, says("x"), ends()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "usd", "tokens"),
+    [
+        ({}, 0.25, Tokens(115, 7, 100)),
+        ({"total_cost_usd": None}, None, Tokens(115, 7, 100)),
+        ({"total_cost_usd": "0.25"}, None, Tokens(115, 7, 100)),
+        ({"total_cost_usd": True}, None, Tokens(115, 7, 100)),
+        ({"total_cost_usd": 0}, 0.0, Tokens(115, 7, 100)),
+        ({"usage": None, "modelUsage": {}}, 0.25, Tokens()),
+        ({"usage": {"input_tokens": "many"}, "modelUsage": {}}, 0.25, Tokens()),
+        ({"total_cost_usd": float("nan")}, None, Tokens(115, 7, 100)),
+        ({"total_cost_usd": float("inf")}, None, Tokens(115, 7, 100)),
+        ({"usage": {"input_tokens": float("inf"), "output_tokens": 7}, "modelUsage": {}}, 0.25, Tokens(0, 7, 0)),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_result(fields: dict[str, Any], usd: float | None, tokens: Tokens) -> None:
+    result = feed(stream(INIT, ends(**fields)))
+    assert (result.usd, result.tokens) == (usd, tokens)
+
+
+@pytest.mark.parametrize(
+    ("event", "answer", "active"),
+    [
+        (INIT, "quiet", False),
+        (RETRY, "quiet", False),
+        (RETRY | {"error_status": 401}, "stop", False),
+        (RETRY | {"error_status": 529}, "quiet", False),
+        (says("x"), None, True),
+        (says("", "Bash"), None, True),
+        (REPLAY, None, False),
+        (ends(), None, False),
+    ],
+)
+def test_what_counts_as_a_sign_of_life(event: dict[str, Any], answer: str | None, active: bool) -> None:
+    parser = StreamParser(CLAUDE.row["events"])
+    assert parser.line(json.dumps(event).encode()) == answer
+    assert parser.active is active
+
+
+def test_words_that_are_no_event_are_no_sign_of_life() -> None:
+    assert StreamParser(CLAUDE.row["events"]).line(b"npm WARN deprecated") == "quiet"
+
+
+def test_a_listener_hears_words_and_tools() -> None:
+    heard: list[tuple[str, str]] = []
+    parser = StreamParser(CLAUDE.row["events"], lambda kind, words: heard.append((kind, words)))
+    for line in stream(INIT, says("I begin", "Edit"), says("  "), ends("the end")):
+        parser.line(line)
+    assert heard == [("say", "I begin"), ("tool", "Edit")]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("a", [{"b": [{"c": 1}, {"c": 2}, {"d": 3}]}]),
+        ("a.b.*.c", [1, 2]),
+        ("a.b", [[{"c": 1}, {"c": 2}, {"d": 3}]]),
+        ("a.x", []),
+        ("a.b.c", []),
+        ("x.y.z", []),
+        ("n", [None]),
+    ],
+)
+def test_pick(path: str, found: list[Any]) -> None:
+    assert pick({"a": {"b": [{"c": 1}, {"c": 2}, {"d": 3}]}, "n": None}, path) == found
+
+
+# ---------------------------------------------------------------- commands
+
+SANDBOX = ROWS["claude"]["permissions"]["edit"][-1]
+STREAM = ["-p", "--output-format", "stream-json", "--verbose"]
+AIDER = ["--message-file", "/run/prompt.md", "--yes-always", "--no-auto-commits", "--no-pretty", "--no-stream",
+         "--no-fancy-input", "--no-check-update", "--no-show-release-notes", "--analytics-disable",
+         "--no-show-model-warnings", "--no-gitignore"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "permissions", "left", "wanted"),
+    [
+        ("claude", "full", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
+        ("claude", "edit", None, ["claude", *STREAM, "--permission-mode", "acceptEdits", "--settings", SANDBOX]),
+        ("claude", "read", None, ["claude", *STREAM, "--permission-mode", "plan"]),
+        ("claude --model haiku", "full", 1.5, ["claude", *STREAM, "--dangerously-skip-permissions", "--max-budget-usd", "1.50", "--model", "haiku"]),
+        ("claude --append-system-prompt 'two words'", "read", 0.01, ["claude", *STREAM, "--permission-mode", "plan", "--max-budget-usd", "0.01", "--append-system-prompt", "two words"]),
+        ("/opt/bin/claude", "full", None, ["/opt/bin/claude", *STREAM, "--dangerously-skip-permissions"]),
+        ("aider", "edit", 5.0, ["aider", *AIDER]),
+        ("aider --model sonnet", "full", None, ["aider", *AIDER, "--model", "sonnet"]),
+        ("aider", "read", None, ["aider", *AIDER, "--dry-run"]),
+        ("my-tool --flag 'a b' {args} {permissions}", "edit", 1.0, ["my-tool", "--flag", "a b", "{args}", "{permissions}"]),
+        ("sh -c 'cat; exit 3'", "full", None, ["sh", "-c", "cat; exit 3"]),
+    ],
+)  # fmt: skip
+def test_the_command_that_is_run(
+    command: str, permissions: str, left: float | None, wanted: list[str]
+) -> None:
+    assert find_agent(command, ROWS, permissions).argv(PROMPT, left) == wanted
+
+
+def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
+    assert json.loads(SANDBOX) == {
+        "sandbox": {
+            "enabled": True, "autoAllowBashIfSandboxed": True, "allowUnsandboxedCommands": False,
+            "failIfUnavailable": True,
+        }
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "streams", "prompt"),
+    [
+        ("claude --model x", "claude", True, "stdin"),
+        ("aider", "aider", False, "file"),
+        ("my-claude", "plain", False, "stdin"),
+        ("/", "plain", False, "stdin"),
+        ("sh -c claude", "plain", False, "stdin"),
+    ],
+)
+def test_the_first_word_decides(command: str, name: str, streams: bool, prompt: str) -> None:
+    agent = find_agent(command, ROWS, "edit")
+    assert (agent.name, agent.streams, agent.row["prompt"]) == (name, streams, prompt)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("claude 'x", "cannot be split"), ("", "is empty"), ("  ", "is empty")]
+)
+def test_a_command_that_is_none_is_refused(command: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        find_agent(command, ROWS, "edit")
+
+
+OWN: dict[str, Any] = {
+    "argv": ["mine", "go", "{permissions}", "{budget}", "--file={prompt_file}", "{prompt_file}", "{args}"],
+    "permissions": {"edit": ["--careful"], "full": []},
+    "budget": ["--dollars={usd}"],
+}
+
+
+def test_a_row_of_one_s_own_is_data() -> None:
+    rows = load_rows(BUILTIN, {"mine": OWN})
+    agent = find_agent("mine -x", rows, "edit")
+    assert agent.argv(PROMPT, 2) == [
+        "mine",
+        "go",
+        "--careful",
+        "--dollars=2.00",
+        "--file={prompt_file}",
+        str(PROMPT),
+        "-x",
+    ]
+    assert find_agent("mine", rows, "full").argv(PROMPT) == [
+        "mine",
+        "go",
+        "--file={prompt_file}",
+        str(PROMPT),
+    ]
+    assert (agent.name, agent.streams, agent.row["prompt"]) == ("mine", False, "stdin")
+    assert find_agent("claude", rows, "full").argv(PROMPT)[1:5] == STREAM
+
+
+def test_a_row_may_be_called_otherwise_than_its_program() -> None:
+    rows = load_rows(BUILTIN, {"haiku": {"argv": ["claude", "--model", "haiku", "{args}"]}})
+    assert find_agent("haiku -x", rows, "edit").argv(PROMPT) == ["claude", "--model", "haiku", "-x"]
+    assert find_agent("haiku", rows, "edit").program == "claude"
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["claude", [], {}, {"argv": []}, {"argv": "mine"}, {"argv": None},
+         {"argv": [5]}, {"argv": ["x"], "permissions": []}, {"argv": ["x"], "permissions": {"edit": "-y"}},
+         {"argv": ["x"], "events": "all"}, {"argv": ["x"], "events": [{"outcome": "done"}]},
+         {"argv": ["x"], "events": [{"when": {}, "outcome": "great"}]}, {"argv": ["x"], "prompt": "argument"},
+         {"argv": ["x"], "budget": "--usd {usd}"}],
+    ids=json.dumps,
+)  # fmt: skip
+def test_a_row_that_is_none_is_refused(row: object) -> None:
+    with pytest.raises(BadInput, match=r"agents\.mine"):
+        load_rows(BUILTIN, {"mine": row})
+
+
+def test_the_rows_that_come_along_are_whole() -> None:
+    for name, row in ROWS.items():
+        if name:
+            assert load_rows(BUILTIN, {name: row})[name] == row
+            assert row["argv"][0] == name
+            assert set(row["permissions"]) == {"read", "edit", "full"}
+            assert row["tested"]
+    assert {"claude", "aider"} <= set(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("tools", "permissions", "said"),
+    [
+        (["claude", "bwrap", "socat"], "edit", None),
+        (["claude"], "full", None),
+        (["claude"], "edit", "bwrap and socat"),
+        (["claude", "socat"], "edit", "its own sandbox needs bwrap"),
+        ([], "full", "'claude' is not on PATH"),
+    ],
+)
+def test_an_agent_that_could_not_be_held_to_its_permissions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: list[str], permissions: str, said: str | None
+) -> None:
+    if permissions == "edit" and sys.platform != "linux":
+        pytest.skip("only Linux needs other programs for it")
+    for tool in tools:
+        program(tmp_path / tool, "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    agent = find_agent("claude", ROWS, permissions)
+    if said is None:
+        require(agent)
+    else:
+        with pytest.raises(AgentUnavailable) as refused:
+            require(agent)
+        assert said in str(refused.value)
+        assert permissions == "full" or "--full-permissions" in str(refused.value)
+
+
+# ---------------------------------------------------------------- real processes
+
+
+def program(path: Path, script: str) -> Path:
+    """A program at `path`, in Python."""
+    path.write_text(f"#!{sys.executable}\n{textwrap.dedent(script)}")
+    path.chmod(0o755)
+    return path
+
+
+def run(folder: Path, agent: Agent, prompt: str = "the prompt", **more: Any) -> AgentResult:
+    given: dict[str, Any] = {
+        "prompt_file": folder / "0001.prompt.md", "cwd": folder, "env": dict(os.environ), "timeout": 20.0, "idle": 10.0,
+        "control": Control(), "out": folder / "0001.out", "err": folder / "0001.err",
+    }  # fmt: skip
+    return run_agent(agent, prompt, **{**given, **more})
+
+
+def plain(command: str) -> Agent:
+    return find_agent(command, ROWS, "edit")
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome", "reason"),
+    [
+        ("sh -c 'exit 0'", "done", ""),
+        ("sh -c 'echo rate limit 429 >&2; echo done'", "done", ""),
+        ("sh -c 'exit 1'", "failed", "exit 1: it said nothing"),
+        ("sh -c 'echo one; echo two; exit 3'", "failed", "exit 3: two"),
+        ("sh -c 'echo one; echo bad flag >&2; exit 2'", "failed", "exit 2: bad flag"),
+        ("sh -c 'exit 127'", "unavailable", "exit 127: it said nothing"),
+        ("sh -c 'exit 126'", "unavailable", "exit 126: it said nothing"),
+        ("sh -c 'kill -9 $$'", "failed", "exit -9: it said nothing"),
+        ("/no/such-program --x", "unavailable", "/no/such-program"),
+        ("/etc/passwd", "unavailable", "/etc/passwd"),
+        ("sh -c 'printf \"\\033[31mred\\033[0m\" >&2; exit 1'", "failed", "exit 1: red"),
+    ],
+)
+def test_a_plain_command(tmp_path: Path, command: str, outcome: str, reason: str) -> None:
+    result = run(tmp_path, plain(command))
+    assert result.outcome == outcome
+    assert reason in result.reason if outcome == "unavailable" else result.reason == reason
+    assert (result.usd, result.tokens, result.session) == (None, Tokens(), None)
+
+
+def test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard(tmp_path: Path) -> None:
+    heard: list[tuple[str, str]] = []
+    prompt = "é \ud800\n" * 50_000
+    result = run(tmp_path, plain("cat"), prompt, listen=lambda kind, words: heard.append((kind, words)))
+    sent = prompt.encode("utf-8", "replace")
+    assert (tmp_path / "0001.out").read_bytes() == sent
+    assert (tmp_path / "0001.prompt.md").read_bytes() == sent
+    assert result.text.endswith("é ?\n")
+    assert (result.active, heard[0]) == (True, ("say", "é ?"))
+
+
+@pytest.mark.parametrize(
+    "trap",
+    ["mkfifo 0001.err", "mkdir 0001.err", "ln -s nowhere 0001.err", "ln -s /dev/zero 0001.err"],
+)
+def test_a_trap_in_the_place_of_its_transcript_is_not_read(tmp_path: Path, trap: str) -> None:
+    script = tmp_path / "agent"
+    script.write_text(f"rm 0001.err 0001.out; {trap}; exit 1\n")
+    with within(1.5):
+        assert run(tmp_path, plain(f"sh {script}")).reason == "exit 1: it said nothing"
+
+
+def test_a_silent_command_is_not_active(tmp_path: Path) -> None:
+    assert not run(tmp_path, plain("sh -c 'sleep 0.05; echo >&2'")).active
+
+
+def test_an_agent_that_takes_a_file_gets_no_stdin(tmp_path: Path) -> None:
+    aider = program(
+        tmp_path / "aider", "import sys; print(sys.argv[2], repr(sys.stdin.read()), open(sys.argv[2]).read())"
+    )
+    result = run(tmp_path, plain(str(aider)))
+    assert result.text == f"{tmp_path / '0001.prompt.md'} '' the prompt\n"
+
+
+FAKE = """
+    import json, os, sys, time
+    prompt = sys.stdin.read()
+    print(json.dumps({"type": "system", "subtype": "init", "session_id": "s9"}), flush=True)
+    print(json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": prompt}]}}), flush=True)
+"""
+RESULT = """
+    print(json.dumps({"type": "result", "is_error": False, "result": " ".join(sys.argv[1:]), "session_id": "s9",
+                      "total_cost_usd": 0.5, "usage": {"input_tokens": 3, "output_tokens": 2}}))
+"""
+
+
+def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
+    claude = program(tmp_path / "claude", textwrap.dedent(FAKE) + textwrap.dedent(RESULT))
+    agent = find_agent(f"{claude} --model haiku", ROWS, "full")
+    heard: list[tuple[str, str]] = []
+    result = run(tmp_path, agent, usd_left=2.0, listen=lambda kind, words: heard.append((kind, words)))
+    assert (result.outcome, result.exit, result.session, result.usd) == (Outcome.DONE, 0, "s9", 0.5)
+    assert result.text.endswith("--dangerously-skip-permissions --max-budget-usd 2.00 --model haiku")
+    assert (result.tokens, result.active, heard) == (Tokens(3, 2, 0), True, [("say", "the prompt")])
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome", "reason"),
+    [
+        ("time.sleep(60)", "timed-out", "stopped at its idle limit"),
+        ("print('noise', flush=True)\n" * 3 + "time.sleep(60)", "timed-out", "stopped at its idle limit"),
+        ("while True: print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 529}), flush=True); time.sleep(0.05)",
+         "timed-out", "stopped at its idle limit"),
+        ("while True: print(json.dumps({'type': 'x'}), flush=True); time.sleep(0.05)", "timed-out", "stopped at its deadline limit"),
+        ("print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 401}), flush=True); time.sleep(60)",
+         "unavailable", "not logged in"),
+        ("sys.exit(1)", "failed", CUT),
+        ("os.kill(os.getpid(), 9)", "failed", f"{CUT} (exit -9)"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_ends_otherwise(tmp_path: Path, script: str, outcome: str, reason: str) -> None:
+    claude = program(tmp_path / "claude", textwrap.dedent(FAKE) + script)
+    result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=0.4, timeout=1.0)
+    assert result.outcome == outcome
+    assert result.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome", "reason"),
+    [
+        ("sys.exit('--dangerously-skip-permissions cannot be used with root')", "unavailable", "IS_SANDBOX=1"),
+        ("sys.exit('unknown option --nope')", "unavailable", "exit 1: unknown option --nope"),
+        ("sys.exit(0)", "failed", CUT),
+        ("os.kill(os.getpid(), 9)", "failed", "exit -9"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_never_began(tmp_path: Path, script: str, outcome: str, reason: str) -> None:
+    claude = program(tmp_path / "claude", f"import os, sys\n{script}")
+    result = run(tmp_path, find_agent(str(claude), ROWS, "full"))
+    assert result.outcome == outcome
+    assert reason in result.reason
+
+
+def test_a_row_of_one_s_own_is_parsed_without_code(tmp_path: Path) -> None:
+    mine = program(tmp_path / "mine", """
+        import sys, json
+        print(json.dumps({"kind": "note", "body": {"words": ["a", "b"]}}))
+        print(json.dumps({"kind": "end", "ok": sys.argv[1] == "good", "why": "as asked", "cost": 0.125,
+                          "n": [{"in": 5}, {"in": 6}], "until": 1795299183}))
+        """)  # fmt: skip
+    row = {
+        "argv": ["mine", "{args}"],
+        "events": [
+            {"when": {"kind": "note"}, "say": "body.words.*"},
+            {"when": {"kind": "end", "ok": True}, "outcome": "done", "final": True},
+            {"when": {"kind": "end", "ok": False}, "outcome": "limited", "final": True},
+            {"when": {"kind": "end"}, "set": {"text": "why", "reason": "why", "usd": "cost", "reset": "until"}, "add": {"input": ["n.*.in"]}},
+        ],
+    }  # fmt: skip
+    rows = load_rows(BUILTIN, {"mine": row})
+    good, bad = (run(tmp_path, find_agent(f"{mine} {word}", rows, "edit")) for word in ("good", "bad"))
+    assert (good.outcome, good.text, good.usd, good.tokens.input, good.reset) == (
+        "done",
+        "as asked",
+        0.125,
+        11,
+        None,
+    )
+    assert (bad.outcome, bad.reason, bad.reset, bad.active) == ("limited", "as asked", 1795299183, True)
+
+
+def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path) -> None:
+    env = agent_env({"RALPH_RUN_ID": "r1"}) | dict.fromkeys(NESTED, "1")
+    result = run(tmp_path, plain("env"), env=env)
+    found = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
+    assert not set(NESTED) & set(found)
+    assert (found["RALPH_RUN_ID"], found["GIT_TERMINAL_PROMPT"]) == ("r1", "0")
+
+
+def test_the_environment_has_nothing_of_git_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", "/elsewhere")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/elsewhere")
+    assert [key for key in agent_env({}) if key.startswith("GIT_")] == ["GIT_TERMINAL_PROMPT"]

@@ -1,0 +1,192 @@
+"""What a run may cost, when it stops, and how long it waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from _ralph.limits import Limits, next_time, resolve, run_deadline, spent, usd_left, wait_for
+from _ralph.model import AgentResult, BadInput, Exit, Outcome, Stop, Tokens
+from _ralph.progress import History
+
+NOW = 1_795_000_000.0
+
+
+def history(**known: Any) -> History:
+    return History("p@", **known)
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "wanted"),
+    [
+        ({}, {}, Limits(iterations=50, attempts=3, hours=12, max_wait=6 * 3600)),
+        ({"limits": {"iterations": 7}}, {}, Limits(iterations=7)),
+        ({"limits": {"iterations": 7}}, {"iterations": 9}, Limits(iterations=9)),
+        ({"limits": {"iterations": 7}}, {"iterations": None}, Limits(iterations=7)),
+        ({"limits": {"attempts": 1, "hours": 0.5}}, {}, Limits(attempts=1, hours=0.5)),
+        ({"limits": {"usd": 2.5, "tokens": 9}}, {}, Limits(usd=2.5, tokens=9)),
+        ({"budget": {"usd": 100, "tokens": 5}}, {}, Limits(budget_usd=100, budget_tokens=5)),
+        ({"limits": {"usd": 3}, "budget": {"usd": 100}}, {"usd": 4}, Limits(usd=4, budget_usd=100)),
+        ({}, {"max_wait": 60.0, "hours": 1.0}, Limits(max_wait=60, hours=1)),
+    ],
+)  # fmt: skip
+def test_resolve(settings: dict[str, Any], given: dict[str, Any], wanted: Limits) -> None:
+    assert resolve(settings, given, "prd.json") == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "fragments"),
+    [
+        ({"limits": {"iteration": 5}}, ("limits.iteration: unknown", "one of iterations, attempts, hours")),
+        ({"budget": {"hours": 5}}, ("budget.hours: unknown", "one of usd, tokens")),
+        ({"limits": {"usd": "20"}}, ("limits.usd", "a number above 0", "'20'")),
+        ({"limits": {"usd": 0}}, ("limits.usd", "a number above 0", "found 0")),
+        ({"limits": {"hours": -1}}, ("limits.hours", "found -1")),
+        ({"limits": {"iterations": True}}, ("limits.iterations", "found True")),
+        ({"limits": {"tokens": None}}, ("limits.tokens", "found None")),
+        ({"budget": {"usd": [1]}}, ("budget.usd", "found [1]")),
+    ],
+)  # fmt: skip
+def test_limits_that_are_refused(settings: dict[str, Any], fragments: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput) as refused:
+        resolve(settings, {}, "plan.json")
+    for fragment in ("plan.json: ", *fragments):
+        assert fragment in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        (Limits(), False), (Limits(usd=1), True), (Limits(budget_usd=1), True),
+        (Limits(tokens=1, budget_tokens=1), False),
+    ],
+)  # fmt: skip
+def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
+    assert limits.in_dollars is wanted
+
+
+# One line a case: the limits, what was used, for how many seconds; the stop's word and a fragment.
+@pytest.mark.parametrize(
+    ("limits", "used", "seconds", "word", "fragment"),
+    [
+        (Limits(), {}, 0, None, ""),
+        (Limits(iterations=3), {"run_iterations": 2}, 0, None, ""),
+        (Limits(iterations=3), {"run_iterations": 3}, 0, "limit", "3 iterations"),
+        (Limits(iterations=3), {"iteration": 99}, 0, None, ""),  # earlier runs do not count
+        (Limits(hours=1), {}, 3599.9, None, ""),
+        (Limits(hours=1), {}, 3600, "limit", "1 hours"),
+        (Limits(hours=0.5), {}, 1800, "limit", "0.5 hours"),
+        (Limits(until=NOW + 1), {}, 0, None, ""),
+        (Limits(until=NOW), {}, 0, "limit", "--until"),
+        (Limits(usd=1), {"run_usd": 0.99}, 0, None, ""),
+        (Limits(usd=1), {"run_usd": 1.0}, 0, "limit", "$1.00 for this run"),
+        (Limits(usd=1), {"usd": 50.0}, 0, None, ""),
+        (Limits(tokens=10), {"run_tokens": Tokens(4, 5)}, 0, None, ""),
+        (Limits(tokens=10), {"run_tokens": Tokens(4, 6)}, 0, "limit", "10 tokens for this run"),
+        (Limits(tokens=10), {"tokens": Tokens(50, 50, 50)}, 0, None, ""),
+        (Limits(budget_usd=5), {"usd": 4.99}, 0, None, ""),
+        (Limits(budget_usd=5), {"usd": 5.0}, 0, "limit", "the plan's budget in dollars"),
+        (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),  # cached is a part of input
+        (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "limit", "the plan's budget in tokens"),
+        (Limits(), {"blocked_in_a_row": 2}, 0, None, ""),
+        (Limits(), {"blocked_in_a_row": 3}, 0, "stuck", "3 tasks were blocked in a row"),
+    ],
+)  # fmt: skip
+def test_spent(limits: Limits, used: dict[str, Any], seconds: float, word: str | None, fragment: str) -> None:
+    stop = spent(limits, history(**used), seconds, NOW)
+    assert (stop.word if stop else None) == word
+    if stop:
+        assert fragment in stop.reason
+        assert stop.exit is (Exit.PERSON if word == "stuck" else Exit.LEFT)
+
+
+@pytest.mark.parametrize(
+    ("limits", "gone", "wanted"),
+    [
+        (Limits(hours=2), 0, NOW + 7200),
+        (Limits(hours=2), 7000, NOW + 200),
+        (Limits(hours=2, until=NOW + 60), 0, NOW + 60),
+        (Limits(hours=2, until=NOW + 9000), 0, NOW + 7200),
+    ],
+)
+def test_run_deadline(limits: Limits, gone: float, wanted: float) -> None:
+    assert run_deadline(limits, gone, NOW) == wanted
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "wanted"),
+    [
+        (Limits(), {"usd": 5.0, "run_usd": 5.0}, None),
+        (Limits(usd=3), {"usd": 50.0, "run_usd": 1.0}, 2.0),
+        (Limits(budget_usd=60), {"usd": 50.0, "run_usd": 1.0}, 10.0),
+        (Limits(usd=3, budget_usd=51), {"usd": 50.0, "run_usd": 1.0}, 1.0),
+        (Limits(usd=1), {"run_usd": 1.5}, 0.01),  # nothing is left, and 0 could mean no limit
+    ],
+)
+def test_usd_left(limits: Limits, used: dict[str, Any], wanted: float | None) -> None:
+    assert usd_left(limits, history(**used)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("reset", "waits", "limits", "wanted"),
+    [
+        (None, 0, Limits(), 60),
+        (None, 1, Limits(), 330),
+        (None, 2, Limits(), 1800),
+        (None, 3, Limits(), "3 waits in a row brought nothing: too many requests"),
+        (600, 0, Limits(), 630),
+        (600, 99, Limits(), 630),  # a time that was told is not a guess
+        (6 * 3600, 0, Limits(), 6 * 3600 + 30),
+        (6 * 3600 + 1, 0, Limits(), "more than --max-wait allows"),
+        (601, 0, Limits(max_wait=600), "ends in 10 min 1 s"),
+        (-5, 0, Limits(), 30),  # over already
+    ],
+)
+def test_wait_for(reset: float | None, waits: int, limits: Limits, wanted: float | str) -> None:
+    result = AgentResult(
+        Outcome.LIMITED, reason="too many requests", reset=None if reset is None else NOW + reset
+    )
+    found = wait_for(limits, result, history(fruitless_waits=waits), NOW)
+    if isinstance(wanted, str):
+        assert isinstance(found, Stop)
+        assert (found.word, found.exit) == ("limited", Exit.LATER)
+        assert wanted in found.reason
+    else:
+        assert found == NOW + wanted
+
+
+@pytest.fixture(
+    params=["UTC0", "CET-1CEST,M3.5.0,M10.5.0/3", "NST3:30NDT,M3.2.0,M11.1.0", "NZST-12NZDT,M9.5.0,M4.1.0/3"]
+)
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("now", "clock", "wanted"),
+    [
+        ("2026-11-21 22:00", "07:00", "2026-11-22 07:00"),
+        ("2026-11-21 06:59", "07:00", "2026-11-21 07:00"),
+        ("2026-11-21 07:00", "07:00", "2026-11-22 07:00"),
+        ("2026-12-31 23:59", "00:00", "2027-01-01 00:00"),
+        ("2026-02-28 12:00", "7:05", "2026-03-01 07:05"),
+        ("2026-03-28 23:00", "07:00", "2026-03-29 07:00"),  # the night in which Berlin's clocks go forward
+        ("2026-10-24 23:00", "07:00", "2026-10-25 07:00"),  # and back
+    ],
+)
+def test_next_time(zone: str, now: str, clock: str, wanted: str) -> None:
+    at = next_time(clock, time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")))
+    assert time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) == wanted
+
+
+@pytest.mark.parametrize("clock", ["", "7", "24:00", "07:60", "7am", "07:00:00", "tomorrow", "-1:00"])
+def test_no_time(clock: str) -> None:
+    with pytest.raises(BadInput, match=r"--until: expected a time such as 07:00, found "):
+        next_time(clock, NOW)

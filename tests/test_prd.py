@@ -1,0 +1,947 @@
+"""prd.json: every dialect read, every corruption refused, and one field's bytes changed."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph import prd
+from _ralph.model import BadInput, Exit, Plan, Task
+from tests.conftest import ROOT
+from tests.test_files import within
+
+SHARED = ROOT.parent / "shared" / "prds"
+SCHEMA = ROOT / "prd.schema.json"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is not here")
+
+
+@pytest.fixture(autouse=True)
+def nothing_hangs() -> Iterator[None]:
+    with within(30):
+        yield
+
+
+def write(folder: Path, source: str | bytes) -> Path:
+    path = folder / "prd.json"
+    path.write_bytes(source if isinstance(source, bytes) else source.encode())
+    return path
+
+
+def load(folder: Path, source: str | bytes) -> Plan:
+    return prd.load(write(folder, source))
+
+
+def one(folder: Path, **fields: Any) -> Task:
+    """The task that these fields make, with a title if they have none."""
+    return load(folder, json.dumps([{"title": "a task", **fields}])).tasks[0]
+
+
+# ---------------------------------------------------------------- files from the wild
+
+# The file, how many tasks it has, how many passed, the next one; or what the refusal says.
+WILD: dict[str, tuple[int, int, str | None] | tuple[str, ...]] = {
+    "0d745d.json": (12, 0, "SETUP-001"),
+    "36b03a.json": (19, 19, None),
+    "573fcb.json": (1, 1, None),
+    "7fde73.json": (23, 23, None),
+    "87a6f4.json": (7, 6, None),  # the last one is skipped
+    "92ea65.json": (2, 2, None),
+    "97cd46.json": (25, 24, "rust-git-open-repo"),
+    "9cfac3.json": (8, 8, None),
+    "b24cf1.json": (8, 8, None),
+    "c8f10e.json": (1, 0, "task-1"),
+    "cb25d2.json": (55, 55, None),
+    "cf8615.json": ("found an object with title, phases, notes", "userStories, stories, tasks, features"),
+    "ed1ec9.json": ("features is an empty list", "expected at least one task"),
+}
+
+
+@needs_shared
+@pytest.mark.parametrize("name", WILD)
+def test_a_file_from_the_wild(name: str) -> None:
+    wanted = WILD[name]
+    if isinstance(wanted[0], int):
+        plan = prd.load(SHARED / name)
+        prd.validate(plan, SCHEMA)
+        upcoming = prd.next_task(plan)
+        passed = sum(task.passed for task in plan.tasks)
+        assert (len(plan.tasks), passed, upcoming.id if upcoming else None) == wanted
+    else:
+        assert_refused(SHARED / name, *(str(fragment) for fragment in wanted))
+
+
+@needs_shared
+def test_every_file_from_the_wild_has_its_line() -> None:
+    assert sorted(path.name for path in SHARED.glob("*.json")) == sorted(WILD)
+
+
+# ---------------------------------------------------------------- words for the same thing
+
+
+@pytest.mark.parametrize("key", ["userStories", "stories", "tasks", "features"])
+def test_the_list_has_four_names(tmp_path: Path, key: str) -> None:
+    plan = load(tmp_path, json.dumps({key: [{"id": 1, "title": "a"}], "phases": []}))
+    assert (plan.list_key, [task.id for task in plan.tasks]) == (key, ["1"])
+
+
+def test_the_list_may_be_the_document(tmp_path: Path) -> None:
+    plan = load(tmp_path, '[{"id": "a", "title": "x"}]')
+    assert (plan.list_key, plan.tasks[0].id, plan.project) == (None, "a", tmp_path.name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"title": "T", "name": "N", "description": "D"}, "T"),
+        ({"title": None, "name": "N", "description": "D"}, "N"),
+        ({"title": None, "description": "first line\nsecond"}, "first line"),
+        ({"title": "\n  two lines\nof it "}, "two lines"),
+        ({"title": "\x1b[31mred\x1b[0m"}, "red"),
+        ({"title": "x" * 200}, "x" * 117 + "..."),
+        ({"title": None, "id": 7}, "7"),
+        ({"title": "", "description": "D"}, "D"),
+        ({"title": " ", "name": None, "description": "\n D\nE", "id": 7}, "D"),
+    ],
+)
+def test_title(tmp_path: Path, fields: dict[str, Any], wanted: str) -> None:
+    assert one(tmp_path, **fields).title == wanted
+
+
+@pytest.mark.parametrize(
+    "key", ["acceptanceCriteria", "acceptance_criteria", "acceptance", "steps", "verification"]
+)
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("one", ("one",)), (["one", "two"], ("one", "two")), ([{"text": "one", "met": False}, "two"], ("one", "two")),
+        ([], ()), (None, ()),
+    ],
+)  # fmt: skip
+def test_criteria(tmp_path: Path, key: str, value: object, wanted: tuple[str, ...]) -> None:
+    assert one(tmp_path, **{key: value}).criteria == wanted
+
+
+@pytest.mark.parametrize("key", ["dependsOn", "depends_on", "dependencies"])
+@pytest.mark.parametrize(
+    ("value", "wanted"), [(["1"], ("1",)), ([1], ("1",)), ("1", ("1",)), ([], ()), (None, ())]
+)
+def test_dependencies(tmp_path: Path, key: str, value: object, wanted: tuple[str, ...]) -> None:
+    plan = load(tmp_path, json.dumps([{"id": 1, "title": "a"}, {"title": "b", key: value}]))
+    assert plan.tasks[1].depends_on == wanted
+    assert [task.id for task in in_order(plan)] == ["1", "b"]
+
+
+@pytest.mark.parametrize("key", ["passes", "passed", "completed", "complete", "done"])
+@pytest.mark.parametrize(("value", "wanted"), [(True, True), (False, False), (None, False)])
+def test_done_fields(tmp_path: Path, key: str, value: object, wanted: bool) -> None:
+    assert one(tmp_path, **{key: value}).passed is wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        *[({"status": word}, (True, None)) for word in (
+            "done", "passing", "passed", "passes", "complete", "completed", "finished", "verified", "closed",
+            "Done", "COMPLETED")],
+        *[({"status": word}, (False, None)) for word in (
+            "open", "pending", "todo", "in_progress", "not_started", "failing", "failed", "", None, "undone")],
+        *[({"status": word}, (False, f"marked {word}")) for word in (
+            "blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix", "Blocked")],
+        ({"skip": True}, (False, "marked skip")),
+        ({"skipped": True}, (False, "marked skipped")),
+        ({"skip": False, "skipped": None}, (False, None)),
+        ({"skip": True, "skipReason": "later"}, (False, "later")),
+        ({"status": "blocked", "blocked_reason": "no key"}, (False, "no key")),
+        ({"blocked": "why"}, (False, "why")),
+        ({"blocked": "two\nlines"}, (False, "two lines")),
+        ({"blocked": True}, (False, "blocked")),
+        ({"blocked": True, "blockedReason": "no key"}, (False, "no key")),
+        ({"blocked": False}, (False, None)),
+        ({"blocked": ""}, (False, None)),
+        ({"blocked": None, "blocked_reason": "it was once"}, (False, None)),
+        ({"passes": False, "status": "done"}, (False, None)),  # the flag decides
+        ({"passes": True, "status": "todo"}, (True, None)),
+        ({"passes": None, "status": "done"}, (True, None)),
+        ({"passes": False, "done": "a text of its own"}, (False, None)),
+        ({"passes": None, "done": True}, (True, None)),
+        ({"passes": False, "done": True}, (False, None)),  # the first one decides
+    ],
+)  # fmt: skip
+def test_passed_and_blocked(tmp_path: Path, fields: dict[str, Any], wanted: tuple[bool, str | None]) -> None:
+    task = one(tmp_path, **fields)
+    assert (task.passed, task.blocked) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (1, 1), (0, 0), (-1, -1), (2.5, 2.5), ("1", 1), (" 2 ", 2), ("P0", 0), ("p3", 3), ("critical", 0),
+        ("highest", 0), ("high", 1), ("High", 1), ("medium", 2), ("normal", 2), ("low", 3), ("lowest", 4),
+        (None, float("inf")),
+        (10**400, float("inf")),
+    ],
+)  # fmt: skip
+def test_priority(tmp_path: Path, value: object, wanted: float) -> None:
+    assert one(tmp_path, priority=value).priority == wanted
+
+
+def in_order(plan: Plan) -> Iterator[Task]:
+    """The tasks in the order in which they would be worked, each one passing."""
+    while (task := prd.next_task(plan)) is not None:
+        yield task
+        tasks = tuple(replace(t, passed=True) if t.id == task.id else t for t in plan.tasks)
+        plan = replace(plan, tasks=tasks)
+
+
+# The tasks of a plan as `id priority dependencies state`, and the order in which they are worked.
+@pytest.mark.parametrize(
+    ("tasks", "wanted"),
+    [
+        (["a", "b", "c"], "a b c"),
+        (["a 3", "b 1", "c 2"], "b c a"),
+        (["a 1", "b 1", "c 1"], "a b c"),
+        (["a", "b 9"], "b a"),  # no priority comes last
+        (["a low", "b high", "c P0", "d 2", "e medium"], "c b d e a"),
+        (["a 1 c", "b 2", "c 3"], "b c a"),
+        (["a - b", "b - c", "c"], "c b a"),
+        (["a 1 b", "b 9 - blocked"], ""),
+        (["a 1 b", "b 9 - blocked", "c 9"], "c"),
+        (["a 1 - passed", "b 2 a"], "b"),
+        (["a - - passed"], ""),
+        (["a - - skip", "b"], "b"),
+    ],
+)
+def test_the_order_of_work(tmp_path: Path, tasks: list[str], wanted: str) -> None:
+    states: dict[str, dict[str, Any]] = {
+        "passed": {"passes": True},
+        "blocked": {"blocked": "x"},
+        "skip": {"skip": True},
+    }
+    entries = []
+    for words in tasks:
+        name, priority, needs, state = [*words.split(), "-", "-", "-"][:4]
+        entry: dict[str, Any] = {"id": name, "title": f"task {name}", "dependsOn": needs.strip("-").split()}
+        entry |= {} if priority == "-" else {"priority": int(priority) if priority.isdigit() else priority}
+        entry |= states.get(state, {})
+        entries.append(entry)
+    plan = load(tmp_path, json.dumps(entries))
+    assert " ".join(task.id for task in in_order(plan)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("tasks", "wanted"),
+    [
+        ([{"title": "Add a field"}], ["add-a-field"]),
+        ([{"title": "Same"}, {"title": "Same"}, {"title": "same!"}], ["same", "same-2", "same-3"]),
+        ([{"title": "Same"}, {"id": "same", "title": "x"}], ["same-2", "same"]),
+        ([{"title": "日本語"}, {"title": "にほん"}], ["task", "task-2"]),
+        ([{"id": 7, "title": "x"}, {"id": None, "title": "7"}], ["7", "7-2"]),
+        ([{"name": "by name"}, {"description": "by description\nmore"}], ["by-name", "by-description"]),
+    ],
+)
+def test_missing_ids_are_made_from_titles_and_stay(
+    tmp_path: Path, tasks: list[dict[str, Any]], wanted: list[str]
+) -> None:
+    plan = load(tmp_path, json.dumps(tasks))
+    assert [task.id for task in plan.tasks] == wanted
+    for name in wanted:  # through every write, whichever task it is for
+        plan = prd.rewrite(plan, prd.set_passed(plan, plan.task(name), True))
+        plan = prd.rewrite(plan, prd.set_blocked(plan, plan.task(name), "why"))
+        assert [task.id for task in plan.tasks] == wanted
+    more = [{"title": "Something else"}, *tasks, {"title": "Same"}]
+    assert [task.id for task in load(tmp_path, json.dumps(more)).tasks][1 : 1 + len(tasks)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("top", "project", "branch"),
+    [
+        ({"project": "p", "branchName": "b"}, "p", "b"),
+        ({"projectName": "p", "branch": "b"}, "p", "b"),
+        ({"productName": "p", "name": "n", "title": "t", "repo": "r"}, "p", None),
+        ({"project": None, "title": "t", "branchName": None}, "t", None),
+        ({"repo": "r", "branchName": ""}, "r", None),
+        ({"project": "two\nlines"}, "two lines", None),
+    ],
+)
+def test_project_and_branch(tmp_path: Path, top: dict[str, Any], project: str, branch: str | None) -> None:
+    plan = load(tmp_path, json.dumps({**top, "tasks": [{"title": "a"}]}))
+    assert (plan.project, plan.branch, plan.key) == (project, branch, f"{project}@{branch or ''}")
+
+
+@pytest.mark.parametrize(
+    ("check", "wanted"),
+    [
+        ("npm test", ("npm test", "npm test", 600.0, False)),
+        (["npm", "run", "a b"], (("npm", "run", "a b"), "npm run 'a b'", 600.0, False)),
+        ({"run": "x"}, ("x", "x", 600.0, False)),
+        ({"name": "n", "run": ["x", "y"], "timeout": "10m", "once": True}, (("x", "y"), "n", 600.0, True)),
+        ({"run": "x", "timeout": 90}, ("x", "x", 90.0, False)),
+        ({"run": "x", "name": None}, ("x", "x", 600.0, False)),
+        ("a\nb", ("a\nb", "a b", 600.0, False)),
+    ],
+)
+def test_checks(tmp_path: Path, check: object, wanted: tuple[object, ...]) -> None:
+    found = one(tmp_path, checks=[check]).checks[0]
+    assert (found.run, found.name, found.timeout, found.once) == wanted
+
+
+def test_the_name_of_a_long_check_is_short(tmp_path: Path) -> None:
+    found = one(tmp_path, checks=["x" * 1000 + "\n" + "y" * 1000]).checks[0]
+    assert re.fullmatch(r"x{20,30}\.\.\.y{20,30}", found.name)
+    assert len(found.name) <= 60
+    assert found.command == "x" * 1000 + "\n" + "y" * 1000
+
+
+def test_what_the_plan_says_beside_its_tasks(tmp_path: Path) -> None:
+    top = {
+        "project": "p", "branchName": "b", "description": "d", "rules": ["r"], "agent": "claude", "limits": {"usd": 1},
+        "checks": ["x"], "qualityGates": ["npm test", 5], "version": 1, "judge": None,
+    }  # fmt: skip
+    plan = load(tmp_path, json.dumps({**top, "features": [{"title": "a"}]}))
+    assert prd.constraints(plan) == {"description": "d", "rules": ["r"], "version": 1}
+    assert plan.settings == {"agent": "claude", "limits": {"usd": 1}}
+    assert prd.foreign_gates(plan) == ["npm test"]
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def assert_refused(path: Path, *fragments: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        prd.load(path)
+    message = str(refused.value)
+    assert refused.value.exit is Exit.USAGE
+    assert path.name in message
+    assert "\n" not in message
+    assert len(message) < 500
+    for fragment in fragments:
+        assert fragment in message
+
+
+WHOLE = '{\n  "tasks": [\n    {"id": "a", "title": "x"},\n    {"id": "b", "title": "y"}\n  ]\n}\n'
+DEEP = "nested too deeply"
+
+# What is in the file, and what the message says: the place, what was found, what was expected.
+REFUSED: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
+    "empty": ("", ("is empty", "expected a JSON object")),
+    "blank": (" \n\t\n", ("is empty",)),
+    "only a BOM": ("\ufeff", ("line 1, column 1",)),
+    "cut in half": (WHOLE[: len(WHOLE) // 2], ("line 3, column",)),
+    "cut at the end": (WHOLE[:-3], ("line 5, column",)),
+    "two documents": (WHOLE + WHOLE, ("line 7, column 1", "Extra data")),
+    "a trailing comma": ('{"tasks": [{"title": "a"},]}', ("line 1, column",)),
+    "a comment": ('// x\n{"tasks": []}', ("line 1, column 1",)),
+    "not UTF-8": (b'[{"title": "\xff"}]', ("byte 12 is not UTF-8", "expected a JSON file in UTF-8")),
+    "UTF-16": ('[{"title": "a"}]'.encode("utf-16"), ("byte 0 is not UTF-8",)),
+    "a control character": ('[{"title": "a\0"}]', ("line 1, column",)),
+    "an empty list": ("[]", ("the document is an empty list", "at least one task")),
+    "an empty object": ("{}", ("found an object with no keys", "expected a list of tasks")),
+    "an empty task list": ('{"tasks": []}', ("tasks is an empty list",)),
+    "a text": ('"tasks"', ('found "tasks"', "expected a list of tasks")),
+    "null": ("null", ("found null",)),
+    "other keys": ('{"phases": [], "goal": 1}', ("found an object with phases, goal",)),
+    "tasks as an object": ('{"tasks": {"a": 1}}', ("tasks: expected a list", "found an object")),
+    "a task as a text": ('{"tasks": [{"title": "a"}, "b"]}', ("tasks[1]: expected a task object", 'found "b"')),
+    "a task without words": ('[{"passes": false}]', ("document[0]: expected a title", "found none")),
+    "a blank title": ('[{"title": " "}]', ("document[0]: expected a title",)),
+    "nested lists": ("[" * 100_000, (DEEP,)),
+    "nested objects": ('{"a":' * 100_000, (DEEP,)),
+    "nested and whole": ('{"tasks": [{"title": "a", "x": ' + "[" * 100_000 + "]" * 100_000 + "}]}", (DEEP,)),
+    "two ids": ('[{"id": "a", "title": "x"}, {"id": "a", "title": "y"}]', ("two tasks have the id 'a'",)),
+    "two ids, text and number": ('[{"id": 1, "title": "x"}, {"id": "1", "title": "y"}]', ("two tasks have the id '1'",)),
+    "a key twice": ('[{"id": "US-9", "title": "x", "passes": false, "passes": true}]', ("'passes' stands twice", "at US-9")),
+    "a top key twice": ('{"tasks": [{"title": "x"}], "tasks": []}', ("'tasks' stands twice", "the document")),
+    "an id that is empty": ('[{"id": "", "title": "x"}]', ('document[0].id: expected a text or a whole number, found ""',)),
+    "an id that is true": ('[{"id": true, "title": "x"}]', ("document[0].id", "found true")),
+    "an id that is 1.5": ('[{"id": 1.5, "title": "x"}]', ("document[0].id", "found 1.5")),
+    "an id that is a list": ('[{"id": ["a"], "title": "x"}]', ("document[0].id", "found a list")),
+    "an unknown dependency": ('[{"id": "a", "title": "x", "dependsOn": ["z"]}]', ("a depends on 'z'", "no such task")),
+    "itself": ('[{"id": "a", "title": "x", "dependsOn": ["a"]}]', ("in a circle: a",)),
+    "a circle": (
+        '[{"id": "one", "title": "x", "dependsOn": ["three"]}, {"id": "two", "title": "x", "dependsOn": ["one"]},'
+        ' {"id": "three", "title": "x", "dependsOn": ["two"]}, {"id": "d", "title": "free"}]',
+        ("in a circle: ", "one", "two", "three"),
+    ),
+    "NaN": ('[\n{"title": "x",\n"y": NaN}]', ("NaN is not JSON",)),
+    "Infinity": ('[{"title": "x", "priority": -Infinity}]', ("-Infinity is not JSON",)),
+    "a number of 5000 digits": (f'[{{"title": "x", "y": {"9" * 5000}}}]', ("5000 digits",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_corruption_is_refused(tmp_path: Path, name: str) -> None:
+    source, fragments = REFUSED[name]
+    assert_refused(write(tmp_path, source), *fragments)
+
+
+@pytest.mark.parametrize("cut", range(len(WHOLE.rstrip()) - 1))
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
+    assert_refused(write(tmp_path, WHOLE[:cut]))
+
+
+# A field, a wrong value, and what the message says behind the place.
+WRONG = [
+    ("title", 5, "title: expected a text, found 5"),
+    ("title", ["a"], "title: expected a text, found a list"),
+    ("name", {}, "name: expected a text, found an object"),
+    ("description", [1], "description: expected a text, found a list"),
+    ("passes", "yes", 'passes: expected true or false, found "yes"'),
+    ("passes", 1, "passes: expected true or false, found 1"),
+    ("passed", "true", 'passed: expected true or false, found "true"'),
+    ("completed", "2026-01-01", "completed: expected true or false"),
+    ("done", [], "done: expected true or false, found a list"),
+    ("status", 5, "status: expected a text, found 5"),
+    ("status", True, "status: expected a text, found true"),
+    ("blocked", 5, "blocked: expected a reason (text), found 5"),
+    ("blocked", ["a"], "blocked: expected a reason (text), found a list"),
+    ("priority", "urgent", 'priority: expected a number, P0 to P3, or high, medium or low, found "urgent"'),
+    ("priority", True, "priority: expected a number"),
+    ("priority", [1], "priority: expected a number"),
+    ("acceptanceCriteria", 5, "acceptanceCriteria: expected a list of texts, found 5"),
+    ("acceptance_criteria", {}, "acceptanceCriteria: expected a list of texts, found an object"),
+    ("steps", ["a", 5], "acceptanceCriteria[1]: expected a text or an object with `text`, found 5"),
+    ("verification", [{"txt": 1}], "acceptanceCriteria[0]: expected a text or an object"),
+    ("dependsOn", 5, "dependsOn: expected a list of texts, found 5"),
+    ("depends_on", [True], "dependsOn[0]: expected a text, found true"),
+    ("dependencies", [["a"]], "dependsOn[0]: expected a text, found a list"),
+    ("allow", [None], "allow[0]: expected a text, found null"),
+    ("agent", 5, "agent: expected a text, found 5"),
+    ("checks", "npm test", 'checks: expected a list of commands, found "npm test"'),
+    ("checks", {}, "checks: expected a list of commands, found an object"),
+    ("checks", ["x", ""], 'checks[1]: expected a command or an object with `run`, found ""'),
+    ("checks", [[]], "checks[0]: expected a command"),
+    ("checks", [{}], "checks[0]: expected a command or an object with `run`, found an object"),
+    ("checks", [None], "checks[0]: expected a command"),
+    ("checks", [["x", 5]], "checks[0].run: expected a text or a list of texts"),
+    ("checks", [{"run": 5}], "checks[0].run: expected a text or a list of texts, found 5"),
+    (
+        "checks",
+        [{"run": "x", "cmd": "y"}],
+        "checks[0]: unknown key 'cmd'; a check has name, run, timeout, once",
+    ),
+    ("checks", [{"run": "x", "once": "yes"}], 'checks[0].once: expected true or false, found "yes"'),
+    ("checks", [{"run": "x", "timeout": "soon"}], "checks[0].timeout: expected a duration such as 90s"),
+    ("checks", [{"run": "x", "timeout": 0}], "checks[0].timeout: expected a duration"),
+    ("checks", [{"run": "x", "name": 5}], "checks[0].name: expected a text, found 5"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), WRONG, ids=lambda part: json.dumps(part)[:40])
+def test_a_wrong_type_in_a_task_is_refused(tmp_path: Path, key: str, value: object, said: str) -> None:
+    task = {"id": "b", **({} if key in ("title", "name") else {"title": "x"}), key: value}
+    source = json.dumps({"userStories": [{"id": "a", "title": "a"}, task]})
+    assert_refused(write(tmp_path, source), f"prd.json: userStories[1].{said}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("branchName", 5, "branchName: expected a text, found 5"),
+        ("agent", ["claude"], "agent: expected a text, found a list"),
+        ("judge", True, "judge: expected a text, found true"),
+        ("prompt", {}, "prompt: expected a text, found an object"),
+        ("setup", ["npm", "ci"], "setup: expected a text, found a list"),
+        ("commit", 1, "commit: expected a text, found 1"),
+        ("protect", {"a": 1}, "protect: expected a list of texts, found an object"),
+        ("protect", [1.5], "protect[0]: expected a text, found 1.5"),
+        ("limits", [], "limits: expected an object, found a list"),
+        ("budget", 100, "budget: expected an object, found 100"),
+        ("agents", "claude", 'agents: expected an object, found "claude"'),
+        ("checks", "npm test", "checks: expected a list of commands"),
+        ("checks", [5], "checks[0]: expected a command"),
+    ],
+)
+def test_a_wrong_type_at_the_top_is_refused(tmp_path: Path, key: str, value: object, said: str) -> None:
+    source = json.dumps({"tasks": [{"title": "a"}], key: value})
+    assert_refused(write(tmp_path, source), f"prd.json: {said}")
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", [" "], {"run": "\t"}, [""]])
+def test_a_blank_check_is_refused(tmp_path: Path, blank: object) -> None:
+    assert_refused(write(tmp_path, json.dumps([{"title": "a", "checks": [blank]}])), "document[0].checks[0]")
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_the_line_of_what_is_no_number_is_named(tmp_path: Path, word: str) -> None:
+    assert_refused(
+        write(tmp_path, f'[\n{{"title": "NaN",\n"y": [1, {word}]}}]'), f"line 3: {word} is not JSON"
+    )
+
+
+@pytest.mark.parametrize(("place", "said"), [("prd.json", "there is no"), ("sub/prd.json", "there is no")])
+def test_a_missing_file_is_refused(tmp_path: Path, place: str, said: str) -> None:
+    assert_refused(tmp_path / place, said, "ralph init")
+
+
+def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "prd.json").mkdir()
+    assert_refused(tmp_path / "prd.json", "cannot be read")
+
+
+def test_an_unknown_id_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no task 'z'; the tasks are a, b"):
+        load(tmp_path, WHOLE).task("z")
+
+
+def test_a_long_chain_of_dependencies_costs_little(tmp_path: Path) -> None:
+    def seconds(chained: bool) -> float:
+        tasks = [
+            {"id": f"t{i}", "title": "x", "dependsOn": [f"t{i - 1}"] if chained and i else []}
+            for i in range(2000)
+        ]
+        path = write(tmp_path, json.dumps(tasks))
+        started = time.process_time()
+        prd.load(path)
+        return time.process_time() - started
+
+    assert seconds(chained=True) < 5 * seconds(chained=False)
+
+
+# ---------------------------------------------------------------- one field's bytes
+
+# Every way to write a plan down that has to survive a write.
+SHAPES: dict[str, str] = {
+    "native": json.dumps({"project": "p", "userStories": [
+        {"id": "a", "title": "x", "passes": False, "notes": ""}, {"id": "b", "title": "y", "passes": True},
+        {"id": "c", "title": "z"}]}, indent=2) + "\n",
+    "compact": '{"tasks":[{"id":"a","title":"x","passes":false},{"id":"b","title":"y"},{"id":"c","title":"z","done":true}]}',
+    "one line": '[{"id": "a", "title": "x", "passed": false}, {"id": "b", "title": "y", "passed": true}]',
+    "one task a line": '{"stories": [\n  {"id": 1, "title": "x", "passes": false},\n  {"id": 2, "title": "y"}\n]}\n',
+    "one-line lists": '{\n  "tasks": [\n    {\n      "id": "a",\n      "steps": ["one", "two"],\n      "title": "x"\n    }\n  ]\n}\n',
+    "CRLF": '{\r\n  "tasks": [\r\n    {\r\n      "id": "a",\r\n      "title": "x"\r\n    },\r\n    {\r\n      "title": "y",\r\n      "passes": false\r\n    }\r\n  ]\r\n}\r\n',
+    "BOM": '\ufeff{\n  "tasks": [\n    {\n      "title": "x",\n      "complete": false\n    }\n  ]\n}',
+    "BOM and CRLF": '\ufeff[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]\r\n',
+    "tabs": '{\n\t"tasks": [\n\t\t{\n\t\t\t"title": "x",\n\t\t\t"passes": false\n\t\t}\n\t]\n}\n',
+    "mixed indentation": '{\n "tasks":\n   [ {"title" : "x" , "passes" : false },\n\t{ "title":"y","passes":false} ] }',
+    "unicode escapes": '[{"title": "\\u00e9 \\ud83c\\udf89 \\/ \\u0022", "x": "\\u0000", "passes": false}, {"title": "é 🎉"}]',
+    "a lone surrogate": '[{"title": "x", "y": "\\ud800", "passes": false}]',
+    "numbers as written": '[{"title": "x", "y": [1.0, 1e2, 1E-2, -0, 0.10, 12345678901234567890], "passes": false}]',
+    "empty objects": '{"a": {}, "b": [], "tasks": [{"title": "x", "meta": {}, "list": []}, {"title": "y", "meta": { }}]}',
+    "one field alone": '[{"title": "x"}, {\n  "title": "y"\n}, { "title": "z" }]',
+    "the field first": '[{"passes": false, "title": "x"}, {\n  "passes": false,\n  "title": "y"\n}]',
+    "null in its place": '[{"title": "x", "passes": null, "blocked": null}, {"title": "y", "passes": false}]',
+    "status words": '[{"title": "x", "status": "todo"}, {"title": "y", "status": "Completed"}, {"title": "z", "status": "todo"}]',
+    "status without a done": '{"features": [{"name": "x", "status": "not_started", "n": 1}, {"name": "y", "status": "in_progress"}]}',
+    "flag and status": '[{"title": "x", "passes": false, "notes": "n", "status": "open"}, {"title": "y", "passes": true, "status": "finished"}]',
+    "held back": '[{"title": "x", "skip": true, "blocked": "why"}, {"title": "y", "status": "blocked"}, {"title": "z", "status": "open", "blocked": "why"}]',
+    "the same words elsewhere": '{"passes": false, "tasks": [{"title": "\\"passes\\": false", "sub": {"passes": false, "tasks": [{"passes": false}]}, "passes": false}], "also": [{"passes": false}]}',
+    "lists before the list": '{"x": [{"title": "no task", "passes": false}], "tasks": [{"title": "x", "passes": false}]}',
+    "braces in texts": '[{"title": "}]{[,:", "y": "\\\\\\"", "passes": false}, {"title": "\\\\", "passes": false}]',
+    "blank lines": '\n\n[\n\n{\n\n"title": "x"\n\n,"y": 1}\n\n]\n\n',
+    "no final newline": '{\n  "tasks": [\n    {\n      "title": "x",\n      "passes": false\n    }\n  ]\n}',
+    "many final newlines": '[{"title": "x", "passes": false}]\n\n\n',
+    "comma first": '[\n  { "id": "a"\n  , "title": "x"\n  }\n, { "id": "b"\n  , "title": "y"\n  , "passes": false\n  }\n]\n',
+    "space before the comma": '[{"id": "a" ,\n  "title": "x"}, {"id": "b" , "title": "y"}]',
+}  # fmt: skip
+
+Write = Callable[[Plan, Task], str]
+PASS: Write = lambda plan, task: prd.set_passed(plan, task, True)  # noqa: E731
+FAIL: Write = lambda plan, task: prd.set_passed(plan, task, False)  # noqa: E731
+BLOCK: Write = lambda plan, task: prd.set_blocked(plan, task, 'über "quoted"')  # noqa: E731
+OPEN: Write = prd.set_open
+WRITES = {"set_passed": PASS, "take the pass back": FAIL, "set_blocked": BLOCK, "set_open": OPEN}
+
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|\s+|.', re.DOTALL)
+
+
+GONE = object()
+
+
+@functools.lru_cache(maxsize=4)
+def tokens(source: str) -> list[str]:
+    found = TOKEN.findall(source)
+    assert "".join(found) == source
+    return found
+
+
+def alike(old: list[str], new: list[str]) -> int:
+    """How many tokens at the beginning are the same."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(old), len(new)))
+
+
+def edits(before: str, after: str) -> list[tuple[list[str], list[str]]]:
+    """The places where two texts differ, as the JSON tokens taken out and put in."""
+    old, new = tokens(before), tokens(after)
+    head = alike(old, new)
+    old, new = old[head:], new[head:]
+    tail = alike(old[::-1], new[::-1])
+    old, new = old[: len(old) - tail], new[: len(new) - tail]
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    return [(old[a:b], new[c:d]) for word, a, b, c, d in matcher.get_opcodes() if word != "equal"]
+
+
+def changed_fields(before: Any, after: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    """The values that differ between two documents, by their path; GONE where there is none."""
+    if type(before) is type(after) and before == after:
+        return {}
+    if isinstance(before, dict) and isinstance(after, dict):
+        pairs = [
+            (f"{path}.{key}", before.get(key, GONE), after.get(key, GONE)) for key in {**before, **after}
+        ]
+        assert [key for key in after if key in before] == [key for key in before if key in after]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = [(f"{path}[{i}]", *pair) for i, pair in enumerate(zip(before, after, strict=True))]
+    else:
+        return {path: (before, after)}
+    return {k: v for name, a, b in pairs for k, v in changed_fields(a, b, name).items()}
+
+
+DONE_KEYS = ("passes", "passed", "completed", "complete", "done", "status")
+HELD_KEYS = ("blocked", "skip", "skipped", "status")
+
+
+def assert_one_field(plan: Plan, task: Task, after: str, keys: tuple[str, ...]) -> None:
+    """Only fields named in `keys` of this one task differ, and nothing else was written anew."""
+    assert after.startswith("\ufeff") == plan.text.startswith("\ufeff")
+    changed = changed_fields(plan.data, json.loads(after.removeprefix("\ufeff")))
+    prefix = f"{'.' + plan.list_key if plan.list_key else ''}[{task.index}]."
+    assert all(path.startswith(prefix) and path.removeprefix(prefix) in keys for path in changed), changed
+    assert len(changed) <= 2
+    found = edits(plan.text, after)
+    assert len(found) <= len(changed)
+    # A value for a value; else a comma, a key, a colon and a value, with the gaps between them.
+    out = sum(0 if before is GONE else 4 if now is GONE else 1 for before, now in changed.values())
+    put = sum(4 if before is GONE else 0 if now is GONE else 1 for before, now in changed.values())
+    assert sum(not token.isspace() for removed, _ in found for token in removed) <= out
+    assert sum(not token.isspace() for _, added in found for token in added) <= put
+
+
+@pytest.mark.parametrize("word", WRITES)
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_write_changes_one_field_and_no_other_byte(tmp_path: Path, name: str, word: str) -> None:
+    plan = load(tmp_path, SHAPES[name])
+    for task in plan.tasks:
+        after = WRITES[word](plan, task)
+        assert_one_field(plan, task, after, DONE_KEYS if "pass" in word else HELD_KEYS)
+        again = prd.rewrite(plan, after)
+        assert plan.path.read_bytes() == after.encode()
+        now = again.tasks[task.index]
+        assert {
+            "set_passed": now.passed,
+            "take the pass back": not now.passed,
+            "set_blocked": now.blocked == 'über "quoted"',
+            "set_open": now.blocked is None,
+        }[word]
+        assert WRITES[word](again, now) == after  # doing it again is harmless
+        assert [other.id for other in again.tasks] == [other.id for other in plan.tasks]
+
+
+@needs_shared
+@pytest.mark.parametrize("name", [name for name, wanted in WILD.items() if isinstance(wanted[0], int)])
+def test_a_write_to_a_file_from_the_wild_changes_one_field(name: str) -> None:
+    plan = prd.load(SHARED / name)
+    for task in plan.tasks:
+        for word, write_ in WRITES.items():
+            assert_one_field(plan, task, write_(plan, task), DONE_KEYS if "pass" in word else HELD_KEYS)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_block_that_is_taken_away_leaves_the_original(tmp_path: Path, name: str) -> None:
+    plan = load(tmp_path, SHAPES[name])
+    tried = 0
+    for task in plan.tasks:
+        if "blocked" not in task.raw and task.blocked is None:
+            blocked = load(tmp_path, prd.set_blocked(plan, task, "why"))
+            assert blocked.tasks[task.index].blocked == "why"
+            assert prd.set_open(blocked, blocked.tasks[task.index]) == plan.text
+            tried += 1
+    assert tried or name == "held back"
+
+
+# What most loops do: load, set, dump. The last one takes some care.
+DUMPS: dict[str, Callable[[Any, str], str]] = {
+    "as it comes": lambda data, _: json.dumps(data),
+    "on one line, unescaped": lambda data, _: json.dumps(data, ensure_ascii=False),
+    "compact": lambda data, _: json.dumps(data, separators=(",", ":")),
+    "indented": lambda data, _: json.dumps(data, indent=2),
+    "indented with four": lambda data, _: json.dumps(data, indent=4, ensure_ascii=False) + "\n",
+    "with care": lambda data, source: (
+        json.dumps(data, ensure_ascii=False, indent=(re.findall(r"\n([ \t]+)", source) or [None])[0])
+        + source[len(source.rstrip()) :]
+    ),
+}
+TELLING = {
+    "CRLF", "BOM", "BOM and CRLF", "mixed indentation", "unicode escapes", "numbers as written", "empty objects",
+    "one field alone", "comma first", "one task a line",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", DUMPS)
+def test_a_writer_that_dumps_anew_is_caught(tmp_path: Path, mutant: str) -> None:
+    caught = set()
+    for name, source in SHAPES.items():
+        plan = load(tmp_path, source)
+        for task in plan.tasks:
+            data = copy.deepcopy(plan.data)
+            (data if plan.list_key is None else data[plan.list_key])[task.index]["passes"] = True
+            try:
+                assert_one_field(plan, task, DUMPS[mutant](data, source), DONE_KEYS)
+            except AssertionError:
+                caught.add(name)
+    assert caught >= TELLING
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ('[{"title": "x", "passes": false}]', '[{"title": "x", "passes": true}]'),
+        ('[{"title": "x"}]', '[{"title": "x", "passes": true}]'),
+        ('[{"title": "x"}, {"title": "y", "done": true}]', '[{"title": "x", "done": true}, {"title": "y", "done": true}]'),
+        ('[{"title": "x", "status": "todo"}]', '[{"title": "x", "status": "done"}]'),
+        ('[{"title": "x", "status": "todo"}, {"title": "y", "status": "Verified"}]',
+         '[{"title": "x", "status": "Verified"}, {"title": "y", "status": "Verified"}]'),
+        ('[{"title": "x", "status": "todo", "passes": false}]', '[{"title": "x", "status": "done", "passes": true}]'),
+        ('[{"title": "x", "passes": false, "done": "a text"}]', '[{"title": "x", "passes": true, "done": "a text"}]'),
+        ('[{"title": "x", "passes": false, "done": false}]', '[{"title": "x", "passes": true, "done": true}]'),
+        ('[{"title": "x", "passes": null}]', '[{"title": "x", "passes": true}]'),
+        ('[\n  {\n    "title": "x"\n  }\n]', '[\n  {\n    "title": "x",\n    "passes": true\n  }\n]'),
+        ('[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]', '[\r\n\t{\r\n\t\t"title": "x",\r\n\t\t"passes": true\r\n\t}\r\n]'),
+    ],
+)  # fmt: skip
+def test_a_pass_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
+    plan = load(tmp_path, source)
+    assert prd.set_passed(plan, plan.tasks[0], True) == wanted
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ('[{"title": "x", "status": "done"}, {"title": "y", "status": "todo"}]',
+         '[{"title": "x", "status": "todo"}, {"title": "y", "status": "todo"}]'),
+        ('[{"title": "x", "status": "done"}]', '[{"title": "x", "status": "open"}]'),
+        ('[{"title": "x", "passes": true}]', '[{"title": "x", "passes": false}]'),
+    ],
+)  # fmt: skip
+def test_a_pass_taken_back_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
+    plan = load(tmp_path, source)
+    assert prd.set_passed(plan, plan.tasks[0], False) == wanted
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ('[{"title": "x", "blocked": "why"}]', '[{"title": "x"}]'),
+        ('[{"blocked": "why", "title": "x"}]', '[{"title": "x"}]'),
+        ('[{"title": "x", "blocked": "why", "y": 1}]', '[{"title": "x", "y": 1}]'),
+        ('[{"title": "x", "skip": true}]', '[{"title": "x", "skip": false}]'),
+        ('[{"title": "x", "status": "blocked"}]', '[{"title": "x", "status": "open"}]'),
+        ('[{"title": "x", "status": "in_progress", "blocked": "why"}]', '[{"title": "x", "status": "in_progress"}]'),
+        ('[{"title": "x", "passes": false}]', '[{"title": "x", "passes": false}]'),
+    ],
+)  # fmt: skip
+def test_set_open(tmp_path: Path, source: str, wanted: str) -> None:
+    plan = load(tmp_path, source)
+    assert prd.set_open(plan, plan.tasks[0]) == wanted
+
+
+def test_add_checks_writes_one_field(tmp_path: Path) -> None:
+    plan = load(tmp_path, SHAPES["native"])
+    after = prd.add_checks(plan, ["npm test", "é"])
+    assert changed_fields(json.loads(plan.text), json.loads(after)).keys() == {".checks"}
+    assert after.replace(',\n  "checks": ["npm test", "é"]', "") == plan.text
+    assert [check.run for check in prd.rewrite(plan, after).checks] == ["npm test", "é"]
+
+
+def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text(SHAPES["native"])
+    (tmp_path / "real.json").chmod(0o640)
+    (tmp_path / "prd.json").symlink_to("real.json")
+    plan = prd.load(tmp_path / "prd.json")
+    assert prd.rewrite(plan, PASS(plan, plan.tasks[0])).tasks[0].passed
+    assert os.readlink(tmp_path / "prd.json") == "real.json"
+    assert (tmp_path / "real.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_text_that_is_no_plan_is_not_written(tmp_path: Path) -> None:
+    plan = load(tmp_path, SHAPES["native"])
+    with pytest.raises(BadInput):
+        prd.rewrite(plan, plan.text.replace(",", ",,", 1))
+    assert plan.path.read_text() == SHAPES["native"]
+
+
+def test_a_word_that_is_only_an_escape_can_be_written(tmp_path: Path) -> None:
+    plan = load(tmp_path, '[{"title": "x", "status": "done"}, {"title": "y", "status": "\\ud800"}]')
+    assert not prd.rewrite(plan, FAIL(plan, plan.tasks[0])).tasks[0].passed
+
+
+def test_ten_thousand_tasks_are_edited_quickly(tmp_path: Path) -> None:
+    tasks = [
+        {
+            "id": f"US-{i}",
+            "title": f"task {i}",
+            "description": "d" * 300,
+            "steps": ["a", "b"],
+            "passes": False,
+        }
+        for i in range(10_000)
+    ]
+    plan = load(tmp_path, json.dumps({"userStories": tasks}, indent=2))
+    started = time.process_time()
+    after = prd.set_passed(plan, plan.tasks[-1], True)
+    blocked = prd.set_blocked(plan, plan.tasks[5000], "why")
+    assert time.process_time() - started < 1.0
+    assert after == '"passes": true'.join(plan.text.rsplit('"passes": false', 1))
+    assert len(blocked) == len(plan.text) + len(',\n      "blocked": "why"')
+
+
+# ---------------------------------------------------------------- another version
+
+BEFORE = '[{"id": "a", "title": "x", "passes": false}, {"id": "b", "title": "y", "passes": true}]'
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [
+        (BEFORE.replace("false", "true"), "a had been set to pass"),
+        (BEFORE.replace("true", "false"), "b had lost their pass"),
+        (BEFORE.replace('"x"', '"z"'), "a had been rewritten"),
+        ('[{"id": "a", "title": "x", "passes": false}]', "b had been deleted"),
+        (BEFORE[:-1] + ', {"id": "c", "title": "z"}]', "c had been added"),
+        (BEFORE.replace(" ", ""), ""),
+        (BEFORE[:30], "it could not be read any more"),
+        ("[]", "it could not be read any more"),
+    ],
+)
+def test_how_another_version_differs(tmp_path: Path, other: str, wanted: str) -> None:
+    plan = load(tmp_path, BEFORE)
+    (tmp_path / "other").write_text(other)
+    assert prd.differences(plan, tmp_path / "other") == wanted
+
+
+def test_many_differences_are_told_in_a_few_words(tmp_path: Path) -> None:
+    plan = load(tmp_path, json.dumps([{"id": f"\x1b[1m{i}\n", "title": "x"} for i in range(500)]))
+    (tmp_path / "other").write_text('[{"id": "z", "title": "x"}]')
+    said = prd.differences(plan, tmp_path / "other")
+    assert "and 496 more had been deleted; z had been added" in said
+    assert said.isprintable()
+    assert len(said) <= 300
+
+
+@pytest.mark.parametrize("trap", ["directory", "fifo", "link to a fifo", "device", "dangling"])
+def test_another_version_that_is_a_trap(tmp_path: Path, trap: str) -> None:
+    """What an agent put in prd.json's place is moved aside and then looked at."""
+    plan, other = load(tmp_path, BEFORE), tmp_path / "other"
+    os.mkfifo(tmp_path / "fifo")
+    if trap == "directory":
+        other.mkdir()
+    elif trap == "fifo":
+        os.rename(tmp_path / "fifo", other)
+    else:
+        other.symlink_to({"link to a fifo": "fifo", "device": "/dev/zero"}.get(trap, "nowhere"))
+    with within(1):
+        assert prd.differences(plan, other) == "it was no regular file of a sensible size any more"
+
+
+# ---------------------------------------------------------------- the schema
+
+
+def walk(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every property of a schema, wherever it stands."""
+    if isinstance(schema, dict):
+        for name, found in schema.get("properties", {}).items():
+            yield f"{path}.{name}", found
+        for key, value in schema.items():
+            yield from walk(value, f"{path}.{key}")
+    elif isinstance(schema, list):
+        for i, value in enumerate(schema):
+            yield from walk(value, f"{path}[{i}]")
+
+
+def test_every_property_of_the_schema_is_described() -> None:
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    properties = dict(walk(schema))
+    assert [name for name, found in properties.items() if len(found.get("description", "")) < 4] == []
+    named = {name.rsplit(".", 1)[1] for name in properties}
+    known = {key for meaning, keys in prd.ALIASES.items() for key in keys if meaning not in UNNAMED}
+    assert named >= known | set(prd.SETTINGS) | {
+        "id",
+        "priority",
+        "status",
+        "blocked",
+        "checks",
+        "allow",
+        "agent",
+    }
+
+
+UNNAMED = {"project", "blocked_reason", "gates"}
+"""Words of other tools that the schema does not ask for."""
+
+
+def test_the_schema_is_a_schema() -> None:
+    import jsonschema
+
+    jsonschema.Draft202012Validator.check_schema(json.loads(SCHEMA.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_is_valid(tmp_path: Path, name: str) -> None:
+    prd.validate(load(tmp_path, SHAPES[name]), SCHEMA)
+
+
+def test_what_init_writes_is_valid() -> None:
+    prd.validate(prd.load(ROOT / "templates" / "prd.json"), SCHEMA)
+
+
+GOOD = {"id": "a", "title": "x"}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"tasks": [GOOD], "limits": {"iteration": 5}}, "limits: "),
+        ({"tasks": [GOOD], "limits": {"iterations": 2.5}}, "limits.iterations: 2.5 "),
+        ({"tasks": [GOOD], "limits": {"iterations": 0}}, "limits.iterations: 0 "),
+        ({"tasks": [GOOD], "limits": {"usd": "20"}}, "limits.usd: '20' "),
+        ({"tasks": [GOOD], "budget": {"usd": -1}}, "budget.usd: -1 "),
+        ({"tasks": [GOOD], "budget": {"hours": 1}}, "budget: "),
+        ({"tasks": [GOOD], "network": "no"}, "network: 'no' "),
+        ({"tasks": [GOOD], "agents": []}, "agents: [] "),
+        ({"tasks": [GOOD], "agent": 5}, "agent: 5 "),
+        ({"tasks": [GOOD], "branchName": 5}, "branchName: 5 "),
+        ({"tasks": [GOOD], "project": 5}, "project: 5 "),
+        ({"tasks": [GOOD], "checks": "npm test"}, "checks: 'npm test' "),
+        ({"tasks": [GOOD], "checks": ["x", ""]}, "checks[1]: "),
+        ({"tasks": [GOOD], "checks": [{"run": "x", "cmd": 1}]}, "checks[0]: "),
+        ({"tasks": [GOOD], "protect": 5}, "protect: 5 "),
+        ({"userStories": [GOOD, {**GOOD, "passes": "yes"}]}, "userStories[1].passes: 'yes' "),
+        ({"stories": [GOOD, {**GOOD, "passes": "yes"}]}, "stories[1].passes: 'yes' "),
+        ({"features": [{**GOOD, "status": 5}]}, "features[0].status: 5 "),
+        ([GOOD, {**GOOD, "id": 1.5}], "[1].id: 1.5 "),
+        ([{**GOOD, "title": 5}], "[0].title: 5 "),
+        ([{**GOOD, "name": 5}], "[0].name: 5 "),
+        ([{**GOOD, "description": ["x"]}], "[0].description: ['x'] "),
+        ([{**GOOD, "priority": []}], "[0].priority: [] "),
+        ([{**GOOD, "dependsOn": {"a": 1}}], "[0].dependsOn: "),
+        ([{**GOOD, "depends_on": [1.5]}], "[0].depends_on[0]: 1.5 "),
+        ([{**GOOD, "steps": ["a", 5]}], "[0].steps[1]: 5 "),
+        ([{**GOOD, "blocked": 5}], "[0].blocked: 5 "),
+        ([{**GOOD, "agent": {}}], "[0].agent: {} "),
+        ([{**GOOD, "checks": [{"run": "x", "timeout": "soon"}]}], "[0].checks[0].timeout: 'soon' "),
+        ([{**GOOD, "checks": [{"name": "x"}]}], "[0].checks[0]: "),
+        (["a"], "[0]: 'a' "),
+        ([], "document: [] "),
+        ({"tasks": []}, "tasks: [] "),
+        ({"phases": []}, "document: "),
+        (5, "document: 5 "),
+    ],
+    ids=lambda part: json.dumps(part)[:60],
+)  # fmt: skip
+def test_a_refusal_by_the_schema_names_the_path(tmp_path: Path, document: Any, said: str) -> None:
+    plan = replace(load(tmp_path, WHOLE), data=document)
+    with pytest.raises(BadInput) as refused:
+        prd.validate(plan, SCHEMA)
+    assert str(refused.value).startswith(f"prd.json: {said}")
+    assert len(str(refused.value)) < 400

@@ -1,0 +1,440 @@
+"""The prompt: fifteen points in their order, within 48 KB, and nothing of a task is rendered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph.checks import checks_for
+from _ralph.model import BadInput, Paths, Plan
+from _ralph.prd import load
+from _ralph.progress import History
+from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt, resource
+from tests.conftest import ROOT
+from tests.test_prd import SHARED, WILD, needs_shared
+
+TEMPLATE = resource("templates/prompt.md")
+
+TASK: dict[str, Any] = {
+    "id": "US-003",
+    "title": "Add a priority selector",
+    "description": "People want to sort.",
+    "acceptanceCriteria": ["it sorts"],
+    "checks": ["npm test -- priority"],
+    "ourOwnKey": {"kept": True},
+}
+PLAN: dict[str, Any] = {
+    "project": "shop",
+    "branchName": "b",
+    "description": "A shop for tea.",
+    "rules": ["no new dependencies"],
+    "checks": ["npm run lint"],
+    "userStories": [{"id": "US-001", "title": "first", "passes": True}, TASK],
+}
+FAILED: dict[str, Any] = {
+    "verdict": "failed",
+    "reason": "tests failed with exit 1",
+    "failure": {
+        "name": "tests",
+        "tail": "AssertionError: 1 != 2",
+        "log": "/x/0001.log",
+        "others": ["lint", "types"],
+    },
+    "restored": ["prd.json (US-004 had been set to pass)"],
+    "denials": ["npm install"],
+    "handoff": {"next step": "look at the reducer", "ruled out": "the URL", "learned": "use make"},
+}
+
+
+class Bench:
+    """A workspace and everything that a prompt is made of."""
+
+    def __init__(self, folder: Path, plan: dict[str, Any] | list[Any] | None = None) -> None:
+        self.paths = Paths(
+            root=folder, prd=folder / "prd.json", progress=folder / "progress.txt", rulebook=folder / "AGENTS.md",
+            scratch=folder / ".ralph", private=folder / ".git" / "ralph",
+        )  # fmt: skip
+        self.paths.prd.write_text(json.dumps(plan or PLAN))
+        self.plan: Plan = load(self.paths.prd)
+        self.task = next(task for task in self.plan.tasks if not task.passed)
+        self.history = History(self.plan.key)
+        self.reads_rulebook = False
+        self.recent = ["abc123 first: it works"]
+        self.red_before = ["npm run lint"]
+
+    def record(self, event: str, **fields: Any) -> None:
+        task = {"task": self.task.id, "title": self.task.title}
+        self.history.apply({"event": event, "plan": self.plan.key, "iteration": 1, **task, **fields})
+
+    def failed(self, **fields: Any) -> None:
+        self.record("start")
+        self.record("verdict", **{**FAILED, **fields})
+
+    def values(self) -> dict[str, Any]:
+        return prompt_values(
+            self.plan, self.task, self.history, self.paths, checks_for(self.plan, self.task), attempts=3,
+            reads_rulebook=self.reads_rulebook, recent=self.recent, red_before=self.red_before,
+        )  # fmt: skip
+
+    def prompt(self, template: Path = TEMPLATE) -> str:
+        return render_prompt(template, self.values())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+# ---------------------------------------------------------------- what it says
+
+# DESIGN's fifteen points, and the phrases in which each is said.
+POINTS: dict[int, list[str]] = {
+    1: ["fresh session", "The files in this repository are the only truth", "re-read a file before", "Nobody is there to answer"],
+    2: ["A shop for tea.", "no new dependencies", "Use make, never npm."],
+    3: ["this one task and nothing else: **US-003: Add a priority selector**", "(attempt 2 of 3)", "smallest change"],
+    4: ["Search before you write. Never assume that something is missing"],
+    5: ["no stubs, no placeholders", "wired in"],
+    6: ["Write tests for what you build", "Never delete, skip or loosen a test", "already done, prove it"],
+    7: ["targeted tests", "run all of them", "run again after you", "npm test -- priority\nnpm run lint"],
+    8: ["first failure", "root cause", "minimal fix", "run it once more", "stop and explain"],
+    9: ["No commits, no branch switch, no push", "Do not edit prd.json or progress.txt", "no server"],
+    10: ['"id": "US-003"', '"ourOwnKey": {\n    "kept": true\n  }'],
+    11: ["1 of 2 tasks in prd.json are done", "progress.txt", "abc123 first: it works", "use make", "the URL"],
+    12: ["use the old table", "Red before the work began", "judged **failed**: tests failed with exit 1", "/x/0001.log",
+         "AssertionError: 1 != 2", "lint, types", "US-004 had been set to pass", "npm install", "look at the reducer"],
+    13: ["restating, in five lines"],
+    14: ["an unrelated bug, report it in the handoff and do not fix it"],
+    15: [".ralph/handoff.md", "status: done | partial | blocked | already done", "decisions:", "ruled out:", "learned:", "re-read:",
+         "risks:", "blocked on:", "found:", "next step:", "The goal, once more: **Add a priority selector**"],
+}  # fmt: skip
+
+
+def full(bench: Bench) -> str:
+    bench.paths.rulebook.write_text("Use make, never npm.\n")
+    bench.record("retry", answer="use the old table")
+    bench.failed()
+    return bench.prompt()
+
+
+def places(prompt: str) -> dict[str, int]:
+    """Where each phrase stands, each looked for behind the one before; -1 where it is not."""
+    at, found = 0, {}
+    for phrase in (phrase for phrases in POINTS.values() for phrase in phrases):
+        found[phrase] = prompt.find(phrase, at)
+        at = max(at, found[phrase] + len(phrase))
+    return found
+
+
+def test_the_fifteen_points_stand_in_their_order(bench: Bench) -> None:
+    assert [phrase for phrase, at in places(full(bench)).items() if at < 0] == []
+    assert list(POINTS) == list(range(1, 16))
+
+
+@pytest.mark.parametrize("number", POINTS)
+def test_a_prompt_without_one_of_the_points_is_noticed(bench: Bench, number: int) -> None:
+    prompt = full(bench)
+    for phrase in POINTS[number]:
+        at = places(prompt)[phrase]
+        mutant = prompt[:at] + prompt[at + len(phrase) :]
+        assert -1 in places(mutant).values(), phrase
+        assert -1 in places(f"{mutant}\n{phrase}").values() or phrase == POINTS[15][-1], phrase
+
+
+def told_by_path(bench: Bench) -> None:
+    bench.paths.rulebook.write_text("Use make.")
+    bench.reads_rulebook = True
+
+
+@pytest.mark.parametrize(
+    ("change", "there", "absent"),
+    [
+        (lambda b: None, ["attempt 1 of 3", "## Before this attempt", "Red before"], ["judged", "Ruled out", "answered the question"]),
+        (lambda b: b.red_before.clear(), [], ["## Before this attempt"]),
+        (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
+        (lambda b: (b.failed(), b.failed()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
+        (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
+        (lambda b: b.failed(failure=None, restored=[], denials=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
+        (lambda b: b.record("retry", answer="yes"), ["A person answered the question that was open: yes"], ["judged"]),
+        (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
+        (lambda b: b.failed(verdict="limited"), [], ["judged"]),
+        (lambda b: b.paths.rulebook.write_text("Use make."), ["(AGENTS.md)\nUse make."], []),
+        (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
+        (lambda b: setattr(b, "reads_rulebook", True), [], ["AGENTS.md"]),
+        (lambda b: b.recent.clear(), [], ["Last commits"]),
+    ],
+)  # fmt: skip
+def test_what_is_said_when(
+    bench: Bench, change: Callable[[Bench], object], there: list[str], absent: list[str]
+) -> None:
+    change(bench)
+    prompt = bench.prompt()
+    assert [phrase for phrase in there if phrase not in prompt] == []
+    assert [phrase for phrase in absent if phrase in prompt] == []
+
+
+def test_a_plan_that_says_nothing_more_has_no_such_part(tmp_path: Path) -> None:
+    assert "whole plan" not in Bench(tmp_path, [{"title": "x", "checks": ["true"]}]).prompt()
+
+
+@needs_shared
+@pytest.mark.parametrize("name", [name for name, wanted in WILD.items() if isinstance(wanted[0], int)])
+def test_every_task_from_the_wild_has_a_prompt(bench: Bench, name: str) -> None:
+    plan = load(SHARED / name)
+    for task in plan.tasks:
+        bench.plan, bench.task = plan, task
+        prompt = bench.prompt()
+        assert len(prompt.encode()) < BOUND
+        assert prompt.rstrip().endswith(f"**{task.title}**, with every check green.")
+
+
+# ---------------------------------------------------------------- nothing of a task is rendered
+
+SYNTAX = "{{ 7*7 }} {% for x in y %} {# gone #} {{ task.id }} {% raw %} ${7*7} #{7*7}"
+
+
+def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path,
+        {
+            "project": SYNTAX, "description": SYNTAX, "checks": [SYNTAX],
+            "tasks": [{"id": SYNTAX, "title": SYNTAX, "steps": [SYNTAX], "checks": [f"echo {SYNTAX}"], SYNTAX: SYNTAX}],
+        },
+    )  # fmt: skip
+    bench.paths.rulebook.write_text(SYNTAX)
+    bench.recent, bench.red_before = [SYNTAX], [SYNTAX]
+    bench.record("retry", answer=SYNTAX)
+    bench.failed(
+        reason=SYNTAX, restored=[SYNTAX], denials=[SYNTAX],
+        failure={"name": SYNTAX, "tail": SYNTAX, "log": SYNTAX, "others": [SYNTAX]},
+        handoff=dict.fromkeys(("learned", "ruled out", "decisions", "next step"), SYNTAX),
+    )  # fmt: skip
+    prompt = bench.prompt()
+    assert prompt.count(SYNTAX) >= 20
+    assert "49" not in prompt
+
+
+@pytest.mark.parametrize(
+    "line", ["{{ task.title }}", "{{ task_json }}", "{{ rulebook }}", "{{ learned | join }}"]
+)
+def test_a_template_of_one_s_own_renders_values_once(bench: Bench, tmp_path: Path, line: str) -> None:
+    bench = Bench(tmp_path, [{"title": "{{ 7*7 }}", "x": "{{ 7*7 }}"}])
+    bench.paths.rulebook.write_text("{{ 7*7 }}")
+    bench.failed(handoff={"learned": "{{ 7*7 }}"})
+    template = tmp_path / "mine.md"
+    template.write_text(line)
+    assert "{{ 7*7 }}" in bench.prompt(template)
+
+
+def test_what_strangers_wrote_is_cleaned(bench: Bench) -> None:
+    hostile = "\x1b[31mred\x1b[0m \u202e\u2028\0 \ud800 end"
+    bench.paths.rulebook.write_bytes(b"\xff\x1b[2J rules")
+    bench.task = load_one(bench, {"id": hostile, "title": hostile, "x": hostile})
+    bench.record("retry", answer=hostile)
+    prompt = bench.prompt()
+    assert all(c.isprintable() or c == "\n" for c in prompt)
+    assert prompt.encode()
+
+
+def load_one(bench: Bench, task: dict[str, Any]) -> Any:
+    bench.paths.prd.write_text(json.dumps([task]))
+    return load(bench.paths.prd).tasks[0]
+
+
+# ---------------------------------------------------------------- the bound
+
+MEGA = 1 << 20
+LAST = "with every check green."
+
+HUGE: dict[str, Callable[[Bench], object]] = {
+    "a task of 1 MB": lambda b: setattr(b, "task", load_one(b, {"title": "t", "x": "é" * MEGA})),
+    "a task of many lines": lambda b: setattr(b, "task", load_one(b, {"title": "t", "x": ["y"] * 100_000})),
+    "a title of 100 KB": lambda b: setattr(b, "task", load_one(b, {"title": "t" * 100_000})),
+    "an id of 100 KB": lambda b: setattr(b, "task", load_one(b, {"id": "i" * 100_000, "title": "t"})),
+    "AGENTS.md of 1 MB": lambda b: b.paths.rulebook.write_text("Never é.\n" * (MEGA // 10)),
+    "a plan of 1 MB": lambda b: b.plan.data.update(context="c" * MEGA),
+    "many rules": lambda b: b.plan.data.update({f"rule {i}": "r" * 80 for i in range(10_000)}),
+    "10,000 learnings": lambda b: b.history.learned.extend(f"learned {i}: " + "l" * 80 for i in range(10_000)),
+    "a learning of 1 MB": lambda b: b.history.learned.append("l" * MEGA),
+    "10,000 things ruled out": lambda b: b.history.of(b.task).ruled_out.extend(f"not {i}" for i in range(10_000)),
+    "10,000 red checks": lambda b: b.red_before.extend(f"check {i} " + "c" * 200 for i in range(10_000)),
+    "a tail of 1 MB": lambda b: b.failed(failure={"name": "n", "tail": "line of it\n" * 100_000}),
+    "a tail of one line": lambda b: b.failed(failure={"name": "n", "tail": "x" * MEGA}),
+    "an answer of 1 MB": lambda b: b.record("retry", answer="a" * MEGA),
+    "checks of 1 MB": lambda b: setattr(b, "task", load_one(b, {"title": "t", "checks": ["echo " + "x" * MEGA]})),
+    "1,000 checks": lambda b: setattr(b, "task", load_one(b, {"title": "t", "checks": [f"check {i}" for i in range(1000)]})),
+    "3,000 red checks after it": lambda b: b.failed(failure={"name": "n", "tail": "t", "others": [f"check number {i} of the many" for i in range(3000)]}),
+    "1,000 files put back": lambda b: b.failed(restored=[f"tests/test_{i}.py" + "p" * 300 for i in range(1000)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_whatever_is_huge_the_prompt_stays_within_its_bound(bench: Bench, name: str) -> None:
+    HUGE[name](bench)
+    prompt = bench.prompt()
+    assert len(prompt.encode()) <= 48 * 1024
+    assert BOUND == 48 * 1024
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_whatever_is_huge_nothing_else_is_pushed_out(bench: Bench, name: str) -> None:
+    HUGE[name](bench)
+    prompt = bench.prompt()
+    for number in (1, 4, 5, 6, 8, 9, 13, 14):
+        assert [phrase for phrase in POINTS[number] if phrase not in prompt] == []
+    assert "next step:" in prompt
+    assert prompt.rstrip().endswith(LAST)
+
+
+def test_everything_huge_at_once_stays_within_the_bound(bench: Bench) -> None:
+    for change in HUGE.values():
+        change(bench)
+    assert len(bench.prompt().encode()) <= 48 * 1024
+
+
+def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -> None:
+    bench.paths.rulebook.write_text("Never.\n" * (MEGA // 7))
+    bench.plan.data.update(context="c" * MEGA)
+    bench.task = load_one(bench, {"title": "t" * 500, "x": "x" * MEGA, "checks": ["c" * MEGA]})
+    bench.record("retry", answer="a" * MEGA)
+    bench.history.learned += [f"l{i}" * 30 for i in range(1000)]
+    bench.history.of(bench.task).ruled_out += [f"r{i}" * 30 for i in range(1000)]
+    bench.red_before = ["b" * 500] * 100
+    bench.failed(
+        failure={"name": "n", "tail": "line of it\n" * 100_000}, denials=["d" * 200] * 20, restored=["r"] * 20
+    )
+    prompt = bench.prompt()
+    assert len(prompt.encode()) <= 48 * 1024
+    assert "next step:" in prompt
+    assert prompt.rstrip().endswith(LAST)
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("a task of 1 MB", "cut; the whole stands in prd.json"),
+        ("a plan of 1 MB", "cut; the whole stands in prd.json"),
+        ("AGENTS.md of 1 MB", "cut; read AGENTS.md for the rest"),
+        ("checks of 1 MB", "[cut here]"),
+        ("an answer of 1 MB", "[cut here]"),
+    ],
+)
+def test_what_was_cut_is_said(bench: Bench, name: str, note: str) -> None:
+    HUGE[name](bench)
+    assert note in bench.prompt()
+
+
+def test_the_newest_of_many_is_kept(bench: Bench) -> None:
+    HUGE["10,000 learnings"](bench)
+    HUGE["10,000 things ruled out"](bench)
+    prompt = bench.prompt()
+    assert "learned 9999:" in prompt
+    assert "learned 1:" not in prompt
+    assert "not 9999\n" in prompt
+    assert "not 1\n" not in prompt
+
+
+def test_the_end_of_a_tail_is_kept(bench: Bench) -> None:
+    bench.failed(failure={"name": "n", "tail": "line of it\n" * 100_000 + "the very last line"})
+    assert "the very last line" in bench.prompt()
+
+
+# ---------------------------------------------------------------- templates of one's own
+
+
+def test_the_built_in_template_uses_every_value(bench: Bench) -> None:
+    source = TEMPLATE.read_text("utf-8")
+    assert [name for name in bench.values() if name not in source] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [
+        ("one\n{% if x %}\nthree\n", 3, "endif"),
+        ("one\n\n{% nonsense %}", 3, "nonsense"),
+        ("{{ task.id", 1, "unexpected end"),
+        ("a\n{{ 1 +* 2 }}", 2, "unexpected"),
+        ("a\nb\n{{ task | nofilter }}", 3, "nofilter"),
+        ("one\n{{ nothing }}", 2, "'nothing' is undefined"),
+        ("one\ntwo\n{{ task.nothing }}\n", 3, "nothing"),
+        ("{% for x in checks_ %}{% endfor %}", 1, "'checks_' is undefined"),
+        ("a\n{% include 'other.md' %}", 2, "loader"),
+        ("a\n{{ 1 + 'a' }}", 2, "int"),
+        ("a\n\n{{ 1 / 0 }}", 3, "division"),
+        ("a\n{{ task.title.encode().nope() }}", 2, "nope"),
+        ("a\n{% for x in attempt %}{% endfor %}", 2, "int"),
+    ],
+)
+def test_an_error_in_a_template_names_file_and_line(
+    bench: Bench, tmp_path: Path, source: str, line: int, said: str
+) -> None:
+    template = tmp_path / "PROMPT.md"
+    template.write_text(source)
+    with pytest.raises(BadInput) as refused:
+        bench.prompt(template)
+    message = str(refused.value)
+    assert message.startswith(f"{template}, line {line}: ")
+    assert said.lower() in message.lower()
+
+
+@pytest.mark.parametrize("name", ["nothing", "task.nothing", "retry.nothing", "learned.nothing"])
+def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) -> None:
+    bench.failed()
+    template = tmp_path / "PROMPT.md"
+    for source in (
+        f"{{{{ {name} }}}}",
+        f"x{{% if {name} %}}{{% endif %}}",
+        f"x{{% for x in {name} %}}{{% endfor %}}",
+    ):
+        template.write_text(source)
+        with pytest.raises(BadInput, match="nothing"):
+            bench.prompt(template)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "the rendered prompt is empty"),
+        (b" \n{# a note #}\n", "the rendered prompt is empty"),
+        (b"\xff", "expected UTF-8"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_template_that_is_none(bench: Bench, tmp_path: Path, data: bytes | None, said: str) -> None:
+    template = tmp_path / "PROMPT.md"
+    if data is not None:
+        template.write_bytes(data)
+    with pytest.raises(BadInput, match=said) as refused:
+        bench.prompt(template)
+    assert str(template) in str(refused.value)
+
+
+def test_the_resources_are_found() -> None:
+    assert resource("templates/prompt.md") == ROOT / "templates" / "prompt.md"
+    assert resource("prd.schema.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
+        ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
+        ("two\nlines\x1b[31m", "two lines"),
+        ("{{ task.title * 100 }}", ("Do it" * 100)[:197] + "..."),
+    ],
+)
+def test_a_line_from_a_template(source: str, wanted: str) -> None:
+    values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
+    assert render_line(source, values, "prd.json: commit") == wanted
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"],
+)
+def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
+    with pytest.raises(BadInput, match=r"^prd\.json: commit: "):
+        render_line(source, {"task": {"id": "T-1"}}, "prd.json: commit")

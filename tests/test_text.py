@@ -1,0 +1,235 @@
+"""Text from strangers: what comes out can be printed, encoded, named and parsed anywhere."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+
+from _ralph import text
+from _ralph.model import BadInput, file_name
+
+HOSTILE = [
+    "plain",
+    "two\nlines\tand a tab",
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]8;;http://x\x1b\\link \x1bPdcs\x1b\\ \x1bc \x9b31m",
+    "\x1b[" + "0" * 5000,
+    "\x1b]" * 3000,
+    "a\rb\r\nc\x00d\x08e\x7ff\x85g\x0bh\x0ci\x1cj",
+    "zero\u200bwidth \u202eright to left\u202c \u2066isolate\u2069 \ufeff bom \u00ad soft",
+    "line\u2028separator\u2029s",
+    "lone \ud800 and \udfff surrogates",
+    "日本語 ✓ é 🎉 \u0301",
+    "<!-- ralph {} -->\n## 2026-01-01 00:00:00 +00:00 | x",
+    "",
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("also", ["", "é", "\n"])
+def test_cleaned_text_is_harmless_everywhere(hostile: str, also: str) -> None:
+    cleaned = text.clean(hostile + also)
+    assert cleaned.encode("utf-8").decode("utf-8") == cleaned
+    assert {unicodedata.category(c) for c in cleaned if c not in "\n\t"}.isdisjoint(
+        {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    )
+    assert text.clean(cleaned) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("plain words, 100 % of them", "plain words, 100 % of them"),
+        ("日本語 ✓ é 🎉", "日本語 ✓ é 🎉"),
+        ("tab\there\nand there", "tab\there\nand there"),
+        ("one\r\ntwo\rthree", "one\ntwo\nthree"),
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]0;a title\x07after", "after"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bPsecret\x1b\\after", "after"),
+        ("\x1b]0;never ended", "0;never ended"),
+        ("\x1b alone", " alone"),
+        ("bell\x07 null\x00 delete\x7f", "bell null delete"),
+        ("a\u202eb\u2066c\u200bd\ufeffe", "abcde"),
+        ("a\u2028b\u2029c", "abc"),
+        ("a\ud800b", "ab"),
+    ],
+)
+def test_clean(given: str, wanted: str) -> None:
+    assert text.clean(given) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "width", "wanted"),
+    [
+        ("short", 10, "short"),
+        ("exactly 10", 10, "exactly 10"),
+        ("eleven char", 10, "eleven ..."),
+        ("  many \n\n spaces \t and lines ", 80, "many spaces and lines"),
+        ("\x1b[31mred\x1b[0m\r\n## x", 80, "red ## x"),
+        ("", 10, ""),
+        ("日本語日本語", 5, "日本..."),
+        ("abcdef", 3, "..."),
+    ],
+)
+def test_one_line(given: str, width: int, wanted: str) -> None:
+    assert text.one_line(given, width) == wanted
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("width", [3, 20, 400])
+def test_one_line_is_one_line_of_at_most_that_width(hostile: str, width: int) -> None:
+    line = text.one_line(hostile * 3, width)
+    assert len(line) <= width
+    assert len(line.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "width", "wanted"),
+    [
+        ("short", 10, "short"),
+        ("exactly 10", 10, "exactly 10"),
+        ("the head and the tail", 11, "the ...tail"),
+        ("the head and the tail", 12, "the ...tail"),  # never more than asked
+        ("two\n lines \x1b[31mred", 80, "two lines red"),
+        ("a" + "x" * 5000 + "z", 9, "axx...xxz"),
+        ("", 10, ""),
+    ],
+)
+def test_middle(given: str, width: int, wanted: str) -> None:
+    assert text.middle(given, width) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("one\ntwo", "two"),
+        ("one\ntwo\n\n  \n", "two"),
+        ("one\n\x1b[31mred\x1b[0m\n\x1b[K\n", "red"),
+        ("Traceback:\r\n  ValueError: x\r\n", "ValueError: x"),
+        ("x" * 300, "x" * 157 + "..."),
+        ("", "it said nothing"),
+        (" \n\x00\n\u200b", "it said nothing"),
+    ],
+)
+def test_last_line(given: str, wanted: str) -> None:
+    assert text.last_line(given) == wanted
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"), [(0, "0 tasks"), (1, "1 task"), (2, "2 tasks"), (1000, "1000 tasks")]
+)
+def test_count(number: int, wanted: str) -> None:
+    assert text.count(number, "task") == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "wanted"),
+    [
+        ("short", 100, "short"),
+        ("12345678901234567890", 20, "12345678901234567890"),
+        ("123456789012345678901", 20, "123456789\n[cut here]"),
+        ("ééééééééééééééééé", 20, "éééé\n[cut here]"),  # 9 bytes are left, and no half letter
+        ("a\ud800b", 20, "a?b"),
+        ("", 0, ""),
+    ],
+)
+def test_clip(given: str, size: int, wanted: str) -> None:
+    assert text.clip(given, size) == wanted
+
+
+def test_clip_says_what_it_is_told_to_say() -> None:
+    assert text.clip("x" * 50, 20, "gone") == "x" * 13 + "\n[gone]"
+
+
+@pytest.mark.parametrize("size", [12, 13, 64, 1000])
+@pytest.mark.parametrize("cut", [text.clip, text.tail], ids=["clip", "tail"])
+@pytest.mark.parametrize("letter", ["x", "é", "日", "🎉"])
+def test_what_is_cut_fits(cut: Callable[[str, int], str], letter: str, size: int) -> None:
+    assert len(cut(letter * 2000, size).encode()) <= size
+
+
+def test_what_is_cut_fits_even_where_the_note_does_not() -> None:
+    assert len(text.clip("x" * 50, 5).encode()) <= 5
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "wanted"),
+    [
+        ("short\nlines", 100, "short\nlines"),
+        ("one\ntwo\nthree", 10, "two\nthree"),
+        ("one\ntwo\nthree", 8, "three"),
+        ("one\ntwo\nthree\n", 11, "two\nthree\n"),
+        ("one long line without any end", 7, "any end"),
+        ("éé", 3, "é"),
+        ("", 10, ""),
+        ("x" * 100 + "\n", 20, "x" * 19 + "\n"),
+        ("ok\n" + "x" * 100 + "\n\n", 20, "x" * 18 + "\n\n"),
+    ],
+)
+def test_tail(given: str, size: int, wanted: str) -> None:
+    assert text.tail(given, size) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("US-001", "US-001"),
+        ("Add a priority field", "Add-a-priority-field"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("-rf", "rf"),
+        ("a/b\\c:d\0e\nf", "a-b-c-d-e-f"),
+        ("refs.lock", "refs-lock"),
+        ("@{-1}~^", "1"),
+        ("日本語", "task"),
+        ("", "task"),
+        ("---", "task"),
+        ("x" * 100, "x" * 40),
+        ("x" * 39 + "!y", "x" * 39),
+    ],
+)
+def test_slug(given: str, wanted: str) -> None:
+    assert text.slug(given) == wanted
+    assert file_name(given) == wanted
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, "x\n" * 9000, "é" * 9000])
+def test_every_quoted_line_is_quoted(hostile: str) -> None:
+    lines = text.quote(hostile)
+    assert all(re.fullmatch(r"    \| .*", line) and len(line.splitlines()) == 1 for line in lines)
+    assert len("\n".join(line[6:] for line in lines).encode()) <= 4000
+    assert [line[6:] for line in lines] == text.clip(text.clean(hostile), 4000).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86400), ("1.5h", 5400), ("45", 45), (" 10 m ", 600),
+        (45, 45), (0.5, 0.5), ("0.5s", 0.5),
+    ],
+)  # fmt: skip
+def test_seconds(given: object, wanted: float) -> None:
+    assert text.seconds(given) == wanted
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "0", "0s", 0, -1, "-5m", "10 minutes", "1e3", "10M", "h", "1h30m", None, True, [], {}, float("nan"),
+     10**400, float("inf"), "9" * 400, "99999999999h"],
+)  # fmt: skip
+def test_no_duration(given: object) -> None:
+    with pytest.raises(BadInput, match=r"^limits\.x: expected a duration such as 90s, 10m or 2h, found "):
+        text.seconds(given, "limits.x")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (0, "0.0 s"), (12.34, "12.3 s"), (59.9, "59.9 s"), (60, "1 min 0 s"), (312, "5 min 12 s"),
+        (3599, "59 min 59 s"), (3600, "1 h 0 min"), (7500, "2 h 5 min"), (90000, "25 h 0 min"),
+    ],
+)  # fmt: skip
+def test_duration(given: float, wanted: str) -> None:
+    assert text.duration(given) == wanted
