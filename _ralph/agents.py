@@ -157,7 +157,10 @@ def run_agent(
         err=err,
         on_line=parser.line,
     )
-    return conclude(agent, parser, process, _stderr_tail(err))
+    result = conclude(agent, parser, process, _stderr_tail(err))
+    if result.usd is None and usd_left is not None and result.tokens.total:
+        result.usd = usd_left  # cut off before it named its price: all that it was allowed counts
+    return result
 
 
 @dataclass
@@ -171,6 +174,7 @@ class StreamParser:
     listen: Listener | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     sums: dict[str, int] = field(default_factory=dict)
+    meanwhile: dict[str, dict[str, int]] = field(default_factory=dict)
     outcome: str | None = None
     ended: bool = False
     events: int = 0
@@ -202,6 +206,15 @@ class StreamParser:
                 numbers = [n for path in _listed(paths) for n in pick(event, path) if _is_amount(n)]
                 before = self.sums.get(name, 0) if kind == "add" or not numbers else 0
                 self.sums[name] = before + int(sum(numbers))
+        if "add" in rule:
+            self.meanwhile.clear()
+        elif spent := rule.get("meanwhile"):  # until a result counts it, each message once
+            message = str(pick(event, spent["of"]))
+            self.meanwhile[message] = {
+                name: int(sum(n for path in paths for n in pick(event, path) if _is_amount(n)))
+                for name, paths in spent.items()
+                if name != "of"
+            }
         if "outcome" in rule:
             self.outcome = rule["outcome"]
         if "reason" in rule:
@@ -220,6 +233,11 @@ class StreamParser:
     def text(self, name: str) -> str:
         return " ".join(str(value) for value in self.facts.get(name, []) if value is not None)
 
+    def tokens(self) -> Tokens:
+        """What the results say, and what was used since the last of them, or without any."""
+        counted = [self.sums, *self.meanwhile.values()]
+        return Tokens(**{key: sum(one.get(key, 0) for one in counted) for key in Tokens().as_dict()})
+
     def number(self, name: str) -> float | None:
         value = next(iter(self.facts.get(name, [])), None)
         return float(value) if _is_amount(value) and value is not None else None
@@ -234,7 +252,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         text=parser.text("text") if agent.streams else process.tail,
         session=parser.text("session") or None,
         usd=parser.number("usd"),
-        tokens=Tokens(**{name: parser.sums.get(name, 0) for name in ("input", "output", "cached")}),
+        tokens=parser.tokens(),
         reset=parser.number("reset") if outcome is Outcome.LIMITED else None,
         denials=[text.one_line(str(denied)) for denied in parser.facts.get("denials", [])],
         seconds=process.seconds,

@@ -13,7 +13,7 @@ from _ralph.checks import checks_for, decide, fixed_checks, run_checks
 from _ralph.model import COUNTED, Attempt, Check, CheckResult, NeedsPerson, Outcome, RalphError, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
-from _ralph.session import DEFAULT_COMMIT, Run
+from _ralph.session import Run, commit_values
 from _ralph.views import record_lines
 
 
@@ -316,9 +316,7 @@ def handoff_text(run: Run, attempt: Attempt) -> str:
 
 def commit_message(run: Run, attempt: Attempt) -> str:
     """The message of a passed task's commit: the plan's template, and two trailers."""
-    source = run.plan.settings.get("commit") or DEFAULT_COMMIT
-    values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
-    subject = render_line(source, values, f"{run.paths.prd.name}: commit")
+    subject = render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
     agent = text.one_line(run.agent(attempt.task).command, 100)
     return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"
 

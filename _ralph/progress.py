@@ -69,7 +69,7 @@ class Journal:
                 notices = ["a record of progress.txt had been cut off; its text was kept"]
             self._adopt()
         self._seen = _signature(self.path)
-        self._open = attempt_open(known)
+        self._open = attempt_open(files.read_regular(self.path) or b"")
         return notices
 
     def records(self) -> list[dict[str, Any]]:

@@ -14,10 +14,10 @@ from _ralph import agents, files, limits, prd, text
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
 from _ralph.guard import Guard
-from _ralph.model import BadInput, Paths, Plan, Task, TryLater
+from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
-from _ralph.prompt import resource
+from _ralph.prompt import render_line, resource
 from _ralph.views import View
 from _ralph.workspace import Folder, GitTree, git, remove_locks, top_level
 
@@ -88,6 +88,9 @@ class Run:
     def template(self) -> Path:
         own = self.options.prompt or self.plan.settings.get("prompt")
         return self.paths.prd.parent / own if own else resource("templates/prompt.md")
+
+    def commit_template(self) -> str:
+        return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
 
     def guarded(self) -> list[Path]:
         own = self.options.prompt or self.plan.settings.get("prompt")
@@ -253,6 +256,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     elif plan.settings.get("protect"):
         raise BadInput("protect needs git to put files back; remove it or run without --no-git")
     _require_agents(run)
+    _try_templates(run)
     run.history = replay(journal.records(), run.plan)
     if run.history.run is None:
         run.history.new_run()  # the last one ended; one that crashed goes on with its own limits
@@ -286,6 +290,22 @@ def _require_agents(run: Run) -> None:
                     f"a limit in {unit} cannot be kept: {agent.command} reports none; "
                     f"use --max-hours or --max-iterations, or an agent that reports them"
                 )
+
+
+def _try_templates(run: Run) -> None:
+    """A template that is wrong is found now, not behind the night's first pass."""
+    attempt = Attempt(run.plan.tasks[0], number=1, iteration=1)
+    render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
+    template = run.template()
+    if not template.is_file():
+        raise BadInput(
+            f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
+        )
+
+
+def commit_values(attempt: Attempt) -> dict[str, Any]:
+    """What the template of a commit subject may use."""
+    return {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
 
 
 def _open_tree(run: Run) -> None:

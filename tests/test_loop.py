@@ -412,6 +412,14 @@ def test_a_branch_with_another_plan_is_refused(repo: Repo) -> None:
     assert repo.git("branch", "--show-current").strip() == "main"
 
 
+@pytest.mark.parametrize("top", [{"commit": "{{ task.nope }}"}, {"prompt": "NOPE.md"}])
+def test_a_wrong_template_is_found_before_anything_is_paid_for(repo: Repo, top: dict[str, str]) -> None:
+    repo.plan(own("T1"), **top)
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 2 and "nope" in printed.lower()
+    assert not (repo.path / "progress.txt").exists()
+
+
 @pytest.mark.parametrize("top", [{}, {"branchName": "work"}])
 def test_a_plan_without_a_name_finds_its_branch_again(repo: Repo, top: dict[str, str]) -> None:
     tasks = [{"id": f"T{i}", "title": f"task {i}", **own(f"T{i}")} for i in (1, 2)]

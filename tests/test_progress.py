@@ -422,6 +422,12 @@ def test_a_record_that_could_not_be_written_whole_is_rolled_forward(tmp_path: Pa
     assert bare(journal(tmp_path).records()) == [start(), verdict("failed")]
 
 
+def test_an_attempt_is_open_also_where_the_mirror_is_gone(tmp_path: Path) -> None:
+    journal(tmp_path).append("begins", [], start())
+    (tmp_path / "mirror").unlink()
+    assert journal(tmp_path).attempt_is_open
+
+
 def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
     notes = Journal(tmp_path / "progress.txt", tmp_path / "mirror", tmp_path / "aside")
     assert notes.open() == []

@@ -51,6 +51,16 @@ def test_the_dollar_limit_stops_the_run_and_an_agent_without_a_price_is_refused(
     assert code == 2 and "reports none" in printed
 
 
+def test_an_attempt_that_is_cut_off_counts_as_all_that_it_was_allowed(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    usage = {"input_tokens": 900, "output_tokens": 1}
+    message = {"id": "m", "usage": usage, "content": [{"type": "text", "text": "hm"}]}
+    event = json.dumps({"type": "assistant", "message": message})
+    say = speaker(repo, f"P('x').touch(); print({event!r}, flush=True); time.sleep(60)")
+    code, summary, _ = repo.run(say, "--agent-timeout", "1s", "--max-usd", "1")
+    assert (code, summary["stop"], summary["usd"], summary["tokens"]["input"]) == (3, "limit", 1.0, 900)
+
+
 @pytest.mark.parametrize("line", ['{"type":"system","subtype":"api_retry","error_status":401}', ""])
 def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
     plan(repo, {"checks": ["false"]})
