@@ -108,7 +108,8 @@ class GitTree(Folder):
 
     def begin(self, resuming: bool, last_tree: str = "") -> None:
         """Start from git's index; on a fresh start, note the untracked files to leave alone,
-        all but those that ralph itself left in `last_tree`."""
+        all but those that ralph itself left in `last_tree`. Ignored ones are noted too: an agent
+        that edits .gitignore must not get a file of secrets committed."""
         self._index.parent.mkdir(parents=True, exist_ok=True)
         for stale in (*self._index.parent.glob("*.lock"), self._index):
             stale.unlink(missing_ok=True)
@@ -134,7 +135,9 @@ class GitTree(Folder):
             known = (
                 self._git("ls-tree", "-r", "-z", "--name-only", last_tree, check=False) if last_tree else ""
             )
+            ignored = self._git("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z", own=True)
             self._left_alone = set(self._others()) - set(_names(known))
+            self._left_alone |= {name for name in _names(ignored) if not _cached(name)}
             self._save_left_alone()
 
     def head(self) -> str:
@@ -385,7 +388,11 @@ class GitTree(Folder):
     def _others(self) -> list[str]:
         names = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
         hidden = self._left_alone | set(self._state)
-        return [n for n in names if n not in hidden and not n.endswith("/") and not _cached(n)]
+        return [
+            n
+            for n in names
+            if not hidden.intersection(_with_parents(n)) and not n.endswith("/") and not _cached(n)
+        ]
 
     def _leave_alone(self) -> None:
         if new := self._others():
@@ -512,6 +519,14 @@ def _deep(patterns: Iterable[str]) -> list[str]:
         anchored = pattern.strip("/") if "/" in pattern.rstrip("/") else f"**/{pattern.strip('/')}"
         deep += [anchored, f"{anchored}/**"]
     return deep
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    """`a/b/c`, `a/b/`, `a/`: the names under which a file can be left alone."""
+    yield name
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield f"{name}/"
 
 
 def _cached(name: str) -> bool:

@@ -263,6 +263,19 @@ def test_the_persons_untracked_files_stay_and_modified_ones_are_refused(repo: Re
     assert repo.git("status", "--porcelain").split() == ["??", "mine.txt"]
 
 
+def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(repo: Repo) -> None:
+    repo.write(".gitignore", ".env\nsecret/\n")
+    repo.commit("ignore")
+    repo.write(".env", "KEY=1\n")
+    repo.write("secret/deep/key", "1\n")
+    repo.plan(own("T1"))
+    agent = repo.agent(MAKES + '\nP(".gitignore").write_text(""); P("new").mkdir(); P("new/b").touch()')
+    assert repo.run(agent)[0] == 0
+    committed = repo.git("ls-tree", "-r", "--name-only", "HEAD").split()
+    assert "new/b" in committed and not {".env", "secret/deep/key"} & set(committed)
+    assert repo.read(".env") == "KEY=1\n"
+
+
 def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -> None:
     check = "echo x > made-by-check.txt; echo y >> a.txt"
     repo.plan({}, checks=[check], setup="echo s > made-by-setup.txt")
