@@ -113,10 +113,12 @@ class Commands(click.Group):
             ctx.exit(int(failed.exit))
 
 
-def translate(error: RalphError | OSError) -> RalphError:
+def translate(error: Exception) -> RalphError:
     """An error of the system as one of ours: a full disk can be mended and tried again."""
     if isinstance(error, RalphError):
         return error
+    if not isinstance(error, OSError):
+        return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "while writing"
         return TryLater(f"the disk is full ({where}); nothing was lost, run the same command again")
@@ -294,7 +296,9 @@ def loop_process(options: Options, control: Control, view: View, run_id: str, as
         opened = open_run(options, control, view, run_id)
         stop = run_loop(opened)
         close_run(opened, stop)
-    except (RalphError, OSError) as error:
+    except Exception as error:
+        if os.environ.get("RALPH_DEBUG"):
+            raise
         stop = ended_early(opened, control, error)
     if not control.orphaned:
         say_goodbye(view, opened, stop)
@@ -319,7 +323,7 @@ def say_goodbye(view: View, opened: Run | None, stop: Stop) -> None:
         view.line(f"next: ralph status; ralph retry {blocked} --answer '...'; ralph run")
 
 
-def ended_early(opened: Run | None, control: Control, error: RalphError | OSError) -> Stop:
+def ended_early(opened: Run | None, control: Control, error: Exception) -> Stop:
     """The stop for an error: recorded if the run had begun and the disk allows it."""
     from _ralph.attempt import StopNow
     from _ralph.night import asked_to_stop, close_run
@@ -469,7 +473,7 @@ def stop(prd_path: Path, no_git: bool) -> None:
     holder = session.running(paths)
     if holder is None:
         raise BadInput("no loop is running in this workspace")
-    inbox.leave(paths, {"event": "stop"})
+    inbox.leave(paths, {"event": "stop", "run": holder["run_id"]})
     click.echo(f"the loop (pid {holder['pid']}) will stop after this attempt")
 
 

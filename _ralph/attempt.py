@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,16 @@ def begin(run: Run, task: Task) -> Attempt:
     """Everything that must be known and safe before an agent may touch the tree."""
     known = run.history.of(task)
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
-    if attempt.number > 1 and attempt.number >= run.limits.attempts:
+    run.tree.leave_alone()  # what is new since the last attempt is a person's
+    last = attempt.number > 1 and attempt.number >= run.limits.attempts
+    if last or run.history.worked not in ("", task.key):
         start_clean(run, attempt)
     attempt.tree_before = run.tree.snapshot()
     run.tree.new_nested()
     unknown = [check for check in task.checks if check.command not in known.baseline]
-    baseline = {result.command: result.ok for result in run_all(run, unknown, "before", "before the work: ")}
+    with untouched(run):
+        results = run_all(run, unknown, "before", "before the work: ")
+    baseline = {result.command: result.ok for result in results}
     run.tree.tidy(attempt.tree_before)
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
@@ -156,6 +162,9 @@ def carry_out(run: Run, live: bool = False) -> None:
     passed, blocked = verdict.get("verdict") == Verdict.PASSED, str(verdict.get("blocked") or "")
     if not passed and not blocked:
         return
+    done = run.tree.head() != verdict["head"] or (blocked and run.tree.snapshot() != verdict["left"])
+    if done and not live:  # what differs now is a person's word
+        return
     task = next((task for task in run.plan.tasks if task.id == verdict["task"]), None)
     if (
         task
@@ -186,6 +195,7 @@ def put_back(run: Run, attempt: Attempt) -> None:
     attempt.restored += run.journal.guard()
     head = (run.history.open_start or {}).get("head", "")
     attempt.notices += run.tree.settle(run.branch, head, attempt.name)
+    attempt.notices += run.tree.leave_strange_tree(attempt.tree_before, attempt.name)
 
 
 def put_back_protected(run: Run, attempt: Attempt) -> None:
@@ -235,12 +245,13 @@ def prompt_for(run: Run, task: Task) -> str:
 
 
 def start_clean(run: Run, attempt: Attempt) -> None:
-    """The last attempt starts from the last good commit; what was there is parked."""
+    """A task's last attempt, and a task after another's failure, start from the last good
+    commit; what was there is parked."""
     clean = run.tree.clean_tree()
     if clean == run.tree.snapshot():
         return
     attempt.parked = run.tree.park(f"{attempt.name}-before")
-    run.view.line(f"the last attempt starts clean; earlier work is kept at {attempt.parked}")
+    run.view.line(f"{attempt.task.id} starts clean; earlier work is kept at {attempt.parked}")
     run.tree.checkout(clean)
     run_setup(run)
 
@@ -252,15 +263,28 @@ def run_setup(run: Run) -> None:
         return
     tree = run.tree.snapshot()
     check = Check("setup", command, timeout=1800)
-    results = run_checks(
-        [check], cwd=run.paths.root, env=run.env(), control=run.control, log=lambda _: run.log("setup.log"),
-        told=run.view.check,
-    )  # fmt: skip
+    with untouched(run):
+        results = run_all(run, [check], "setup")
     if not results:
         raise StopNow
     if not results[0].ok:
         raise NeedsPerson(f"setup {results[0].outcome}: {command}; its output is in {results[0].log}")
     run.tree.tidy(tree)
+
+
+@contextlib.contextmanager
+def untouched(run: Run) -> Iterator[None]:
+    """Keep the state files as they are: what checks and setup run can be an agent's code."""
+    run.guard.take(run.guarded())
+    before = run.journal.signature()
+    try:
+        yield
+    finally:
+        for path, kept in run.guard.restore().items():
+            run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
+        if run.journal.signature() != before:
+            for line in run.journal.guard():
+                run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
 
 
 def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
@@ -281,17 +305,22 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
         return
     message = run.paths.private / "COMMIT_EDITMSG"
     message.write_text(commit_message(run, attempt), encoding="utf-8")
-    for hook in run.tree.hooks():
-        words = ("git", "hook", "run", hook, *(("--", str(message)) if hook == "commit-msg" else ()))
-        attempt.checks += run_hook(run, Check(hook, words), f"{attempt.iteration:04}-{hook}.log")
-    attempt.message = message.read_text("utf-8", "replace")
-    rewritten = run.tree.snapshot()
-    if rewritten != attempt.tree_after:
-        hooks = attempt.checks[-len(run.tree.hooks()) :]
+    hooks: list[CheckResult] = []
+    for _ in range(2):  # a hook that rewrites files often fails as well: it has a second chance
+        hooks = []
+        for hook in run.tree.hooks():
+            words = ("git", "hook", "run", hook, *(("--", str(message)) if hook == "commit-msg" else ()))
+            hooks += run_hook(run, Check(hook, words), f"{attempt.iteration:04}-{hook}.log")
+        rewritten = run.tree.snapshot()
+        if rewritten == attempt.tree_after:
+            break
         attempt.tree_after = rewritten
-        again = run_all(run, checks_for(run.plan, attempt.task), f"{attempt.iteration:04}-again")
-        attempt.checks = [*again, *hooks]
+        attempt.checks = run_all(run, checks_for(run.plan, attempt.task), f"{attempt.iteration:04}-again")
         run.tree.tidy(rewritten)
+        if all(hook.ok for hook in hooks):
+            break
+    attempt.checks += hooks
+    attempt.message = message.read_text("utf-8", "replace")
 
 
 def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:

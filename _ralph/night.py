@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from _ralph import attempt as attempts
 from _ralph import inbox, limits, prd
-from _ralph.attempt import StopNow, run_all, run_setup, state_files, write
+from _ralph.attempt import StopNow, run_all, run_setup, state_files, untouched, write
 from _ralph.checks import every_check
 from _ralph.files import digest
-from _ralph.model import Attempt, CheckResult, Exit, Stop, Task, Verdict
+from _ralph.model import Attempt, BadInput, CheckResult, Exit, Stop, Task, Verdict
 from _ralph.process import run_process
 from _ralph.session import Run, trim_scratch
 from _ralph.text import last_line, quote
@@ -22,6 +22,7 @@ from _ralph.views import summary
 def resume(run: Run) -> None:
     """Go on where a dead run stopped: finish what it had decided, check what it had under way."""
     attempts.carry_out(run)
+    take_back(run)
     start = run.history.open_start
     if start is None:
         for notice in run.notices:
@@ -42,10 +43,13 @@ def take_in_what_people_did(run: Run) -> None:
     """Read prd.json again if it changed; take the inbox; a `blocked` taken away starts anew."""
     run.read_plan()
     for message in inbox.take(run.paths):
-        if message.get("event") == "stop":
+        if message.get("event") == "stop" and message.get("run") == run.run_id:
             run.asked_to_stop = True
         if message.get("event") == "retry":
-            retry_task(run, str(message.get("task")), str(message.get("answer") or ""))
+            try:
+                retry_task(run, str(message.get("task")), str(message.get("answer") or ""))
+            except BadInput as error:  # the task is gone from the plan since
+                run.view.line(f"! ralph retry: {error}")
     for task in run.plan.tasks:
         known = run.history.tasks.get(task.key)
         if known and known.blocked and task.blocked is None:
@@ -69,7 +73,8 @@ def open_run_record(run: Run) -> None:
     run_setup(run)
     tree, baseline = run.tree.snapshot(), None
     if not run.history.baselined or not (run.resuming or run.history.run):
-        results = run_all(run, list(run.plan.checks), "baseline", "before the work: ")
+        with untouched(run):
+            results = run_all(run, list(run.plan.checks), "baseline", "before the work: ")
         run.tree.tidy(tree)
         if run.control.stop_now:
             raise StopNow
@@ -137,7 +142,8 @@ def finish(run: Run) -> Stop | None:
         return Stop("complete", Exit.COMPLETE, "every task passes")
     open_run_record(run)
     run.view.line("every task passes; all checks once more")
-    results = run_all(run, checks, "recheck")
+    with untouched(run):
+        results = run_all(run, checks, "recheck")
     run.tree.tidy(tree)
     if run.control.stop_now:
         raise StopNow
@@ -156,7 +162,17 @@ def settle_recheck(run: Run, red: list[CheckResult], tree: str, names: str) -> S
         run, "recheck", f"all checks once more | {told}", lines,
         ok=not red, tree=tree, checks_digest=names, broken=[task.key for task in broken],
     )  # fmt: skip
-    for task in broken:
+    take_back(run)
+    if broken:
+        return None
+    if red:
+        return Stop("red-checks", Exit.PERSON, f"every task is done, but not all checks are green: {told}")
+    return Stop("complete", Exit.COMPLETE, "every task passes, and all checks are green")
+
+
+def take_back(run: Run) -> None:
+    """Set back what the last re-check found broken; doing it again is harmless."""
+    for task in [task for task in run.plan.tasks if task.key in run.history.broken and task.passed]:
         run.view.line(f"{task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
         prd.rewrite(run.plan, prd.set_passed(run.plan, task, False))
         run.read_plan()
@@ -164,11 +180,6 @@ def settle_recheck(run: Run, red: list[CheckResult], tree: str, names: str) -> S
             reason = "conflicting: it passed twice, and each time later work broke it"
             prd.rewrite(run.plan, prd.set_blocked(run.plan, run.plan.task(task.id), reason))
             run.read_plan()
-    if broken:
-        return None
-    if red:
-        return Stop("red-checks", Exit.PERSON, f"every task is done, but not all checks are green: {told}")
-    return Stop("complete", Exit.COMPLETE, "every task passes, and all checks are green")
 
 
 def asked_to_stop(run: Run) -> Stop | None:
@@ -190,6 +201,8 @@ def retry_task(run: Run, task_id: str, answer: str) -> None:
     write_retry(run, task, answer, "retry")
     prd.rewrite(run.plan, prd.set_open(run.plan, task))
     run.read_plan()
+    if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
+        run.guard.take(run.guarded())
 
 
 def write_retry(run: Run, task: Task, answer: str, why: str) -> None:
@@ -226,4 +239,5 @@ def close_run(run: Run, stop: Stop) -> None:
     if run.tree.with_git and run.tree.branch() == run.branch:
         run.tree.commit_notes("ralph: notes\n", state_files(run))
     trim_scratch(run.paths)
+    run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
     notify(run, stop)

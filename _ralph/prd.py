@@ -69,6 +69,8 @@ def load(path: Path, project: str | None = None) -> Plan:
     _check_dependencies(tasks, where)
     settings = {key: top[key] for key in SETTINGS if top.get(key) is not None}
     _check_settings(settings, where)
+    if "protect" in settings:  # a single pattern may stand without a list
+        settings["protect"] = list(_strings(settings["protect"], f"{where}: protect"))
     return Plan(
         path=path,
         text=source,
@@ -403,7 +405,6 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
 def _check_settings(settings: dict[str, Any], where: str) -> None:
     for key in ("agent", "judge", "planner", "prompt", "setup", "commit"):
         _string(settings.get(key), f"{where}: {key}")
-    _strings(settings.get("protect"), f"{where}: protect")
     for key in ("limits", "budget", "agents"):
         if not isinstance(settings.get(key, {}), dict):
             raise BadInput(f"{where}: {key}: expected an object, found {_found(settings[key])}")

@@ -278,7 +278,9 @@ class _Pump:
         self._active = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._logs: dict[int, _Transcript] = {}
-        self._exit_fd = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
+        self._exit_fd: int | None = None
+        with contextlib.suppress(AttributeError, OSError):  # not there, or forbidden in a container
+            self._exit_fd = os.pidfd_open(child.pid)
 
     def attach(self, out: _Transcript, err: _Transcript) -> None:
         for pipe, log in ((self._child.stdout, out), (self._child.stderr, err)):

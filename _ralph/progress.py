@@ -76,6 +76,10 @@ class Journal:
         """Every record of the file, oldest first; text that is no record is passed over."""
         return parse(files.read_regular(Path(os.path.realpath(self.path))) or b"")
 
+    def signature(self) -> tuple[int, ...] | None:
+        """Changes whenever somebody touches the file."""
+        return _signature(self.path)
+
     @property
     def attempt_is_open(self) -> bool:
         """Whether the last attempt has a `start` and no `verdict`."""
@@ -211,6 +215,9 @@ class History:
     baselined: bool = False
     tree: str = ""
     left: str = ""
+    branch: str = ""
+    worked: str = ""
+    broken: list[str] = field(default_factory=list)
     pending: dict[str, Any] | None = None
     open_start: dict[str, Any] | None = None
     run: dict[str, Any] | None = None
@@ -235,8 +242,10 @@ class History:
                 f"progress.txt: the record {what} is damaged ({error!r}); move the file away"
             ) from None
         self.tree, self.left = record.get("tree", self.tree), record.get("left", self.left)
+        self.branch = record.get("branch", self.branch)
         if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
             self.pending = record if record["event"] == "verdict" else None
+            self.broken = record.get("broken", [])
 
     def new_run(self) -> None:
         """What is counted for one run begins at zero."""
@@ -261,6 +270,7 @@ class History:
 
     def _start(self, record: dict[str, Any]) -> None:
         self.open_start = record
+        self.worked = f"{record['task']}\n{record['title']}"
         self.iteration = record["iteration"]
         self.run_iterations += 1
         task = self._task(record)
@@ -322,6 +332,8 @@ class History:
     def _retry(self, record: dict[str, Any]) -> None:
         task = self._task(record)
         task.start_anew(record.get("answer") or task.answer)
+        if self.pending and self.pending.get("blocked") and self.pending["task"] == record["task"]:
+            self.pending = None  # a person opened what was about to be blocked
         task.set_back = 0
         self.blocked_in_a_row = 0
 

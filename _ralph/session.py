@@ -316,8 +316,9 @@ def _open_tree(run: Run) -> None:
     start = history.open_start
     if start:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
+        tree.reset_index()  # what the agent staged may be a person's untracked file
     tree.begin(resuming=True)
-    run.resuming = bool(start) or unfinished(tree, history)
+    run.resuming = bool(start) or (tree.branch() == history.branch and unfinished(tree, history))
     if not run.resuming and tree.snapshot() == history.tree == tree.clean_tree():
         tree.reset_index()  # a commit may have been cut off before this
     if not run.resuming:

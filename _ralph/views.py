@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ class View:
     def __init__(self, stream: TextIO | None = None, level: int = 0) -> None:
         self._stream = stream or sys.stdout
         self._level = level
+        self._patience = 2.0
         try:
             self._live = self._stream.isatty()
         except (OSError, ValueError):
@@ -70,6 +72,10 @@ class View:
 
     def _write(self, line: str) -> None:
         try:
+            if not select.select([], [self._stream.fileno()], [], self._patience)[1]:
+                self._patience = 0.0  # nobody reads: lines are lost, the loop goes on
+                return
+            self._patience = 2.0
             print(line.encode("utf-8", "replace").decode("utf-8"), file=self._stream, flush=True)
         except UnicodeEncodeError:
             print(line.encode("ascii", "replace").decode("ascii"), file=self._stream, flush=True)

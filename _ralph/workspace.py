@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -43,6 +44,12 @@ class Folder:
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         """Put HEAD and branch back to where the attempt found them; what was found."""
         return []
+
+    def leave_strange_tree(self, before: str, label: str) -> list[str]:
+        return []
+
+    def leave_alone(self) -> None:
+        """Whatever is untracked and new now is not of the work."""
 
     def restore_protected(self, before: str, patterns: list[str], allow: list[str], aside: Path) -> list[str]:
         return []
@@ -105,6 +112,7 @@ class GitTree(Folder):
         self._state = [rel for path in state if (rel := _inside(path, root))]
         self._left_alone: set[str] = set()
         self._nested: set[str] = set()
+        self._elsewhere = False
 
     def begin(self, resuming: bool, last_tree: str = "") -> None:
         """Start from git's index; on a fresh start, note the untracked files to leave alone,
@@ -125,9 +133,12 @@ class GitTree(Folder):
         if tracked:
             self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(tracked), own=True)
         if self._resetting.exists():  # a reset of the tree was cut off
-            self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
-            self.park(f"cut-off-{self.head()[:12]}")
-            self.checkout(self._resetting.read_text("ascii"))
+            head, tree = self._resetting.read_text("ascii").split()
+            self._resetting.unlink()
+            if head == self.head():  # else a person has gone on since
+                self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
+                self.park(f"cut-off-{head[:12]}")
+                self.checkout(tree)
         if resuming and self._left_file.exists():
             self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
         else:
@@ -161,13 +172,13 @@ class GitTree(Folder):
         return [text.one_line(name) for name in sorted(new)]
 
     def tidy(self, tree: str) -> None:
-        self._leave_alone()
+        self.leave_alone()
         if self.snapshot() != tree:
             self.checkout(tree)
 
     def checkout(self, tree: str) -> None:
         self.snapshot()  # so that every file of the work is known, and goes
-        self._resetting.write_text(tree, encoding="ascii")
+        files.atomic_write(self._resetting, f"{self.head()} {tree}".encode())
         self._git("read-tree", "--reset", "-u", tree, own=True)
         self._resetting.unlink()
         self.reset_index()
@@ -189,6 +200,7 @@ class GitTree(Folder):
             where = found_branch.removeprefix("refs/heads/") or "a detached HEAD"
             said.append(f"the branch had been switched to {where}, and was put back")
             self._park_commit(found_head, head, label)
+            self._elsewhere = not self._is_ancestor(head, found_head)
             self._git("symbolic-ref", "HEAD", branch)
         tip = self._git("rev-parse", "-q", "--verify", branch, check=False).strip()
         if tip != head:
@@ -197,10 +209,21 @@ class GitTree(Folder):
             elif tip:
                 said.append("the branch had been rewritten, and was put back")
                 self._park_commit(tip, head, label)
+                self._elsewhere = self._elsewhere or self._is_ancestor(tip, head)
             self._git("update-ref", "-m", "ralph: put back", branch, head)
         if tip != head or found_branch != branch:
             self.reset_index()
         return said
+
+    def leave_strange_tree(self, before: str, label: str) -> list[str]:
+        """Where HEAD had stood on commits without those of the run, their files are in the tree:
+        to take them for work would undo passed tasks. They are parked, and the tree put back."""
+        if not self._elsewhere:
+            return []
+        self._elsewhere = False
+        kept = self.park(f"{label}-elsewhere")
+        self.checkout(before)
+        return [f"the files of another commit stood in the tree; put back, and kept at {kept}"]
 
     def restore_protected(self, before: str, patterns: list[str], allow: list[str], aside: Path) -> list[str]:
         """Put back what changed under protected patterns since the snapshot `before`.
@@ -288,7 +311,6 @@ class GitTree(Folder):
 
     def park(self, label: str) -> str | None:
         """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
-        ref = f"refs/ralph/parked/{label}"
         message = f"ralph: parked work of {label}\n".encode()
         with self._scratch_index(self.snapshot()) as env:
             if self._state:  # as they are in HEAD, so that `git cherry-pick` brings the work alone
@@ -296,8 +318,7 @@ class GitTree(Folder):
                 self._git("update-index", "-z", "--index-info", stdin=os.fsencode(held), env=env)
             tree = self._git("write-tree", env=env).strip()
         made = self._git("commit-tree", tree, "-p", "HEAD", "-F", "-", stdin=message).strip()
-        self._git("update-ref", ref, made)
-        return ref
+        return self._keep(made, label)
 
     def clean_tree(self) -> str:
         with self._scratch_index("HEAD") as env:
@@ -383,7 +404,18 @@ class GitTree(Folder):
 
     def _park_commit(self, commit: str, head: str, label: str) -> None:
         if commit and commit != head:
-            self._git("update-ref", f"refs/ralph/parked/{label}-agent", commit)
+            self._keep(commit, f"{label}-agent")
+
+    def _keep(self, commit: str, label: str) -> str:
+        """Hold `commit` under refs/ralph/parked/ by a name that holds nothing else; the ref."""
+        shape = "--format=%(refname) %(objectname)"
+        held = dict(
+            line.split() for line in self._git("for-each-ref", shape, "refs/ralph/parked/").splitlines()
+        )
+        names = (f"refs/ralph/parked/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+        ref = next(name for name in names if held.get(name, commit) == commit)
+        self._git("update-ref", ref, commit)
+        return ref
 
     def _others(self) -> list[str]:
         names = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
@@ -394,7 +426,7 @@ class GitTree(Folder):
             if not hidden.intersection(_with_parents(n)) and not n.endswith("/") and not _cached(n)
         ]
 
-    def _leave_alone(self) -> None:
+    def leave_alone(self) -> None:
         if new := self._others():
             self._left_alone.update(new)
             self._save_left_alone()
@@ -431,10 +463,11 @@ class GitTree(Folder):
             if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
                 files.move_aside(folder, self._index.parent / "aside", text.slug(str(parent)))
             folder.mkdir(exist_ok=True)
-        data = git(self.root, "cat-file", "blob", blob)
         if mode == "120000":
-            path.symlink_to(os.fsdecode(data))
-        else:
+            path.symlink_to(os.fsdecode(git(self.root, "cat-file", "blob", blob)))
+        else:  # as git would check it out: line ends, LFS
+            name = path.relative_to(self.root).as_posix()
+            data = git(self.root, "cat-file", "--filters", f"--path={name}", blob)
             files.atomic_write(path, data, 0o755 if mode == "100755" else 0o644)
 
     def _git(

@@ -531,3 +531,65 @@ def test_root_is_not_needed_and_environment_of_attempts(repo: Repo) -> None:
     assert env["RALPH_TASK_ID"] == "T1" and env["GIT_TERMINAL_PROMPT"] == "0" and env["RALPH_RUN_ID"]
     assert "RALPH_RUN_ID" in (repo.outside / "check-env").read_text()
     assert os.environ.get("RALPH_RUN_ID") is None
+
+
+def test_one_pattern_may_stand_without_a_list(repo: Repo) -> None:
+    repo.write("guarded.txt", "real\n")
+    repo.commit("guarded")
+    repo.plan(own("T1"), protect="guarded.txt")
+    assert repo.run(repo.agent(MAKES + "\nP('guarded.txt').write_text('x')"))[0] == 0
+    assert repo.read("guarded.txt") == "real\n"
+
+
+def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent("P(f'{task}-half.txt').touch()\nif task == 'T2': P('T2.txt').write_text('good')")
+    assert repo.run(agent, "--once", "--task", "T1")[0] == 3
+    assert repo.run(agent, "--once", "--task", "T2")[0] == 0
+    committed = repo.git("ls-tree", "-r", "--name-only", "HEAD").split()
+    assert "T2-half.txt" in committed and "T1-half.txt" not in committed
+    assert repo.git("for-each-ref", "refs/ralph/parked/") != ""
+
+
+@pytest.mark.parametrize("move", ["git checkout -qf main", "git reset -q --hard main"])
+def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent(f"if task == 'T2' and attempt == 1: sh('{move}')\n" + MAKES)
+    assert repo.run(agent)[0] == 0
+    assert repo.verdicts() == ["T1 passed", "T2 failed", "T2 passed"]
+    assert {"T1.txt", "T2.txt"} <= set(repo.git("ls-tree", "-r", "--name-only", "HEAD").split())
+
+
+def test_a_hook_that_rewrites_and_fails_has_a_second_chance(repo: Repo) -> None:
+    hook = repo.path / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\ngrep -q formatted T1.txt && exit 0\necho formatted >> T1.txt\nexit 1\n")
+    hook.chmod(0o755)
+    repo.plan(own("T1"))
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert repo.verdicts() == ["T1 passed"] and "formatted" in repo.git("show", "HEAD:T1.txt")
+
+
+def test_a_check_that_flips_a_pass_outside_of_attempts_is_undone(repo: Repo) -> None:
+    flip = 'sed -i \'s/"passes": false/"passes": true/\' prd.json; echo forged >> progress.txt; true'
+    repo.plan({}, checks=[flip])
+    assert repo.run(repo.agent("pass"), "--max-iterations", "1")[0] == 3
+    assert repo.passed() == [] and "forged" not in repo.read("progress.txt").splitlines()
+
+
+def test_a_reader_that_stopped_reading_does_not_stop_the_loop(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent(
+        "print('x' * 100 + '\\n', flush=True)\nfor _ in range(3000): print('y' * 100)\n" + MAKES
+    )
+    process = repo.start("run", "-v", "--agent", agent)  # nobody reads its output
+    assert process.wait(40) == 0
+    assert repo.passed() == ["T1"]
+
+
+def test_a_stop_that_came_too_late_does_not_stop_the_next_run(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    inbox = repo.path / ".git/ralph/inbox"
+    inbox.mkdir(parents=True)
+    (inbox / "1.json").write_text('{"event": "stop", "run": "an older one"}')
+    (inbox / "2.json").write_text('{"event": "retry", "task": "GONE"}')
+    assert repo.run(repo.agent(MAKES))[0] == 0
