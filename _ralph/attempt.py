@@ -100,7 +100,7 @@ def record(run: Run, attempt: Attempt) -> None:
     """Write the verdict, the one commit point of an attempt; then do what follows from it."""
     attempt.blocked = reason_to_block(run, attempt)
     task, result = attempt.task, attempt.result
-    base = run.history.of(task).base_tree or attempt.tree_before
+    base = run.tree.clean_tree()
     after_text = run.plan.text
     if attempt.verdict is Verdict.PASSED:
         after_text = prd.set_passed(run.plan, task, True)

@@ -176,7 +176,6 @@ class TaskHistory:
     usd: float = 0.0
     tokens: Tokens = field(default_factory=Tokens)
     baseline: dict[str, bool] = field(default_factory=dict)
-    base_tree: str = ""
     last: dict[str, Any] | None = None
     no_ops: int = 0
     questions: list[str] = field(default_factory=list)
@@ -193,7 +192,7 @@ class TaskHistory:
         self.attempts = self.no_ops = 0
         self.blocked = False
         self.questions, self.last = [], None
-        self.baseline, self.base_tree = {}, ""
+        self.baseline = {}
         self.answer = answer
 
 
@@ -275,7 +274,6 @@ class History:
         self.run_iterations += 1
         task = self._task(record)
         task.baseline = {**record.get("baseline", {}), **task.baseline}
-        task.base_tree = task.base_tree or record.get("tree", "")
         task.iterations.append(record["iteration"])
 
     def _verdict(self, record: dict[str, Any]) -> None:

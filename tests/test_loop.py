@@ -593,3 +593,15 @@ def test_a_stop_that_came_too_late_does_not_stop_the_next_run(repo: Repo) -> Non
     (inbox / "1.json").write_text('{"event": "stop", "run": "an older one"}')
     (inbox / "2.json").write_text('{"event": "retry", "task": "GONE"}')
     assert repo.run(repo.agent(MAKES))[0] == 0
+
+
+def test_blocking_a_task_does_not_undo_what_passed_since_its_first_attempt(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), own("T3"), limits={"attempts": 2})
+    bad = repo.agent('P(f"{task}.txt").write_text("bad" if task == "T1" else "good")')
+    assert repo.run(bad, "--once", "--task", "T1")[0] == 3
+    assert repo.run(bad, "--once", "--task", "T2")[0] == 0
+    assert repo.run(bad)[0] == 4
+    assert repo.passed() == ["T2", "T3"]
+    assert (repo.path / "T2.txt").read_text() == "good"
+    assert {"T2.txt", "T3.txt"} <= set(repo.git("ls-tree", "-r", "--name-only", "HEAD").split())
+    assert repo.git("status", "--porcelain") == ""

@@ -545,7 +545,7 @@ def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
     )
     known = history.of(TASK)
     assert (known.attempts, known.blocked, known.last, known.questions) == (0, False, None, [])
-    assert (known.baseline, known.base_tree) == ({}, "")
+    assert known.baseline == {}
     assert (known.answer, known.ruled_out, known.usd, known.seconds) == ("the old one", ["the URL"], 1.0, 5.0)
     assert (history.learned, history.usd, history.blocked_in_a_row) == (["use make"], 1.0, 0)
 
@@ -610,7 +610,6 @@ def test_what_was_red_first_is_remembered() -> None:
         start(1, baseline={"a": False}, tree="one"), verdict("failed", 1), start(2, baseline={"a": True, "b": True}, tree="two")
     )  # fmt: skip
     assert history.of(TASK).baseline == {"a": False, "b": True}
-    assert history.of(TASK).base_tree == "one"
 
 
 @pytest.mark.parametrize(
