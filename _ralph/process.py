@@ -19,6 +19,7 @@ from types import FrameType
 GRACE = 5.0
 """Seconds between TERM and KILL for what an attempt leaves behind."""
 _KILL_DEADLINE = 10.0
+_STOP_DEADLINE = 30
 _CHUNK = 1 << 16
 _LONGEST_LINE = 64 << 20
 _PR_SET_CHILD_SUBREAPER = 36
@@ -219,8 +220,11 @@ def supervise(loop: Callable[[Control], int]) -> int | None:
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+            os.kill(pid, signal.SIGKILL if number == signal.SIGALRM else number)
+        if number in (signal.SIGTERM, signal.SIGHUP):
+            signal.alarm(_STOP_DEADLINE)  # a loop that hangs in a system call hears no TERM
 
+    signal.signal(signal.SIGALRM, hand_on)
     for number in (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,))):
         signal.signal(number, hand_on)
     status = os.waitpid(pid, 0)[1]

@@ -188,9 +188,11 @@ class GitTree(Folder):
         self._git("reset", "-q", check=False)
 
     def modified(self) -> list[str]:
-        """Tracked files that differ from HEAD or are staged, state files apart."""
+        """Tracked files that differ from HEAD or are staged, state files apart; and those that
+        git was told to assume unchanged, for nobody could see what is lost with them."""
         lines = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
-        return [entry[3:] for entry in _names(lines) if entry[3:] not in self._state]
+        hidden = [name[2:] for name in _names(self._git("ls-files", "-v", "-z")) if name[0].islower()]
+        return hidden + [entry[3:] for entry in _names(lines) if entry[3:] not in self._state]
 
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         said = []

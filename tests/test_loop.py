@@ -263,6 +263,15 @@ def test_the_persons_untracked_files_stay_and_modified_ones_are_refused(repo: Re
     assert repo.git("status", "--porcelain").split() == ["??", "mine.txt"]
 
 
+def test_a_file_that_git_assumes_unchanged_is_not_lost(repo: Repo) -> None:
+    repo.git("update-index", "--assume-unchanged", "a.txt")
+    repo.write("a.txt", "mine\n")
+    repo.plan(own("T1"))
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 2 and "a.txt" in printed
+    assert repo.read("a.txt") == "mine\n"
+
+
 def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(repo: Repo) -> None:
     repo.write(".gitignore", ".env\nsecret/\n")
     repo.commit("ignore")

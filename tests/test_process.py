@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -99,6 +100,24 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
     assert repo.verdicts() == ["T1 interrupted"]
     assert repo.records()[-1]["stop"] == stop
     assert repo.git("status", "--porcelain", "-uno") == ""
+
+
+def test_a_loop_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
+    """A git that hangs stands for any system call that does not come back."""
+    repo.plan({"checks": ["false"]})
+    fake = repo.outside / "bin"
+    fake.mkdir()
+    (fake / "git").write_text("#!/bin/sh\ntouch ../hanging\nexec sleep 600\n")
+    script = repo.outside / "short.py"
+    script.write_text("from _ralph import process\nprocess._STOP_DEADLINE = 1\nimport ralph\nralph.main()\n")
+    agent = repo.agent(f"P('../agent').touch(); time.sleep(1); os.chmod({str(fake / 'git')!r}, 0o755)")
+    env = {**repo.env, "PATH": f"{fake}:{repo.env['PATH']}"}
+    words = [sys.executable, str(script), "run", "-q", "--agent", agent]
+    process = subprocess.Popen(words, cwd=repo.path, env=env, stderr=subprocess.DEVNULL)
+    repo.wait_for("../hanging")
+    process.terminate()
+    assert process.wait(15) == 1
+    assert gone(repo, 2.0)
 
 
 def test_the_first_sigint_finishes_the_attempt_the_second_stops_now(repo: Repo) -> None:
