@@ -108,8 +108,10 @@ class Commands(click.Group):
         except (RalphError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
+            from _ralph.text import clean
+
             failed = translate(error)
-            click.echo(f"ralph: {failed}", err=True)
+            click.echo(f"ralph: {clean(str(failed))}", err=True)
             ctx.exit(int(failed.exit))
 
 

@@ -19,7 +19,7 @@ from types import FrameType
 GRACE = 5.0
 """Seconds between TERM and KILL for what an attempt leaves behind."""
 _KILL_DEADLINE = 10.0
-_STOP_DEADLINE = 30
+_STOP_DEADLINE = 120
 _CHUNK = 1 << 16
 _LONGEST_LINE = 64 << 20
 _PR_SET_CHILD_SUBREAPER = 36

@@ -207,11 +207,12 @@ class GitTree(Folder):
         tip = self._git("rev-parse", "-q", "--verify", branch, check=False).strip()
         if tip != head:
             if tip and self._is_ancestor(head, tip):
-                said.append("the agent's own commits were folded into the attempt")
+                kept = self._keep(tip, f"{label}-agent")
+                said.append(f"commits on the branch were folded into the attempt; kept at {kept}")
             elif tip:
                 said.append("the branch had been rewritten, and was put back")
                 self._park_commit(tip, head, label)
-                self._elsewhere = self._elsewhere or self._is_ancestor(tip, head)
+                self._elsewhere = True
             self._git("update-ref", "-m", "ralph: put back", branch, head)
         if tip != head or found_branch != branch:
             self.reset_index()

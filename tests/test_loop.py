@@ -560,7 +560,14 @@ def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
     assert repo.git("for-each-ref", "refs/ralph/parked/") != ""
 
 
-@pytest.mark.parametrize("move", ["git checkout -qf main", "git reset -q --hard main"])
+@pytest.mark.parametrize(
+    "move",
+    [
+        "git checkout -qf main",
+        "git reset -q --hard main",
+        "git reset -q --hard main; git commit -q --allow-empty -m mine",
+    ],
+)
 def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
     repo.plan(own("T1"), own("T2"))
     agent = repo.agent(f"if task == 'T2' and attempt == 1: sh('{move}')\n" + MAKES)
