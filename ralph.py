@@ -108,11 +108,16 @@ class Commands(click.Group):
         except (RalphError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            from _ralph.text import clean
-
             failed = translate(error)
-            click.echo(f"ralph: {clean(str(failed))}", err=True)
+            complain(str(failed))
             ctx.exit(int(failed.exit))
+
+
+def complain(words: str) -> None:
+    """One message on stderr; what stands in it may come from a stranger's file."""
+    from _ralph.text import clean
+
+    click.echo(f"ralph: {clean(words)}", err=True)
 
 
 def translate(error: Exception) -> RalphError:
@@ -154,6 +159,17 @@ class DurationType(click.ParamType[float]):
 DURATION = DurationType()
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+CHECK = click.option(
+    "--check",
+    "checks",
+    metavar="CMD",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A check for every task; may be given again.",
+)
+PROMPT = click.option(
+    "--prompt", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own prompt template."
+)
 
 
 @click.group(
@@ -180,17 +196,8 @@ def cli() -> None:
 @click.option(
     "--agent", metavar="CMD", help="Agent command, such as claude, 'claude --model haiku' or aider."
 )
-@click.option(
-    "--check",
-    "checks",
-    metavar="CMD",
-    multiple=True,
-    allow_from_autoenv=False,
-    help="A check for every task; may be given again.",
-)
-@click.option(
-    "--prompt", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own prompt template."
-)
+@CHECK
+@PROMPT
 @click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]")
 @click.option("--max-attempts", type=POSITIVE, help="Attempts for one task.  [default: 3]")
 @click.option("--max-hours", type=ABOVE_ZERO, help="Hours for this run.  [default: 12]")
@@ -337,19 +344,19 @@ def ended_early(opened: Run | None, control: Control, error: Exception) -> Stop:
     else:
         failed = translate(error)
         stop = Stop("error", failed.exit, str(failed))
-        click.echo(f"ralph: {failed}", err=True)
+        complain(str(failed))
     if opened:
         try:
             close_run(opened, stop)
         except (RalphError, OSError) as again:
-            click.echo(f"ralph: the last record could not be written: {again}", err=True)
+            complain(f"the last record could not be written: {again}")
     return stop
 
 
 def lost(options: Options, as_json: bool) -> int:
     """What the supervisor says when the loop was killed."""
     stop = Stop("killed", Exit.ERROR, "the loop was killed; run the same command to go on")
-    click.echo(f"ralph: {stop.reason}", err=True)
+    complain(stop.reason)
     print_summary(as_json, options, stop, 0.0)
     return int(stop.exit)
 
@@ -400,9 +407,7 @@ def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
 @with_prd
 @click.option("--task", metavar="ID", help="The prompt for this task instead of the next one.")
 @click.option("--agent", metavar="CMD", help="The agent that it is for.")
-@click.option(
-    "--prompt", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Your own prompt template."
-)
+@PROMPT
 def prompt(prd_path: Path, no_git: bool, task: str | None, agent: str | None, prompt: Path | None) -> None:
     """Print what the agent would be sent now.
 
@@ -499,14 +504,7 @@ def init(prd_path: Path, no_git: bool, eject: bool) -> None:
 @cli.command()
 @with_prd
 @click.option("--agent", metavar="CMD", help="The agent to look for instead of the plan's.")
-@click.option(
-    "--check",
-    "checks",
-    metavar="CMD",
-    multiple=True,
-    allow_from_autoenv=False,
-    help="A check, as in `ralph run --check`.",
-)
+@CHECK
 @click.option("--full-permissions", is_flag=True, help="As in `ralph run`.")
 @click.pass_context
 def doctor(
@@ -571,9 +569,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("RALPH_DEBUG"):
             raise
-        click.echo(
-            f"ralph: unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where", err=True
-        )
+        complain(str(translate(error)))
         sys.exit(int(Exit.ERROR))
 
 

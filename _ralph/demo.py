@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _ralph import workspace
+from _ralph.files import read_regular
 from _ralph.model import BadInput
+from _ralph.progress import parse
 from _ralph.prompt import resource
 
 if TYPE_CHECKING:
@@ -210,8 +212,7 @@ def _environment(mark: str) -> dict[str, str]:
 
 def _records(progress: Path) -> tuple[list[str], Counter[str]]:
     """`T-1 failed` and so on for the verdicts, and how often each task was started."""
-    written = progress.read_text("utf-8") if progress.exists() else ""
-    records = [json.loads(found) for found in re.findall(r"^<!-- ralph (\{.*\}) -->$", written, re.M)]
+    records = parse(read_regular(progress) or b"")
     verdicts = [f"{entry['task']} {entry['verdict']}" for entry in records if entry["event"] == "verdict"]
     return verdicts, Counter(entry["task"] for entry in records if entry["event"] == "start")
 

@@ -136,11 +136,11 @@ class GitTree(Folder):
             head, tree = self._resetting.read_text("ascii").split()
             self._resetting.unlink()
             if head == self.head():  # else a person has gone on since
-                self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
+                self._load_left_alone()
                 self.park(f"cut-off-{head[:12]}")
                 self.checkout(tree)
         if resuming and self._left_file.exists():
-            self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
+            self._load_left_alone()
         else:
             self._left_alone = set()
             known = (
@@ -166,8 +166,7 @@ class GitTree(Folder):
         return self._git("write-tree", own=True).strip()
 
     def new_nested(self) -> list[str]:
-        listed = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
-        found = {name for name in listed if name.endswith("/")}
+        found = {name for name in self._untracked() if name.endswith("/")}
         new, self._nested = found - self._nested, self._nested | found
         return [text.one_line(name) for name in sorted(new)]
 
@@ -274,7 +273,7 @@ class GitTree(Folder):
         lines = self._git("diff-tree", "-r", "--numstat", "--no-renames", before, after).splitlines()
         counts = [line.split("\t")[:2] for line in lines]
         added, removed = (sum(int(pair[i]) for pair in counts if pair[i].isdigit()) for i in (0, 1))
-        return f"{len(lines)} file{'s' * (len(lines) != 1)}, +{added} -{removed}" if lines else ""
+        return f"{text.count(len(lines), 'file')}, +{added} -{removed}" if lines else ""
 
     def changed_files(self, before: str, after: str) -> list[str]:
         names = _names(self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, after))
@@ -420,12 +419,16 @@ class GitTree(Folder):
         self._git("update-ref", ref, commit)
         return ref
 
+    def _untracked(self) -> list[str]:
+        """What ralph's index does not know and git does not ignore; nested repositories end in /."""
+        return _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
+
     def _others(self) -> list[str]:
-        names = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
+        """New files that belong to the work."""
         hidden = self._left_alone | set(self._state)
         return [
             n
-            for n in names
+            for n in self._untracked()
             if not hidden.intersection(_with_parents(n)) and not n.endswith("/") and not _cached(n)
         ]
 
@@ -433,6 +436,9 @@ class GitTree(Folder):
         if new := self._others():
             self._left_alone.update(new)
             self._save_left_alone()
+
+    def _load_left_alone(self) -> None:
+        self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
 
     def _save_left_alone(self) -> None:
         files.atomic_write(self._left_file, os.fsencode("\0".join(sorted(self._left_alone))))
@@ -446,7 +452,8 @@ class GitTree(Folder):
         if not names:
             return []
         ignored = set(_names(self._git("check-ignore", "-z", "--stdin", stdin=_nul(names), check=False)))
-        return [name for name in names if name not in ignored or name in self._tracked_state()]
+        hidden = ignored.difference(self._tracked_state())
+        return [name for name in names if name not in hidden]
 
     @contextlib.contextmanager
     def _scratch_index(self, tree: str) -> Iterator[dict[str, str]]:
