@@ -452,7 +452,7 @@ class GitTree(Folder):
         if not names:
             return []
         ignored = set(_names(self._git("check-ignore", "-z", "--stdin", stdin=_nul(names), check=False)))
-        hidden = ignored.difference(self._tracked_state())
+        hidden = ignored.difference(self._tracked_state()) if ignored else ignored
         return [name for name in names if name not in hidden]
 
     @contextlib.contextmanager
