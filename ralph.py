@@ -70,9 +70,9 @@ def run_loop(run: Run) -> Stop:
 
 def run_attempt(run: Run, task: Task) -> Attempt:
     """One try at one task: everything is judged on what is in the tree when the agent is gone."""
+    from _ralph import limits
     from _ralph.agents import run_agent
     from _ralph.attempt import begin, environment, judge_by_evidence, prompt_for
-    from _ralph.limits import usd_left
 
     attempt = begin(run, task)
     agent = run.agent(task)
@@ -81,15 +81,14 @@ def run_attempt(run: Run, task: Task) -> Attempt:
     attempt.result = run_agent(
         agent,
         prompt,
-        prompt_file=run.log(f"{attempt.name}.prompt.md"),
+        log=lambda ending: run.log(attempt.name + ending),
         cwd=run.paths.root,
         env=environment(run, attempt),
         timeout=run.options.agent_timeout,
         idle=run.options.idle_timeout,
         control=run.control,
-        out=run.log(f"{attempt.name}.out"),
-        err=run.log(f"{attempt.name}.err"),
-        usd_left=usd_left(run.limits, run.history),
+        usd_left=limits.usd_left(run.limits, run.history),
+        tokens_left=limits.tokens_left(run.limits, run.history),
         listen=run.view.agent,
     )
     judge_by_evidence(run, attempt)

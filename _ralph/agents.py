@@ -1,4 +1,4 @@
-"""Agents: rows of agents.json become commands, their output streams become results."""
+"""Agents: rows of agents.json become commands, what they print becomes results."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome, Tokens
+from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome
 from _ralph.process import Control, ProcessResult, run_process
+from _ralph.stream import Listener, StreamParser
 
-PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": []}
+PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
+_LARGEST_LOG = 4 << 20
 # With these an agent takes itself for nested in another one and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
-
-Listener = Callable[[str, str], None]
-"""Hears what the agent does as it does it: a kind (`say`, `tool`, `raw`) and one line."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Agent:
 
     @property
     def streams(self) -> bool:
-        """Whether its output is JSON events, so that silence and cost can be seen."""
-        return bool(self.row.get("events"))
+        """Whether it prints events as it works, so that silence can be seen."""
+        return bool(self.row["events"]) and self.row["output"] == "json"
 
     @property
     def command(self) -> str:
@@ -47,8 +47,15 @@ class Agent:
     def program(self) -> str:
         return self.words[0]
 
-    def argv(self, prompt_file: Path, usd_left: float | None = None) -> list[str]:
-        """The command as it is run; `usd_left` in dollars, where the row has a limit for it."""
+    def reopen(self, session: str | None) -> str:
+        """The command that opens a session of it again, where it has one."""
+        return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
+
+    def argv(self, prompt_file: Path, log: Path, usd_left: float | None = None) -> list[str]:
+        """The command as it is run; `usd_left` in dollars, where the row has a limit for it.
+
+        `log` is for an agent that writes its events into a file instead of printing them.
+        """
         if not self.row["argv"]:
             return list(self.words)
         budget = self.row.get("budget", []) if usd_left is not None else []
@@ -57,6 +64,7 @@ class Agent:
             "{permissions}": list(self.row["permissions"].get(self.permissions, [])),
             "{budget}": [word.replace("{usd}", f"{usd_left:.2f}") for word in budget],
             "{prompt_file}": [str(prompt_file)],
+            "{log}": [str(log)],
         }
         rest = [w for word in self.row["argv"][1:] for w in spread.get(word, [word])]
         return [self.program, *rest]
@@ -79,32 +87,7 @@ def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent
 
 def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of templates/agents.json, with those of the plan's `agents` over them."""
-    rows: dict[str, Any] = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
-    for name, row in own.items():
-        if wrong := _wrong_in_row(row):
-            raise BadInput(f"agents.{name}: expected {wrong}")
-    return rows
-
-
-def _wrong_in_row(row: Any) -> str | None:
-    """What a row of the plan's own should have been, or None if it can be used."""
-    if not isinstance(row, dict) or not row.get("argv") or not _is_words(row["argv"]):
-        return "an object with `argv`, a list of words"
-    permissions, events = row.get("permissions", {}), row.get("events", [])
-    if not isinstance(permissions, dict) or not all(map(_is_words, permissions.values())):
-        return "`permissions` to name lists of words"
-    if row.get("prompt", "stdin") not in ("stdin", "file") or not _is_words(row.get("budget", [])):
-        return "`prompt` to be stdin or file, and `budget` a list of words"
-    if not isinstance(events, list) or not all(isinstance(rule, dict) for rule in events):
-        return "`events` to be a list of rules"
-    outcomes = {None, *map(str, Outcome)}
-    if any(not isinstance(rule.get("when"), dict) or rule.get("outcome") not in outcomes for rule in events):
-        return "every rule of `events` to have `when`, and an outcome that is known"
-    return None
-
-
-def _is_words(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+    return {**json.loads(builtin.read_text(encoding="utf-8")), **own}
 
 
 def require(agent: Agent) -> None:
@@ -113,12 +96,18 @@ def require(agent: Agent) -> None:
         raise AgentUnavailable(
             f"the agent {agent.program!r} is not on PATH; install it or name another with --agent"
         )
-    needs = agent.row.get("edit_needs", {}).get(sys.platform, []) if agent.permissions == "edit" else []
-    missing = [program for program in needs if shutil.which(program) is None]
-    if missing:
+    if agent.permissions != "edit" or agent.name == "plain":
+        return
+    if "edit" not in agent.row["permissions"]:
         raise AgentUnavailable(
-            f"{agent.name} cannot keep to the workspace here: its own sandbox needs {' and '.join(missing)}. "
-            f"Two ways on: install {' and '.join(missing)}, or give it everything with --full-permissions"
+            f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: an "
+            f"agent that has one (--agent claude, --agent codex), or everything for it: --full-permissions"
+        )
+    needs = agent.row.get("edit_needs", {}).get(sys.platform, [])
+    if missing := " and ".join(program for program in needs if shutil.which(program) is None):
+        raise AgentUnavailable(
+            f"{agent.name} cannot keep to the workspace here: its own sandbox needs {missing}. "
+            f"Two ways on: install {missing}, or give it everything with --full-permissions"
         )
 
 
@@ -126,151 +115,68 @@ def run_agent(
     agent: Agent,
     prompt: str,
     *,
-    prompt_file: Path,
+    log: Callable[[str], Path],
     cwd: Path,
     env: Mapping[str, str],
     timeout: float,
     idle: float,
     control: Control,
-    out: Path,
-    err: Path,
     usd_left: float | None = None,
+    tokens_left: int | None = None,
     listen: Listener | None = None,
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
+    `log(ending)` is a fresh path for a transcript (`.out`, `.err`), the prompt or its own log.
     The outcome comes from its final event, for a plain command from its exit status, never
     from words that it prints.
     """
-    by_file = agent.row["prompt"] == "file"
+    prompt_file, own_log, err = log(".prompt.md"), log(".log"), log(".err")
     prompt_file.write_bytes(prompt.encode("utf-8", "replace"))
-    parser = StreamParser(agent.row["events"], listen)
+    row = agent.row
+    parser = StreamParser(
+        row["events"], listen, row["output"] == "text", usd_left=usd_left, tokens_left=tokens_left
+    )
     process = run_process(
-        agent.argv(prompt_file, usd_left),
+        agent.argv(prompt_file, own_log, usd_left),
         cwd=cwd,
         env={key: value for key, value in env.items() if key not in NESTED},
         timeout=timeout,
         idle=idle if agent.streams else None,
         control=control,
-        stdin=b"" if by_file else prompt.encode("utf-8", "replace"),
-        out=out,
+        stdin=b"" if row["prompt"] == "file" else prompt.encode("utf-8", "replace"),
+        out=log(".out"),
         err=err,
         on_line=parser.line,
     )
+    for line in (files.read_regular(own_log, _LARGEST_LOG) or b"").splitlines():
+        parser.line(line)
     result = conclude(agent, parser, process, _stderr_tail(err))
     if result.usd is None and usd_left is not None and result.tokens.total:
         result.usd = usd_left  # cut off before it named its price: all that it was allowed counts
     return result
 
 
-@dataclass
-class StreamParser:
-    """Applies a row's rules to each JSON line; what the last matching rule says stands.
-
-    `ended` is whether a final event came. With no rules (a plain command) lines are only heard.
-    """
-
-    rules: list[dict[str, Any]]
-    listen: Listener | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    sums: dict[str, int] = field(default_factory=dict)
-    meanwhile: dict[str, dict[str, int]] = field(default_factory=dict)
-    outcome: str | None = None
-    ended: bool = False
-    events: int = 0
-    active: bool = False
-
-    def line(self, raw: bytes) -> str | None:
-        """Take in one line; the answer is as `run_process` expects it."""
-        if not self.rules:
-            self.active = self.active or bool(raw.strip())
-            self._hear("say", raw[:2000].decode("utf-8", "replace"))
-            return None
-        event = _event(raw)
-        if event is None:
-            return "quiet"
-        self.events += 1
-        answer = None
-        for rule in self.rules:
-            if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
-                answer = self._apply(rule, event) or answer
-        return answer
-
-    def _apply(self, rule: dict[str, Any], event: dict[str, Any]) -> str | None:
-        for name, paths in rule.get("set", {}).items():
-            values = [found for path in _listed(paths) if (found := pick(event, path))]
-            if values or name in ("denials",):
-                self.facts[name] = values[0] if values else []
-        for kind in ("add", "total"):
-            for name, paths in rule.get(kind, {}).items():
-                numbers = [n for path in _listed(paths) for n in pick(event, path) if _is_amount(n)]
-                before = self.sums.get(name, 0) if kind == "add" or not numbers else 0
-                self.sums[name] = before + int(sum(numbers))
-        if "add" in rule:
-            self.meanwhile.clear()
-        elif spent := rule.get("meanwhile"):  # until a result counts it, each message once
-            message = str(pick(event, spent["of"]))
-            self.meanwhile[message] = {
-                name: int(sum(n for path in paths for n in pick(event, path) if _is_amount(n)))
-                for name, paths in spent.items()
-                if name != "of"
-            }
-        if "outcome" in rule:
-            self.outcome = rule["outcome"]
-        if "reason" in rule:
-            self.facts["reason"] = [rule["reason"]]
-        self.ended = self.ended or bool(rule.get("final"))
-        for kind in ("say", "tool"):
-            for words in pick(event, rule[kind]) if kind in rule else []:
-                self.active = True
-                self._hear(kind, str(words))
-        return "stop" if rule.get("stop") else "quiet" if rule.get("quiet") else None
-
-    def _hear(self, kind: str, words: str) -> None:
-        if self.listen is not None and words.strip():
-            self.listen(kind, words)
-
-    def text(self, name: str) -> str:
-        return " ".join(str(value) for value in self.facts.get(name, []) if value is not None)
-
-    def tokens(self) -> Tokens:
-        """What the results say, and what was used since the last of them, or without any."""
-        counted = [self.sums, *self.meanwhile.values()]
-        return Tokens(**{key: sum(one.get(key, 0) for one in counted) for key in Tokens().as_dict()})
-
-    def number(self, name: str) -> float | None:
-        value = next(iter(self.facts.get(name, [])), None)
-        return float(value) if _is_amount(value) and value is not None else None
-
-
 def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
     """The result of an agent process, from its events and from how it ended."""
     outcome, reason = _outcome(agent, parser, process, stderr)
+    reset = next(iter(parser.facts.get("reset", [])), None)
     return AgentResult(
         outcome=outcome,
         reason=text.one_line(reason, 300),
-        text=parser.text("text") if agent.streams else process.tail,
-        session=parser.text("session") or None,
-        usd=parser.number("usd"),
+        text=parser.fact("text") if agent.streams else process.tail,
+        session=parser.fact("session") or None,
+        usd=parser.usd,
         tokens=parser.tokens(),
-        reset=parser.number("reset") if outcome is Outcome.LIMITED else None,
+        reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED else None,
         denials=[text.one_line(str(denied)) for denied in parser.facts.get("denials", [])],
+        context=parser.context,
+        compacted=parser.compacted,
         seconds=process.seconds,
         exit=process.exit,
         active=parser.active,
         survivors=process.survivors,
     )
-
-
-def pick(event: Any, path: str) -> list[Any]:
-    """The values at a dotted path; `*` stands for every entry of a list or an object."""
-    found = [event]
-    for step in path.split("."):
-        if step == "*":
-            found = [entry for value in found for entry in _entries(value)]
-        else:
-            found = [value[step] for value in found if isinstance(value, dict) and step in value]
-    return found
 
 
 def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
@@ -279,59 +185,32 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     if process.ended == "interrupted":
         return Outcome.INTERRUPTED, "ralph was stopped"
     if process.ended in ("deadline", "idle"):
-        return (
-            Outcome.TIMED_OUT,
-            f"stopped at its {process.ended} limit after {text.duration(process.seconds)}",
-        )
-    if not agent.streams:
-        if process.exit == 0:
-            return Outcome.DONE, ""
-        words = stderr or process.tail
-        if process.exit in (126, 127):
-            return Outcome.UNAVAILABLE, f"exit {process.exit}: {text.last_line(words)}"
-        return Outcome.FAILED, f"exit {process.exit}: {text.last_line(words)}"
-    if parser.outcome is not None and (parser.ended or parser.outcome != "done"):
-        return Outcome(parser.outcome), parser.text("reason") if parser.outcome != "done" else ""
+        after = text.duration(process.seconds)
+        return Outcome.TIMED_OUT, f"stopped at its {process.ended} limit after {after}"
+    if parser.overspent:
+        return Outcome.FAILED, f"stopped: it used up what was left of the limit in {parser.overspent}"
+    if not parser.rules:
+        return _plain_outcome(process, stderr)
+    if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
+        return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
     if not parser.events and (process.exit or 0) > 0:
         hints = [hint for words, hint in agent.row.get("hints", {}).items() if words in stderr]
         return Outcome.UNAVAILABLE, "; ".join([f"exit {process.exit}: {text.last_line(stderr)}", *hints])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 
+def _plain_outcome(process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
+    """What the exit status of a command says that prints no events."""
+    if process.exit == 0:
+        return Outcome.DONE, ""
+    outcome = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
+    return outcome, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
+
+
 def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of agents, checks and hooks: ours, what names the attempt, no prompts."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
-
-
-def _event(raw: bytes) -> dict[str, Any] | None:
-    if not raw.lstrip().startswith(b"{"):
-        return None
-    try:
-        event = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    return event if isinstance(event, dict) else None
-
-
-def _matches(found: list[Any], wanted: Any) -> bool:
-    options = _listed(wanted)
-    return any(value == option and type(value) is type(option) for value in found for option in options)
-
-
-def _is_amount(value: Any) -> bool:
-    """Whether it can be counted: NaN would be below every limit for good."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
-
-
-def _entries(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _stderr_tail(path: Path) -> str:

@@ -112,6 +112,19 @@ def usd_left(limits: Limits, history: History) -> float | None:
     return max(min(left), 0.01) if left else None
 
 
+def tokens_left(limits: Limits, history: History) -> int | None:
+    """Tokens that the next attempt may use, or None without a limit."""
+    left = [
+        limit - used
+        for limit, used in (
+            (limits.tokens, history.run_tokens.total),
+            (limits.budget_tokens, history.tokens.total),
+        )
+        if limit is not None
+    ]
+    return max(min(left), 1) if left else None
+
+
 def wait_for(limits: Limits, result: AgentResult, history: History, now: float) -> float | Stop:
     """When to try again after a provider's limit (unix time), or the stop that ends the run."""
     if result.reset is None:

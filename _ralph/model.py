@@ -199,10 +199,15 @@ class Outcome(enum.StrEnum):
     INTERRUPTED = "interrupted"
 
 
+OVERLOAD = 100_000
+"""Tokens of context above which agents get worse, and a task should have been two."""
+
+
 @dataclass
 class AgentResult:
     """What one agent process did. `usd` is None where the agent reports no dollars;
-    `reset` is the unix time at which the provider's limit ends, if it was told."""
+    `reset` is the unix time at which the provider's limit ends, if it was told; `context` the
+    most tokens that one request sent, `compacted` whether the agent shortened its own memory."""
 
     outcome: Outcome
     reason: str = ""
@@ -212,10 +217,19 @@ class AgentResult:
     tokens: Tokens = field(default_factory=Tokens)
     reset: float | None = None
     denials: list[str] = field(default_factory=list)
+    context: int = 0
+    compacted: bool = False
     seconds: float = 0.0
     exit: int | None = None
     active: bool = False
     survivors: list[int] = field(default_factory=list)
+
+    @property
+    def overload(self) -> str:
+        """Why the task was too large for one session, or nothing."""
+        if self.compacted:
+            return "its context was full and got compacted"
+        return f"its context grew to {self.context} tokens" if self.context > OVERLOAD else ""
 
 
 @dataclass

@@ -88,7 +88,9 @@ def validate(plan: Plan, schema: Path) -> None:
     """Hold the whole document against prd.schema.json; BadInput names the first wrong place."""
     import jsonschema
 
-    validator = jsonschema.Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
+    validator = jsonschema.Draft202012Validator(
+        json.loads(schema.read_text(encoding="utf-8")), format_checker=jsonschema.FormatChecker(["regex"])
+    )
     error = jsonschema.exceptions.best_match(validator.iter_errors(plan.data))
     if error is not None:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path).lstrip(".")

@@ -425,6 +425,7 @@ def peek(options: Options, writing: bool = False) -> Run:
     if writing:
         plan = prd.load(paths.prd)
         history = replay(journal.records(), plan)
+    prd.validate(plan, resource("prd.schema.json"))
     plan = replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
     found = limits.resolve(plan.settings, options.limits, paths.prd.name)
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))

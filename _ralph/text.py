@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 import unicodedata
+from email.utils import parsedate_to_datetime
 
 from _ralph.model import BadInput
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
 )
+_IN = re.compile(r"\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+)", re.IGNORECASE)
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
+_AT = re.compile(r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)")
 _FOREVER = 10**8
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -101,3 +106,27 @@ def duration(value: float) -> str:
     if value < 3600:
         return f"{int(value // 60)} min {int(value % 60)} s"
     return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"
+
+
+def moment(value: object, now: float) -> float | None:
+    """The unix time that a provider names: as such a number, as seconds from now (`3600`,
+    `retry after 3600s`, `in 2 hours 5 minutes`) or by local clocks (`try again at 10:26 PM`,
+    `at Nov 23rd, 2026 9:05 AM`). None for anything else."""
+    words = str(value).strip()
+    if re.fullmatch(r"\d{1,12}(\.\d+)?", words):
+        return float(words) if float(words) > _FOREVER else now + float(words)
+    if match := _IN.search(words):
+        left = sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(match[1]))
+        return now + left if left else None
+    if match := _AT.search(words):
+        month, day, year, clock = match.groups()
+        date = f"{month} {day} {year}" if month else time.strftime("%b %d %Y", time.localtime(now))
+        try:
+            named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
+        except ValueError:
+            return None
+        return named if month or named > now else named + 86400
+    try:
+        return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header
+    except ValueError:
+        return None

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from _ralph import text
+from _ralph.agents import Agent
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Plan, Stop, Task, Verdict
 from _ralph.progress import History
 
@@ -67,6 +68,10 @@ class View:
         self.line(
             f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(attempt.result)}", "  "
         )
+        if attempt.result.denials:
+            self.line(f"denied: {'; '.join(attempt.result.denials)}", "  ")
+        if attempt.result.overload:
+            self.line(f"split this task: {attempt.result.overload}", "  ")
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ")
 
@@ -183,12 +188,15 @@ def _note(plan: Plan, task: Task, history: History) -> str:
     return "weak: it has no check of its own" if state == "passed" and known and known.weak else ""
 
 
-def record_lines(attempt: Attempt, agent: str) -> list[str]:
+def record_lines(attempt: Attempt, agent: Agent) -> list[str]:
     """What a person reads of an attempt in progress.txt; everything an agent wrote is quoted."""
     result = attempt.result
-    lines = [
-        f"- agent: {text.one_line(agent, 80)}, {spent_words(result)}, {ended_words(result) or 'ended well'}"
-    ]
+    command, ended = text.one_line(agent.command, 80), ended_words(result) or "ended well"
+    lines = [f"- agent: {command}, {spent_words(result)}, {ended}"]
+    if again := agent.reopen(result.session):
+        lines.append(f"- session: {text.one_line(again)}")
+    if result.overload:
+        lines.append(f"- split this task: {result.overload}")
     if attempt.checks:
         told = ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)
         lines.append(f"- checks: {text.one_line(told, 500)}")

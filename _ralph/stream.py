@@ -1,0 +1,192 @@
+"""An agent's output becomes facts, line by line: the rules are data, in its row of agents.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from _ralph.model import Tokens
+
+_SEARCHED = 10_000
+Listener = Callable[[str, str], None]
+"""Hears what the agent does as it does it: a kind (`say` or `tool`) and one line."""
+
+
+@dataclass
+class StreamParser:
+    """Applies a row's rules, in order, to each event; what the last matching rule says stands.
+
+    An event is a line of JSON, or, with `text`, any other line as `{"line": "..."}`. With no
+    rules (a plain command) lines are only heard.
+
+    `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
+    if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
+    """
+
+    rules: list[dict[str, Any]]
+    listen: Listener | None = None
+    text: bool = False
+    usd_left: float | None = None
+    tokens_left: int | None = None
+    facts: dict[str, list[Any]] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    meanwhile: dict[str, dict[str, float]] = field(default_factory=dict)
+    final: str | None = None
+    outcome: str | None = None
+    context: int = 0
+    compacted: bool = False
+    events: int = 0
+    active: bool = False
+    overspent: str = ""
+    speaking: bool = False
+    unfinished: str = ""
+
+    def line(self, raw: bytes) -> str | None:
+        """Take in one line; the answer is as `run_process` expects it."""
+        if not self.rules:
+            self.active = self.active or bool(raw.strip())
+            self._hear("say", raw[:2000].decode("utf-8", "replace"))
+            return None
+        event = _event(raw)
+        if event is not None:
+            self.events += 1
+        elif self.text:
+            event = {"line": raw[:2000].decode("utf-8", "replace")}
+        else:
+            return "quiet"
+        answer = None
+        for rule in self.rules:
+            if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
+                answer = self._apply(rule, event) or answer
+        self.overspent = self.overspent or self._overspent()
+        return "stop" if self.overspent else answer
+
+    def fact(self, name: str) -> str:
+        """What was last set as `name`, in one text."""
+        return " ".join(str(value) for value in self.facts.get(name, []) if value is not None)
+
+    def tokens(self) -> Tokens:
+        """What the results say, and what was used since the last of them, or without any."""
+        counted = [self.sums, *self.meanwhile.values()]
+        return Tokens(**{key: int(sum(one.get(key, 0) for one in counted)) for key in Tokens().as_dict()})
+
+    @property
+    def usd(self) -> float | None:
+        """The dollars that the agent itself named, or None."""
+        return self.sums.get("usd")
+
+    def _apply(self, rule: dict[str, Any], event: dict[str, Any]) -> str | None:
+        for name, paths in rule.get("set", {}).items():
+            found = [values for path in _listed(paths) if (values := pick(event, path))]
+            if found or name == "denials":
+                self.facts[name] = found[0] if found else []
+        for name, path in rule.get("collect", {}).items():
+            self.facts[name] = self.facts.get(name, []) + pick(event, path)
+        for name, paths in rule.get("add", {}).items():
+            self.sums[name] = self.sums.get(name, 0) + _amount(event, paths)
+        for name, paths in rule.get("total", {}).items():
+            if any(map(_is_amount, (n for path in paths for n in pick(event, path)))):
+                self.sums[name] = _amount(event, paths)
+        if "add" in rule:
+            self.meanwhile.clear()
+        elif spent := rule.get("meanwhile"):  # until a result counts it, each message once
+            of = str(pick(event, spent["of"]))
+            self.meanwhile[of] = {key: _amount(event, spent[key]) for key in spent if key != "of"}
+        self.context = max(self.context, int(_amount(event, rule.get("context", []))))
+        self.compacted = self.compacted or bool(rule.get("compacted"))
+        if "final" in rule:
+            self.final = rule["final"]
+            self.active = self.active or self.final == "done"
+        self.outcome = rule.get("outcome", self.outcome)
+        if "reason" in rule:
+            self.facts["reason"] = [rule["reason"]]
+        self._tell(rule, event)
+        return "stop" if rule.get("stop") else "quiet" if rule.get("quiet") else None
+
+    def _tell(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
+        """What the listener hears: whole lines, also of an agent that speaks in fragments."""
+        if not rule.get("fragment") and self.speaking:
+            self._hear("say", self.unfinished)
+            self.speaking, self.unfinished = False, ""
+        for words in pick(event, rule["say"]) if "say" in rule else []:
+            self.active = True
+            self._hear("say", self._join(str(words)) if rule.get("fragment") else str(words))
+        entries, *paths = rule.get("tool", ["", ""])
+        for entry in pick(event, entries) if "tool" in rule else []:
+            if words := " ".join(str(found) for path in paths for found in pick(entry, path)):
+                self.active = True
+                self._hear("tool", words)
+        for words in pick(event, rule["show"]) if "show" in rule else []:
+            self._hear("say", str(words))
+
+    def _join(self, fragment: str) -> str:
+        """The lines that `fragment` completes; the text so far is the fact `text`."""
+        self.facts["text"] = [(self.fact("text") if self.speaking else "") + fragment]
+        self.speaking = True
+        *lines, self.unfinished = (self.unfinished + fragment).split("\n")
+        return "\n".join(lines)
+
+    def _hear(self, kind: str, words: str) -> None:
+        if self.listen is not None and words.strip():
+            self.listen(kind, words)
+
+    def _overspent(self) -> str:
+        """The limit that is used up in the middle of the attempt, or nothing."""
+        if self.usd_left is not None and (self.usd or 0) > self.usd_left:
+            return "dollars"
+        if self.tokens_left is not None and self.tokens().total > self.tokens_left:
+            return "tokens"
+        return ""
+
+
+def pick(event: Any, path: str) -> list[Any]:
+    """The values at a dotted path; `*` stands for every entry of a list or an object, nothing
+    for the event itself."""
+    found = [event]
+    for step in path.split(".") if path else []:
+        if step == "*":
+            found = [entry for value in found for entry in _entries(value)]
+        else:
+            found = [value[step] for value in found if isinstance(value, dict) and step in value]
+    return found
+
+
+def _event(raw: bytes) -> dict[str, Any] | None:
+    if not raw.lstrip().startswith(b"{"):
+        return None
+    try:
+        event = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _matches(found: list[Any], wanted: Any) -> bool:
+    """Whether a value is the one wanted, one of those wanted, or a text that a pattern is found in."""
+    if isinstance(wanted, dict):
+        texts = [value[:_SEARCHED] for value in found if isinstance(value, str)]
+        return any(re.search(wanted["match"], text) for text in texts)
+    options = _listed(wanted)
+    return any(value == option and type(value) is type(option) for value in found for option in options)
+
+
+def _amount(event: dict[str, Any], paths: list[str]) -> float:
+    return sum(float(n) for path in paths for n in pick(event, path) if _is_amount(n))
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether it can be counted: NaN would be below every limit for good."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+def _entries(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
