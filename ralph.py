@@ -36,9 +36,9 @@ from _ralph.model import Attempt, BadInput, Exit, RalphError, Stop, Task, TryLat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
+    from _ralph.live import View
     from _ralph.process import Control
     from _ralph.session import Options, Run
-    from _ralph.views import View
 
 
 # ---------------------------------------------------------------- the loop
@@ -76,7 +76,7 @@ def run_attempt(run: Run, task: Task) -> Attempt:
 
     attempt = begin(run, task)
     agent = run.agent(task)
-    run.view.started(attempt, run.limits.attempts, agent.command)
+    run.view.started(attempt, run.limits.attempts, agent.command, run.plan)
     prompt = prompt_for(run, task)
     attempt.result = run_agent(
         agent,
@@ -89,7 +89,7 @@ def run_attempt(run: Run, task: Task) -> Attempt:
         control=run.control,
         usd_left=limits.usd_left(run.limits, run.history),
         tokens_left=limits.tokens_left(run.limits, run.history),
-        listen=run.view.agent,
+        watch=run.view.watch,
     )
     judge_by_evidence(run, attempt)
     return attempt
@@ -239,9 +239,9 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
     ralph run --agent claude --max-usd 20 --until 07:00
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
+    from _ralph.live import View
     from _ralph.process import supervise
     from _ralph.session import acquire, announce, bury, locate
-    from _ralph.views import View
 
     options = run_options(given)
     view = View(sys.stderr if as_json else sys.stdout, -1 if quiet else int(verbose))
@@ -254,6 +254,7 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
         announce(paths, run_id)
         code = supervise(lambda control: loop_process(options, control, view, run_id, as_json))
         if code is None:  # what it left is for the next start to bury
+            view.wipe()
             code = lost(options, as_json)
         else:
             (paths.private / "running.json").unlink(missing_ok=True)
@@ -299,6 +300,8 @@ def loop_process(options: Options, control: Control, view: View, run_id: str, as
     from _ralph.session import open_run
 
     opened: Run | None = None
+    if view.stays:
+        control.on_tick = view.tick
     control.on_interrupt = lambda: view.line("stopping after this attempt; interrupt again to stop now")
     try:
         opened = open_run(options, control, view, run_id)
@@ -307,6 +310,7 @@ def loop_process(options: Options, control: Control, view: View, run_id: str, as
     except Exception as error:
         if os.environ.get("RALPH_DEBUG"):
             raise
+        view.doing("")
         stop = ended_early(opened, control, error)
     if not control.orphaned:
         say_goodbye(view, opened, stop)

@@ -16,7 +16,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome
 from _ralph.process import Control, ProcessResult, run_process
-from _ralph.stream import Listener, StreamParser
+from _ralph.stream import StreamParser
 
 PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
@@ -123,20 +123,19 @@ def run_agent(
     control: Control,
     usd_left: float | None = None,
     tokens_left: int | None = None,
-    listen: Listener | None = None,
+    watch: Callable[[StreamParser], None] = lambda _: None,
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
     `log(ending)` is a fresh path for a transcript (`.out`, `.err`), the prompt or its own log.
-    The outcome comes from its final event, for a plain command from its exit status, never
-    from words that it prints.
+    `watch` is shown the parser before the first line. The outcome comes from the agent's final
+    event, for a plain command from its exit status, never from words that it prints.
     """
     prompt_file, own_log, err = log(".prompt.md"), log(".log"), log(".err")
     prompt_file.write_bytes(prompt.encode("utf-8", "replace"))
     row = agent.row
-    parser = StreamParser(
-        row["events"], listen, row["output"] == "text", usd_left=usd_left, tokens_left=tokens_left
-    )
+    parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
+    watch(parser)
     process = run_process(
         agent.argv(prompt_file, own_log, usd_left),
         cwd=cwd,
@@ -165,7 +164,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         outcome=outcome,
         reason=text.one_line(reason, 300),
         text=parser.fact("text") if agent.streams else process.tail,
-        session=parser.fact("session") or None,
+        session=text.one_line(parser.fact("session"), 100) or None,
         usd=parser.usd,
         tokens=parser.tokens(),
         reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED else None,

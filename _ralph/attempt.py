@@ -290,6 +290,7 @@ def untouched(run: Run) -> Iterator[None]:
 
 def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
     """Run checks with their logs in the scratch folder; fewer come back if ralph was stopped."""
+    run.view.doing("running checks" if checks else "")
     return run_checks(
         checks,
         cwd=run.paths.root,

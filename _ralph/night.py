@@ -118,10 +118,12 @@ def wait(run: Run, until: float, backoff: bool) -> Stop | None:
     clock = time.strftime("%H:%M:%S", time.localtime(end))
     write(run, "wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
     run.view.line(f"the provider's limit: waiting until {clock}")
+    run.view.doing(f"waiting until {clock}")
     notify(run, None)
     run.control.sleep(
         end, lambda: run.control.stop_now or run.control.interrupts > 0 or inbox.waiting(run.paths)
     )
+    run.view.doing("")
     return asked_to_stop(run)
 
 

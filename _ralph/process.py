@@ -37,7 +37,8 @@ class Control:
     """What was asked of this process from outside: read by every wait, set by signals.
 
     `interrupts` counts SIGINT, `stop_signal` is the signal that says stop now. `orphaned` means
-    that the supervisor is gone: end everything and write nothing.
+    that the supervisor is gone: end everything and write nothing. `on_tick` is called about once
+    a second while something is waited for.
     """
 
     def __init__(self, supervisor: int | None = None) -> None:
@@ -45,6 +46,8 @@ class Control:
         self.stop_signal: int | None = None
         self.orphaned = False
         self.on_interrupt: Callable[[], object] | None = None
+        self.on_tick: Callable[[], object] | None = None
+        self._ticked = 0.0
         self._supervisor = supervisor
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -68,6 +71,15 @@ class Control:
     @property
     def stop_now(self) -> bool:
         return self.stop_signal is not None or self.orphaned
+
+    def tick(self) -> float:
+        """Call `on_tick` if its second is over; the longest that a wait may last now, in seconds."""
+        if self.on_tick is None:
+            return 60.0
+        if time.monotonic() - self._ticked >= 1.0:
+            self._ticked = time.monotonic()
+            self.on_tick()
+        return 1.0
 
     def check_supervisor(self) -> bool:
         """Whether the supervisor is gone, asked now."""
@@ -94,7 +106,7 @@ class Control:
             for fd in self.files():
                 selector.register(fd, selectors.EVENT_READ)
             while not interrupted() and (left := until - time.time()) > 0:
-                for key, _ in selector.select(min(left, 5.0)):
+                for key, _ in selector.select(min(left, 5.0, self.tick())):
                     self.read(key.fd)
 
 
@@ -309,7 +321,7 @@ class _Pump:
                 return "stop"
             if now >= limit:
                 return "deadline" if now >= deadline else "idle"
-            self._turn(min(limit - now, 1.0 if sys.platform != "linux" else 60.0))
+            self._turn(min(limit - now, self._control.tick(), 1.0 if sys.platform != "linux" else 60.0))
             if sys.platform != "linux":
                 self.strays = sorted(_descendants() | _alive(self.strays))
         return "itself"

@@ -186,6 +186,8 @@ class TaskHistory:
     set_back: int = 0
     blocked: bool = False
     parked: str = ""
+    overload: str = ""
+    denials: list[str] = field(default_factory=list)
 
     def start_anew(self, answer: str = "") -> None:
         """Attempts begin at zero; money spent and what was ruled out stay."""
@@ -283,6 +285,8 @@ class History:
         task.seconds += record.get("seconds", 0.0)
         self.run_seconds += record.get("seconds", 0.0)
         self.green.update(key for key, ok in record.get("checks", {}).items() if ok)
+        task.overload = record.get("overload") or task.overload
+        task.denials = record.get("denials", [])
         handoff = record.get("handoff", {})
         self.learned += [handoff[key] for key in ("decisions", "learned") if handoff.get(key)]
         if handoff.get("ruled out"):

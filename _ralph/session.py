@@ -14,11 +14,11 @@ from _ralph import agents, files, limits, prd, text
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
 from _ralph.guard import Guard
+from _ralph.live import View
 from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
-from _ralph.views import View
 from _ralph.workspace import Folder, GitTree, git, remove_locks, top_level
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"

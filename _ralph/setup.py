@@ -137,6 +137,34 @@ def _agent_findings(run: session.Run, echo: Echo) -> Iterator[tuple[str, str]]:
             version = ", " + text.one_line((probe.stdout or probe.stderr or "no version told").strip(), 60)
         yield "ok", f"agent: {agent.command} at {shutil.which(agent.program)}{version}"
         yield from _permission_findings(run, agent)
+        yield from _purse_findings(agent)
+    yield "ok", f"agents that ralph knows: {_known_agents(run)}"
+
+
+def _known_agents(run: session.Run) -> str:
+    """Every row, whether it is installed, and what it may do without full permissions."""
+    told = []
+    for name, row in run.rows.items():
+        if name:
+            means = row.get("edit_means", "nothing") if "edit" in row.get("permissions", {}) else "nothing"
+            told.append(f"{name} ({means if shutil.which(row['argv'][0]) else 'not installed'})")
+    return "; ".join(told)
+
+
+def _purse_findings(agent: agents.Agent) -> Iterator[tuple[str, str]]:
+    """Who pays: a key in the environment takes the place of a subscription without a word."""
+    keys, places = agent.row.get("keys", []), agent.row.get("login", [])
+    key = next((name for name in keys if os.environ.get(name)), None)
+    login = next((p for p in places if os.environ.get(p[1:]) or (Path.home() / p).is_file()), None)
+    if key and login:
+        yield "warning", f"purse: {key} is set, so it is billed, and not the subscription ({login})"
+    elif key:
+        yield "ok", f"purse: {key} is set and is billed"
+    elif login:
+        yield "ok", f"purse: the login in {login}; no key in the environment takes its place"
+    elif keys:
+        wanted = " or ".join([*keys, *places])
+        yield "warning", f"purse: no login found here ({wanted}); the agent may know one of its own"
 
 
 def _permission_findings(run: session.Run, agent: agents.Agent) -> Iterator[tuple[str, str]]:

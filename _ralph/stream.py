@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,13 +25,17 @@ class StreamParser:
 
     `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
     if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
+    `listen` hears words and tools, `raw` every line as it came; `heard` is when (monotonic
+    seconds) there was a sign of life.
     """
 
     rules: list[dict[str, Any]]
-    listen: Listener | None = None
     text: bool = False
     usd_left: float | None = None
     tokens_left: int | None = None
+    listen: Listener | None = None
+    raw: Callable[[str], None] | None = None
+    heard: float = field(default_factory=time.monotonic)
     facts: dict[str, list[Any]] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     meanwhile: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -46,6 +51,14 @@ class StreamParser:
 
     def line(self, raw: bytes) -> str | None:
         """Take in one line; the answer is as `run_process` expects it."""
+        if self.raw is not None:
+            self.raw(raw.decode("utf-8", "replace"))
+        answer = self._line(raw)
+        if answer != "quiet":
+            self.heard = time.monotonic()
+        return answer
+
+    def _line(self, raw: bytes) -> str | None:
         if not self.rules:
             self.active = self.active or bool(raw.strip())
             self._hear("say", raw[:2000].decode("utf-8", "replace"))

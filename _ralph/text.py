@@ -99,10 +99,10 @@ def seconds(value: object, where: str = "duration") -> float:
     return float(number) * _UNITS[unit or "s"]
 
 
-def duration(value: float) -> str:
-    """`value` seconds as people say it: `12.3 s`, `5 min 12 s`, `2 h 5 min`."""
+def duration(value: float, short: bool = False) -> str:
+    """`value` seconds as people say it: `12.3 s`, `5 min 12 s`, `2 h 5 min`; whole ones if `short`."""
     if value < 60:
-        return f"{value:.1f} s"
+        return f"{int(value)} s" if short else f"{value:.1f} s"
     if value < 3600:
         return f"{int(value // 60)} min {int(value % 60)} s"
     return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"

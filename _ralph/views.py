@@ -1,101 +1,28 @@
-"""What a person sees: event lines, the status table, the summary for machines."""
+"""What a person reads afterwards: the status table, records, the summary for machines."""
 
 from __future__ import annotations
 
-import select
-import sys
 import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from _ralph import text
 from _ralph.agents import Agent
-from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Plan, Stop, Task, Verdict
-from _ralph.progress import History
+from _ralph.model import AgentResult, Attempt, Outcome, Plan, Stop, Task, Tokens, Verdict
+from _ralph.progress import History, TaskHistory
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
 
 
-class View:
-    """Prints a run as it goes, one line an event. A closed pipe or a full disk under the log
-    never stops the loop."""
-
-    def __init__(self, stream: TextIO | None = None, level: int = 0) -> None:
-        self._stream = stream or sys.stdout
-        self._level = level
-        self._patience = 2.0
-        try:
-            self._live = self._stream.isatty()
-        except (OSError, ValueError):
-            self._live = False
-
-    def line(self, words: str, indent: str = "") -> None:
-        """One line, stamped with the time; `words` is cleaned of anything but text."""
-        if self._level >= 0:
-            stamp = time.strftime("%H:%M:%S" if self._live else "%Y-%m-%d %H:%M:%S")
-            self._write(f"{stamp} {indent}{text.one_line(words, 400)}")
-
-    def last(self, words: str, failed: bool) -> None:
-        """The line that a run ends with; after a failure also where nothing else is printed."""
-        if failed and self._level < 0:
-            self._level, self._stream = 0, sys.stderr
-        self.line(words)
-
-    def agent(self, kind: str, words: str) -> None:
-        """What the agent says and uses, as it comes: on a terminal, or everywhere with -v."""
-        if self._level > 0 or (self._live and self._level == 0):
-            mark = "  $ " if kind == "tool" else "  | "
-            lines = words.splitlines() if self._level > 0 else words.strip().splitlines()[:3]
-            for line in lines:
-                self._write(mark + text.one_line(line, 110))
-
-    def check(self, result: CheckResult, label: str = "") -> None:
-        why = "" if result.ok or label else f": {text.last_line(result.tail)}"
-        self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ")
-
-    def started(self, attempt: Attempt, of: int, agent: str) -> None:
-        self.line(
-            f"iteration {attempt.iteration} | {attempt.task.id} {text.one_line(attempt.task.title, 50)} | "
-            f"attempt {attempt.number} of {of} | {agent}"
-        )
-
-    def ended(self, attempt: Attempt) -> None:
-        for notice in [*(f"restored: {line}" for line in attempt.restored), *attempt.notices]:
-            self.line(f"! {notice}", "  ")
-        reason = attempt.reason or ended_words(attempt.result)
-        weak = " (weak: it has no check of its own)" if attempt.weak else ""
-        self.line(
-            f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(attempt.result)}", "  "
-        )
-        if attempt.result.denials:
-            self.line(f"denied: {'; '.join(attempt.result.denials)}", "  ")
-        if attempt.result.overload:
-            self.line(f"split this task: {attempt.result.overload}", "  ")
-        if attempt.blocked:
-            self.line(f"blocked: {attempt.blocked}", "  ")
-
-    def _write(self, line: str) -> None:
-        try:
-            if not select.select([], [self._stream.fileno()], [], self._patience)[1]:
-                self._patience = 0.0  # nobody reads: lines are lost, the loop goes on
-                return
-            self._patience = 2.0
-            print(line.encode("utf-8", "replace").decode("utf-8"), file=self._stream, flush=True)
-        except UnicodeEncodeError:
-            print(line.encode("ascii", "replace").decode("ascii"), file=self._stream, flush=True)
-        except (OSError, ValueError):
-            self._level = -1
-
-
 def spent_words(result: AgentResult) -> str:
-    """`5 min 12 s, $0.42, 18204 in / 2110 out tokens`, as far as it is known."""
-    parts = [text.duration(result.seconds)]
-    if result.usd is not None:
-        parts.append(f"${result.usd:.2f}")
-    if result.tokens.input or result.tokens.output:
-        parts.append(f"{result.tokens.input} in / {result.tokens.output} out tokens")
-    return ", ".join(parts)
+    """What an agent process cost: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
+    return _spent(result.seconds, result.usd, result.tokens)
+
+
+def tokens_words(tokens: Tokens) -> str:
+    """`18204 in / 2110 out tokens`, or nothing."""
+    return f"{tokens.input} in / {tokens.output} out tokens" if tokens.total else ""
 
 
 def ended_words(result: AgentResult) -> str:
@@ -142,15 +69,21 @@ def status_lines(plan: Plan, history: History, running: Mapping[str, Any] | None
     upcoming = next_task(plan)
     passed, total = sum(task.passed for task in plan.tasks), len(plan.tasks)
     width = max(len(task.id) for task in plan.tasks)
+    titles = max(len(text.one_line(task.title, 60)) for task in plan.tasks)
     bar = "#" * (24 * passed // total)
     lines = [f"{plan.project}: {passed} of {total} passed  [{bar:.<24}]", ""]
     for task in plan.tasks:
         state = "next" if task is upcoming else task_state(plan, task, history)
-        lines.append(f"{state:8}{text.clean(task.id):{width}}  {text.one_line(task.title, 60)}")
-        if note := _note(plan, task, history):
-            lines.append(f"{'':{8 + width}}  {note}")
-    spent = f", ${history.usd:.2f}" if history.usd else ""
-    lines += ["", f"{text.count(history.iteration, 'iteration')} so far{spent}"]
+        known = history.tasks.get(task.key)
+        spent = _spent(known.seconds, known.usd or None, known.tokens) if known and known.iterations else ""
+        title = text.one_line(task.title, 60)
+        lines.append(f"{state:8}{text.clean(task.id):{width}}  {title:{titles}}  {spent}".rstrip())
+        lines += [f"{'':{8 + width}}  {note}" for note in _notes(plan, task, history)]
+    spent = _spent(
+        sum(known.seconds for known in history.tasks.values()), history.usd or None, history.tokens
+    )
+    so_far = f": {spent}" if history.iteration else ""
+    lines += ["", f"{text.count(history.iteration, 'iteration')} so far{so_far}"]
     if running:
         on = f", on {text.one_line(running['task'])}" if running.get("task") else ""
         lines.append(f"a loop is running since {running['since']} (pid {running['pid']}){on}")
@@ -169,23 +102,38 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
         "state": task_state(plan, task, history),
         "attempts": len(known.iterations) if known else 0,
         "usd": round(known.usd, 6) if known else 0.0,
+        "tokens": (known.tokens if known else Tokens()).as_dict(),
+        "split": known.overload or None if known else None,
         "reason": task.blocked or (last.get("reason") if last and not task.passed else None),
     }
 
 
-def _note(plan: Plan, task: Task, history: History) -> str:
-    """The line under a task in the status table, if there is something to say."""
-    known, state = history.tasks.get(task.key), task_state(plan, task, history)
+def _notes(plan: Plan, task: Task, history: History) -> list[str]:
+    """The lines under a task in the status table."""
+    known, state = history.tasks.get(task.key) or TaskHistory(), task_state(plan, task, history)
+    notes = []
     if state == "blocked":
-        parked = f"; parked: {known.parked}" if known and known.parked else ""
-        return f"{text.one_line(task.blocked or '', 200)}{parked}"
+        parked = f"; parked: {known.parked}" if known.parked else ""
+        notes.append(f"{text.one_line(task.blocked or '', 200)}{parked}")
     if state == "waiting":
         done = {other.id for other in plan.tasks if other.passed}
-        return f"waits for {', '.join(d for d in task.depends_on if d not in done)}"
-    if state == "failed" and known:
+        notes.append(text.one_line(f"waits for {', '.join(d for d in task.depends_on if d not in done)}"))
+    if state == "failed":
         reason = text.one_line((known.last or {}).get("reason", ""), 200)
-        return f"{text.count(known.attempts, 'failed attempt')}, the last: {reason}"
-    return "weak: it has no check of its own" if state == "passed" and known and known.weak else ""
+        notes.append(f"{text.count(known.attempts, 'failed attempt')}, the last: {reason}")
+    if state == "passed" and known.weak:
+        notes.append("weak: it has no check of its own")
+    if known.denials:
+        notes.append(text.one_line(f"denied: {'; '.join(known.denials)}"))
+    if known.overload:
+        notes.append(text.one_line(f"split this task: {known.overload}"))
+    return notes
+
+
+def _spent(seconds: float, usd: float | None, tokens: Tokens) -> str:
+    """Time, dollars and tokens, as far as they are known."""
+    parts = [text.duration(seconds), "" if usd is None else f"${usd:.2f}", tokens_words(tokens)]
+    return ", ".join(part for part in parts if part)
 
 
 def record_lines(attempt: Attempt, agent: Agent) -> list[str]:

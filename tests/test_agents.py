@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,7 @@ def test_words_that_are_no_event_are_no_sign_of_life() -> None:
 
 def test_a_listener_hears_words_and_tools() -> None:
     heard: list[tuple[str, str]] = []
-    parser = StreamParser(CLAUDE.row["events"], lambda kind, words: heard.append((kind, words)))
+    parser = StreamParser(CLAUDE.row["events"], listen=lambda kind, words: heard.append((kind, words)))
     for line in stream(INIT, says("I begin", "Edit"), says("  "), ends("the end")):
         parser.line(line)
     assert heard == [("say", "I begin"), ("tool", "Edit")]
@@ -465,6 +466,13 @@ def run(folder: Path, agent: Agent, prompt: str = "the prompt", **more: Any) -> 
     return run_agent(agent, prompt, **{**given, **more})
 
 
+def listener(heard: list[tuple[str, str]]) -> Callable[[StreamParser], None]:
+    def watch(parser: StreamParser) -> None:
+        parser.listen = lambda kind, words: heard.append((kind, words))
+
+    return watch
+
+
 def plain(command: str) -> Agent:
     return find_agent(command, ROWS, "edit")
 
@@ -495,7 +503,7 @@ def test_a_plain_command(tmp_path: Path, command: str, outcome: str, reason: str
 def test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard(tmp_path: Path) -> None:
     heard: list[tuple[str, str]] = []
     prompt = "é \ud800\n" * 50_000
-    result = run(tmp_path, plain("cat"), prompt, listen=lambda kind, words: heard.append((kind, words)))
+    result = run(tmp_path, plain("cat"), prompt, watch=listener(heard))
     sent = prompt.encode("utf-8", "replace")
     assert (tmp_path / "0001.out").read_bytes() == sent
     assert (tmp_path / "0001.prompt.md").read_bytes() == sent
@@ -542,7 +550,7 @@ def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
     claude = program(tmp_path / "claude", textwrap.dedent(FAKE) + textwrap.dedent(RESULT))
     agent = find_agent(f"{claude} --model haiku", ROWS, "full")
     heard: list[tuple[str, str]] = []
-    result = run(tmp_path, agent, usd_left=2.0, listen=lambda kind, words: heard.append((kind, words)))
+    result = run(tmp_path, agent, usd_left=2.0, watch=listener(heard))
     assert (result.outcome, result.exit, result.session, result.usd) == (Outcome.DONE, 0, "s9", 0.5)
     assert result.text.endswith("--dangerously-skip-permissions --max-budget-usd 2.00 --model haiku")
     assert (result.tokens, result.active, heard) == (Tokens(3, 2, 0), True, [("say", "the prompt")])

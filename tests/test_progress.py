@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from _ralph import text
+from _ralph.agents import PLAIN, Agent
 from _ralph.model import (
     AgentResult,
     Attempt,
@@ -129,7 +130,11 @@ def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None
     )  # fmt: skip
     written["task"] = hostile
     notes.append("a run begins", [], record("run"))
-    notes.append(f"iteration 17 | {hostile} | failed", record_lines(attempt, hostile), written)
+    notes.append(
+        f"iteration 17 | {hostile} | failed",
+        record_lines(attempt, Agent("plain", (hostile,), PLAIN)),
+        written,
+    )
     notes.append(f"iteration 18 | {hostile}", [], start(18, title=hostile))
     wanted = [record("run"), json.loads(json.dumps(written)), start(18, title=hostile)]
     assert bare(notes.records()) == wanted
@@ -155,7 +160,9 @@ def test_text_added_to_the_file_is_kept_quoted(tmp_path: Path, name: str, restar
     assert len(said) == 1
     assert (tmp_path / "progress.txt").read_bytes() == whole
     attempt = Attempt(Task("T1", "t", 0, {}), 1, 1, restored=said)
-    notes.append("iteration 1 | failed", record_lines(attempt, "agent"), verdict("failed"))
+    notes.append(
+        "iteration 1 | failed", record_lines(attempt, Agent("plain", ("agent",), PLAIN)), verdict("failed")
+    )
     assert bare(notes.records()) == [record("run"), start(), verdict("failed")]
     kept = (tmp_path / "progress.txt").read_bytes()
     harmless(kept, 3)
@@ -170,7 +177,9 @@ def test_long_text_added_to_the_file_is_kept_somewhere(tmp_path: Path) -> None:
     notes.append("begins", [], start())
     with (tmp_path / "progress.txt").open("a") as file:
         file.writelines(f"learned {i}\n" for i in range(2000))
-    lines = record_lines(Attempt(Task("T1", "t", 0, {}), 1, 1, restored=notes.guard()), "agent")
+    lines = record_lines(
+        Attempt(Task("T1", "t", 0, {}), 1, 1, restored=notes.guard()), Agent("plain", ("agent",), PLAIN)
+    )
     aside = [path.read_text() for path in tmp_path.glob("aside/*")]
     assert any("learned 1999" in kept for kept in ["\n".join(lines), *aside])
 

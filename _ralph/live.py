@@ -1,0 +1,166 @@
+"""The run as it goes, for whoever watches: lines for events, one that stays on a terminal."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from typing import TextIO
+
+from click import style
+
+from _ralph import text
+from _ralph.model import Attempt, CheckResult, Plan, Verdict
+from _ralph.stream import StreamParser
+from _ralph.views import ended_words, spent_words, tokens_words
+
+_LINES_A_SECOND = 40
+_CLEAR = "\r\x1b[K"
+
+
+class View:
+    """Prints a run, one line an event; on a terminal also what the agent says, and a status line.
+
+    `level` is -1 for nothing but errors, 0, or 1 for all that the agent prints. A closed pipe,
+    a full disk under the log or a reader that stops reading never stop the loop.
+    """
+
+    def __init__(self, stream: TextIO | None = None, level: int = 0) -> None:
+        self._stream = stream or sys.stdout
+        self._level = level
+        self._patience = 2.0
+        self._doing = ""
+        self._done = ""
+        self._since = 0.0
+        self._drawn = False
+        self._agent: StreamParser | None = None
+        self._second, self._lines = 0, 0
+        try:
+            self._live = self._stream.isatty()
+        except (OSError, ValueError):
+            self._live = False
+        self.stays = self._live and level >= 0 and os.environ.get("TERM", "dumb") != "dumb"
+
+    def line(self, words: str, indent: str = "", color: str = "") -> None:
+        """One line, stamped with the time; `words` is cleaned of anything but text."""
+        if self._level >= 0:
+            stamp = time.strftime("%H:%M:%S" if self._live else "%Y-%m-%d %H:%M:%S")
+            said = text.one_line(words, 400)
+            if color and self.stays and not os.environ.get("NO_COLOR"):
+                said = style(said, fg=color)
+            self._write(f"{stamp} {indent}{said}")
+
+    def last(self, words: str, failed: bool) -> None:
+        """The line that a run ends with; after a failure also where nothing else is printed."""
+        self.doing("")
+        if failed and self._level < 0:
+            self._level, self._stream = 0, sys.stderr
+        self.line(words, color="yellow" if failed else "green")
+
+    def doing(self, words: str) -> None:
+        """What the status line says from now on; nothing takes it away."""
+        self._doing, self._since, self._agent = words, time.monotonic(), None
+        self.tick()
+
+    def watch(self, agent: StreamParser) -> None:
+        """Follow an agent that begins: its words as they come, what it has used so far."""
+        self._agent = agent
+        if self._level > 0:
+            agent.raw = self._raw
+        elif self._live and self._level == 0:
+            agent.listen = self._heard
+
+    def tick(self) -> None:
+        """Draw the status line anew; called about once a second while something runs."""
+        if not self.stays:
+            return
+        if not self._doing:
+            self.wipe()
+            return
+        now = time.monotonic()
+        parts = [self._doing, text.duration(now - self._since, short=True)]
+        if self._agent is not None:
+            parts.append(f"idle {text.duration(now - self._agent.heard, short=True)}")
+            parts += [words for words in (tokens_words(self._agent.tokens()),) if words]
+            parts += [f"${self._agent.usd:.2f}"] if self._agent.usd is not None else []
+        self._put(_CLEAR + self._cut(" | ".join([*parts, self._done])))
+        self._drawn = True
+
+    def wipe(self) -> None:
+        """Take away a status line, also one that a killed loop left."""
+        self._put(_CLEAR if self.stays else "")
+        self._drawn = False
+
+    def check(self, result: CheckResult, label: str = "") -> None:
+        why = "" if result.ok or label else f": {text.last_line(result.tail)}"
+        color = "" if label else "green" if result.ok else "red"
+        self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ", color)
+
+    def started(self, attempt: Attempt, of: int, agent: str, plan: Plan) -> None:
+        passed = sum(task.passed for task in plan.tasks)
+        self._done = f"{passed} of {len(plan.tasks)} passed"
+        title = text.one_line(attempt.task.title, 50)
+        which = f"attempt {attempt.number} of {of}"
+        self.line(
+            f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {agent}", color="cyan"
+        )
+        self.doing(f"{text.one_line(attempt.task.id, 30)}, {which}")
+
+    def ended(self, attempt: Attempt) -> None:
+        self.doing("")
+        result = attempt.result
+        for notice in [*(f"restored: {line}" for line in attempt.restored), *attempt.notices]:
+            self.line(f"! {notice}", "  ", "yellow")
+        reason = attempt.reason or ended_words(result)
+        weak = " (weak: it has no check of its own)" if attempt.weak else ""
+        said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(result)}"
+        self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
+        if result.denials:
+            self.line(f"denied: {'; '.join(result.denials)}", "  ", "yellow")
+        if result.overload:
+            self.line(f"split this task: {result.overload}", "  ", "yellow")
+        if attempt.blocked:
+            self.line(f"blocked: {attempt.blocked}", "  ", "red")
+
+    def _raw(self, line: str) -> None:
+        self._write(text.clean(line).replace("\n", " "))
+
+    def _heard(self, kind: str, words: str) -> None:
+        """A few lines of each message, and not more in a second than anybody can read."""
+        lines = words.strip().splitlines()
+        if int(time.monotonic()) != self._second:
+            self._second, self._lines = int(time.monotonic()), 0
+        self._lines += min(len(lines), 3)
+        if self._lines <= _LINES_A_SECOND:
+            for line in lines[:3]:
+                self._write(self._cut(("  $ " if kind == "tool" else "  | ") + text.one_line(line, 1000)))
+
+    def _cut(self, line: str) -> str:
+        """`line` in one row of the terminal, wide characters counted as two."""
+        from rich.cells import cell_len, set_cell_size
+
+        try:
+            width = os.get_terminal_size(self._stream.fileno()).columns - 1
+        except (OSError, ValueError):
+            width = 110
+        return line if cell_len(line) <= width else set_cell_size(line, max(width - 3, 1)) + "..."
+
+    def _write(self, line: str) -> None:
+        self._put(f"{_CLEAR if self._drawn else ''}{line}\n")
+        self._drawn = False
+        if self._doing:
+            self.tick()
+
+    def _put(self, words: str) -> None:
+        try:
+            if not select.select([], [self._stream.fileno()], [], self._patience)[1]:
+                self._patience = 0.0  # nobody reads: lines are lost, the loop goes on
+                return
+            self._patience = 2.0
+            self._stream.write(words.encode("utf-8", "replace").decode("utf-8"))
+            self._stream.flush()
+        except UnicodeEncodeError:
+            self._put(words.encode("ascii", "replace").decode("ascii"))
+        except (OSError, ValueError):
+            self._level, self.stays = -1, False
