@@ -21,7 +21,7 @@ GRACE = 5.0
 _KILL_DEADLINE = 10.0
 _STOP_DEADLINE = 120
 _CHUNK = 1 << 16
-_LONGEST_LINE = 64 << 20
+_LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 _PR_SET_CHILD_SUBREAPER = 36
 
 TYPE_CHECKING = False

@@ -49,6 +49,14 @@ class StreamParser:
     speaking: bool = False
     unfinished: str = ""
 
+    def __post_init__(self) -> None:
+        """Sort the rules by the type of event they are for: most events concern none of them."""
+        kinds = {str(kind) for rule in self.rules for kind in _listed(rule["when"].get("type", []))}
+        self._rules_of = {
+            kind: [rule for rule in self.rules if kind in _listed(rule["when"].get("type", kind))]
+            for kind in [*kinds, ""]
+        }
+
     def line(self, raw: bytes) -> str | None:
         """Take in one line; the answer is as `run_process` expects it."""
         if self.raw is not None:
@@ -70,8 +78,8 @@ class StreamParser:
             event = {"line": raw[:2000].decode("utf-8", "replace")}
         else:
             return "quiet"
-        answer = None
-        for rule in self.rules:
+        answer, kind = None, str(event.get("type", ""))
+        for rule in self._rules_of.get(kind, self._rules_of[""]):
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
                 answer = self._apply(rule, event) or answer
         self.overspent = self.overspent or self._overspent()
