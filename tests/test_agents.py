@@ -264,6 +264,102 @@ def test_a_listener_hears_words_and_tools() -> None:
     assert heard == [("say", "I begin"), ("tool", "Edit")]
 
 
+def fed(rules: list[dict[str, Any]], *events: dict[str, Any], **more: Any) -> StreamParser:
+    parser = StreamParser(rules, **more)
+    for line in stream(*events):
+        parser.line(line)
+    return parser
+
+
+def test_an_agent_that_speaks_in_fragments_is_heard_in_lines() -> None:
+    heard: list[tuple[str, str]] = []
+
+    def piece(words: str) -> dict[str, Any]:
+        return {"type": "message", "role": "assistant", "content": words, "delta": True}
+
+    tool = {"type": "tool_use", "parameters": {"command": "npm test"}}
+    events = [piece("I be"), piece("gin\nand "), piece("go on"), tool, piece("the e"), piece("nd")]
+    parser = fed(ROWS["gemini"]["events"], *events, listen=lambda kind, words: heard.append((kind, words)))
+    assert heard == [("say", "I begin"), ("say", "and go on"), ("tool", "npm test")]
+    assert parser.fact("text") == "the end"
+
+
+def test_the_largest_context_counts_and_not_their_sum() -> None:
+    def used(tokens: int) -> dict[str, Any]:
+        return {
+            "type": "step_finish",
+            "part": {"tokens": {"input": tokens, "cache": {"read": 7}}, "cost": 0.5},
+        }
+
+    parser = fed(ROWS["opencode"]["events"], used(10), used(100_000), used(20))
+    assert (parser.context, parser.tokens().input, parser.usd) == (100_007, 100_051, 1.5)
+    assert AgentResult(Outcome.DONE, context=100_007).overload == "its context grew to 100007 tokens"
+    assert AgentResult(Outcome.DONE, context=100_000).overload == ""
+    compacted = fed(CLAUDE.row["events"], {"type": "system", "subtype": "compact_boundary"}).compacted
+    assert AgentResult(Outcome.DONE, compacted=compacted).overload == "its context was full and got compacted"
+
+
+@pytest.mark.parametrize(
+    ("left", "answers"),
+    [
+        ({}, [None, None, None]),
+        ({"usd_left": 1.2}, [None, None, "stop"]),
+        ({"usd_left": 0.4}, ["stop", "stop", "stop"]),
+        ({"tokens_left": 25}, [None, None, "stop"]),
+        ({"tokens_left": 30}, [None, None, None]),
+    ],
+)
+def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
+    left: dict[str, Any], answers: list[Any]
+) -> None:
+    step = {"type": "step_finish", "part": {"tokens": {"input": 9, "output": 1}, "cost": 0.5}}
+    parser = StreamParser(ROWS["opencode"]["events"], **left)
+    assert [parser.line(line) for line in stream(step, step, step)] == answers
+    result = conclude(find_agent("opencode", ROWS, "full"), parser, ProcessResult(exit=-15, ended="stop"), "")
+    if "stop" in answers:
+        unit = "dollars" if "usd_left" in left else "tokens"
+        assert (result.outcome, result.reason) == (
+            Outcome.FAILED,
+            f"stopped: it used up what was left of the limit in {unit}",
+        )
+
+
+ASKED = '{"event": "message_send_starting", "properties": {}}'
+SENT = '{"event": "message_send", "properties": {"prompt_tokens": 100, "completion_tokens": 5, "total_cost": 0.01}}'
+SENT_TWICE = SENT.replace("0.01", "0.02")
+
+
+@pytest.mark.parametrize(
+    ("printed", "log", "outcome", "usd"),
+    [
+        ([], [ASKED, SENT], "done", 0.01),
+        ([], [ASKED, SENT, ASKED, SENT_TWICE], "done", 0.02),
+        (["litellm.RateLimitError: slow down"], [ASKED, SENT], "done", 0.01),  # retried, or only said
+        (["litellm.RateLimitError: slow down"], [ASKED, SENT, ASKED], "limited", 0.01),
+        (["litellm.RateLimitError: x", "litellm.AuthenticationError: y"], [ASKED], "unavailable", None),
+        (["I would handle litellm.RateLimitError here"], [ASKED], "failed", None),
+        (["litellm.ContextWindowExceededError: x"], [ASKED], "failed", None),
+        (["litellm.ServiceUnavailableError: x"], [ASKED], "limited", None),
+        (["litellm.NotFoundError: no such model"], [ASKED], "unavailable", None),
+        ([], [ASKED], "failed", None),
+        (["fine"], [], "failed", None),
+        (["fine"], ["{", "[]", "null"], "failed", None),
+    ],
+)  # fmt: skip
+def test_aider_is_judged_by_its_log(
+    tmp_path: Path, printed: list[str], log: list[str], outcome: str, usd: float | None
+) -> None:
+    aider = program(tmp_path / "aider", f"""
+        import sys
+        print("Aider v0.86.2")
+        print({chr(10).join(printed)!r})
+        open(sys.argv[sys.argv.index("--analytics-log") + 1], "a").write({chr(10).join(log)!r} + "\\n")
+        """)  # fmt: skip
+    result = run(tmp_path, plain(str(aider)))
+    assert (result.outcome, result.usd) == (outcome, usd)
+    assert result.tokens.input == 100 * sum(entry != ASKED for entry in log if "message_send" in entry)
+
+
 @pytest.mark.parametrize(
     ("path", "found"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import unicodedata
 from collections.abc import Callable
 
@@ -233,3 +234,38 @@ def test_no_duration(given: object) -> None:
 )  # fmt: skip
 def test_duration(given: float, wanted: str) -> None:
     assert text.duration(given) == wanted
+
+
+NOW = 1_795_305_600.0  # 2026-11-22 00:00:00 UTC
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (1_795_309_200, 3600),
+        ("1795309200", 3600),
+        ("3600", 3600),
+        (90, 90),
+        ("Suggested retry after 3600s.", 3600),
+        ("429 rate limit, please try again in 20s", 20),
+        ("try again in 2 hours 5 minutes.", 7500),
+        ("Try again in 3 days, 4 hours", 273_600),
+        ("retry after 1.5s", 1.5),
+        ("You\u2019ve hit your usage limit ... or try again at 10:26 PM.", 22 * 3600 + 26 * 60),
+        ("try again at 12:00 AM.", 86_400),  # it is midnight: the next one is meant
+        ("try again at Nov 23rd, 2026 9:05 AM.", 86_400 + 9 * 3600 + 300),
+        ("try again at Nov 31st, 2026 9:05 AM.", None),
+        ("Sun, 22 Nov 2026 01:00:00 GMT", 3600),
+        ("", None), (None, None), (True, None), ("soon", None), ("in progress", None), ("at 25:99 PM", None),
+        ([], None), ("in 3 tests", None),
+    ],
+)  # fmt: skip
+def test_the_moment_that_a_provider_names(
+    value: object, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        time.tzset()
+        found = text.moment(value, NOW)
+    time.tzset()
+    assert (None if found is None else found - NOW) == seconds

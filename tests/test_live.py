@@ -1,0 +1,180 @@
+"""The run as people see it: on a terminal (an emulated one), under cron, with nobody reading."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyte
+import pytest
+
+from tests.conftest import Repo
+from tests.test_waits import plan, speaker
+
+TEXTS = [
+    "I look around first.",
+    "\x1b[31mred\x1b[0m, a bell \x07, \x1b]0;title\x07 and \u202eright to left",
+    "日本語の長い説明がここに入りますので端末の幅を超えることになります。" * 3,
+    "one\ntwo\nthree\nfour",
+    "x" * 5000,
+]
+
+
+def says(number: int, words: str, tool: str = "") -> str:
+    """An event of claude's with these words, a tool, and 1000 tokens for each message so far."""
+    content: list[dict[str, Any]] = [{"type": "text", "text": words}]
+    if tool:
+        content.append({"type": "tool_use", "name": "Bash", "input": {"command": tool}})
+    usage = {"input_tokens": 1000, "output_tokens": 10}
+    return json.dumps(
+        {"type": "assistant", "message": {"id": f"m{number}", "content": content, "usage": usage}}
+    )
+
+
+class Terminal:
+    """ralph on a terminal of its own; `screen` is what a person sees, `bytes` what was sent."""
+
+    def __init__(self, repo: Repo, *words: str, columns: int = 60, **env: str) -> None:
+        self.screen = pyte.Screen(columns, 200)
+        self._stream = pyte.ByteStream(self.screen)
+        self.bytes = b""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
+        self._fd = master
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ralph", "run", *words], cwd=repo.path, stdin=slave, stdout=slave, stderr=slave,
+            env={**repo.env, "TERM": "xterm", "PYTHONUTF8": "1", **env}, start_new_session=True,
+        )  # fmt: skip
+        os.close(slave)
+
+    def read(self, until: Callable[[], bool], timeout: float = 20) -> None:
+        end = time.monotonic() + timeout
+        while not until() and time.monotonic() < end:
+            if select.select([self._fd], [], [], 0.1)[0]:
+                try:
+                    chunk = os.read(self._fd, 65536)
+                except OSError:
+                    return
+                self.bytes += chunk
+                self._stream.feed(chunk)
+
+    def finish(self) -> int:
+        self.read(lambda: False, timeout=1 if self.process.poll() is not None else 30)
+        os.close(self._fd)
+        return self.process.wait(10)
+
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+
+def talker(repo: Repo, script: str = "") -> str:
+    said = "\n".join(f"print({says(i, words, f'pytest {i}')!r}, flush=True)" for i, words in enumerate(TEXTS))
+    result = (
+        '{"type":"result","is_error":false,"result":"ok","total_cost_usd":0.25,"usage":{"input_tokens":5}}'
+    )
+    return speaker(repo, f"{said}\n{script}\nP('T1.txt').touch(); print({result!r})")
+
+
+def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T1.txt"], "dependsOn": ["T1"]})
+    wait = "while not P('../go').exists(): time.sleep(0.05)"
+    seen = Terminal(repo, "--agent", talker(repo, wait), "--once")
+    seen.read(lambda: "idle 2 s" in "\n".join(seen.lines()))
+    lines = seen.lines()
+    assert re.fullmatch(r"T1, attempt 1 of 3 \| \d s \| idle 2 s \| 5000 in / 50 o.*\.\.\.", lines[-1]), (
+        lines[-1]
+    )
+    assert "  | I look around first." in lines
+    assert "  $ Bash pytest 0" in lines
+    assert "  | red, a bell , and right to left" in lines
+    assert "  | three" in lines and "  | four" not in lines
+    assert [line[-3:] for line in lines if "x" * 40 in line or "日本" in line.replace(" ", "")] == ["..."] * 2
+    (repo.outside / "go").touch()
+    assert seen.finish() == 0
+    lines = seen.lines()
+    assert not any("idle" in line for line in lines)
+    assert "passed | " in "\n".join(lines) and "1 of 2 passed, on b" in lines[-2]
+
+
+def test_nothing_but_its_own_escapes_reaches_the_terminal(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    for no_color, allowed in (("", rb"\x1b\[(K|\d\d?m)"), ("1", rb"\x1b\[K")):
+        seen = Terminal(repo, "--agent", talker(repo), NO_COLOR=no_color)
+        seen.finish()
+        assert b"\x1b" not in re.sub(allowed, b"", seen.bytes)
+        assert b"\x07" not in seen.bytes and "\u202e".encode() not in seen.bytes
+
+
+@pytest.mark.parametrize("columns", [20, 60, 200])
+def test_no_line_of_the_agent_is_wider_than_the_terminal(repo: Repo, columns: int) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    seen = Terminal(repo, "--agent", talker(repo), columns=columns)
+    seen.finish()
+    shown = [line for line in seen.lines() if line.startswith(("  | ", "  $ "))]
+    assert len(shown) == 12  # two of them of three lines: the others are cut
+
+
+def test_a_flood_of_words_does_not_drown_the_terminal(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    flood = f"for i in range(20000): print({says(1, 'again and again')!r})"
+    seen = Terminal(repo, "--agent", talker(repo, flood))
+    assert seen.finish() == 0
+    assert 0 < seen.bytes.count(b"again and again") < 2000
+
+
+@pytest.mark.parametrize(("words", "shown"), [(["-q"], 0), ([], 0), (["-v"], 20)])
+def test_what_a_log_file_gets(repo: Repo, words: list[str], shown: int) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    done = repo.ralph("run", "--agent", talker(repo), *words)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert "\x1b" not in done.stdout and "idle" not in done.stdout
+    assert sum('"type": "assistant"' in line for line in lines) == (len(TEXTS) if shown else 0)
+    assert len(lines) == 0 if words == ["-q"] else 5 <= len(lines) <= 10 + shown
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\{", line) for line in lines)
+
+
+def test_a_killed_loop_leaves_no_line_behind(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    seen = Terminal(repo, "--agent", talker(repo, "time.sleep(60)"))
+    seen.read(lambda: "idle" in "\n".join(seen.lines()))
+    (loop,) = [child for child in repo.alive() if child.ppid() == seen.process.pid]
+    loop.kill()
+    seen.finish()
+    assert seen.lines()[-1].startswith("ralph: the loop was killed")
+    assert not any("idle" in line for line in seen.lines())
+
+
+def test_a_terminal_that_goes_away_stops_nothing(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    wait = "while not P('../go').exists(): time.sleep(0.05)"
+    seen = Terminal(repo, "--agent", talker(repo, wait))
+    seen.read(lambda: "idle" in "\n".join(seen.lines()))
+    with contextlib.suppress(OSError):
+        os.close(seen._fd)
+    (repo.outside / "go").touch()
+    seen.process.wait(20)
+    assert repo.passed() == ["T1"]
+
+
+def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    limit = '{"type":"result","is_error":true,"terminal_reason":"api_error","result":"limited","usage":{}}'
+    seen = Terminal(repo, "--agent", speaker(repo, f"print({limit!r})"), columns=100)
+    seen.read(lambda: bool(re.search(r"waiting until \d\d:\d\d:\d\d \| \d+ s", "\n".join(seen.lines()))))
+    assert re.match(r"waiting until \d\d:\d\d:\d\d \| \d+ s \| 0 of 1 passed$", seen.lines()[-1])
+    seen.process.send_signal(signal.SIGINT)
+    assert seen.finish() == 130
