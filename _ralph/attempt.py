@@ -91,6 +91,10 @@ def judge_by_evidence(run: Run, attempt: Attempt) -> None:
             f"{name} does not count: it was red before the work, and still is" for name in loose
         ]
     attempt.weak = attempt.verdict is Verdict.PASSED and not own
+    if run.limits.in_dollars and result.tokens.total and not result.usd:
+        attempt.notices.append(
+            "the agent named no price for its tokens: the limit in dollars cannot see them"
+        )
     attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
     attempt.handoff = parse_handoff(handoff_text(run, attempt))
     attempt.seconds = result.seconds + sum(check.seconds for check in attempt.checks)

@@ -20,6 +20,7 @@ import pytest
 
 import ralph
 from _ralph import __version__, prd, text, views
+from _ralph.agents import load_rows
 from _ralph.limits import Limits
 from _ralph.model import Exit, Paths, Stop, Verdict
 from _ralph.progress import LABELS, History
@@ -176,7 +177,7 @@ def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
 
 
 def test_files_that_are_linked_or_named_exist() -> None:
-    for document in ("README.md", "docs/templates.md", "CHANGELOG.md"):
+    for document in ("README.md", "docs/agents.md", "docs/templates.md", "CHANGELOG.md"):
         source = (ROOT / document).read_text("utf-8")
         linked = re.findall(r"\]\((?!https?:)([^)#]+)", source)
         tests = re.findall(r"\btests/\w+\.py", source)
@@ -198,6 +199,29 @@ def test_the_changelog_keeps_its_form() -> None:
     assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:])
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert set(re.findall(r"^### (.*)", changelog, re.MULTILINE)) <= kinds
+
+
+# ---------------------------------------------------------------- agents
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/agents.md"])
+def test_the_table_of_agents_is_what_the_rows_say(document: str) -> None:
+    table = rows((ROOT / document).read_text("utf-8"))
+    for name, row in load_rows(ROOT / "templates" / "agents.json", {}).items():
+        if name:
+            tried, default = table[name][:2]
+            assert tried == row["tested"]
+            assert ("edit" in row["permissions"]) == default.startswith("edit")
+            told = " ".join(table[name][2:])
+            assert document != "README.md" or told == ", ".join(sorted(row["reports"], reverse=True))
+
+
+def test_the_row_of_an_agent_that_is_shown_can_be_used(tmp_path: Path) -> None:
+    source = (ROOT / "docs/agents.md").read_text("utf-8")
+    (shown,) = re.findall(r"```json\n(.*?)```", source, re.DOTALL)
+    path = tmp_path / "prd.json"
+    path.write_text(json.dumps({**json.loads(shown), "tasks": [{"id": "A", "title": "a"}]}))
+    prd.validate(prd.load(path), ROOT / "prd.schema.json")
 
 
 # ---------------------------------------------------------------- the prompt template

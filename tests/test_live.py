@@ -109,13 +109,14 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     assert "passed | " in "\n".join(lines) and "1 of 2 passed, on b" in lines[-2]
 
 
-def test_nothing_but_its_own_escapes_reaches_the_terminal(repo: Repo) -> None:
+@pytest.mark.parametrize(("no_color", "allowed"), [("", rb"\x1b\[(K|\d\d?m)"), ("1", rb"\x1b\[K")])
+def test_nothing_but_its_own_escapes_reaches_the_terminal(repo: Repo, no_color: str, allowed: bytes) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    for no_color, allowed in (("", rb"\x1b\[(K|\d\d?m)"), ("1", rb"\x1b\[K")):
-        seen = Terminal(repo, "--agent", talker(repo), NO_COLOR=no_color)
-        seen.finish()
-        assert b"\x1b" not in re.sub(allowed, b"", seen.bytes)
-        assert b"\x07" not in seen.bytes and "\u202e".encode() not in seen.bytes
+    seen = Terminal(repo, "--agent", talker(repo), NO_COLOR=no_color)
+    seen.finish()
+    assert b"look around" in seen.bytes
+    assert b"\x1b" not in re.sub(allowed, b"", seen.bytes)
+    assert b"\x07" not in seen.bytes and "\u202e".encode() not in seen.bytes
 
 
 @pytest.mark.parametrize("columns", [20, 60, 200])
