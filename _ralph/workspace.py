@@ -129,9 +129,7 @@ class GitTree(Folder):
             raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
         if not self._git("var", "GIT_COMMITTER_IDENT", check=False):
             raise BadInput("git does not know who commits here; set git config user.name and user.email")
-        tracked = self._tracked_state()
-        if tracked:
-            self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(tracked), own=True)
+        self._leave_state_out({"GIT_INDEX_FILE": str(self._index)})
         if self._resetting.exists():  # a reset of the tree was cut off
             head, tree = self._resetting.read_text("ascii").split()
             self._resetting.unlink()
@@ -324,9 +322,7 @@ class GitTree(Folder):
 
     def clean_tree(self) -> str:
         with self._scratch_index("HEAD") as env:
-            tracked = self._tracked_state()
-            if tracked:
-                self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(tracked), env=env)
+            self._leave_state_out(env)
             return self._git("write-tree", env=env).strip()
 
     def recent(self) -> list[str]:
@@ -442,6 +438,13 @@ class GitTree(Folder):
 
     def _save_left_alone(self) -> None:
         files.atomic_write(self._left_file, os.fsencode("\0".join(sorted(self._left_alone))))
+
+    def _leave_state_out(self, env: dict[str, str]) -> None:
+        """Take the state files out of that index, lest a reset of the tree write or remove them.
+        git's own index is not asked for them: after a kill or an agent's `git rm --cached` it
+        knows nothing of files that HEAD has."""
+        if self._state:
+            self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(self._state), env=env)
 
     def _tracked_state(self) -> list[str]:
         return _names(self._git("ls-files", "-z", "--", *self._state)) if self._state else []

@@ -576,6 +576,23 @@ def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
     assert {"T1.txt", "T2.txt"} <= set(repo.git("ls-tree", "-r", "--name-only", "HEAD").split())
 
 
+@pytest.mark.parametrize("how", ["a kill between the commit and the index", "an agent"])
+def test_state_files_stay_where_gits_index_does_not_know_them(repo: Repo, how: str) -> None:
+    repo.plan(own("T1"), own("T2"), own("T3"), limits={"attempts": 2})
+    assert repo.run(repo.agent(MAKES), "--once")[0] == 0
+    forgets = ""
+    if how == "an agent":
+        forgets = "if task == 'T2' and attempt == 1: sys.exit(sh('git rm -q --cached prd.json').returncode)\n"
+    else:
+        repo.git("read-tree", "main")
+    code, _, printed = repo.run(repo.agent(forgets + "P('prd.json').read_text()\n" + MAKES))
+    assert code == 0 and "starts clean" not in printed, printed
+    assert repo.verdicts() == ["T1 passed", *["T2 failed"] * bool(forgets), "T2 passed", "T3 passed"]
+    for record in repo.records("start"):
+        assert "prd.json" not in repo.git("ls-tree", "--name-only", record["tree"])
+    assert repo.git("status", "--porcelain") == ""
+
+
 def test_a_hook_that_rewrites_and_fails_has_a_second_chance(repo: Repo) -> None:
     hook = repo.path / ".git/hooks/pre-commit"
     hook.write_text("#!/bin/sh\ngrep -q formatted T1.txt && exit 0\necho formatted >> T1.txt\nexit 1\n")
