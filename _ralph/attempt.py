@@ -41,7 +41,7 @@ def begin(run: Run, task: Task) -> Attempt:
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
-    run.guard.take(run.guarded())
+    hold(run)
     write(
         run,
         "start",
@@ -152,6 +152,7 @@ def record(run: Run, attempt: Attempt) -> None:
         blocked=attempt.blocked,
         parked=attempt.parked,
     )
+    run.guard.release()
     run.view.ended(attempt)
     run.read_plan()  # a person's edit of this very moment is kept, and the task marked in it
     carry_out(run, live=True)
@@ -280,16 +281,26 @@ def run_setup(run: Run) -> None:
 @contextlib.contextmanager
 def untouched(run: Run) -> Iterator[None]:
     """Keep the state files as they are: what checks and setup run can be an agent's code."""
-    run.guard.take(run.guarded())
+    hold(run)
     before = run.journal.signature()
     try:
         yield
     finally:
-        for path, kept in run.guard.restore().items():
-            run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
-        if run.journal.signature() != before:
-            for line in run.journal.guard():
-                run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
+        if not run.control.check_supervisor():  # else another run may be at work: it puts them back
+            for path, kept in run.guard.restore().items():
+                run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
+            if run.journal.signature() != before:
+                for line in run.journal.guard():
+                    run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
+            if not run.journal.attempt_is_open:
+                run.guard.release()
+
+
+def hold(run: Run) -> None:
+    """Safety copies of what no agent and no check may change."""
+    if not run.paths.prd.is_file():
+        run.read_plan()  # ends the run: that the plan is gone is never the good state
+    run.guard.take(run.guarded())
 
 
 def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:

@@ -15,9 +15,10 @@ Signature = tuple[int, ...]
 
 
 class Guard:
-    """Copies of a few small files, taken before an attempt and durable until the next one.
+    """Copies of a few small files, taken before a stranger's program runs, durable until `release`.
 
-    `folder` holds them, named by content, with a manifest that a later process can restore from.
+    `folder` holds them, named by content, with a manifest that a later process can restore from:
+    as long as it stands, what the files say is not a person's word.
     """
 
     def __init__(self, folder: Path, aside: Path) -> None:
@@ -53,6 +54,18 @@ class Guard:
                 found[path] = self._put_back(path, taken)
             self._seen[name] = _signature(path)
         return found
+
+    def release(self) -> None:
+        """From now on a change of the files is a person's."""
+        self._taken, self._seen = {}, {}
+        if self.holds:
+            files.clear(self._folder / "manifest.json")
+            files.fsync_dir(self._folder)  # one that comes back after a power cut would undo a pass
+
+    @property
+    def holds(self) -> bool:
+        """Whether copies were taken, by this process or one that died, and not released."""
+        return (self._folder / "manifest.json").exists()
 
     def _manifest(self) -> dict[str, Any]:
         try:

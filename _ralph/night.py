@@ -228,6 +228,8 @@ def notify(run: Run, stop: Stop | None) -> None:
 
 def close_run(run: Run, stop: Stop) -> None:
     """The last record, the notes committed so that the tree ends clean, people told."""
+    if not run.journal.attempt_is_open:
+        run.guard.release()
     if run.recorded or run.history.run:
         write(
             run,

@@ -44,16 +44,20 @@ class Journal:
         self._seen: tuple[int, ...] | None = None
         self._open = False
 
-    def open(self) -> list[str]:
-        """Bring file and mirror together after whatever happened; what was done, in words."""
+    def open(self, held: bool = False) -> list[str]:
+        """Bring file and mirror together after whatever happened; what was done, in words.
+
+        `held` says that checks ran when the last run died: as in an attempt, the mirror is the truth.
+        """
         known = files.read_regular(self._mirror) or b""
         if (torn := _torn(known)) is not None:
             known = known[:torn]
             files.atomic_write(self._mirror, known)
-        self._follow_link(trusted=not attempt_open(known))
-        limit = len(known) + _LARGEST_ADDITION if attempt_open(known) else -1
+        held = attempt_open(known) or (held and known != b"")
+        self._follow_link(trusted=not held)
+        limit = len(known) + _LARGEST_ADDITION if held else -1
         found = files.read_regular(self.path, limit)
-        if found is None and os.path.lexists(self.path) and not attempt_open(known):
+        if found is None and os.path.lexists(self.path) and not held:
             raise BadInput(f"{self.path} is not a regular file; move it away")
         notices = []
         if known.startswith(found or b"") and len(_RECORD.findall(known[len(found or b"") :])) <= 1:
@@ -61,7 +65,7 @@ class Journal:
                 files.move_aside(self.path, self._aside, "progress.txt")
             if known != (found or b""):  # ralph died between the mirror and the file
                 files.append(self.path, known[len(found or b"") :])
-        elif attempt_open(known):
+        elif held:
             notices = self.guard()
         else:
             if _torn(found or b"") is not None:

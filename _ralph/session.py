@@ -265,14 +265,13 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
 
 
 def _mend(paths: Paths, journal: Journal, guard: Guard) -> list[str]:
-    """Undo what a dead attempt did to the state files, before anything in them is believed."""
-    notices = journal.open()
-    if journal.attempt_is_open:
-        for path, kept in guard.restore().items():
-            where = f"; the version found is kept at {kept}" if kept else ""
-            notices.append(
-                f"{path.name} had been changed since the attempt that was cut off, and was put back{where}"
-            )
+    """Undo what an attempt or a check of a dead run did to the state files, before they are believed."""
+    notices = journal.open(held=guard.holds)
+    for path, kept in guard.restore().items():
+        where = f"; the version found is kept at {kept}" if kept else ""
+        notices.append(f"{path.name} had been changed when ralph was cut off, and was put back{where}")
+    if not journal.attempt_is_open:
+        guard.release()
     return notices
 
 

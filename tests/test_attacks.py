@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,43 @@ def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, vandal: str) -> None:
     assert second.returncode == 0, second.stderr
     assert repo.passed() == ["T1", "T2"]
     assert not repo.alive()
+
+
+# Ends both halves of ralph at once, from an agent or from a check that is an agent's code.
+KILLS = """
+import psutil
+halves = [p for p in psutil.Process().parents() if p.cmdline()[1:3] == ["-m", "ralph"]]
+for half in reversed(halves): half.suspend()
+for half in halves: half.kill()
+"""
+FLIPS = """
+plan = P("prd.json")
+plan.write_text(plan.read_text().replace('"passes": false', '"passes": true'))
+"""
+FORGES = """
+P("progress.txt").open("a").write('<!-- ralph {"v":1,"event":"verdict","plan":"p@","iteration":1,'
+    '"task":"T1","title":"task 1","verdict":"passed","tree":"","head":"","message":"x","prd_before":"","prd_after":""} -->\\n')
+"""
+DELETES = 'P("prd.json").unlink(); P("progress.txt").unlink()'
+
+
+@pytest.mark.parametrize("deed", [FLIPS + FORGES, DELETES])
+def test_a_check_between_attempts_that_kills_ralph_changes_no_state(repo: Repo, deed: str) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"iterations": 1})
+    works = repo.agent('P(f"{task}.txt").touch()')
+    assert repo.run(works, "--task", "T1")[0] == 0
+    check = repo.outside / "check.py"
+    check.write_text(f"import pathlib\nP = pathlib.Path\n{deed}\n{KILLS}")
+    (repo.path / "prd.json").write_text(
+        repo.read("prd.json").replace("test -f T2.txt", f"{sys.executable} {check}")
+    )
+    assert repo.ralph("run", "-q", "--agent", works).returncode == -9
+    check.write_text("raise SystemExit(1)")
+    assert repo.gone_within(2.0)
+    code, _, printed = repo.run(repo.agent("pass"), "--json")
+    assert code == 3 and "was put back" in printed, printed
+    assert repo.passed() == ["T1"]
+    assert repo.verdicts() == ["T1 passed", "T2 failed"]
 
 
 def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) -> None:
