@@ -56,6 +56,8 @@ def begin(run: Run, task: Task) -> Attempt:
         head=run.tree.head(),
         tree=attempt.tree_before,
         prd=plan_digest(run),
+        file=run.paths.prd.name,
+        by_hand=[task.id for task in run.plan.tasks if task.passed != run.history.proved(task)],
     )
     return attempt
 

@@ -68,11 +68,16 @@ class Guard:
         return (self._folder / "manifest.json").exists()
 
     def _manifest(self) -> dict[str, Any]:
+        """What was taken by a process that died, as far as its copies are still what they were."""
         try:
             loaded = json.loads((self._folder / "manifest.json").read_bytes())
-        except (OSError, ValueError):
+            return {name: taken for name, taken in loaded.items() if taken is None or self._whole(taken)}
+        except (OSError, ValueError, AttributeError, KeyError, TypeError):
             return {}
-        return loaded if isinstance(loaded, dict) else {}
+
+    def _whole(self, taken: dict[str, Any]) -> bool:
+        copy = str(taken["copy"])
+        return files.digest(files.read_regular(self._folder / copy) or b"") == copy
 
     def _copy(self, path: Path) -> dict[str, Any] | None:
         if not os.path.lexists(path):

@@ -34,6 +34,7 @@ def resume(run: Run) -> None:
     attempt = Attempt(task, start["attempt"], start["iteration"], tree_before=start["tree"])
     attempt.result.reason = "the attempt was cut off"
     attempt.notices = list(run.notices)
+    attempts.hold(run)  # what was put back is the good state, whatever an agent did to the copies
     run_setup(run)
     attempts.judge_by_evidence(run, attempt)
     attempts.record(run, attempt)

@@ -261,6 +261,11 @@ class History:
     def of(self, task: Task) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
 
+    def proved(self, task: Task) -> bool:
+        """Whether a verdict says that it passed; a pass without one is a person's word."""
+        known = self.tasks.get(task.key)
+        return known is not None and known.passed_at is not None
+
     def _task(self, record: dict[str, Any]) -> TaskHistory:
         return self.tasks.setdefault(f"{record.get('task')}\n{record.get('title')}", TaskHistory())
 

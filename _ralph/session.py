@@ -243,6 +243,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal, guard = journal_of(paths), guard_of(paths)
     notices = _mend(paths, journal, guard)
     plan = load_plan(paths, options)
+    if told := _doubt_passes(plan, journal):
+        plan, notices = load_plan(paths, options), notices + told
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     found = limits.resolve(plan.settings, options.limits, paths.prd.name)
     if options.until:
@@ -273,6 +275,24 @@ def _mend(paths: Paths, journal: Journal, guard: Guard) -> list[str]:
     if not journal.attempt_is_open:
         guard.release()
     return notices
+
+
+def _doubt_passes(plan: Plan, journal: Journal) -> list[str]:
+    """Set the passes back to what verdicts and people had said when the attempt began that was cut
+    off: its safety copies can be lost, or an agent's own. What was done, in words."""
+    records = journal.records()
+    start = next((record for record in reversed(records) if record["event"] == "start"), None)
+    if start is None or not journal.attempt_is_open or start.get("file") != plan.path.name:
+        return []
+    history, told = History(str(start["plan"])), []
+    for record in records:
+        history.apply(record)
+    for task in plan.tasks:
+        believed = history.proved(task) != (task.id in start["by_hand"])
+        if task.passed != believed:
+            plan = prd.rewrite(plan, prd.set_passed(plan, plan.task(task.id), believed))
+            told.append(f"{task.id} had been set to {'pass' if task.passed else 'open'}, and was set back")
+    return told
 
 
 def _require_agents(run: Run) -> None:

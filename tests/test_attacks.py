@@ -117,6 +117,32 @@ def test_a_check_between_attempts_that_kills_ralph_changes_no_state(repo: Repo, 
     assert repo.verdicts() == ["T1 passed", "T2 failed"]
 
 
+LOST = {
+    "all": 'sh("rm -rf .git/ralph/safety")',
+    "copies": 'for copy in P(".git/ralph/safety").glob("[0-9a-f]*"): copy.unlink()',
+    "forged": """
+import hashlib
+was, now = hashlib.sha256(before).hexdigest()[:16], hashlib.sha256(P("prd.json").read_bytes()).hexdigest()[:16]
+P(f".git/ralph/safety/{now}").write_bytes(P("prd.json").read_bytes())
+manifest = P(".git/ralph/safety/manifest.json")
+manifest.write_text(manifest.read_text().replace(was, now).replace(str(len(before)), str(P("prd.json").stat().st_size)))
+""",
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_without_safety_copies_no_pass_is_believed_that_nobody_gave(repo: Repo, lost: str) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"passes": True}, {}, {}, checks=["true"])
+    works = repo.agent('P(f"{task}.txt").touch()')
+    assert repo.run(works, "--once")[0] == 0
+    attack = repo.agent(f'before = P("prd.json").read_bytes()\n{FLIPS}\n{LOST[lost]}\n{KILLS}', "attack")
+    assert repo.ralph("run", "-q", "--agent", attack).returncode == -9
+    assert repo.passed() == ["T1", "T2", "T3", "T4"] and repo.gone_within(2.0)
+    code, _, printed = repo.run(works, "--once")
+    assert code == 0, printed
+    assert repo.passed() == ["T1", "T2", "T3"]
+
+
 def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {})
     script = "d = json.loads(P('prd.json').read_text()); d['userStories'].append({'id': 'NEW', 'title': 'found'}); d['userStories'][1]['passes'] = True; P('prd.json').write_text(json.dumps(d))"
