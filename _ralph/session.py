@@ -336,7 +336,7 @@ def _open_tree(run: Run) -> None:
     if start:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
         tree.reset_index()  # what the agent staged may be a person's untracked file
-    tree.begin(resuming=bool(start), last_tree=history.left or history.tree)
+    run.notices += tree.begin(resuming=bool(start), last_tree=history.left or history.tree)
     run.resuming = bool(start) or (tree.branch() == history.branch and unfinished(tree, history))
     if not run.resuming and tree.snapshot() == history.tree == tree.clean_tree():
         tree.reset_index()  # a commit may have been cut off before this

@@ -114,10 +114,10 @@ class GitTree(Folder):
         self._nested: set[str] = set()
         self._elsewhere = False
 
-    def begin(self, resuming: bool, last_tree: str = "") -> None:
+    def begin(self, resuming: bool, last_tree: str = "") -> list[str]:
         """Start from git's index; on a fresh start, note the untracked files to leave alone,
         all but those that ralph itself left in `last_tree`. Ignored ones are noted too: an agent
-        that edits .gitignore must not get a file of secrets committed."""
+        that edits .gitignore must not get a file of secrets committed. What was done, in words."""
         self._index.parent.mkdir(parents=True, exist_ok=True)
         for stale in (*self._index.parent.glob("*.lock"), self._index):
             stale.unlink(missing_ok=True)
@@ -130,13 +130,7 @@ class GitTree(Folder):
         if not self._git("var", "GIT_COMMITTER_IDENT", check=False):
             raise BadInput("git does not know who commits here; set git config user.name and user.email")
         self._leave_state_out({"GIT_INDEX_FILE": str(self._index)})
-        if self._resetting.exists():  # a reset of the tree was cut off
-            head, tree = self._resetting.read_text("ascii").split()
-            self._resetting.unlink()
-            if head == self.head():  # else a person has gone on since
-                self._load_left_alone()
-                self.park(f"cut-off-{head[:12]}")
-                self.checkout(tree)
+        said = self._finish_reset() if self._resetting.exists() else []
         if resuming and self._left_file.exists():
             self._load_left_alone()
         else:
@@ -148,6 +142,19 @@ class GitTree(Folder):
             self._left_alone = set(self._others()) - set(_names(known))
             self._left_alone |= {name for name in _names(ignored) if not _cached(name)}
             self._save_left_alone()
+        return said
+
+    def _finish_reset(self) -> list[str]:
+        """Do the reset of the tree that was cut off, unless a person has committed since. What
+        stands there may be a person's edits too: so it is parked, and said."""
+        head, tree = self._resetting.read_text("ascii").split()
+        if head != self.head():
+            self._resetting.unlink()
+            return []
+        self._load_left_alone()
+        kept = self.park(f"cut-off-{head[:12]}")
+        self.checkout(tree)
+        return [f"a reset of the files was cut off and is done now; what stood there is kept at {kept}"]
 
     def head(self) -> str:
         return self._git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()

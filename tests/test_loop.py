@@ -628,6 +628,18 @@ def test_a_stop_that_came_too_late_does_not_stop_the_next_run(repo: Repo) -> Non
     assert repo.run(repo.agent(MAKES))[0] == 0
 
 
+def test_edits_made_after_a_reset_was_cut_off_are_kept_and_named(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"))
+    assert repo.run(repo.agent(MAKES), "--once")[0] == 0
+    tree = repo.records("verdict")[0]["tree"]
+    (repo.path / ".git/ralph/resetting").write_text(f"{repo.git('rev-parse', 'HEAD').strip()} {tree}")
+    repo.write("a.txt", "mine\n")
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 0 and "cut off" in printed, printed
+    kept = printed.split("kept at ")[1].split()[0]
+    assert repo.git("show", f"{kept}:a.txt") == "mine\n" and repo.read("a.txt") == "a\n"
+
+
 def test_blocking_a_task_does_not_undo_what_passed_since_its_first_attempt(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"), own("T3"), limits={"attempts": 2})
     bad = repo.agent('P(f"{task}.txt").write_text("bad" if task == "T1" else "good")')
