@@ -42,6 +42,7 @@ def begin(run: Run, task: Task) -> Attempt:
         raise StopNow
     files.clear(run.paths.handoff)
     hold(run)
+    run.tree.remember()
     write(
         run,
         "start",

@@ -41,6 +41,9 @@ class Folder:
     def tidy(self, tree: str) -> None:
         """Undo what checks wrote; files they made new are left out of the work from now on."""
 
+    def remember(self) -> None:
+        """Keep what git cannot work without."""
+
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         """Put HEAD and branch back to where the attempt found them; what was found."""
         return []
@@ -106,6 +109,8 @@ class GitTree(Folder):
     def __init__(self, root: Path, private: Path, state: list[Path]) -> None:
         super().__init__(root)
         self.git_dir = Path(self._git("rev-parse", "--absolute-git-dir").strip())
+        self._common = Path(self._git("rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+        self._vital: dict[Path, bytes] = {}
         self._index = private / "index"
         self._left_file = private / "untracked"
         self._resetting = private / "resetting"
@@ -198,9 +203,25 @@ class GitTree(Folder):
         hidden = [name[2:] for name in _names(self._git("ls-files", "-v", "-z")) if name[0].islower()]
         return hidden + [entry[3:] for entry in _names(lines) if entry[3:] not in self._state]
 
+    def remember(self) -> None:
+        self._vital = {path: path.read_bytes() for path in (self.git_dir / "HEAD", self._common / "config")}
+
+    def _mend(self) -> list[str]:
+        """Put back what git cannot work without; a change that it can work with may stay."""
+        changed = [path for path, data in self._vital.items() if files.read_regular(path) != data]
+        if not changed or not self.git_dir.is_dir():
+            return []
+        if self.head() and self._git("var", "GIT_COMMITTER_IDENT", check=False):
+            return []
+        for path in changed:
+            files.move_aside(path, self._index.parent / "aside", f"git-{path.name}")
+            files.atomic_write(path, self._vital[path])
+        names = " and ".join(path.name for path in changed)
+        return [f"git could not work with its {names} as the attempt left it; put back"]
+
     def settle(self, branch: str, head: str, label: str) -> list[str]:
-        said = []
         remove_locks(self.git_dir)
+        said = self._mend()
         found_branch, found_head = self.branch(), self.head()
         if found_branch != branch:
             where = found_branch.removeprefix("refs/heads/") or "a detached HEAD"
@@ -347,8 +368,7 @@ class GitTree(Folder):
         scopes = self._git("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
         own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
         configured = own[-1] if own else ""
-        common = self._git("rev-parse", "--path-format=absolute", "--git-common-dir").strip()
-        folder = self.root / configured if configured else Path(common) / "hooks"
+        folder = self.root / configured if configured else self._common / "hooks"
         return [name for name in ("pre-commit", "commit-msg") if os.access(folder / name, os.X_OK)]
 
     def switch(self, name: str, prd: Path, same_plan: Callable[[str], bool]) -> str | None:
@@ -533,6 +553,10 @@ def git(
         raise RalphError(f"git {words[0]} did not end within {text.duration(timeout)}") from None
     if check and done.returncode != 0:
         said = text.one_line(done.stderr.decode("utf-8", "replace"), 300)
+        if any(word in said for word in _BROKEN):
+            raise BadInput(
+                f"git cannot work here: {said}; mend that (see .git/HEAD and .git/config), then run it again"
+            )
         raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
     return done.stdout if done.returncode == 0 else b""
 
@@ -544,14 +568,19 @@ def remove_locks(git_dir: Path) -> None:
 
 
 def top_level(folder: Path) -> Path | None:
-    """The root of the git working tree around `folder`, or None."""
-    found = git(folder, "rev-parse", "--show-toplevel", check=False)
+    """The root of the git working tree around `folder`, or None; BadInput if git cannot read it."""
+    there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+    found = git(folder, "rev-parse", "--show-toplevel", check=there)
     return Path(os.fsdecode(found).rstrip("\n")) if found else None
 
 
 _QUIET = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false",
     "core.safecrlf=false", "core.quotePath=false", "gc.auto=0",
+)  # fmt: skip
+_BROKEN = (
+    "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
+    "must be run in a work tree",
 )  # fmt: skip
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")

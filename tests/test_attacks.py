@@ -47,6 +47,10 @@ VANDALS = {
     "history rewritten": 'sh("git update-ref refs/heads/ralph/p $(git commit-tree -m x HEAD^{tree})")',
     "index lock left": 'P(".git/index.lock").touch()',
     "HEAD lock left": 'P(".git/HEAD.lock").touch()',
+    "git's HEAD garbage": 'P(".git/HEAD").write_text("garbage")',
+    "git's HEAD a folder": 'P(".git/HEAD").unlink(); P(".git/HEAD").mkdir()',
+    "git's config garbage": 'P(".git/config").write_text("garbage")',
+    "git's config cut": 'P(".git/config").write_text("[cor")',
     "nested repository": 'sh("git init -q nested; cd nested; git -c user.name=x -c user.email=x commit -q --allow-empty -m x")',
     "loop lock deleted": 'sh("rm -f .git/ralph/lock")',
     "invalid names": 'open(b"bad\\xff\\nname", "w").write("x"); open("-rf", "w").write("x")',
@@ -156,9 +160,18 @@ def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) ->
 def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     done = repo.ralph("run", "-q", "--agent", repo.agent("sh('rm -rf .git'); P('T1.txt').touch()"))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr and "git" in done.stderr
     assert repo.passed() == []
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config"])
+def test_git_that_was_broken_before_a_kill_is_named(repo: Repo, name: str) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    attack = repo.agent(f"P('.git/{name}').write_text('[cor')\n{KILLS}")
+    assert repo.ralph("run", "-q", "--agent", attack).returncode == -9
+    code, summary, printed = repo.run("true")
+    assert (code, summary["stop"]) == (2, "error") and f".git/{name}" in printed
 
 
 def test_a_full_disk_stops_with_75_and_loses_nothing(repo: Repo) -> None:
