@@ -8,10 +8,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash lint build bench clean
+.PHONY: help demo test test-crash test-agents lint build bench clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no network
 	$(BIN)/ralph demo
@@ -21,6 +21,10 @@ test: $(STAMP) ## run every test
 
 test-crash: $(STAMP) ## kill -9 at every single state-changing call; about ten minutes
 	CRASH_STEP=1 $(BIN)/python -m pytest tests/test_crash.py
+
+test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
+	$(BIN)/python -m tests.install_agents $(AGENTS)
+	$(BIN)/python -m pytest -m agents -n 2 -rs tests/test_real_agents.py
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check .

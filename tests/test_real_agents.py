@@ -1,0 +1,351 @@
+"""Whole runs with the agents' own programs against a scripted model on loopback: `make test-agents`.
+
+No key, no network; an environment built from nothing, so that no setting of this machine counts.
+Plain `pytest` leaves these tests out; an agent that is not installed is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph import progress
+from tests import install_agents
+from tests.conftest import ROOT, Repo
+from tests.model_server import Fail, Hang, ModelServer, Run, Say, Step, Write
+
+pytestmark = pytest.mark.agents
+ROWS = json.loads((ROOT / "templates/agents.json").read_text("utf-8"))
+PLAN = """{
+  "project": "MyApp",
+  "branchName": "ralph/hello",
+  "description": "A greeting",
+  "userStories": [
+    {
+      "id": "US-001",
+      "title": "Create hello.txt",
+      "description": "As a user, I want a greeting.",
+      "acceptanceCriteria": ["hello.txt exists", "Typecheck passes"],
+      "priority": 1,
+      "passes": false,
+      "notes": ""
+    }
+  ]
+}
+"""
+CHECK = ("--check", "test -f hello.txt")
+PRICES = {"input": 2.5, "output": 10}
+"""Dollars for a million tokens, for the agents that are told prices by their settings."""
+
+
+# ---------------------------------------------------------------- the agents
+
+
+@dataclass(frozen=True)
+class Cli:
+    """How one agent is pointed at the model: `settings` writes its files below HOME and returns
+    its environment, given HOME and the model's address."""
+
+    command: str
+    settings: Callable[[Path, str], dict[str, str]]
+    reports: tuple[str, ...] = ("tokens",)
+
+
+def claude(home: Path, url: str) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "sk-test",
+        "IS_SANDBOX": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_TELEMETRY": "1",
+    }
+
+
+def codex(home: Path, url: str) -> dict[str, str]:
+    lines = [
+        'model = "gpt-5"',
+        'model_provider = "scripted"',
+        "check_for_update_on_startup = false",
+        "[analytics]",
+        "enabled = false",
+        "[model_providers.scripted]",
+        'name = "scripted"',
+        f'base_url = "{url}/v1"',
+        'env_key = "SCRIPTED_KEY"',
+        'wire_api = "responses"',
+    ]
+    write(home / ".codex/config.toml", "\n".join(lines))
+    return {"SCRIPTED_KEY": "sk-test"}
+
+
+def gemini(home: Path, url: str) -> dict[str, str]:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+    }
+    write(home / ".gemini/settings.json", json.dumps(settings))
+    return {
+        "GEMINI_API_KEY": "sk-test",
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    }
+
+
+def opencode(home: Path, url: str) -> dict[str, str]:
+    model = {"name": "gpt-4o", "limit": {"context": 128_000, "output": 16_000}, "cost": PRICES}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "sk-test"},
+        "models": {"gpt-4o": model},
+    }
+    config = {
+        "model": "scripted/gpt-4o",
+        "small_model": "scripted/gpt-4o",
+        "autoupdate": False,
+        "share": "disabled",
+        "permission": {"edit": "allow", "bash": "allow", "webfetch": "deny"},
+        "provider": {"scripted": provider},
+    }
+    return {
+        "OPENCODE_CONFIG_CONTENT": json.dumps(config),
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    }
+
+
+def pi(home: Path, url: str) -> dict[str, str]:
+    model = {
+        "id": "gpt-4o",
+        "name": "gpt-4o",
+        "reasoning": False,
+        "input": ["text"],
+        "contextWindow": 128_000,
+        "maxTokens": 16_000,
+        "cost": {**PRICES, "cacheRead": 1.25, "cacheWrite": 0},
+    }
+    provider = {"baseUrl": f"{url}/v1", "api": "openai-completions", "apiKey": "sk-test", "models": [model]}
+    write(home / ".pi/agent/models.json", json.dumps({"providers": {"scripted": provider}}))
+    return {"PI_SKIP_VERSION_CHECK": "1", "PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
+
+
+def aider(home: Path, url: str) -> dict[str, str]:
+    # It fetches a list of prices at every start, unless it has one of less than 24 hours.
+    prices = "lib/python3*/site-packages/litellm/model_prices_and_context_window_backup.json"
+    source = next(install_agents.folder("aider").glob(prices))
+    write(home / ".aider/caches/model_prices_and_context_window.json", source.read_text("utf-8"))
+    return {
+        "OPENAI_API_KEY": "sk-test",
+        "OPENAI_API_BASE": f"{url}/v1",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+
+
+CLIS = {
+    "claude": Cli("claude", claude, ("tokens", "dollars")),
+    "codex": Cli("codex", codex),
+    "gemini": Cli("gemini -m gemini-2.5-pro", gemini),
+    "opencode": Cli("opencode", opencode, ("tokens", "dollars")),
+    "pi": Cli("pi --provider scripted --model gpt-4o", pi, ("tokens", "dollars")),
+    "aider": Cli(
+        "aider --model openai/gpt-4o --edit-format diff --map-tokens 0", aider, ("tokens", "dollars")
+    ),
+}
+
+
+def write(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, "utf-8")
+
+
+# ---------------------------------------------------------------- one run
+
+
+@dataclass
+class Night:
+    """One run of ralph with a real agent, and what it left."""
+
+    repo: Repo
+    model: ModelServer
+    code: int
+    summary: dict[str, Any]
+    printed: str
+    seconds: float
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        (only,) = self.repo.records("verdict")
+        return only
+
+    @property
+    def stopped(self) -> str:
+        return str(self.summary["reason"])
+
+
+Runner = Callable[..., Night]
+
+
+@pytest.fixture
+def run(repo: Repo) -> Iterator[Runner]:
+    """Runs ralph once; afterwards nothing that it started may be alive."""
+    ran: list[Night] = []
+
+    def runner(name: str, steps: Sequence[Step], *words: str, more: str = "", **env: str) -> Night:
+        if not install_agents.is_installed(name):
+            pytest.skip(f"{name} is not installed: make test-agents")
+        if name not in ROWS:
+            pytest.skip(f"templates/agents.json has no row for {name}")
+        cli, home = CLIS[name], repo.outside / "home"
+        repo.write("prd.json", PLAN)
+        with ModelServer(steps) as model:
+            path = f"{install_agents.programs(name)}:{repo.env['PATH']}"
+            repo.env |= {"HOME": str(home), "PATH": path, "NO_COLOR": "1"}
+            repo.env |= {**cli.settings(home, model.url), **env}
+            begun = time.monotonic()
+            code, summary, printed = repo.run(f"{cli.command} {more}", *CHECK, *words, timeout=180)
+            ran.append(Night(repo, model, code, summary, printed, time.monotonic() - begun))
+        return ran[-1]
+
+    yield runner
+    assert ran == [] or repo.alive() == []
+
+
+def hello(repo: Repo) -> Write:
+    return Write(repo.path / "hello.txt", "hello\n")
+
+
+IN_AN_HOUR = Fail(429, {"retry-after": "3600"})
+
+
+def limit_of(name: str) -> Fail:
+    """How each one's provider says that the limit ends in an hour, where the agent passes it on."""
+    at = int(time.time()) + 3600
+    if name == "claude":
+        window = {"status": "rejected", "reset": str(at), "representative-claim": "five_hour"}
+        return Fail(429, {f"anthropic-ratelimit-unified-{key}": value for key, value in window.items()})
+    if name == "codex":
+        return Fail(429, error={"type": "usage_limit_reached", "plan_type": "plus", "resets_at": at})
+    return IN_AN_HOUR
+
+
+# ---------------------------------------------------------------- the cases
+
+every_agent = pytest.mark.parametrize("name", CLIS)
+
+
+@every_agent
+def test_a_task_passes(name: str, repo: Repo, run: Runner) -> None:
+    night = run(name, [hello(repo), Say("done")], "--full-permissions")
+    assert night.code == 0, night.printed
+    assert repo.read("hello.txt") == "hello\n"
+    assert repo.read("prd.json") == PLAN.replace('"passes": false', '"passes": true')
+    assert "US-001: Create hello.txt" in repo.git("log", "--format=%s")
+    assert repo.git("status", "--porcelain") in ("", "?? .aider.chat.history.md\n")
+    if "tokens" in CLIS[name].reports:
+        assert night.summary["tokens"]["input"] > 0 and night.summary["tokens"]["output"] > 0
+    if "dollars" in CLIS[name].reports:
+        assert night.summary["usd"] > 0
+        assert night.verdict["usd"] == pytest.approx(night.summary["usd"])
+
+
+@every_agent
+def test_a_limit_is_not_an_attempt(name: str, repo: Repo, run: Runner) -> None:
+    # OpenCode and Pi wait for the hour in silence: that is told from the deadline.
+    night = run(name, [IN_AN_HOUR], "--full-permissions", "--once", "--agent-timeout", "20s")
+    assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
+    assert night.summary["tasks"][0]["state"] == "open"  # `failed` once an attempt has counted
+    assert night.model.asked
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
+def test_the_end_of_a_limit_is_read_where_it_is_told(name: str, repo: Repo, run: Runner) -> None:
+    subscription = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
+    env = subscription if name == "claude" else {}
+    night = run(name, [limit_of(name)], "--full-permissions", "--max-wait", "30m", **env)
+    assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
+    left = re.search(r"the provider's limit ends in (\d+) min.*, more than --max-wait allows", night.stopped)
+    assert left and 55 <= int(left[1]) <= 60, night.stopped
+
+
+@every_agent
+def test_a_refused_key_ends_the_run(name: str, repo: Repo, run: Runner) -> None:
+    night = run(name, [Fail(401)], "--full-permissions", "--once")
+    assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
+    assert night.summary["tasks"][0]["state"] == "open"  # `failed` once an attempt has counted
+    assert name not in ("claude", "codex") or night.seconds < 30
+
+
+@every_agent
+def test_a_model_that_never_answers(name: str, repo: Repo, run: Runner) -> None:
+    night = run(name, [Hang()], "--full-permissions", "--once", "--agent-timeout", "20s")
+    assert night.verdict["verdict"] in ("limited", "timed-out"), night.printed
+    assert night.code == (75 if night.verdict["verdict"] == "limited" else 3)
+    assert night.model.asked
+    assert 20 <= night.seconds < 40
+
+
+@every_agent
+def test_what_it_leaves_running_is_ended(name: str, repo: Repo, run: Runner) -> None:
+    leave = f"nohup sleep 600 > /dev/null 2>&1 & echo $! > {repo.outside}/pid"
+    steps: list[Step] = [Run(leave), hello(repo), Say("done")]
+    more = ""
+    if name == "aider":  # it runs no command that the model asks for, but this one of the person's
+        steps, more = [hello(repo)], f"--auto-test --test-cmd '{leave}'"
+    night = run(name, steps, "--full-permissions", more=more)
+    assert night.code == 0, night.printed
+    assert not Path(f"/proc/{(repo.outside / 'pid').read_text().strip()}").exists()
+
+
+# ---------------------------------------------------------------- Claude Code alone
+
+
+def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Runner) -> None:
+    night = run("claude", [hello(repo), Say("done")], "--full-permissions", "--max-usd", "1")
+    assert night.code == 0 and 0 < night.summary["usd"] < 1, night.printed
+    first = json.loads(repo.read(".ralph/0001-US-001.out").splitlines()[0])
+    assert first["session_id"] == night.verdict["session"]
+
+
+def test_claude_runs_the_check_inside_its_own_sandbox(repo: Repo, run: Runner) -> None:
+    for program in ("bwrap", "socat"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not on PATH")
+    words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
+    if (probe := subprocess.run(words, capture_output=True, text=True)).returncode != 0:
+        pytest.skip(f"bwrap cannot make namespaces here: {probe.stderr.strip()}")
+    outside = repo.outside / "outside.txt"
+    look = "test -f hello.txt && echo green > seen.txt"
+    night = run("claude", [hello(repo), Run(look), Run(f"touch {outside}"), Say("done")])
+    assert night.code == 0, night.printed
+    assert repo.read("seen.txt") == "green\n"
+    assert not outside.exists()
+    assert night.verdict["denials"] == []
+
+
+def test_claude_without_its_sandbox_is_refused(repo: Repo, run: Runner) -> None:
+    tools = repo.outside / "tools"
+    tools.mkdir()
+    for program in ("git", "node", "sh"):
+        if found := shutil.which(program):
+            (tools / program).symlink_to(found)
+    repo.env["PATH"] = str(tools)
+    night = run("claude", [Say("never asked")])
+    assert night.code == 5 and not night.model.asked
+    assert "its own sandbox needs bwrap and socat" in night.stopped
+    assert "--full-permissions" in night.stopped
+    assert not (repo.path / "progress.txt").exists() or not progress.parse(
+        (repo.path / "progress.txt").read_bytes()
+    )
