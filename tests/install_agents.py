@@ -23,8 +23,15 @@ NPM = {
 }
 AIDER = "aider-chat==0.86.2"
 AIDER_NEEDS = "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 13))"
+NPM_OPTIONS = (
+    "--no-audit",
+    "--no-fund",
+    "--prefer-offline",
+    "--fetch-retries=1",
+    "--fetch-retry-mintimeout=2000",
+)
 NAMES = (*NPM, "aider")
-DEADLINE = 900.0
+DEADLINE = 300.0
 
 
 class CannotBeHad(Exception):
@@ -54,7 +61,7 @@ def install(name: str) -> None:
     if name in NPM:
         if shutil.which("npm") is None:
             raise CannotBeHad("npm is not on PATH")
-        call(home, "npm", "install", "--prefix", str(home), "--no-audit", "--no-fund", NPM[name])
+        call(home, "npm", "install", "--prefix", str(home), *NPM_OPTIONS, NPM[name])
     else:
         call(home, python_for_aider(), "-m", "venv", str(home))
         call(home, str(home / "bin/python"), "-m", "pip", "install", "-q", AIDER)
