@@ -115,11 +115,7 @@ def record(run: Run, attempt: Attempt) -> None:
         after_text = prd.set_blocked(run.plan, task, attempt.blocked)
         attempt.parked = run.tree.park(attempt.name) if attempt.tree_after != base else None
     red = [check for check in attempt.checks if not check.ok]
-    number = (
-        f", attempt {attempt.number} of {run.limits.attempts}"
-        if attempt.verdict is not Verdict.PASSED
-        else ""
-    )
+    number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
     write(
         run,
         "verdict",
@@ -145,6 +141,7 @@ def record(run: Run, attempt: Attempt) -> None:
         agent=run.agent(task).name,
         session=result.session,
         overload=result.overload,
+        reset=result.reset,
         exit=result.exit,
         usd=result.usd,
         tokens=result.tokens.as_dict(),

@@ -104,7 +104,7 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         return stop
     if attempt.verdict is Verdict.LIMITED:
         if not run.options.wait or run.options.once:
-            return Stop("limited", Exit.LATER, f"the provider's limit: {attempt.reason}")
+            return Stop("limited", Exit.LATER, f"no attempt can be made now: {attempt.reason}")
         until = limits.wait_for(run.limits, result, run.history, time.time())
         return until if isinstance(until, Stop) else wait(run, until, result.reset is None)
     if run.options.once:
@@ -118,7 +118,7 @@ def wait(run: Run, until: float, backoff: bool) -> Stop | None:
     end = min(until, limits.run_deadline(run.limits, run.seconds, time.time()))
     clock = time.strftime("%H:%M:%S", time.localtime(end))
     write(run, "wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
-    run.view.line(f"the provider's limit: waiting until {clock}")
+    run.view.line(f"waiting for the provider until {clock}")
     run.view.doing(f"waiting until {clock}")
     notify(run, None)
     run.control.sleep(

@@ -172,9 +172,11 @@ def attempt_open(data: bytes) -> bool:
 
 @dataclass
 class TaskHistory:
-    """What the records say of one task, since its last `retry`."""
+    """What the records say of one task. `attempts` are those that count against its limit since
+    the last `retry` or pass, `tried` all that ended with a verdict on its work."""
 
     attempts: int = 0
+    tried: int = 0
     iterations: list[int] = field(default_factory=list)
     seconds: float = 0.0
     usd: float = 0.0
@@ -300,6 +302,7 @@ class History:
         self.learned += [handoff[key] for key in ("decisions", "learned") if handoff.get(key)]
         if handoff.get("ruled out"):
             task.ruled_out.append(handoff["ruled out"])
+        task.tried += verdict in COUNTED or verdict is Verdict.PASSED
         if verdict in COUNTED:
             task.attempts += 1
             task.last = record

@@ -100,7 +100,7 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
         "id": task.id,
         "title": task.title,
         "state": task_state(plan, task, history),
-        "attempts": len(known.iterations) if known else 0,
+        "attempts": known.tried if known else 0,
         "usd": round(known.usd, 6) if known else 0.0,
         "tokens": (known.tokens if known else Tokens()).as_dict(),
         "split": known.overload or None if known else None,

@@ -92,6 +92,7 @@ codex    hang_mid                  -15  failed           0     0     0  -       
 codex    hang_mid_idle5            1    limited          0     0     0  -       s -          -    stream disconnected before completion: idle
 codex    last_message              0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 codex    maxturns                  0    done        112200  1734 51000  -       s -          act  all steps done
+codex    no_sandbox                0    done          4400    68  2000  -       s -          act  done
 codex    noop                      0    done          2200    34  1000  -       s -          act  Nothing to do.
 codex    ok                        0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 codex    quota_stream              1    limited          0     0     0  -       s -          act  Quota exceeded. Check your plan and billing
@@ -142,6 +143,7 @@ opencode big_prompt                0    done          4400    68  2000  0.00918 
 opencode big_read                  0    done          4400    68  2000  0.00918 s -          act  Read it.
 opencode big_result                0    done          4400    68  2000  0.00918 s -          act  Read it.
 opencode big_write                 0    done          4400    68  2000  0.00918 s -          act  Wrote it.
+opencode denied                    0    failed        2200    34  1000  0.00334 s -          act  its output ended without a final event (exit
 opencode drop_once                 0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
 opencode hang                      -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
 opencode hang_mid                  -15  failed           0     0     0  -       s -          act  its output ended without a final event (exit
@@ -272,3 +274,11 @@ def test_a_recording_cut_off_before_its_last_word_is_never_done(name: str) -> No
 
 def test_a_recording_of_aider_without_its_log_is_not_done() -> None:
     assert played("aider", "ok", 0, 1000).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "denied"),
+    [("codex", "no_sandbox", "/bin/bash -lc 'touch x'"), ("opencode", "denied", "touch x")],
+)
+def test_denials_that_were_recorded(name: str, case: str, denied: str) -> None:
+    assert played(name, case, 0).denials == [denied]
