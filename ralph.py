@@ -70,28 +70,16 @@ def run_loop(run: Run) -> Stop:
 
 def run_attempt(run: Run, task: Task) -> Attempt:
     """One try at one task: everything is judged on what is in the tree when the agent is gone."""
-    from _ralph import limits
-    from _ralph.agents import run_agent
-    from _ralph.attempt import begin, environment, judge_by_evidence, prompt_for
+    from _ralph.attempt import begin, examine, prompt_for
+    from _ralph.roles import environment, run_role
 
     attempt = begin(run, task)
     agent = run.agent(task)
     run.view.started(attempt, run.limits.attempts, agent.command, run.plan)
-    prompt = prompt_for(run, task)
-    attempt.result = run_agent(
-        agent,
-        prompt,
-        log=lambda ending: run.log(attempt.name + ending),
-        cwd=run.paths.root,
-        env=environment(run, attempt),
-        timeout=run.options.agent_timeout,
-        idle=run.options.idle_timeout,
-        control=run.control,
-        usd_left=limits.usd_left(run.limits, run.history),
-        tokens_left=limits.tokens_left(run.limits, run.history),
-        watch=run.view.watch,
-    )
-    judge_by_evidence(run, attempt)
+    if not attempt.unjudged:  # else the work is done already, and only the judge could not be asked
+        prompt = prompt_for(run, task)
+        attempt.result = run_role(run, agent, prompt, attempt.name, environment(run, attempt))
+    examine(run, attempt)
     return attempt
 
 
@@ -195,6 +183,7 @@ def cli() -> None:
 @click.option(
     "--agent", metavar="CMD", help="Agent command, such as claude, 'claude --model haiku' or aider."
 )
+@click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes.")
 @CHECK
 @PROMPT
 @click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]")
@@ -276,6 +265,7 @@ def run_options(given: dict[str, Any]) -> Options:
         "once",
         "task",
         "agent",
+        "judge",
         "checks",
         "until",
         "agent_timeout",

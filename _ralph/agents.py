@@ -96,13 +96,17 @@ def require(agent: Agent) -> None:
         raise AgentUnavailable(
             f"the agent {agent.program!r} is not on PATH; install it or name another with --agent"
         )
-    if agent.permissions != "edit" or agent.name == "plain":
+    if agent.name == "plain" or agent.permissions == "full":
         return
-    if "edit" not in agent.row["permissions"]:
+    if agent.permissions not in agent.row["permissions"]:
         raise AgentUnavailable(
             f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: an "
             f"agent that has one (--agent claude, --agent codex), or everything for it: --full-permissions"
+            if agent.permissions == "edit"
+            else f"{agent.name} cannot be a judge: its row has no words for `read` permissions"
         )
+    if agent.permissions == "read":
+        return
     needs = agent.row.get("edit_needs", {}).get(sys.platform, [])
     if missing := " and ".join(program for program in needs if shutil.which(program) is None):
         raise AgentUnavailable(

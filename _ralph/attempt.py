@@ -12,9 +12,22 @@ from typing import Any
 
 from _ralph import files, prd, text
 from _ralph.checks import checks_for, decide, fixed_checks, run_checks
-from _ralph.model import COUNTED, Attempt, Check, CheckResult, NeedsPerson, Outcome, RalphError, Task, Verdict
+from _ralph.model import (
+    COUNTED,
+    AgentResult,
+    Attempt,
+    Check,
+    CheckResult,
+    Judgement,
+    NeedsPerson,
+    Outcome,
+    RalphError,
+    Task,
+    Verdict,
+)
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
+from _ralph.roles import ask_judge
 from _ralph.session import Run, commit_values
 from _ralph.views import record_lines
 
@@ -29,15 +42,20 @@ def begin(run: Run, task: Task) -> Attempt:
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
     run.tree.leave_alone()  # what is new since the last attempt is a person's
     last = attempt.number > 1 and attempt.number >= run.limits.attempts
-    if last or run.history.worked not in ("", task.key):
-        start_clean(run, attempt)
     attempt.tree_before = run.tree.snapshot()
+    left, before = known.unjudged
+    if left and attempt.tree_before == left:
+        attempt.unjudged, attempt.tree_before = True, before
+        attempt.result = AgentResult(Outcome.DONE)
+    elif last or run.history.worked not in ("", task.key):
+        start_clean(run, attempt)
+        attempt.tree_before = run.tree.snapshot()
     run.tree.new_nested()
     unknown = [check for check in task.checks if check.command not in known.baseline]
     with untouched(run):
         results = run_all(run, unknown, "before", "before the work: ")
     baseline = {result.command: result.ok for result in results}
-    run.tree.tidy(attempt.tree_before)
+    run.tree.tidy(left if attempt.unjudged else attempt.tree_before)
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
@@ -63,31 +81,53 @@ def begin(run: Run, task: Task) -> Attempt:
     return attempt
 
 
-def judge_by_evidence(run: Run, attempt: Attempt) -> None:
-    """Undo what was not the agent's to change, run the checks, and say what it is worth."""
+def examine(run: Run, attempt: Attempt) -> None:
+    """Say what the attempt is worth: undo what was not the agent's to change, run the checks, weigh
+    what they show, ask the judge."""
     put_back(run, attempt)
     put_back_protected(run, attempt)
     attempt.tree_after = run.tree.snapshot()
     attempt.notices += [
         f"{name} is a git repository of its own and not part of the work" for name in run.tree.new_nested()
     ]
-    result, task = attempt.result, attempt.task
+    check_work(run, attempt)
+    attempt.handoff = parse_handoff(handoff_text(run, attempt))
+    weigh(run, attempt)
+    judge = run.judge
+    attempt.unjudged = False
+    if attempt.verdict is Verdict.PASSED and judge:
+        ask_judge(run, attempt, judge)
+        put_back(run, attempt)
+        if run.tree.snapshot() != attempt.tree_after:
+            attempt.notices.append("the judge had changed files; put back")
+            run.tree.checkout(attempt.tree_after)
+    attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
+    attempt.seconds = attempt.result.seconds + sum(check.seconds for check in attempt.checks)
+
+
+def check_work(run: Run, attempt: Attempt) -> None:
+    """Run the checks and the commit hooks, unless there is nothing to check or no time for it."""
     nothing_done = attempt.tree_after == attempt.tree_before and run.tree.with_git
-    no_verdict = result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
+    no_verdict = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
     if not run.control.stop_now and not no_verdict:
-        attempt.checks = run_all(run, checks_for(run.plan, task), attempt.name)
+        attempt.checks = run_all(run, checks_for(run.plan, attempt.task), attempt.name)
         run.tree.tidy(attempt.tree_after)
         run_hooks(run, attempt)
         put_back(run, attempt)
     if run.control.stop_now:
-        attempt.result = result = replace(result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
+        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
         attempt.checks = []
+
+
+def weigh(run: Run, attempt: Attempt) -> None:
+    """The verdict by the evidence rule."""
+    task, result = attempt.task, attempt.result
     own = {check.command for check in task.checks}
     hooks = {check.command for check in attempt.checks if check.command.startswith("git hook ")}
     green = {check.command for check in attempt.checks if check.ok}  # once green, a check binds
     binding = own | hooks | run.history.green | green
     attempt.fixed = fixed_checks(attempt.checks, own, run.history.of(task).baseline)
-    attempt.verdict, attempt.reason = decide(attempt, own, binding, run.tree.with_git)
+    attempt.verdict, attempt.reason = decide(attempt, own, binding, run.tree.with_git, run.judge is not None)
     if attempt.verdict is Verdict.PASSED:
         loose = [check.name for check in attempt.checks if not check.ok and check.command not in binding]
         attempt.notices += [
@@ -98,9 +138,6 @@ def judge_by_evidence(run: Run, attempt: Attempt) -> None:
         attempt.notices.append(
             "the agent named no price for its tokens: the limit in dollars cannot see them"
         )
-    attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
-    attempt.handoff = parse_handoff(handoff_text(run, attempt))
-    attempt.seconds = result.seconds + sum(check.seconds for check in attempt.checks)
 
 
 def record(run: Run, attempt: Attempt) -> None:
@@ -115,6 +152,7 @@ def record(run: Run, attempt: Attempt) -> None:
         after_text = prd.set_blocked(run.plan, task, attempt.blocked)
         attempt.parked = run.tree.park(attempt.name) if attempt.tree_after != base else None
     red = [check for check in attempt.checks if not check.ok]
+    judgement = attempt.judgement
     number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
     write(
         run,
@@ -139,12 +177,14 @@ def record(run: Run, attempt: Attempt) -> None:
         if attempt.verdict is Verdict.PASSED
         else None,
         agent=run.agent(task).name,
+        judge=judge_record(judgement) if judgement else None,
+        unjudged=attempt.unjudged,
         session=result.session,
         overload=result.overload,
         reset=result.reset,
         exit=result.exit,
-        usd=result.usd,
-        tokens=result.tokens.as_dict(),
+        usd=attempt.usd,
+        tokens=attempt.tokens.as_dict(),
         seconds=round(attempt.seconds, 1),
         denials=result.denials[:20],
         restored=[line.split("\n")[0] for line in attempt.restored],
@@ -156,6 +196,20 @@ def record(run: Run, attempt: Attempt) -> None:
     run.view.ended(attempt)
     run.read_plan()  # a person's edit of this very moment is kept, and the task marked in it
     carry_out(run, live=True)
+
+
+def judge_record(judgement: Judgement) -> dict[str, Any]:
+    """What stands in a verdict record of the judge's part in it."""
+    result = judgement.result
+    return {
+        "agent": judgement.command,
+        "agrees": judgement.agrees,
+        "objections": judgement.objections[:20],
+        "session": result.session,
+        "usd": result.usd,
+        "tokens": result.tokens.as_dict(),
+        "seconds": round(result.seconds, 1),
+    }
 
 
 def carry_out(run: Run, live: bool = False) -> None:
@@ -365,15 +419,6 @@ def commit_message(run: Run, attempt: Attempt) -> str:
     subject = render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
     agent = text.one_line(run.agent(attempt.task).command, 100)
     return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"
-
-
-def environment(run: Run, attempt: Attempt) -> dict[str, str]:
-    return run.env(
-        RALPH_TASK_ID=attempt.task.id.replace("\0", ""),
-        RALPH_ITERATION=str(attempt.iteration),
-        RALPH_ATTEMPT=str(attempt.number),
-        RALPH_HANDOFF=str(run.paths.handoff),
-    )
 
 
 def write(run: Run, event: str, headline: str, lines: list[str], **fields: Any) -> None:

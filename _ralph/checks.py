@@ -59,17 +59,21 @@ def run_checks(
     return results
 
 
-def decide(attempt: Attempt, own: set[str], binding: set[str], with_git: bool) -> tuple[Verdict, str]:
+def decide(
+    attempt: Attempt, own: set[str], binding: set[str], with_git: bool, judge: bool = False
+) -> tuple[Verdict, str]:
     """The verdict on an attempt and the reason for it, from evidence alone.
 
-    `own` and `binding` are check commands. The agent's outcome can only take a pass away: a
+    `own` and `binding` are check commands; with a `judge` to come, a plan may have none at all.
+    The agent's outcome can only take a pass away: a
     pass needs every binding check green and a trace of work, either an own check that was red
     before the first attempt (`attempt.fixed`) or, from an agent that ended well, a changed tree.
     """
     result, changed = attempt.result, attempt.tree_after != attempt.tree_before
     bound = [check for check in attempt.checks if check.command in binding]
     red = [check for check in bound if not check.ok]
-    green = bool(bound) and not red and {check.command for check in bound} >= own
+    proof = bool(bound) or (judge and not attempt.checks)
+    green = proof and not red and {check.command for check in bound} >= own
     if green and attempt.fixed:
         return Verdict.PASSED, ""
     if early := _no_verdict(result, changed):
@@ -78,7 +82,7 @@ def decide(attempt: Attempt, own: set[str], binding: set[str], with_git: bool) -
         return Verdict.FAILED, f"the agent ended with an error and changed nothing: {result.reason}"
     if red:
         return Verdict.FAILED, f"{red[0].name} {red[0].outcome}"
-    if not bound:
+    if not proof:
         names = ", ".join(check.name for check in attempt.checks)
         return Verdict.FAILED, f"no check binds: what was red before the work began still is ({names})"
     if result.outcome is not Outcome.DONE:

@@ -233,8 +233,19 @@ class AgentResult:
 
 
 @dataclass
+class Judgement:
+    """What the judge said of an attempt: `objections` are criteria that are not met, with reasons."""
+
+    command: str
+    result: AgentResult
+    agrees: bool
+    objections: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Attempt:
-    """One attempt at one task, from its `start` record to its verdict."""
+    """One attempt at one task, from its `start` record to its verdict. `unjudged` says that only
+    the judge is missing: at its start for work that an earlier attempt left, later for its own."""
 
     task: Task
     number: int
@@ -247,6 +258,8 @@ class Attempt:
     verdict: Verdict = Verdict.INTERRUPTED
     reason: str = ""
     weak: bool = False
+    unjudged: bool = False
+    judgement: Judgement | None = None
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     handoff: dict[str, str] = field(default_factory=dict)
@@ -255,6 +268,24 @@ class Attempt:
     parked: str | None = None
     message: str = ""
     seconds: float = 0.0
+
+    @property
+    def usd(self) -> float | None:
+        """What it cost with its judge, as far as the agents told."""
+        told = [result.usd for result in self._results if result.usd is not None]
+        return sum(told) if told else None
+
+    @property
+    def tokens(self) -> Tokens:
+        """What it used, with its judge."""
+        used = Tokens()
+        for result in self._results:
+            used.add(result.tokens)
+        return used
+
+    @property
+    def _results(self) -> list[AgentResult]:
+        return [self.result, *([self.judgement.result] if self.judgement else [])]
 
     @property
     def name(self) -> str:

@@ -36,7 +36,7 @@ def resume(run: Run) -> None:
     attempt.notices = list(run.notices)
     attempts.hold(run)  # what was put back is the good state, whatever an agent did to the copies
     run_setup(run)
-    attempts.judge_by_evidence(run, attempt)
+    attempts.examine(run, attempt)
     attempts.record(run, attempt)
 
 

@@ -173,7 +173,8 @@ def attempt_open(data: bytes) -> bool:
 @dataclass
 class TaskHistory:
     """What the records say of one task. `attempts` are those that count against its limit since
-    the last `retry` or pass, `tried` all that ended with a verdict on its work."""
+    the last `retry` or pass, `tried` all that ended with a verdict on its work; `unjudged` is the
+    tree that only lacks its judge, and the one before that work."""
 
     attempts: int = 0
     tried: int = 0
@@ -192,6 +193,7 @@ class TaskHistory:
     set_back: int = 0
     blocked: bool = False
     parked: str = ""
+    unjudged: tuple[str, str] = ("", "")
     overload: str = ""
     denials: list[str] = field(default_factory=list)
 
@@ -290,12 +292,13 @@ class History:
         task.iterations.append(record["iteration"])
 
     def _verdict(self, record: dict[str, Any]) -> None:
-        self.open_start = None
+        start, self.open_start = self.open_start or {}, None
         task, verdict = self._task(record), Verdict(record["verdict"])
         self._money(record, task)
         task.seconds += record.get("seconds", 0.0)
         self.run_seconds += record.get("seconds", 0.0)
         self.green.update(key for key, ok in record.get("checks", {}).items() if ok)
+        task.unjudged = (record["left"], start.get("tree", "")) if record.get("unjudged") else ("", "")
         task.overload = record.get("overload") or task.overload
         task.denials = record.get("denials", [])
         handoff = record.get("handoff", {})

@@ -43,8 +43,7 @@ def prompt_values(
     constraints = prd.constraints(plan)
     return {
         "project": plan.project,
-        "task": {"id": text.one_line(task.id, 80), "title": task.title, "criteria": list(task.criteria)},
-        "task_json": _json(task.raw, _TASK),
+        **task_values(task),
         "attempt": known.attempts + 1,
         "attempts": attempts,
         "constraints": _json(constraints, _CONSTRAINTS) if constraints else "",
@@ -63,6 +62,14 @@ def prompt_values(
         "red_before": _few(red_before, 1000),
         "clean_start": known.attempts > 0 and known.attempts + 1 >= attempts,
         "retry": _retry(last) if last else None,
+    }
+
+
+def task_values(task: Task) -> dict[str, Any]:
+    """The task itself, as every template gets it."""
+    return {
+        "task": {"id": text.one_line(task.id, 80), "title": task.title, "criteria": list(task.criteria)},
+        "task_json": _json(task.raw, _TASK),
     }
 
 
@@ -112,6 +119,7 @@ def _retry(last: Mapping[str, Any]) -> dict[str, Any]:
         "log": failure.get("log", ""),
         "others": _few(failure.get("others", []), 500),
         "restored": _few(last.get("restored", []), 1200),
+        "judge": _few((last.get("judge") or {}).get("objections", []), 2400),
         "denials": _few(last.get("denials", []), 1200),
         "next_step": text.clip((last.get("handoff") or {}).get("next step", ""), 800),
     }

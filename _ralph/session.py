@@ -33,6 +33,7 @@ class Options:
     task: str | None = None
     agent: str | None = None
     checks: tuple[str, ...] = ()
+    judge: str | None = None
     prompt: Path | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     until: str | None = None
@@ -84,6 +85,12 @@ class Run:
         plan_wide = self.options.agent or self.plan.settings.get("agent") or "claude"
         command = (task.agent if task and not self.options.agent else None) or plan_wide
         return agents.find_agent(command, self.rows, self.permissions)
+
+    @property
+    def judge(self) -> Agent | None:
+        """The agent that must agree before a task passes, if there is one."""
+        command = self.options.judge or self.plan.settings.get("judge")
+        return agents.find_agent(command, self.rows, "read") if command else None
 
     def template(self) -> Path:
         own = self.options.prompt or self.plan.settings.get("prompt")
@@ -172,16 +179,12 @@ def load_plan(paths: Paths, options: Options) -> Plan:
     prd.validate(plan, resource("prd.schema.json"))
     given = prd.parse_checks(list(options.checks), "--check")
     plan = replace(plan, checks=plan.checks + given)
-    for key, needs in (
-        ("judge", plan.settings.get("judge")),
-        ("network", plan.settings.get("network") is False),
-    ):
-        if needs:  # to go on without what the plan asks for would be a silent lie
-            raise BadInput(
-                f"{paths.prd.name}: {key}: this version of ralph cannot do that yet; remove the field"
-            )
+    if plan.settings.get("network") is False:  # to go on without it would be a silent lie
+        raise BadInput(
+            f"{paths.prd.name}: network: this version of ralph cannot do that yet; remove the field"
+        )
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
-    if not plan.checks and unchecked:
+    if not plan.checks and unchecked and not (options.judge or plan.settings.get("judge")):
         raise BadInput(_no_checks(paths, plan, unchecked))
     return plan
 
@@ -297,10 +300,10 @@ def _doubt_passes(plan: Plan, journal: Journal) -> list[str]:
 
 def _require_agents(run: Run) -> None:
     """Every agent that this plan can need is there and can be held to its permissions."""
-    for task in run.plan.tasks:
-        if task.passed:
-            continue
-        agent = run.agent(task)
+    if run.judge and not run.options.git:
+        raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
+    workers = [run.agent(task) for task in run.plan.tasks if not task.passed]
+    for agent in [*workers, *([run.judge] if run.judge else [])]:
         agents.require(agent)
         wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
         for unit in wanted:

@@ -145,6 +145,12 @@ def record_lines(attempt: Attempt, agent: Agent) -> list[str]:
         lines.append(f"- session: {text.one_line(again)}")
     if result.overload:
         lines.append(f"- split this task: {result.overload}")
+    if judgement := attempt.judgement:
+        said = "agrees" if judgement.agrees else "does not agree"
+        lines.append(
+            f"- judge: {text.one_line(judgement.command, 80)} {said}, {spent_words(judgement.result)}"
+        )
+        lines += text.quote("\n".join(judgement.objections))
     if attempt.checks:
         told = ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)
         lines.append(f"- checks: {text.one_line(told, 500)}")

@@ -63,6 +63,10 @@ class Folder:
     def changed_files(self, before: str, after: str) -> list[str]:
         return []
 
+    def diff(self, before: str, after: str, size: int) -> str:
+        """The first `size` bytes of the change between two snapshots."""
+        return ""
+
     def branch(self) -> str:
         return ""
 
@@ -305,6 +309,24 @@ class GitTree(Folder):
         names = _names(self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, after))
         return [text.one_line(name) for name in names]
 
+    def diff(self, before: str, after: str, size: int) -> str:
+        words = [
+            "git",
+            "diff-tree",
+            "-r",
+            "-p",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            before,
+            after,
+        ]
+        with subprocess.Popen(words, cwd=self.root, stdout=subprocess.PIPE, env=_environment()) as process:
+            assert process.stdout is not None
+            found = process.stdout.read(size + 1)
+            process.kill()
+        return text.clip(found.decode("utf-8", "replace"), size, "cut here")
+
     def commit(self, tree: str, parent: str, message: str, state: list[Path]) -> str:
         """Commit the verified `tree` plus the state files on `parent`; the new commit's name.
 
@@ -533,10 +555,6 @@ def git(
     timeout: float = GIT_TIMEOUT,
 ) -> bytes:
     """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    for key in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY):
-        if key in os.environ:
-            clean[key] = os.environ[key]
     quiet = [word for setting in _QUIET for word in ("-c", setting)]
     try:
         done = subprocess.run(
@@ -545,7 +563,7 @@ def git(
             input=stdin,
             capture_output=True,
             timeout=timeout,
-            env={**clean, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(env or {})},
+            env={**_environment(), **(env or {})},
         )
     except FileNotFoundError:
         raise BadInput("git is not installed, or the folder is gone; --no-git works without it") from None
@@ -559,6 +577,13 @@ def git(
             )
         raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
     return done.stdout if done.returncode == 0 else b""
+
+
+def _environment() -> dict[str, str]:
+    """The environment of git calls: where git was told to look from outside does not count."""
+    kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in kept}
+    return {**clean, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
 def remove_locks(git_dir: Path) -> None:

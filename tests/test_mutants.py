@@ -21,8 +21,8 @@ attempt.decide = lambda a, *_: (Verdict.PASSED, "")
     "no evidence rule": """
 from dataclasses import replace
 from _ralph import attempt, checks
-def decide(a, own, binding, git, real=checks.decide):
-    return real(replace(a, tree_before="other"), own, binding, git)
+def decide(a, *rest, real=checks.decide):
+    return real(replace(a, tree_before="other"), *rest)
 attempt.decide = decide
 """,
     "no guard": """

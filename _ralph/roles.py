@@ -1,0 +1,126 @@
+"""Roles: one function runs the agent of each. The judge reads the work once the checks are green,
+and can only say no."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from _ralph import agents, limits, text
+from _ralph.agents import Agent
+from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict
+from _ralph.prompt import render_prompt, resource, task_values
+from _ralph.session import Run
+
+_DIFF = 24 * 1024
+_ANSWER = 1 << 16
+_NO_VERDICT = {
+    Outcome.LIMITED: Verdict.LIMITED,
+    Outcome.UNAVAILABLE: Verdict.UNAVAILABLE,
+    Outcome.INTERRUPTED: Verdict.INTERRUPTED,
+}
+
+
+def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
+    """Let `judge` look at an attempt that passes by evidence; its verdict stands in the attempt.
+
+    A judge that is limited or cannot run is no verdict: the work stays, and is judged later.
+    """
+    run.view.line(f"asking the judge: {judge.command}", "  ")
+    run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
+    prompt, name = _judge_prompt(run, attempt), f"{attempt.name}-judge"
+    result = run_role(run, judge, prompt, name, environment(run, attempt), attempt.result.usd or 0.0)
+    found = attempt.judgement = Judgement(judge.command, result, *read_answer(attempt.task, result.text))
+    silent = result.outcome is Outcome.TIMED_OUT and not result.active
+    if verdict := Verdict.LIMITED if silent else _NO_VERDICT.get(result.outcome):
+        attempt.unjudged = True
+        attempt.verdict, attempt.reason = verdict, f"the judge: {result.reason}"
+        attempt.result = replace(attempt.result, outcome=result.outcome, reset=result.reset)
+    elif result.outcome is not Outcome.DONE:
+        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge ended without a word: {result.reason}"
+    elif not found.agrees:
+        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {found.objections[0]}"
+
+
+def read_answer(task: Task, said: str) -> tuple[bool, list[str]]:
+    """Whether the judge found every criterion met, and its objections. The verdict is derived from
+    the criteria; an answer that cannot be read, or more than one, is a no."""
+    answers = [found for found in _objects(said[-_ANSWER:]) if isinstance(found.get("criteria"), list)]
+    if len(answers) != 1:
+        return False, [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
+    entries = [entry for entry in answers[0]["criteria"] if isinstance(entry, dict)]
+    objections = [
+        f"{_words(entry, 'criterion') or 'a criterion'}: {_words(entry, 'reason') or 'no reason given'}"
+        for entry in entries
+        if entry.get("met") is not True
+    ]
+    if len(entries) < len(criteria_of(task)):
+        objections.append(f"it spoke of {len(entries)} criteria, and there are {len(criteria_of(task))}")
+    return not objections, objections
+
+
+def criteria_of(task: Task) -> list[str]:
+    """What must be met: the task's criteria, else its title."""
+    return list(task.criteria) or [task.title]
+
+
+def environment(run: Run, attempt: Attempt) -> dict[str, str]:
+    """The environment of every role in an attempt, with the attempt's names."""
+    return run.env(
+        RALPH_TASK_ID=attempt.task.id.replace("\0", ""),
+        RALPH_ITERATION=str(attempt.iteration),
+        RALPH_ATTEMPT=str(attempt.number),
+        RALPH_HANDOFF=str(run.paths.handoff),
+    )
+
+
+def run_role(
+    run: Run, agent: Agent, prompt: str, name: str, env: Mapping[str, str], spent: float = 0.0
+) -> AgentResult:
+    """Run the agent of any role in the workspace; `name` is what its files in the scratch folder are
+    called, `spent` the dollars of this attempt that stand in no record yet."""
+    left = limits.usd_left(run.limits, run.history)
+    return agents.run_agent(
+        agent,
+        prompt,
+        log=lambda ending: run.log(name + ending),
+        cwd=run.paths.root,
+        env=env,
+        timeout=run.options.agent_timeout,
+        idle=run.options.idle_timeout,
+        control=run.control,
+        usd_left=None if left is None else max(left - spent, 0.01),
+        tokens_left=limits.tokens_left(run.limits, run.history),
+        watch=run.view.watch,
+    )
+
+
+def _judge_prompt(run: Run, attempt: Attempt) -> str:
+    before, after = attempt.tree_before, attempt.tree_after
+    values = {
+        **task_values(attempt.task),
+        "criteria": criteria_of(attempt.task),
+        "checks": [f"{check.name}: {check.outcome}" for check in attempt.checks],
+        "diff": text.clean(run.tree.diff(before, after, _DIFF)),
+        "diff_command": f"git diff {before} {after}",
+    }
+    return render_prompt(resource("templates/judge.md"), values)
+
+
+def _objects(said: str) -> list[dict[str, Any]]:
+    """Every JSON object in a text that is not inside of another one."""
+    decoder, found, at = json.JSONDecoder(), [], said.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(said, at)
+            found.append(value)
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = said.find("{", end)
+    return found
+
+
+def _words(entry: dict[str, Any], key: str) -> str:
+    return text.one_line(str(entry.get(key) or ""), 300)

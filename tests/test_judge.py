@@ -1,0 +1,176 @@
+"""The judge: a second opinion that can only take a pass away, and loses no work when it is away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from _ralph.model import Task
+from _ralph.roles import read_answer
+from tests.conftest import Repo
+from tests.test_waits import LIMIT, ROW, speaker
+
+WORK = "P('T1.txt').write_text('work\\n'); P('../worked').open('a').write('x')"
+TASK: dict[str, Any] = {"checks": ["test -f T1.txt"], "acceptanceCriteria": ["It is there", "It is tested"]}
+
+
+def answer(*met: bool, reason: str = "a.txt:1", **more: Any) -> str:
+    words = ["It is there", "It is tested", "It is fast"]
+    entries = [{"criterion": words[i], "met": one, "reason": reason} for i, one in enumerate(met)]
+    return json.dumps({"criteria": entries, **more})
+
+
+def judged(repo: Repo, script: str, *words: str) -> tuple[int, dict[str, Any], str]:
+    return repo.run(repo.agent(WORK), "--judge", repo.agent(script, "judge"), *words)
+
+
+YES = answer(True, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "agrees", "objection"),
+    [
+        (YES, True, ""),
+        (f"I looked.\n```json\n{YES}\n```\nThat is all. {{}}", True, ""),
+        (answer(True, True, True), True, ""),
+        (answer(True, False, reason="no test"), False, "It is tested: no test"),
+        (answer(True), False, "it spoke of 1 criteria, and there are 2"),
+        (answer(), False, "it spoke of 0 criteria"),
+        (YES.replace("true", '"yes"'), False, "It is there: a.txt:1"),
+        (YES.replace("true", "1"), False, "It is there: a.txt:1"),
+        (YES.replace('"met": true, ', ""), False, "It is there: a.txt:1"),
+        (YES + YES, False, "cannot be read: 2 objects"),
+        (answer(True, False) + YES, False, "cannot be read: 2 objects"),
+        ("All criteria are met. APPROVED", False, "cannot be read: 0 objects"),
+        ("", False, "cannot be read: 0 objects"),
+        (YES[:-1], False, "cannot be read"),
+        ('{"criteria": "all met"}', False, "cannot be read"),
+        ('{"criteria": ["It is there", "It is tested"]}', False, "it spoke of 0 criteria"),
+        ('{"criteria": [{"met": true}, {"met": true}]}', True, ""),
+        ('{"criteria": [{"met": false}, {"met": true}]}', False, "a criterion: no reason given"),
+        ("{" * 50_000, False, "cannot be read"),
+        (answer(True, False, reason="\x1b[31mred\nline"), False, "It is tested: red line"),
+    ],
+)
+def test_what_an_answer_says(said: str, agrees: bool, objection: str) -> None:
+    found, objections = read_answer(Task("T1", "t", 0, {}, criteria=("It is there", "It is tested")), said)
+    assert found is agrees
+    assert objection in "; ".join(objections) and bool(objections) is not agrees
+
+
+def test_a_judge_that_agrees_and_what_it_was_told(repo: Repo) -> None:
+    repo.plan(TASK)
+    code, _, printed = judged(repo, f"P('../asked').write_text(prompt); print('''{YES}''')")
+    assert code == 0 and repo.passed() == ["T1"], printed
+    asked = (repo.outside / "asked").read_text()
+    for told in ("1. It is there", "2. It is tested", "test -f T1.txt: passed", "+work", "git diff "):
+        assert told in asked
+    (record,) = repo.records("verdict")
+    assert record["judge"]["agrees"] is True and "- judge: " in repo.read("progress.txt")
+
+
+def test_a_judge_that_says_no_fails_the_attempt_and_the_next_one_is_told(repo: Repo) -> None:
+    repo.plan(TASK)
+    no, yes = answer(True, False, reason="there is no test for it"), YES
+    code, summary, _ = repo.run(
+        repo.agent(WORK + "; P('../prompt').write_text(prompt)"),
+        "--judge",
+        repo.agent(f"n = P('../n'); n.open('a').write('x')\nprint('''{no}''' if n.stat().st_size < 2 else '''{yes}''')", "judge"),
+    )  # fmt: skip
+    assert code == 0 and repo.verdicts() == ["T1 failed", "T1 passed"], summary
+    assert repo.records("verdict")[0]["reason"] == "the judge says no: It is tested: there is no test for it"
+    assert "- It is tested: there is no test for it" in (repo.outside / "prompt").read_text()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "print('fine')",
+        "sys.exit(1)",
+        "print(prompt)",  # the form of an answer that it was shown is none
+        f"print('''{YES}'''); sys.exit(3)",
+        "print('yes', flush=True); time.sleep(60)",
+    ],
+)
+def test_whatever_is_no_clear_yes_is_a_no(repo: Repo, script: str) -> None:
+    repo.plan(TASK, limits={"attempts": 1})
+    code, _, printed = judged(repo, script, "--agent-timeout", "2s")
+    assert (code, repo.passed(), repo.verdicts()) == (4, [], ["T1 failed"]), printed
+
+
+def test_what_a_judge_changes_is_undone(repo: Repo) -> None:
+    repo.plan(TASK, {"checks": ["false"]}, limits={"attempts": 1})
+    flip = "p = P('prd.json'); p.write_text(p.read_text().replace('false,', 'true,'))"
+    script = f"P('T1.txt').write_text('mine'); P('new.txt').touch(); P('a.txt').unlink(); {flip}"
+    judged(repo, f"{script}\nprint('''{YES}''')")
+    assert repo.passed() == ["T1"]
+    assert repo.git("show", "HEAD~1:T1.txt") == "work\n" and repo.read("a.txt") == "a\n"
+    assert not (repo.path / "new.txt").exists()
+    assert "the judge had changed files; put back" in repo.read("progress.txt")
+
+
+def test_a_judge_that_is_limited_is_asked_again_later_and_the_work_not_done_again(repo: Repo) -> None:
+    yes = json.dumps({"type": "result", "is_error": False, "result": YES, "total_cost_usd": 0.5, "usage": {"input_tokens": 9}})  # fmt: skip
+    repo.plan(
+        TASK,
+        agents={
+            "speaker": {**ROW, "argv": ["speaker", "{permissions}"], "permissions": {"read": ["--read"]}}
+        },
+    )
+    judge = speaker(repo, f"P('../argv').write_text(' '.join(sys.argv)); n = P('../n'); n.open('a').write('x')\nprint('''{LIMIT}''' if n.stat().st_size < 3 else {yes!r})")  # fmt: skip
+    worker = f"{repo.agent(WORK)}"
+    for _ in range(2):
+        code, summary, _ = repo.run(worker, "--judge", judge, "--no-wait")
+        assert (code, summary["tasks"][0]["attempts"]) == (75, 0)
+    code, summary, _ = repo.run(worker, "--judge", judge, "--no-wait")
+    assert (code, repo.passed(), summary["usd"]) == (0, ["T1"], 0.5)
+    assert (repo.outside / "worked").read_text() == "x"
+    assert (repo.outside / "argv").read_text().endswith("--read")
+    assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 passed"]
+
+
+def test_work_that_changed_while_the_judge_was_away_is_done_again(repo: Repo) -> None:
+    repo.plan(TASK, agents={"speaker": ROW})
+    judge = speaker(repo, f"n = P('../n'); n.open('a').write('x')\nprint('''{LIMIT}''' if n.stat().st_size < 2 else {json.dumps(YES)!r})")  # fmt: skip
+    assert repo.run(repo.agent(WORK), "--judge", judge, "--no-wait")[0] == 75
+    repo.write("T1.txt", "a person's\n")
+    repo.git("commit", "-qam", "mine", "--allow-empty")
+    repo.run(repo.agent(WORK), "--judge", judge, "--no-wait", "--max-iterations", "1")
+    assert (repo.outside / "worked").read_text() == "xx"
+
+
+def test_a_judge_that_cannot_run_ends_the_run_with_5(repo: Repo) -> None:
+    repo.plan(TASK)
+    code, _, _ = judged(repo, "sys.exit(127)")
+    assert (code, repo.verdicts()) == (5, ["T1 unavailable"])
+    code, _, printed = repo.run(repo.agent(WORK), "--judge", "no-such-judge")
+    assert code == 5 and "no-such-judge" in printed
+
+
+def test_a_plan_without_checks_passes_by_its_judge_alone_and_is_weak(repo: Repo) -> None:
+    repo.plan({"acceptanceCriteria": ["It is there"]})
+    code, _, _ = judged(repo, f"print('''{answer(True)}''')")
+    assert code == 0 and repo.records("verdict")[0]["weak"] is True
+    assert "weak" in repo.ralph("status").stdout
+
+
+def test_kill_9_while_the_judge_reads_loses_nothing(repo: Repo) -> None:
+    repo.plan(TASK)
+    script = f"P('../reading').touch()\nwhile not P('../go').exists(): time.sleep(0.05)\nprint('''{YES}''')"
+    judge = repo.agent(script, "judge")
+    process = repo.start("run", "--agent", repo.agent(WORK), "--judge", judge)
+    repo.wait_for("../reading")
+    process.kill()
+    process.wait(10)
+    assert repo.gone_within(10) and repo.passed() == []
+    (repo.outside / "go").touch()
+    assert repo.run(repo.agent(WORK), "--judge", judge)[0] == 0
+    assert (repo.passed(), (repo.outside / "worked").read_text()) == (["T1"], "x")
+
+
+def test_without_git_there_is_no_judge(folder: Repo) -> None:
+    folder.plan(TASK)
+    code, _, printed = folder.run(folder.agent(WORK), "--no-git", "--judge", "cat")
+    assert code == 2 and "a judge needs git" in printed
