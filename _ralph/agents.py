@@ -166,13 +166,13 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     reset = next(iter(parser.facts.get("reset", [])), None)
     return AgentResult(
         outcome=outcome,
-        reason=text.one_line(reason, 300),
-        text=parser.fact("text") if agent.streams else process.tail,
+        reason=text.redact(text.one_line(reason, 300)),
+        text=text.redact(parser.fact("text") if agent.streams else process.tail),
         session=text.one_line(parser.fact("session"), 100) or None,
         usd=parser.usd,
         tokens=parser.tokens(),
         reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED else None,
-        denials=[text.one_line(str(denied)) for denied in parser.facts.get("denials", [])],
+        denials=[text.redact(text.one_line(str(denied))) for denied in parser.facts.get("denials", [])],
         context=parser.context,
         compacted=parser.compacted,
         seconds=process.seconds,

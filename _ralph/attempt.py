@@ -405,7 +405,7 @@ def handoff_text(run: Run, attempt: Attempt) -> str:
     """The handoff file, else a <handoff> block in the last message, else what is known anyway."""
     written = (files.read_regular(run.paths.handoff, 65536) or b"").decode("utf-8", "replace")
     if written.strip():
-        return written
+        return text.redact(written)
     if blocks := re.findall(r"<handoff>(.*?)</handoff>", attempt.result.text, re.DOTALL):
         return str(blocks[-1])
     changed = run.tree.changed_files(attempt.tree_before, attempt.tree_after)[:20]

@@ -50,7 +50,7 @@ def run_checks(
             ok=done.ended == "itself" and done.exit == 0,
             exit=done.exit,
             seconds=round(done.seconds, 1),
-            tail=text.clean(text.tail(done.tail or done.error, TAIL)),
+            tail=text.redact(text.clean(text.tail(done.tail or done.error, TAIL))),
             log=str(path),
             timed_out=done.ended == "deadline",
         )

@@ -1,10 +1,13 @@
-"""What kind of project this is, seen from the files in it: checks to propose, never to run unasked."""
+"""What kind of project this is, seen from the files in it: checks and protection to propose."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
+
+from _ralph.workspace import git, top_level
 
 
 def detect_checks(root: Path) -> list[str]:
@@ -17,6 +20,31 @@ def detect_checks(root: Path) -> list[str]:
     if not found and re.search(r"^test\s*:", _read(root / "Makefile"), re.MULTILINE):
         found.append("make test")
     return found
+
+
+PROTECTABLE = (
+    "tests/**", "test/**", "spec/**", "**/__tests__/**", "conftest.py", "pytest.ini",
+    "jest.config.*", "vitest.config.*", "package-lock.json", "yarn.lock", "pnpm-lock.yaml",
+    "poetry.lock", "uv.lock", "Cargo.lock", "go.sum", ".github/**", ".gitlab-ci.yml",
+)  # fmt: skip
+"""What an agent could make a check green with, or run later with: tests, their configuration, locks, CI."""
+
+
+def detect_protected(root: Path) -> list[str]:
+    """Patterns of `protect` that fit this project. Pytest obeys a new conftest.py anywhere, so that
+    name is proposed wherever it is used."""
+    tracked = git(root, "ls-files", "-z", check=False) if top_level(root) else b""
+    names = [Path(os.fsdecode(name)) for name in tracked.split(b"\0") if name]
+    pytest = "pytest" in " ".join(_python(root))
+
+    def fits(pattern: str) -> bool:
+        folder = pattern.removesuffix("/**")
+        if folder != pattern:
+            parts = folder.removeprefix("**/")
+            return any(parts in (name.parts[:-1] if "**" in folder else name.parts[:1]) for name in names)
+        return any(name.match(pattern) for name in names) or (pattern == "conftest.py" and pytest)
+
+    return [pattern for pattern in PROTECTABLE if fits(pattern)]
 
 
 def _python(root: Path) -> list[str]:

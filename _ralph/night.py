@@ -158,12 +158,14 @@ def settle_recheck(run: Run, red: list[CheckResult], tree: str, names: str) -> S
     commands = {result.command for result in red}
     broken = [task for task in run.plan.tasks if commands & {check.command for check in task.checks}]
     told = ", ".join(f"{result.name} {result.outcome}" for result in red) or "all green"
-    lines = [
-        f"- {task.id} passed at iteration {run.history.of(task).passed_at}, broken since" for task in broken
-    ]
+    since = {task.key: run.tree.recent(run.history.of(task).passed_at) for task in broken}
+    lines = []
+    for task in broken:
+        lines.append(f"- {task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
+        lines += quote("\n".join(since[task.key]))
     write(
         run, "recheck", f"all checks once more | {told}", lines,
-        ok=not red, tree=tree, checks_digest=names, broken=[task.key for task in broken],
+        ok=not red, tree=tree, checks_digest=names, broken=list(since), since=since,
     )  # fmt: skip
     take_back(run)
     if broken:

@@ -140,7 +140,9 @@ class Journal:
         kept = files.move_aside(self.path, self._aside, "progress.txt")
         where = f"; kept as {kept.name}" if kept else ""
         if added is not None:
-            said = f"progress.txt (text had been added{where}):\n" + added.decode("utf-8", "replace")
+            said = f"progress.txt (text had been added{where}):\n" + text.redact(
+                added.decode("utf-8", "replace")
+            )
         else:
             said = f"progress.txt (it had been rewritten or deleted{where})"
         mode = stat.S_IMODE(self._seen[2]) if self._seen else 0o644
@@ -343,6 +345,9 @@ class History:
         for key in record.get("broken", []):
             task = self.tasks.setdefault(key, TaskHistory())
             task.start_anew()
+            since = "; ".join(record.get("since", {}).get(key, []))
+            reason = f"it passed at iteration {task.passed_at}, and later work broke it: {since}"
+            task.last = {"verdict": "passed and broken since", "reason": reason}
             task.set_back += 1
             task.blocked = task.set_back > 1
 

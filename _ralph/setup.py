@@ -13,7 +13,7 @@ from typing import Any
 
 from _ralph import agents, attempt, prd, session, text
 from _ralph.checks import every_check
-from _ralph.detect import detect_checks
+from _ralph.detect import detect_checks, detect_protected
 from _ralph.model import BadInput, Plan, RalphError
 from _ralph.prompt import resource
 from _ralph.workspace import GitTree, git, top_level
@@ -212,8 +212,12 @@ def _init_plan(path: Path, checks: list[str]) -> str:
         starter = json.loads(resource("templates/prd.json").read_text("utf-8"))
         starter["project"] = path.parent.resolve().name
         starter["checks"] = checks
+        starter["protect"] = detect_protected(top_level(path.parent) or path.parent)
         path.write_text(json.dumps(starter, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return f"wrote {path}; checks found here: {', '.join(checks) or 'none, name your own'}"
+        return (
+            f"wrote {path}; checks found here: {', '.join(checks) or 'none, name your own'}; "
+            f"protected: {', '.join(starter['protect']) or 'nothing yet'}"
+        )
     plan = prd.load(path)
     if plan.checks or any(task.checks for task in plan.tasks) or plan.list_key is None or not checks:
         return f"{path} is there and stays as it is"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import time
 import unicodedata
@@ -15,6 +17,7 @@ _ESCAPES = re.compile(
 _IN = re.compile(r"\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+)", re.IGNORECASE)
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
 _AT = re.compile(r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)")
+_SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET)$|PASSWORD", re.IGNORECASE)
 _FOREVER = 10**8
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -30,6 +33,23 @@ def clean(text: str) -> str:
     return "".join(
         c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
     )
+
+
+def redact(text: str) -> str:
+    """`text` without the values of variables whose names look like secrets, 12 characters and more.
+
+    For what agents and checks print, before it goes into notes, prompts and pages.
+    """
+    for name, value in _secrets():
+        text = text.replace(value, f"[{name}]")
+    return text
+
+
+@functools.cache
+def _secrets() -> list[tuple[str, str]]:
+    """Names and values, the longest first: one may be a part of another."""
+    found = [(name, value) for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= 12]
+    return sorted(found, key=lambda pair: -len(pair[1]))
 
 
 def one_line(text: str, width: int = 200) -> str:

@@ -96,8 +96,8 @@ class Folder:
     def hook_env(self) -> dict[str, str]:
         return {}
 
-    def recent(self) -> list[str]:
-        """The last commits, a line each."""
+    def recent(self, since: int | None = None) -> list[str]:
+        """The last commits, a line each; those since the pass of iteration `since`, if given."""
         return []
 
 
@@ -375,9 +375,13 @@ class GitTree(Folder):
             self._leave_state_out(env)
             return self._git("write-tree", env=env).strip()
 
-    def recent(self) -> list[str]:
-        lines = self._git("log", "-5", "--format=%h %s", check=False).splitlines()
-        return [text.one_line(line, 100) for line in lines]
+    def recent(self, since: int | None = None) -> list[str]:
+        span = ["-5"]
+        if since is not None:
+            found = self._git("log", "-1", "--format=%H", f"--grep=^Ralph-Iteration: {since}$", check=False)
+            span = [f"{found.strip()}.."] if found.strip() else ["-5"]
+        lines = self._git("log", *span, "--format=%h %s", check=False).splitlines()
+        return [text.one_line(line, 100) for line in lines if not line.endswith(" ralph: notes")][:20]
 
     def hook_env(self) -> dict[str, str]:
         """What git gives its commit hooks: an index that holds the whole change."""

@@ -183,7 +183,7 @@ def test_a_pass_that_later_work_broke_is_taken_back_and_done_again(repo: Repo) -
     code, _, _ = repo.run(agent)
     assert code == 0
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 passed"]
-    assert "T1 passed at iteration 1, broken since" in repo.read("progress.txt")
+    assert "T1 passed at iteration 1, broken since\n    | " in repo.read("progress.txt")
 
 
 def test_two_tasks_that_break_each_other_are_conflicting(repo: Repo) -> None:
@@ -482,6 +482,49 @@ def test_init_writes_what_is_missing_and_overwrites_nothing(repo: Repo) -> None:
     assert again.returncode == 0
     assert {name: repo.read(name) for name in written} == written
     assert json.loads(written["prd.json"])["project"] == "repo"
+
+
+def test_init_proposes_to_protect_what_could_make_a_check_green(repo: Repo) -> None:
+    for name in (
+        "tests/test_a.py",
+        "pytest.ini",
+        "package-lock.json",
+        ".github/workflows/ci.yml",
+        "web/__tests__/a.js",
+    ):
+        repo.write(name, "")
+    repo.commit("tests")
+    repo.write("uv.lock", "untracked")
+    assert repo.ralph("init").returncode == 0
+    found = json.loads(repo.read("prd.json"))["protect"]
+    assert found == [
+        "tests/**",
+        "**/__tests__/**",
+        "conftest.py",
+        "pytest.ini",
+        "package-lock.json",
+        ".github/**",
+    ]
+
+
+def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) -> None:
+    secret, other = "sk-0123456789abcdef", "correct horse battery"
+    repo.env |= {"MY_API_KEY": secret, "db_password": other, "SHORT_TOKEN": "12345678901"}
+    check = 'echo $MY_API_KEY "$db_password" $SHORT_TOKEN; test -f T1.txt'
+    repo.plan({"checks": [check]}, limits={"attempts": 2})
+    agent = """
+        P(f"../prompt{attempt}").write_text(prompt)
+        said("ruled out", os.environ["MY_API_KEY"])
+        said("blocked on", os.environ["db_password"])
+        P("progress.txt").open("a").write(os.environ["MY_API_KEY"])
+        print(os.environ["MY_API_KEY"]); P("a.txt").write_text("x")
+    """
+    code, summary, _ = repo.run(repo.agent(agent))
+    assert code == 4
+    notes = repo.read("progress.txt") + repo.read("prd.json") + json.dumps(summary)
+    for words in (notes, (repo.outside / "prompt2").read_text()):
+        assert secret not in words and other not in words
+        assert "[MY_API_KEY]" in words and "[db_password]" in words and "12345678901" in words
 
 
 def test_doctor_names_every_trouble(repo: Repo) -> None:
