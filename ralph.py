@@ -207,6 +207,9 @@ def cli() -> None:
 @click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting.")
 @click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do.")
 @click.option(
+    "--sandbox", type=click.Choice(["bwrap"]), help="Run agents, checks, hooks and setup inside bubblewrap."
+)
+@click.option(
     "--notify", metavar="CMD", help="Command that gets a JSON summary on stdin at the stop and at a block."
 )
 @click.option(
@@ -272,6 +275,7 @@ def run_options(given: dict[str, Any]) -> Options:
         "idle_timeout",
         "branch",
         "full_permissions",
+        "sandbox",
         "notify",
     )
     return Options(

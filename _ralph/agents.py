@@ -100,8 +100,8 @@ def require(agent: Agent) -> None:
         return
     if agent.permissions not in agent.row["permissions"]:
         raise AgentUnavailable(
-            f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: an "
-            f"agent that has one (--agent claude, --agent codex), or everything for it: --full-permissions"
+            f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: "
+            f"--sandbox bwrap, or everything for it with --full-permissions"
             if agent.permissions == "edit"
             else f"{agent.name} cannot be a judge: its row has no words for `read` permissions"
         )
@@ -111,7 +111,8 @@ def require(agent: Agent) -> None:
     if missing := " and ".join(program for program in needs if shutil.which(program) is None):
         raise AgentUnavailable(
             f"{agent.name} cannot keep to the workspace here: its own sandbox needs {missing}. "
-            f"Two ways on: install {missing}, or give it everything with --full-permissions"
+            f"Two ways on: install {missing}, or give it everything with --full-permissions "
+            f"(inside --sandbox bwrap, if you like)"
         )
 
 
@@ -128,12 +129,14 @@ def run_agent(
     usd_left: float | None = None,
     tokens_left: int | None = None,
     watch: Callable[[StreamParser], None] = lambda _: None,
+    wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
     `log(ending)` is a fresh path for a transcript (`.out`, `.err`), the prompt or its own log.
-    `watch` is shown the parser before the first line. The outcome comes from the agent's final
-    event, for a plain command from its exit status, never from words that it prints.
+    `watch` is shown the parser before the first line, `wrap` puts the command into the sandbox.
+    The outcome comes from the agent's final event, for a plain command from its exit status, never
+    from words that it prints.
     """
     prompt_file, own_log, err = log(".prompt.md"), log(".log"), log(".err")
     prompt_file.write_bytes(prompt.encode("utf-8", "replace"))
@@ -141,7 +144,7 @@ def run_agent(
     parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
     watch(parser)
     process = run_process(
-        agent.argv(prompt_file, own_log, usd_left),
+        wrap(agent.argv(prompt_file, own_log, usd_left)),
         cwd=cwd,
         env={key: value for key, value in env.items() if key not in NESTED},
         timeout=timeout,

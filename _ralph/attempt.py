@@ -367,6 +367,7 @@ def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[C
         control=run.control,
         log=lambda i: run.log(f"{name}-check{i + 1}.log"),
         told=lambda result: run.view.check(result, label),
+        wrap=run.wrap,
     )
 
 
@@ -398,6 +399,7 @@ def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
     return run_checks(
         [check], cwd=run.paths.root, env=run.env(**run.tree.hook_env()), control=run.control,
         log=lambda _: run.log(log), told=run.view.check,
+        wrap=lambda argv: run.wrap(argv, run.tree.hook_folders()),
     )  # fmt: skip
 
 

@@ -32,8 +32,10 @@ def run_checks(
     control: Control,
     log: Callable[[int], Path],
     told: Callable[[CheckResult], None] = lambda _: None,
+    wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
 ) -> list[CheckResult]:
-    """Run all of `checks`, also after a red one; `log(i)` is where check i's output goes.
+    """Run all of `checks`, also after a red one; `log(i)` is where check i's output goes, `wrap`
+    puts a command into the sandbox.
 
     Stops early only when ralph itself is told to stop.
     """
@@ -41,7 +43,7 @@ def run_checks(
     for number, check in enumerate(checks):
         argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
         path = log(number)
-        done = run_process(argv, cwd=cwd, env=env, timeout=check.timeout, control=control, out=path)
+        done = run_process(wrap(argv), cwd=cwd, env=env, timeout=check.timeout, control=control, out=path)
         if done.ended == "interrupted":
             break
         result = CheckResult(

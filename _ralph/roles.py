@@ -94,6 +94,7 @@ def run_role(
         usd_left=None if left is None else max(left - spent, 0.01),
         tokens_left=limits.tokens_left(run.limits, run.history),
         watch=run.view.watch,
+        wrap=run.wrap,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
+from _ralph.sandbox import Sandbox, sandbox_for
 from _ralph.workspace import Folder, GitTree, git, remove_locks, top_level
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
@@ -43,6 +44,7 @@ class Options:
     git: bool = True
     wait: bool = True
     full_permissions: bool = False
+    sandbox: str | None = None
     notify: str | None = None
 
 
@@ -65,6 +67,7 @@ class Run:
     run_id: str
     started: float = field(default_factory=time.monotonic)
     notices: list[str] = field(default_factory=list)
+    box: Sandbox | None = None
     resuming: bool = False
     recorded: bool = False
     asked_to_stop: bool = False
@@ -78,7 +81,12 @@ class Run:
 
     @property
     def permissions(self) -> str:
-        return "full" if self.options.full_permissions else "edit"
+        """What agents may do; inside ralph's own sandbox that is everything."""
+        return "full" if self.options.full_permissions or self.options.sandbox else "edit"
+
+    def wrap(self, argv: list[str], also: Sequence[Path] = ()) -> list[str]:
+        """A command as it is run here: inside the sandbox, if there is one."""
+        return self.box.wrap(argv, also) if self.box else argv
 
     def agent(self, task: Task | None = None) -> Agent:
         """The agent of `task`: its own, else the one given, else the plan's, else claude."""
@@ -179,10 +187,8 @@ def load_plan(paths: Paths, options: Options) -> Plan:
     prd.validate(plan, resource("prd.schema.json"))
     given = prd.parse_checks(list(options.checks), "--check")
     plan = replace(plan, checks=plan.checks + given)
-    if plan.settings.get("network") is False:  # to go on without it would be a silent lie
-        raise BadInput(
-            f"{paths.prd.name}: network: this version of ralph cannot do that yet; remove the field"
-        )
+    if plan.settings.get("network") is False and not options.sandbox:  # to go on would be a silent lie
+        raise BadInput(f"{paths.prd.name}: network: false can only be kept with --sandbox bwrap")
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
     if not plan.checks and unchecked and not (options.judge or plan.settings.get("judge")):
         raise BadInput(_no_checks(paths, plan, unchecked))
@@ -261,6 +267,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     elif plan.settings.get("protect"):
         raise BadInput("protect needs git to put files back; remove it or run without --no-git")
     _require_agents(run)
+    _open_sandbox(run)
     _try_templates(run)
     run.history = replay(journal.records(), run.plan)
     if run.history.run is None:
@@ -312,6 +319,15 @@ def _require_agents(run: Run) -> None:
                     f"a limit in {unit} cannot be kept: {agent.command} reports none; "
                     f"use --max-hours or --max-iterations, or an agent that reports them"
                 )
+
+
+def _open_sandbox(run: Run) -> None:
+    if run.options.sandbox:
+        tasks = [task for task in run.plan.tasks if not task.passed]
+        names = {agent.name for agent in [*map(run.agent, tasks), run.judge] if agent}
+        frozen = [run.paths.root / ".git", *run.tree.git_folders(), run.paths.progress, *run.guarded()]
+        network = run.plan.settings.get("network") is not False
+        run.box = sandbox_for(run.paths.root, run.paths.private, frozen, run.rows, names, network)
 
 
 def _try_templates(run: Run) -> None:

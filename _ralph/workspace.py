@@ -44,6 +44,10 @@ class Folder:
     def remember(self) -> None:
         """Keep what git cannot work without."""
 
+    def git_folders(self) -> list[Path]:
+        """Where git keeps this repository: in a linked worktree, not below it."""
+        return []
+
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         """Put HEAD and branch back to where the attempt found them; what was found."""
         return []
@@ -95,6 +99,10 @@ class Folder:
 
     def hook_env(self) -> dict[str, str]:
         return {}
+
+    def hook_folders(self) -> list[Path]:
+        """Where a commit hook must be able to write, also in the sandbox."""
+        return []
 
     def recent(self, since: int | None = None) -> list[str]:
         """The last commits, a line each; those since the pass of iteration `since`, if given."""
@@ -206,6 +214,9 @@ class GitTree(Folder):
         lines = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
         hidden = [name[2:] for name in _names(self._git("ls-files", "-v", "-z")) if name[0].islower()]
         return hidden + [entry[3:] for entry in _names(lines) if entry[3:] not in self._state]
+
+    def git_folders(self) -> list[Path]:
+        return [self.git_dir, self._common]
 
     def remember(self) -> None:
         self._vital = {path: path.read_bytes() for path in (self.git_dir / "HEAD", self._common / "config")}
@@ -385,9 +396,13 @@ class GitTree(Folder):
 
     def hook_env(self) -> dict[str, str]:
         """What git gives its commit hooks: an index that holds the whole change."""
-        index = self._index.with_name("hook-index")
+        index = self.hook_folders()[0] / "index"
+        index.parent.mkdir(exist_ok=True)
         shutil.copyfile(self._index, index)
         return {"GIT_INDEX_FILE": str(index), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
+
+    def hook_folders(self) -> list[Path]:
+        return [self._index.with_name("hook"), self._common / "objects"]
 
     def hooks(self) -> list[str]:
         """The commit hooks that this repository has."""

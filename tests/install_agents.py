@@ -2,8 +2,9 @@
 
     python -m tests.install_agents [NAME...]
 
-They go to ~/.cache/ralph-agents, or where RALPH_TEST_AGENTS says. One that cannot be had is named
-with the reason and left out: this never fails.
+They go to ~/.local/share/ralph-agents, or where RALPH_TEST_AGENTS says; not below a cache folder or
+/tmp, for inside the sandbox these are others. One that cannot be had is named with the reason and
+left out: this never fails.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class CannotBeHad(Exception):
 
 def folder(name: str) -> Path:
     """Where the agent is installed; another version gets another folder."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
     version = NPM[name].rpartition("@")[2] if name in NPM else AIDER.rpartition("=")[2]
-    return Path(os.environ.get("RALPH_TEST_AGENTS") or Path(cache) / "ralph-agents") / f"{name}-{version}"
+    return Path(os.environ.get("RALPH_TEST_AGENTS") or Path(data) / "ralph-agents") / f"{name}-{version}"
 
 
 def programs(name: str) -> Path:

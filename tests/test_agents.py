@@ -511,7 +511,7 @@ def test_an_agent_without_a_sandbox_is_refused_with_two_ways_on(
 ) -> None:
     program(tmp_path / name, "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(AgentUnavailable, match=r"no sandbox of its own.*--agent claude.*--full-permissions"):
+    with pytest.raises(AgentUnavailable, match=r"no sandbox of its own.*--sandbox bwrap.*--full-permissions"):
         require(find_agent(name, ROWS, "edit"))
     require(find_agent(name, ROWS, "full"))
 

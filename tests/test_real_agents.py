@@ -277,6 +277,15 @@ def test_a_task_passes_without_full_permissions(name: str, repo: Repo, run: Runn
     assert repo.read("hello.txt") == "hello\n"
 
 
+@every_agent
+def test_a_task_passes_inside_the_sandbox(name: str, repo: Repo, run: Runner) -> None:
+    need_namespaces()
+    night = run(name, [hello(repo), Say("done")], "--sandbox", "bwrap")
+    assert night.code == 0, night.printed
+    assert repo.read("hello.txt") == "hello\n"
+    assert night.summary["tokens"]["input"] > 0
+
+
 @pytest.mark.parametrize("name", ["opencode", "pi"])
 def test_without_permissions_of_its_own_it_is_refused(name: str, repo: Repo, run: Runner) -> None:
     night = run(name, [Say("never asked")])

@@ -1,0 +1,98 @@
+"""The sandbox: what strangers' programs may see and change, as a bubblewrap command line."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _ralph.model import BadInput
+
+# Below a home folder: what opens doors elsewhere, and what a person would not show.
+CREDENTIALS = (
+    ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".git-credentials",
+    ".config/gh", ".config/git/credentials", ".config/gcloud", ".config/google-chrome", ".config/chromium",
+    ".mozilla", ".password-store", ".local/share/keyrings", ".bash_history", ".zsh_history",
+)  # fmt: skip
+# Ways out that are no files: agents of ssh and gpg, the session's bus.
+DOORS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """The system is read-only; `root` can be written but for `frozen`, and so can `config`; what is
+    `hidden` is empty. /tmp and the processes are its own, and all of them die with ralph. `caches`
+    are the folders in whose place `cache` stands: one that lasts, and that nobody else trusts."""
+
+    root: Path
+    frozen: tuple[Path, ...]
+    config: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+    caches: tuple[Path, ...]
+    cache: Path
+    network: bool = True
+
+    def wrap(self, argv: Sequence[str], also: Sequence[Path] = ()) -> list[str]:
+        """`argv` inside the sandbox; `also` are folders of `frozen` ones that may be written."""
+        words = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
+        words += [] if self.network else ["--unshare-net"]
+        words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
+        for kept in ("/run/systemd/resolve", "/run/current-system"):  # name servers; NixOS's programs
+            words += ["--ro-bind-try", kept, kept]
+        for path in _seen(self.hidden):
+            words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+        for path in _seen(self.caches):
+            words += ["--bind", str(self.cache), str(path), "--setenv", "npm_config_cache", f"{path}/npm"]
+        words += ["--tmpfs", "/tmp"]  # before the workspace, which may lie there
+        for path in _seen((*self.config, self.root)):
+            words += ["--bind", str(path), str(path)]
+        for path in _seen(self.frozen):
+            words += ["--ro-bind", str(path), str(path)]
+        for path in also:
+            words += ["--bind", str(path), str(path)]
+        for name in DOORS:
+            words += ["--unsetenv", name]
+        words += ["--setenv", "TMPDIR", "/tmp", "--setenv", "IS_SANDBOX", "1"]  # Claude Code as root asks
+        return [*words, "--chdir", str(self.root), "--", *argv]
+
+
+def sandbox_for(
+    root: Path, private: Path, frozen: Sequence[Path], rows: Mapping[str, Any], names: set[str], network: bool
+) -> Sandbox:
+    """The sandbox of a workspace in which the agents called `names` run: of all that `rows` know, only
+    their folders are seen; its cache lies in `private`. BadInput if bubblewrap is missing or cannot
+    work here."""
+    if shutil.which("bwrap") is None:
+        raise BadInput(
+            "--sandbox bwrap needs bubblewrap, and bwrap is not on PATH; install it or run without"
+        )
+    homes = {Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)}
+    own = [place for name in names for place in rows.get(name, {}).get("config", [])]
+    others = [place for row in rows.values() if isinstance(row, dict) for place in row.get("config", [])]
+    hidden = [place for place in (*CREDENTIALS, *others) if place not in own]
+    caches = _below(homes, [".cache"])
+    cache = private / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    box = Sandbox(root, tuple(frozen), _below(homes, own), _below(homes, hidden), caches, cache, network)
+    probe = subprocess.run(box.wrap(["true"]), capture_output=True, text=True, timeout=30)
+    if probe.returncode != 0:
+        raise BadInput(f"--sandbox bwrap does not work here: {probe.stderr.strip() or 'bwrap failed'}")
+    return box
+
+
+def _below(homes: set[Path], places: Sequence[str]) -> tuple[Path, ...]:
+    """Places below the home folders; one that begins with $ is what that variable names."""
+    named = [
+        Path(os.environ[place[1:]]) for place in places if place[:1] == "$" and os.environ.get(place[1:])
+    ]
+    return (*named, *(home / place for home in sorted(homes) for place in places if place[:1] != "$"))
+
+
+def _seen(paths: Sequence[Path]) -> list[Path]:
+    """Those that exist, by the names that bwrap can bind: links resolved, each once."""
+    return list(dict.fromkeys(Path(os.path.realpath(path)) for path in paths if path.exists()))

@@ -1,0 +1,222 @@
+"""The sandbox: what programs in it can and cannot see, change, reach and leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph.model import BadInput
+from _ralph.sandbox import sandbox_for
+from tests.conftest import Repo
+
+PYTHON = os.path.realpath(sys.executable)  # a .venv below /tmp is not seen inside
+
+
+def works() -> str:
+    """Why bubblewrap cannot be used here, or nothing."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            sandbox_for(Path(folder), Path(folder), [], {}, set(), True)
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(works()), reason=works())
+
+HELPERS = '''
+import json, os, pathlib, signal, socket, subprocess, sys, time
+P = pathlib.Path
+sys.stdin.read()
+said = {}
+def can(what, act):
+    """Whether something can be done; what was seen counts only if there is something to see."""
+    try: said[what] = act() is not False
+    except BaseException as error: said[what] = False
+def writes(path): P(path).open("a").write("x")
+def sees(path): return bool(P(path).read_bytes() if P(path).is_file() else os.listdir(path))
+'''
+
+
+@pytest.fixture
+def boxed() -> Iterator[Repo]:
+    """A repository whose HOME holds things to steal, not below /tmp, which is another one inside;
+    the agent is a script in the repository."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    repo = Repo(folder)
+    home = repo.outside / "home"
+    for name in (
+        ".ssh/id_rsa",
+        ".aws/credentials",
+        ".netrc",
+        ".config/gh/hosts.yml",
+        ".claude/secret",
+        ".mine/config",
+        ".cache/pip/x",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("secret")
+    (repo.outside / "neighbour.txt").write_text("a neighbour")
+    repo.env["HOME"] = str(home)
+    repo.write("AGENTS.md", "rules\n")
+    repo.plan({"checks": ["test -f said.json"]})
+    yield repo
+    for process in repo.alive():
+        process.kill()
+    shutil.rmtree(folder)
+
+
+def inside(repo: Repo, script: str, hook: str = "", **top: Any) -> tuple[int, dict[str, bool], str]:
+    """Run an agent in the sandbox; what it says that it could do."""
+    path = repo.write("agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
+    row = {"argv": ["mine", "{args}"], "config": [".mine"]}
+    repo.plan({"checks": ["test -f said.json"]}, agents={"mine": row}, **top)
+    program = repo.write("mine", f"#!/bin/sh\nexec {PYTHON} {path}\n")
+    program.chmod(0o755)
+    repo.commit("agent")
+    if hook:
+        path = repo.write(".git/hooks/pre-commit", hook)
+        path.chmod(0o755)
+    code, _, printed = repo.run(str(program), "--sandbox", "bwrap")
+    said = json.loads(repo.read("said.json")) if (repo.path / "said.json").exists() else {}
+    return code, said, printed
+
+
+def test_what_can_be_seen_and_changed(boxed: Repo) -> None:
+    home, (_, neighbour) = boxed.env["HOME"], tempfile.mkstemp(dir="/tmp")
+    Path(neighbour).write_text("somebody's")
+    script = f"""
+can("edit a file", lambda: writes("a.txt"))
+can("make a file", lambda: writes("new.txt"))
+can("keep a handoff", lambda: writes(os.environ["RALPH_HANDOFF"]))
+can("use its own /tmp", lambda: writes("/tmp/scratch"))
+can("use its own settings", lambda: writes("{home}/.mine/config"))
+can("keep a cache", lambda: writes("{home}/.cache/x"))
+can("see the person's cache", lambda: sees("{home}/.cache/pip/x"))
+can("read git's history", lambda: subprocess.run(["git", "log"], check=True, stdout=-3))
+can("run a shell", lambda: subprocess.run("true", shell=True, check=True))
+can("edit prd.json", lambda: writes("prd.json"))
+can("replace prd.json", lambda: os.replace("a.txt", "prd.json"))
+can("edit progress.txt", lambda: writes("progress.txt"))
+can("edit AGENTS.md", lambda: writes("AGENTS.md"))
+can("write into .git", lambda: writes(".git/config"))
+can("add a hook", lambda: writes(".git/hooks/pre-commit"))
+can("move .git away", lambda: os.rename(".git", "git-away"))
+can("commit", lambda: subprocess.run(["git", "commit", "-qam", "x"], check=True, stderr=-3))
+can("delete safety copies", lambda: os.unlink(".git/ralph/safety/manifest.json"))
+can("write beside the workspace", lambda: writes("../neighbour.txt"))
+can("see what others have in /tmp", lambda: sees("{neighbour}"))
+can("write into home", lambda: writes("{home}/x"))
+can("see ssh keys", lambda: sees("{home}/.ssh"))
+can("see aws keys", lambda: sees("{home}/.aws/credentials"))
+can("see netrc", lambda: sees("{home}/.netrc"))
+can("see gh", lambda: sees("{home}/.config/gh"))
+can("see another agent's login", lambda: sees("{home}/.claude"))
+can("write into the system", lambda: writes("/usr/x"))
+can("see ralph's process", lambda: sees("/proc/{os.getpid()}/environ"))
+can("signal ralph", lambda: os.kill({os.getpid()}, 0))
+can("find an ssh agent", lambda: os.environ["SSH_AUTH_SOCK"])
+"""
+    boxed.env["SSH_AUTH_SOCK"] = "/run/agent.sock"
+    code, said, printed = inside(boxed, script)
+    assert code == 0, printed
+    wanted = ["edit a file", "make a file", "keep a handoff", "use its own /tmp", "use its own settings",
+              "keep a cache", "read git's history", "run a shell"]  # fmt: skip
+    assert [what for what, could in said.items() if could] == wanted
+    assert len(said) == len(wanted) + 22
+    assert not Path("/tmp/scratch").exists()
+    os.unlink(neighbour)
+
+
+@pytest.mark.parametrize(("network", "reached"), [({}, True), ({"network": False}, False)])
+def test_the_network_can_be_cut(boxed: Repo, network: dict[str, Any], reached: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        connect = f"can('connect', lambda: socket.create_connection(('127.0.0.1', {port}), 3))"
+        code, said, printed = inside(boxed, connect, **network)
+    assert (code, said) == (0, {"connect": reached}), printed
+
+
+def test_a_cut_network_is_not_forgotten_without_the_sandbox(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]}, network=False)
+    code, _, printed = repo.run("true")
+    assert code == 2 and "network: false can only be kept with --sandbox bwrap" in printed
+
+
+def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
+    steal = f"test ! -e {boxed.env['HOME']}/.ssh/id_rsa && ! touch prd.json 2> /dev/null"
+    hook = f"#!/bin/sh\n{steal} && echo formatted >> a.txt && git add a.txt\n"
+    code, _, printed = inside(boxed, "", hook, setup=steal, checks=[steal])
+    assert code == 0, printed
+    assert boxed.git("show", "HEAD~1:a.txt") == "a\nformatted\n"
+
+
+@pytest.mark.parametrize("escape", ["subprocess.Popen(['sleep', '600'], start_new_session=True, env={})", "os.fork() or (os.setsid(), os.fork() or time.sleep(600))"])  # fmt: skip
+def test_nothing_outlives_an_attempt_or_a_kill_of_both_halves(boxed: Repo, escape: str) -> None:
+    code, _, printed = inside(boxed, escape)
+    assert code == 0 and boxed.alive() == [], printed
+    boxed.plan({"checks": ["false"]}, agents=json.loads(boxed.read("prd.json"))["agents"])
+    boxed.write("agent.py", f"{HELPERS}\n{escape}\nP('hanging').touch(); time.sleep(600)")
+    boxed.commit("hang")
+    process = boxed.start("run", "--agent", str(boxed.path / "mine"), "--sandbox", "bwrap")
+    boxed.wait_for("hanging")
+    sleepers = [one for one in boxed.alive() if "sleep" in " ".join(one.cmdline()) or one.name() == "bwrap"]
+    assert sleepers
+    for half in [process.pid, *(one.pid for one in boxed.alive() if "ralph" in " ".join(one.cmdline()))]:
+        os.kill(half, 9)
+    process.wait(10)
+    end = time.monotonic() + 10
+    while any(one.is_running() and one.status() != "zombie" for one in sleepers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not [one for one in sleepers if one.is_running() and one.status() != "zombie"]
+
+
+def test_an_agent_that_enforces_nothing_may_run_inside(boxed: Repo) -> None:
+    pi = boxed.write("pi", f"#!/bin/sh\necho $* > args\nexec {PYTHON} -c 'print(1)'\n")
+    pi.chmod(0o755)
+    boxed.commit("pi")
+    assert boxed.run(str(pi))[0] == 5
+    code, _, printed = boxed.run(str(pi), "--sandbox", "bwrap", "--once")
+    assert code == 3 and boxed.read("args").startswith("-p --mode json"), printed
+
+
+def test_a_virtual_environment_and_node_s_programs_work_inside(boxed: Repo) -> None:
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(boxed.path / ".venv")], check=True, timeout=60)
+    boxed.write(".gitignore", ".venv\n")
+    checks = [".venv/bin/python -c 'import sys; assert sys.prefix != sys.base_prefix'"]
+    if node := shutil.which("node"):
+        checks.append(f'{node} -e \'require("fs").writeFileSync("/tmp/x", "y")\'')
+    code, _, printed = inside(boxed, "", checks=checks)
+    assert code == 0, printed
+
+
+def test_a_linked_worktree_is_frozen_where_git_keeps_it(boxed: Repo) -> None:
+    boxed.git("worktree", "add", "-q", str(boxed.outside / "tree"), "-b", "side")
+    main, boxed.path = boxed.path, boxed.outside / "tree"
+    script = (
+        f"can('write', lambda: writes('{main}/.git/config'))\ncan('move', lambda: os.rename('.git', 'x'))"
+    )
+    code, said, printed = inside(boxed, script)
+    assert (code, said) == (0, {"write": False, "move": False}), printed
+
+
+def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    tools = repo.outside / "tools"
+    tools.mkdir()
+    for program in ("git", "sh"):
+        (tools / program).symlink_to(str(shutil.which(program)))
+    repo.env["PATH"] = str(tools)
+    code, _, printed = repo.run("sh -c true", "--sandbox", "bwrap")
+    assert code == 2 and "needs bubblewrap" in printed
