@@ -254,7 +254,8 @@ class History:
             ) from None
         self.tree, self.left = record.get("tree", self.tree), record.get("left", self.left)
         self.branch = record.get("branch", self.branch)
-        if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
+        cut_off = record["event"] == "stop" and record.get("stop") == "error"  # maybe before it was done
+        if record["event"] in ("run", "start", "verdict", "recheck", "stop") and not cut_off:
             self.pending = record if record["event"] == "verdict" else None
             self.broken = record.get("broken", [])
 

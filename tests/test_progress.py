@@ -646,6 +646,7 @@ def test_blocked(records: list[dict[str, Any]], blocked: bool, row: int) -> None
         ([start(), verdict("passed"), record("retry"), record("add")], "passed", False),
         ([start(), verdict("passed"), start(2)], None, True),
         ([start(), verdict("passed"), record("stop")], None, False),
+        ([start(), verdict("passed"), record("stop", stop="error")], "passed", False),
         ([start(), verdict("passed"), record("recheck", ok=True, tree="x", checks_digest="y")], None, False),
     ],
 )
