@@ -140,7 +140,12 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
         git_dir = os.fsdecode(git(root, "rev-parse", "--absolute-git-dir")).rstrip("\n")
         private = Path(git_dir) / "ralph"
     else:
-        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        try:
+            home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        except RuntimeError:  # no HOME, and a user that the system does not know
+            raise BadInput(
+                "there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME"
+            ) from None
         private = home / "ralph" / f"{text.slug(root.name)}-{files.digest(str(root).encode())}"
     return Paths(
         root=root,
@@ -159,7 +164,7 @@ def scratch(paths: Paths) -> Path:
         paths.scratch.mkdir(exist_ok=True)
     ignore = paths.scratch / ".gitignore"
     if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")
+        files.atomic_write(ignore, b"*\n")
     return paths.scratch
 
 
@@ -359,6 +364,8 @@ def _open_tree(run: Run) -> None:
     run.resuming = bool(start) or (tree.branch() == history.branch and unfinished(tree, history))
     if not run.resuming and tree.snapshot() == history.tree == tree.clean_tree():
         tree.reset_index()  # a commit may have been cut off before this
+    if not run.resuming and (word := tree.halfway()):
+        raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
     if not run.resuming and (modified := tree.modified()):
         names = ", ".join(text.one_line(name) for name in modified[:5])
         more = f" and {len(modified) - 5} more" if len(modified) > 5 else ""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.model import BadInput, RalphError
+from _ralph.model import BadInput, RalphError, TryLater
 
 GIT_TIMEOUT = 600.0
 # Written by tools beside the work; untracked ones are neither evidence nor committed.
@@ -218,6 +218,18 @@ class GitTree(Folder):
     def git_folders(self) -> list[Path]:
         return [self.git_dir, self._common]
 
+    def halfway(self) -> str:
+        """What git has begun here and not ended: `merge`, `rebase`, ..., or nothing."""
+        return next((word for name, word in _HALFWAY.items() if os.path.lexists(self.git_dir / name)), "")
+
+    def _end_halfway(self) -> list[str]:
+        said = []
+        while word := self.halfway():
+            for name in [name for name, of in _HALFWAY.items() if of == word]:
+                files.move_aside(self.git_dir / name, self._index.parent / "aside", name)
+            said.append(f"a {word} had been begun, and was given up")
+        return said
+
     def remember(self) -> None:
         self._vital = {path: path.read_bytes() for path in (self.git_dir / "HEAD", self._common / "config")}
 
@@ -236,7 +248,7 @@ class GitTree(Folder):
 
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         remove_locks(self.git_dir)
-        said = self._mend()
+        said = self._mend() + self._end_halfway()
         found_branch, found_head = self.branch(), self.head()
         if found_branch != branch:
             where = found_branch.removeprefix("refs/heads/") or "a detached HEAD"
@@ -459,6 +471,8 @@ class GitTree(Folder):
     def _switch(self, *words: str) -> None:
         try:
             self._git("switch", "-q", *words)
+        except TryLater:
+            raise
         except RalphError as error:
             raise BadInput(f"git cannot switch to the branch: {error}") from None
 
@@ -594,6 +608,8 @@ def git(
             raise BadInput(
                 f"git cannot work here: {said}; mend that (see .git/HEAD and .git/config), then run it again"
             )
+        if any(word in said for word in _FULL):
+            raise TryLater(f"the disk is full (git {words[0]}: {said}); run the same command again")
         raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
     return done.stdout if done.returncode == 0 else b""
 
@@ -626,6 +642,11 @@ _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
     "must be run in a work tree",
 )  # fmt: skip
+_HALFWAY = {
+    "MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert",
+    "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick",
+}  # fmt: skip
+_FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
 )
