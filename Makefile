@@ -19,8 +19,8 @@ demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no ne
 test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest
 
-test-crash: $(STAMP) ## kill -9 at every single state-changing call; about ten minutes
-	CRASH_STEP=1 $(BIN)/python -m pytest tests/test_crash.py
+test-crash: $(STAMP) ## kill -9 at every state-changing call, a full disk at every write; about ten minutes
+	CRASH_STEP=1 $(BIN)/python -m pytest tests/test_crash.py tests/test_machines.py
 
 test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
 	$(BIN)/python -m tests.install_agents $(AGENTS)

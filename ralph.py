@@ -104,7 +104,8 @@ def complain(words: str) -> None:
     """One message on stderr; what stands in it may come from a stranger's file."""
     from _ralph.text import clean
 
-    click.echo(f"ralph: {clean(words)}", err=True)
+    with contextlib.suppress(OSError):  # a full disk under the log is no reason to end otherwise
+        click.echo(f"ralph: {clean(words)}", err=True)
 
 
 def translate(error: Exception) -> RalphError:
@@ -116,6 +117,8 @@ def translate(error: Exception) -> RalphError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "while writing"
         return TryLater(f"the disk is full ({where}); nothing was lost, run the same command again")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return BadInput(f"{error.strerror}: {error.filename or 'here'}; ralph must be able to write there")
     return RalphError(str(error))
 
 
@@ -322,8 +325,9 @@ def say_goodbye(view: View, opened: Run | None, stop: Stop) -> None:
     branch = opened.branch.removeprefix("refs/heads/")
     where = f", on branch {branch}" if branch else ""
     view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
-    if opened.tree.with_git and unfinished(opened.tree, opened.history):
-        view.line("unfinished work lies in the tree; the next `ralph run` goes on with it")
+    with contextlib.suppress(RalphError, OSError):  # a full disk: the run has ended all the same
+        if opened.tree.with_git and unfinished(opened.tree, opened.history):
+            view.line("unfinished work lies in the tree; the next `ralph run` goes on with it")
     blocked = next((task.id for task in opened.plan.tasks if task.blocked and not task.passed), None)
     if blocked:
         view.line(f"next: ralph status; ralph retry {blocked} --answer '...'; ralph run")
@@ -370,7 +374,10 @@ def print_summary(
     if opened is None:
         with contextlib.suppress(RalphError, OSError):
             _, plan, history = read_state(options.prd, options.git)
-    click.echo(json.dumps(summary(plan, history, stop, seconds)))
+    try:
+        click.echo(json.dumps(summary(plan, history, stop, seconds)))
+    except OSError as error:  # a closed pipe, a full disk: the run ended as it did
+        complain(f"the summary could not be printed: {error.strerror}")
 
 
 @cli.command()
@@ -551,6 +558,7 @@ def outside_attempts(command: str) -> None:
 
 def main() -> None:
     """The entry point of `ralph`. Unexpected errors end with one line and status 1."""
+    prepare_interpreter()
     try:
         sys.exit(cli.main(prog_name="ralph", standalone_mode=False) or 0)
     except click.ClickException as error:
@@ -568,6 +576,15 @@ def main() -> None:
             raise
         complain(str(translate(error)))
         sys.exit(int(Exit.ERROR))
+
+
+def prepare_interpreter() -> None:
+    """UTF-8 for names and messages in any locale, and three open streams, also where cron has none."""
+    if sys.getfilesystemencoding() != "utf-8":
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # else the next file that is opened takes its number
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
 
 
 if __name__ == "__main__":

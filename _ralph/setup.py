@@ -155,7 +155,9 @@ def _purse_findings(agent: agents.Agent) -> Iterator[tuple[str, str]]:
     """Who pays: a key in the environment takes the place of a subscription without a word."""
     keys, places = agent.row.get("keys", []), agent.row.get("login", [])
     key = next((name for name in keys if os.environ.get(name)), None)
-    login = next((p for p in places if os.environ.get(p[1:]) or (Path.home() / p).is_file()), None)
+    login = next(
+        (p for p in places if os.environ.get(p[1:]) or os.path.isfile(os.path.expanduser(f"~/{p}"))), None
+    )
     if key and login:
         yield "warning", f"purse: {key} is set, so it is billed, and not the subscription ({login})"
     elif key:

@@ -1,0 +1,181 @@
+"""Cron and bad machines: ralph works, or ends with the right exit status and one clear message."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Repo
+
+OWN = {"title": "caf\u00e9 \u2192 tea", "checks": ["test -f T1.txt"]}
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def can_unshare() -> bool:
+    try:
+        return subprocess.run([*NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
+    except OSError:
+        return False
+
+
+def shell(repo: Repo, line: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell in the repository; RALPH stands for `ralph run` with an agent that works."""
+    if "unshare" in line and not can_unshare():
+        pytest.skip("needs user namespaces")
+    agent = repo.write("../agent.sh", "#!/bin/sh\ncat > /dev/null; touch $RALPH_TASK_ID.txt\n").resolve()
+    agent.chmod(0o755)
+    ralph = f"{sys.executable} -m ralph run --agent {agent}"
+    done = subprocess.run(
+        ["sh", "-c", re.sub(r"\bRALPH\b", lambda _: ralph, line)],
+        cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+# How it is started, its exit status, and what it then says in its only message.
+MACHINES = {
+    "an empty environment": ("exec env -i PATH=$PATH PYTHONPATH=$PYTHONPATH RALPH", 0, ""),
+    "a locale without UTF-8": ("PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=POSIX exec RALPH", 0, ""),
+    "a user that nobody knows": ("unset HOME; exec unshare --user --map-user=54321 RALPH", 0, ""),
+    "the same without git": ("unset HOME XDG_STATE_HOME; exec unshare --user --map-user=54321 RALPH --no-git", 2, "set HOME"),
+    "no stdin": ("exec RALPH <&-", 0, ""),
+    "no stdout": ("exec RALPH >&-", 0, ""),
+    "no stderr": ("exec RALPH 2>&-", 0, ""),
+    "no stream at all": ("exec RALPH <&- >&- 2>&-", 0, ""),
+    "no stream for a summary": ("exec RALPH --json <&- >&- 2>&-", 0, ""),
+    "a full disk under the log": ("exec RALPH -v > /dev/full 2>&1", 0, ""),
+    "a full disk under the summary": ("exec RALPH --json -q > /dev/full", 0, "summary could not be printed"),
+    "a full disk under an error": ("exec RALPH --task nope > /dev/full 2>&1", 2, ""),
+    "a folder that may only be read": ("exec unshare --user --map-root-user --mount sh -c \"mount --bind . . && mount -o remount,bind,ro . && cd $PWD && RALPH\"", 2, "Read-only file system"),
+    "every signal ignored": ("trap '' INT HUP QUIT PIPE CHLD ALRM; exec RALPH", 0, ""),
+    "few open files": ("ulimit -n 20; exec RALPH", 0, ""),
+    "no folder for temporary files": ("TMPDIR=/nowhere exec RALPH", 0, ""),
+    "git's own variables": ("GIT_DIR=/nowhere GIT_INDEX_FILE=/nowhere exec RALPH", 0, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_it_works_on_a_bare_machine_or_says_why_not(repo: Repo, machine: str) -> None:
+    line, code, said = MACHINES[machine]
+    repo.plan(OWN)
+    done = shell(repo, line)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr and done.stderr.count("ralph: ") == bool(said)
+    assert repo.passed() == (["T1"] if code == 0 else [])
+    if code == 0 and "--no-git" not in line:
+        assert repo.git("log", "-1", "--format=%s", "HEAD^").strip() == f"T1: {OWN['title']}"
+
+
+CONFLICT = "git switch -qc side; echo x > a.txt; git commit -qam x; git switch -q main; echo y > a.txt; git commit -qam y; "
+SUBMODULE = "git init -q ../sub; git -C ../sub -c user.name=x -c user.email=x commit -q --allow-empty -m x; git -c protocol.file.allow=always submodule --quiet add ../sub sub; git commit -qm sub"
+HOOK = "printf '#!/bin/sh\\n{}\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"
+
+# What a person did to the repository before, the exit status, and what is then said.
+REPOSITORIES = {
+    "a detached HEAD": ("git checkout -q --detach", 0, ""),
+    "a rebase that stopped": (f"{CONFLICT} GIT_SEQUENCE_EDITOR='sed -i s/^pick/edit/' git rebase -q -i HEAD~1", 2, "git rebase --abort"),
+    "a rebase in conflict": (f"{CONFLICT} git rebase -q side", 2, "git rebase --abort"),
+    "a merge not committed": (f"{CONFLICT} git switch -qc work; git merge -q -s ours --no-commit side", 2, "git merge --abort"),
+    "a submodule": (SUBMODULE, 0, ""),
+    "new files in a submodule": (f"{SUBMODULE}; touch sub/new", 0, ""),
+    "a linked worktree": ("git worktree add -q ../tree; cp prd.json ../tree; cd ../tree", 0, ""),
+    "a hook that fails": (HOOK.format("exit 1"), 4, "3 failed attempts"),
+    "a hook that rewrites": (HOOK.format("echo more >> a.txt"), 0, ""),
+    "signatures without a key": ("git config commit.gpgsign true; git config user.signingkey nobody", 0, ""),
+    "an index.lock": ("touch .git/index.lock", 0, ""),
+    "nobody's name": ("git config --unset user.name; git config user.useConfigOnly true", 2, "user.name"),
+    "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", 2, "no commit yet"),
+    "no repository": ("rm -rf .git", 2, "--no-git"),
+    "a plan that is ignored": ("printf 'prd.json\\nprogress.txt\\n' > .gitignore; git add .gitignore; git commit -qm i", 0, ""),
+    "a plan in git": ("git add prd.json; git commit -qm plan", 0, ""),
+    "a plan in git, edited": ("git add prd.json; git commit -qm plan; echo >> prd.json", 0, ""),
+    "a plan in a folder": ("mkdir plans; mv prd.json plans; cd plans", 0, ""),
+    "a staged file": ("touch new; git add new", 2, "new"),
+    "a bisection": (f"{CONFLICT} git bisect start -q; git bisect bad; git bisect good HEAD~1", 0, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_it_works_in_any_repository_or_says_why_not(repo: Repo, name: str) -> None:
+    prepare, code, said = REPOSITORIES[name]
+    repo.plan(OWN)
+    state = "git status --porcelain -uall; git for-each-ref; cat .git/HEAD; ls"
+    line = f"exec 3>&1 >&2; {prepare}; exec >&3; {{ {state}; }} > {repo.outside}/before 2>&-; RALPH -q 2> {repo.outside}/said; echo $?; {state}"
+    ended, *after = shell(repo, line).stdout.splitlines()
+    told = (repo.outside / "said").read_text()
+    assert int(ended) == code and said in told and told.count("ralph: ") <= 1, told
+    before = (repo.outside / "before").read_text().splitlines()
+    if code == 2:
+        assert after == before
+    if code == 0:
+        open_before = [line for line in before if line[:3] in ("?? ", " M ") and "prd.json" not in line]
+        assert [line for line in after if line[:3] in ("?? ", " M ")] == open_before
+
+
+def test_a_path_of_any_characters(tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "sp ace 'quo\"te $HOME\nline \u00e9")
+    repo.plan(OWN, protect=["a.txt"])
+    line = "P('a.txt').write_text('x'); P(f'{task}.txt').touch(); P('\u00e9 \\n.txt').touch()"
+    (repo.outside.parent / "agent.py").write_text(Path(repo.agent(line).split(" ", 1)[1]).read_text())
+    code, _, printed = repo.run(f"{sys.executable} ../../agent.py")
+    assert (code, repo.passed(), repo.read("a.txt")) == (0, ["T1"], "a\n"), printed
+    assert repo.git("status", "--porcelain") == "" and not repo.alive()
+
+
+def test_once_from_cron_ten_times_over_a_task_that_fails(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, {"dependsOn": ["T1"], "checks": ["true"]})
+    agent = repo.agent("P('x').write_text(str(attempt))")
+    codes = [repo.ralph("run", "-q", "--once", "--agent", agent).returncode for _ in range(10)]
+    assert codes == [3, 3, 3] + [4] * 7
+    assert repo.verdicts() == ["T1 failed"] * 3 and len(repo.records("stop")) == 3
+    assert repo.git("status", "--porcelain") == ""
+
+
+def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_ever(repo: Repo) -> None:
+    repo.plan(OWN)
+    agent = repo.agent(
+        """
+        os.kill(os.getppid(), signal.SIGHUP)
+        usual = signal.getsignal(signal.SIGHUP) == signal.SIG_DFL, signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+        time.sleep(0.3)
+        if all(usual): P("T1.txt").touch()
+        """
+    )
+    line = f"trap '' HUP INT; exec {sys.executable} -m ralph run -q --agent '{agent}'"
+    assert shell(repo, line).returncode == 0
+    assert repo.verdicts() == ["T1 passed"]
+
+
+# The disk has this many 4 kB pages left when ralph starts; a whole run writes about forty.
+PAGES = range(0, 44, min(int(os.environ.get("CRASH_STEP", "17")), 17))
+FULL_DISK = """
+mkdir small && mount -t tmpfs -o size=64m tmpfs small && cp -r repo small && cd small/repo || exit 9
+used=$(du -sk .. | cut -f 1)
+mount -o remount,size=$((used + 4 * $PAGES))k .. || exit 9
+RALPH -q; first=$?
+cp prd.json ../../then.json
+mount -o remount,size=64m .. && RALPH -q --json > ../../summary.json
+git status --porcelain
+[ $first = 75 ] || [ $first = 0 ]
+"""
+
+
+@pytest.mark.parametrize("pages", PAGES)
+def test_a_disk_that_fills_up_at_any_write_costs_a_second_start_and_nothing_else(
+    repo: Repo, pages: int
+) -> None:
+    repo.plan(OWN)
+    repo.env["PAGES"] = str(pages)
+    done = shell(repo, f"cd ..; exec {' '.join(NAMESPACE)} sh -c {shlex.quote(FULL_DISK)}")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    then, now = (json.loads((repo.outside / name).read_text()) for name in ("then.json", "summary.json"))
+    assert (now["stop"], now["passed"]) == ("complete", 1)
+    assert not then["userStories"][0]["passes"] or now["iterations"] == 0
