@@ -163,8 +163,8 @@ def scratch(paths: Paths) -> Path:
         files.move_aside(paths.scratch, paths.private / "aside", "scratch")
         paths.scratch.mkdir(exist_ok=True)
     ignore = paths.scratch / ".gitignore"
-    if not ignore.exists():
-        files.atomic_write(ignore, b"*\n")
+    if files.read_regular(ignore) != b"*\n":
+        files.atomic_write(files.clear(ignore), b"*\n")
     return paths.scratch
 
 

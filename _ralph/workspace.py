@@ -201,6 +201,7 @@ class GitTree(Folder):
         self.snapshot()  # so that every file of the work is known, and goes
         files.atomic_write(self._resetting, f"{self.head()} {tree}".encode())
         self._git("read-tree", "--reset", "-u", tree, own=True)
+        files.sync_all(self.root)  # with the files cut short by a power cut, nobody would reset them again
         self._resetting.unlink()
         self.reset_index()
 
@@ -256,6 +257,7 @@ class GitTree(Folder):
             self._park_commit(found_head, head, label)
             self._elsewhere = not self._is_ancestor(head, found_head)
             self._git("symbolic-ref", "HEAD", branch)
+            files.sync_all(self.git_dir)  # git does not sync its HEAD
         tip = self._git("rev-parse", "-q", "--verify", branch, check=False).strip()
         if tip != head:
             if tip and self._is_ancestor(head, tip):
@@ -471,6 +473,7 @@ class GitTree(Folder):
     def _switch(self, *words: str) -> None:
         try:
             self._git("switch", "-q", *words)
+            files.sync_all(self.git_dir)
         except TryLater:
             raise
         except RalphError as error:
@@ -637,6 +640,7 @@ def top_level(folder: Path) -> Path | None:
 _QUIET = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false",
     "core.safecrlf=false", "core.quotePath=false", "gc.auto=0",
+    "core.fsync=all",  # by itself git syncs a ref, but not the commit that it names
 )  # fmt: skip
 _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,21 @@ def folder(tmp_path: Path) -> Iterator[Repo]:
     yield made
     for process in made.alive():
         process.kill()
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
+    """Adds to the counts that stand at the end of a test run."""
+    return lambda what, number: request.node.user_properties.append((f"count {what}", number))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    counts: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                counts.update({k[6:]: n for k, n in report.user_properties if k.startswith("count ")})
+    if counts:
+        terminalreporter.write_sep("=", "what was tried")
+        for what, number in counts.items():
+            terminalreporter.write_line(f"{number:7} {what}")

@@ -52,18 +52,18 @@ def runs_of(repo: Repo) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def audit(repo: Repo, agent: str) -> None:
-    """Go on, and hold the end against what must be true however it came about."""
+def finished_tasks(repo: Repo) -> set[str]:
+    """The tasks that the records call passed, those apart that the agent forged."""
+    if not (repo.path / "progress.txt").exists():
+        return set()
+    return {r["task"] for r in repo.records("verdict") if r["verdict"] == "passed" and r.get("run")}
+
+
+def audit(repo: Repo, agent: str, known: set[str] | None = None) -> None:
+    """Go on, and hold the end against what must be true however it came about; `known` are the
+    tasks that are finished, if not only the records say so."""
     assert repo.gone_within(2.0), "a process outlived the kill"
-    finished = (
-        {
-            r["task"]
-            for r in repo.records("verdict")
-            if r["verdict"] == "passed" and r["iteration"] and r.get("run")
-        }
-        if (repo.path / "progress.txt").exists()
-        else set()
-    )
+    finished = finished_tasks(repo) if known is None else known
     before = runs_of(repo)
     code, _, printed = repo.run(agent)
     assert code == 4, printed
