@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +110,103 @@ def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
     second = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60)
     assert json.loads(second.stdout)["exit"] != 75
     first.wait(30)
+
+
+# The order of writes: what each mutant breaks in it.
+ORDER = {
+    "none": ("", None),
+    "in-place write": (
+        """
+from _ralph import files, prd
+def in_place(path, data, mode=None):
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
+    os.write(fd, data); os.fsync(fd); os.close(fd)
+prd.atomic_write = in_place
+""",
+        "prd.json was written in place",
+    ),
+    "no fsync": ("os.fsync = lambda fd: None", "was not synced"),
+    "no directory fsync": (
+        "from _ralph import files\nfiles.fsync_dir = lambda folder: None",
+        "its name was not synced",
+    ),
+    "prd.json before the verdict record": (
+        """
+from _ralph import attempt, prd
+def write(run, event, *given, real=attempt.write, **fields):
+    if fields.get("verdict") == "passed":
+        run.guard.release()
+        prd.rewrite(run.plan, prd.set_passed(run.plan, run.plan.task(fields["task"]), True))
+    real(run, event, *given, **fields)
+attempt.write = write
+""",
+        "a pass before its record",
+    ),
+    "pass before the checks": (
+        """
+from _ralph import attempt, prd
+def run_all(run, checks, name, label="", real=attempt.run_all):
+    if run.history.open_start:
+        task = run.plan.task(run.history.open_start["task"])
+        prd.rewrite(run.plan, prd.set_passed(run.plan, task, True))
+    return real(run, checks, name, label)
+attempt.run_all = run_all
+""",
+        "a pass before its record",
+    ),
+    "no safety copies": (
+        "from _ralph import guard\nguard.Guard.take = lambda self, paths: None",
+        "an attempt without safety copies",
+    ),
+    "no sync of the tree": (
+        "from _ralph import files\nfiles.sync_all = lambda folder: None",
+        "a record before the tree was synced",
+    ),
+}
+
+
+def broken_order(log: Path, repo: Repo) -> set[str]:
+    """Which rules of the order of writes were broken, call by call."""
+    calls: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
+    plan, notes = str(repo.path / "prd.json"), str(repo.path / "progress.txt")
+    broken, passes, held, tree = set(), 0, False, False
+    for number, call in enumerate(calls):
+        what, path, data = call["call"], call["path"], call["data"]
+        following = [(c["call"], c["path"]) for c in calls[number + 1 : number + 3]]
+        if what == "write" and path == plan:
+            broken.add("prd.json was written in place")
+        durable = path.endswith((".ralph-tmp", "progress.txt", ".progress"))
+        if what == "write" and durable and following[:1] != [("fsync", path)]:
+            broken.add("was not synced")
+        if what == "replace" and following[:1] != [("fsync", str(Path(path).parent))]:
+            broken.add("its name was not synced")
+        tree = tree or what == "sync_all"
+        held = held or (what == "replace" and path.endswith("manifest.json"))
+        if what == "write" and path == notes:
+            if '"event": "start"' in data and not held:
+                broken.add("an attempt without safety copies")
+            if '"event": "start"' in data or '"event": "verdict"' in data:
+                if not tree:
+                    broken.add("a record before the tree was synced")
+                tree = False
+            passes += '"verdict": "passed"' in data
+        if what == "replace" and path == plan and data.count('"passes": true') > passes:
+            broken.add("a pass before its record")
+    return broken
+
+
+@pytest.mark.parametrize("mutant", ORDER)
+def test_the_order_of_writes_is_kept_and_every_step_of_it_is_needed(repo: Repo, mutant: str) -> None:
+    sabotage, rule = ORDER[mutant]
+    repo.plan({"checks": ["test -f T1.txt"]})
+    script, log = repo.outside / "sabotaged.py", repo.outside / "order"
+    script.write_text(
+        "import os, sys\nfrom tests import recorder\nrecorder.install()\n"
+        f"{sabotage}\nimport ralph\nsys.argv[0] = 'ralph'\nralph.main()\n"
+    )
+    words = [sys.executable, str(script), "run", "-q", "--agent", repo.agent("P('T1.txt').touch()")]
+    env = {**repo.env, "ORDER_LOG": str(log)}
+    done = subprocess.run(words, cwd=repo.path, env=env, stdin=subprocess.DEVNULL, timeout=60)
+    assert done.returncode == 0
+    found = broken_order(log, repo)
+    assert (rule in found) if rule else not found, found

@@ -1,0 +1,49 @@
+"""Notes what a process does to files, call by call, as lines of JSON in the file ORDER_LOG."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from _ralph import files
+
+_open, _write = os.open, os.write
+
+
+def install() -> None:
+    """Wrap the calls of `os` that change files; what replaces them later is not noted."""
+    log = _open(os.environ["ORDER_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    paths: dict[int, str] = {}
+
+    def note(call: str, path: Any, data: bytes = b"") -> None:
+        line = {"call": call, "path": os.path.realpath(os.fspath(path)), "data": data.decode("latin-1")}
+        _write(log, json.dumps(line).encode() + b"\n")
+
+    def opened(path: Any, flags: int, *given: Any, **named: Any) -> int:
+        fd = _open(path, flags, *given, **named)
+        paths[fd] = os.fspath(path)
+        return fd
+
+    def written(fd: int, data: Any) -> int:
+        if fd in paths:
+            note("write", paths[fd], bytes(data))
+        return _write(fd, data)
+
+    def synced(fd: int, real: Any = os.fsync) -> None:
+        real(fd)
+        note("fsync", paths[fd])
+
+    def replaced(source: Any, target: Any, real: Any = os.replace) -> None:
+        data = Path(source).read_bytes()
+        real(source, target)
+        note("from", source)
+        note("replace", target, data)
+
+    def tree_synced(folder: Path, real: Any = files.sync_all) -> None:
+        real(folder)
+        note("sync_all", folder)
+
+    files.sync_all = tree_synced
+    os.open, os.write, os.fsync, os.replace = opened, written, synced, replaced  # type: ignore[assignment]
