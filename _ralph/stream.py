@@ -12,6 +12,7 @@ from typing import Any
 from _ralph.model import Tokens
 
 _SEARCHED = 10_000
+_MOST = 10**15  # more than that is nonsense, and a few hundred digits are no float any more
 Listener = Callable[[str, str], None]
 """Hears what the agent does as it does it: a kind (`say` or `tool`) and one line."""
 
@@ -195,7 +196,7 @@ def _matches(found: list[Any], wanted: Any) -> bool:
 
 
 def _amount(event: dict[str, Any], paths: list[str]) -> float:
-    return sum(float(n) for path in paths for n in pick(event, path) if _is_amount(n))
+    return sum(float(min(n, _MOST)) for path in paths for n in pick(event, path) if _is_amount(n))
 
 
 def _is_amount(value: Any) -> bool:

@@ -131,8 +131,15 @@ def duration(value: float, short: bool = False) -> str:
 def moment(value: object, now: float) -> float | None:
     """The unix time that a provider names: as such a number, as seconds from now (`3600`,
     `retry after 3600s`, `in 2 hours 5 minutes`) or by local clocks (`try again at 10:26 PM`,
-    `at Nov 23rd, 2026 9:05 AM`). None for anything else."""
-    words = str(value).strip()
+    `at Nov 23rd, 2026 9:05 AM`). None for anything else; what lies years ahead is cut to three."""
+    try:
+        named = _moment(str(value).strip(), now)
+    except (ValueError, OverflowError):
+        return None
+    return None if named is None else min(named, now + _FOREVER)
+
+
+def _moment(words: str, now: float) -> float | None:
     if re.fullmatch(r"\d{1,12}(\.\d+)?", words):
         return float(words) if float(words) > _FOREVER else now + float(words)
     if match := _IN.search(words):
@@ -141,12 +148,6 @@ def moment(value: object, now: float) -> float | None:
     if match := _AT.search(words):
         month, day, year, clock = match.groups()
         date = f"{month} {day} {year}" if month else time.strftime("%b %d %Y", time.localtime(now))
-        try:
-            named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
-        except ValueError:
-            return None
+        named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
         return named if month or named > now else named + 86400
-    try:
-        return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header
-    except ValueError:
-        return None
+    return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header
