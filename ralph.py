@@ -102,10 +102,11 @@ class Commands(click.Group):
 
 def complain(words: str) -> None:
     """One message on stderr; what stands in it may come from a stranger's file."""
+    from _ralph.live import send, unblocked
     from _ralph.text import clean
 
-    with contextlib.suppress(OSError):  # a full disk under the log is no reason to end otherwise
-        click.echo(f"ralph: {clean(words)}", err=True)
+    with contextlib.suppress(OSError, ValueError):  # a full disk under the log changes nothing
+        send(unblocked(sys.stderr), f"ralph: {clean(words)}\n".encode("utf-8", "replace"), 2.0)
 
 
 def translate(error: Exception) -> RalphError:
@@ -345,12 +346,13 @@ def ended_early(opened: Run | None, control: Control, error: Exception) -> Stop:
     else:
         failed = translate(error)
         stop = Stop("error", failed.exit, str(failed))
-        complain(str(failed))
     if opened:
         try:
             close_run(opened, stop)
         except (RalphError, OSError) as again:
             complain(f"the last record could not be written: {again}")
+    if stop.word == "error":
+        complain(stop.reason)
     return stop
 
 

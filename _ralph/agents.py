@@ -156,11 +156,30 @@ def run_agent(
         on_line=parser.line,
     )
     for line in (files.read_regular(own_log, _LARGEST_LOG) or b"").splitlines():
-        parser.line(line)
+        parser.line(line, printed=False)
     result = conclude(agent, parser, process, _stderr_tail(err))
-    if result.usd is None and usd_left is not None and result.tokens.total:
-        result.usd = usd_left  # cut off before it named its price: all that it was allowed counts
+    if usd_left is not None:
+        result.usd = charged(parser, usd_left)
     return result
+
+
+def charged(parser: StreamParser, usd_left: float) -> float | None:
+    """The dollars that count under a limit: where work came after the last price that was named, or
+    without any, all that was allowed."""
+    unpriced = parser.tokens().total if parser.usd is None else bool(parser.meanwhile)
+    return max(parser.usd or 0.0, usd_left) if unpriced else parser.usd
+
+
+def recovered(agent: Agent, out: Path, log: Path, usd_left: float | None) -> AgentResult:
+    """What the transcripts of an attempt tell that was cut off with ralph: session, tokens, dollars."""
+    parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
+    for line in (files.read_regular(out) or b"").splitlines():
+        parser.line(line)
+    for line in (files.read_regular(log, _LARGEST_LOG) or b"").splitlines():
+        parser.line(line, printed=False)
+    usd = charged(parser, usd_left) if usd_left is not None else parser.usd
+    session = text.one_line(parser.fact("session"), 100) or None
+    return AgentResult(Outcome.INTERRUPTED, "the attempt was cut off", "", session, usd, parser.tokens())
 
 
 def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
@@ -193,8 +212,8 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     if process.ended in ("deadline", "idle"):
         after = text.duration(process.seconds)
         return Outcome.TIMED_OUT, f"stopped at its {process.ended} limit after {after}"
-    if parser.overspent:
-        return Outcome.FAILED, f"stopped: it used up what was left of the limit in {parser.overspent}"
+    if parser.overspent and parser.final != "done":
+        return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
     if not parser.rules:
         return _plain_outcome(process, stderr)
     if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):

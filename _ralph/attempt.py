@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from _ralph.model import (
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
 from _ralph.roles import ask_judge
-from _ralph.session import Run, commit_values
+from _ralph.session import Run, commit_values, require_agent
 from _ralph.views import record_lines
 
 
@@ -39,6 +38,7 @@ class StopNow(RalphError):
 def begin(run: Run, task: Task) -> Attempt:
     """Everything that must be known and safe before an agent may touch the tree."""
     known = run.history.of(task)
+    require_agent(run, run.agent(task))  # the plan may have changed since the run began
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
     run.tree.leave_alone()  # what is new since the last attempt is a person's
     last = attempt.number > 1 and attempt.number >= run.limits.attempts
@@ -121,7 +121,7 @@ def check_work(run: Run, attempt: Attempt) -> None:
 
 def weigh(run: Run, attempt: Attempt) -> None:
     """The verdict by the evidence rule."""
-    task, result = attempt.task, attempt.result
+    task = attempt.task
     own = {check.command for check in task.checks}
     hooks = {check.command for check in attempt.checks if check.command.startswith("git hook ")}
     green = {check.command for check in attempt.checks if check.ok}  # once green, a check binds
@@ -134,10 +134,6 @@ def weigh(run: Run, attempt: Attempt) -> None:
             f"{name} does not count: it was red before the work, and still is" for name in loose
         ]
     attempt.weak = attempt.verdict is Verdict.PASSED and not own
-    if run.limits.in_dollars and result.tokens.total and not result.usd:
-        attempt.notices.append(
-            "the agent named no price for its tokens: the limit in dollars cannot see them"
-        )
 
 
 def record(run: Run, attempt: Attempt) -> None:
@@ -408,8 +404,9 @@ def handoff_text(run: Run, attempt: Attempt) -> str:
     written = (files.read_regular(run.paths.handoff, 65536) or b"").decode("utf-8", "replace")
     if written.strip():
         return text.redact(written)
-    if blocks := re.findall(r"<handoff>(.*?)</handoff>", attempt.result.text, re.DOTALL):
-        return str(blocks[-1])
+    _, begun, block = attempt.result.text[-65536:].rpartition("<handoff>")
+    if begun and "</handoff>" in block:
+        return block.partition("</handoff>")[0]
     changed = run.tree.changed_files(attempt.tree_before, attempt.tree_after)[:20]
     red = [check.name for check in attempt.checks if not check.ok]
     left = f"files: {', '.join(changed)}\n" if changed else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any], where: str) -
     named = {key.removeprefix("limits."): value for key, value in own.items()}
     named |= {key.replace(".", "_"): value for key, value in life.items()}
     named |= {key: value for key, value in given.items() if value is not None}
+    if odd := [key for key, value in named.items() if not math.isfinite(value)]:
+        raise BadInput(f"the limit {odd[0]} is no number that could be reached")
     return Limits(**named)
 
 
@@ -127,15 +130,15 @@ def tokens_left(limits: Limits, history: History) -> int | None:
 
 def wait_for(limits: Limits, result: AgentResult, history: History, now: float) -> float | Stop:
     """When to try again after a provider's limit (unix time), or the stop that ends the run."""
-    if result.reset is None:
+    if result.reset is None or result.reset <= now:
         if history.fruitless_waits >= FRUITLESS_WAITS:
             return Stop(
                 "limited", Exit.LATER, f"{FRUITLESS_WAITS} waits in a row brought nothing: {result.reason}"
             )
-        return now + min(BACKOFF_FIRST * 5.5**history.fruitless_waits, BACKOFF_LAST)
+        return now + min(BACKOFF_FIRST * 5.5**history.fruitless_waits, BACKOFF_LAST, limits.max_wait)
     if result.reset - now > limits.max_wait:
         left = text.duration(result.reset - now)
         return Stop(
             "limited", Exit.LATER, f"the provider's limit ends in {left}, more than --max-wait allows"
         )
-    return max(result.reset, now) + 30
+    return result.reset + 30

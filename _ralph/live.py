@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import stat
 import sys
 import time
 from typing import TextIO
@@ -16,6 +18,8 @@ from _ralph.stream import StreamParser
 from _ralph.views import ended_words, spent_words, tokens_words
 
 _LINES_A_SECOND = 40
+_PATIENCE = 2.0
+_PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
 _CLEAR = "\r\x1b[K"
 
 
@@ -29,7 +33,7 @@ class View:
     def __init__(self, stream: TextIO | None = None, level: int = 0) -> None:
         self._stream = stream or sys.stdout
         self._level = level
-        self._patience = 2.0
+        self._patience = _PATIENCE
         self._doing = ""
         self._done = ""
         self._since = 0.0
@@ -37,9 +41,9 @@ class View:
         self._agent: StreamParser | None = None
         self._second, self._lines = 0, 0
         try:
-            self._live = self._stream.isatty()
+            self._live, self._fd = self._stream.isatty(), unblocked(self._stream)
         except (OSError, ValueError):
-            self._live = False
+            self._live, self._fd, self._level = False, -1, -1
         self.stays = self._live and level >= 0 and os.environ.get("TERM", "dumb") != "dumb"
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
@@ -56,10 +60,11 @@ class View:
         self.doing("")
         if failed and self._level < 0:
             self._level, self._stream = 0, sys.stderr
+            self._fd = unblocked(self._stream)
         self.line(words, color="yellow" if failed else "green")
 
     def doing(self, words: str) -> None:
-        """What the status line says from now on; nothing takes it away."""
+        """What the status line says from now on; an empty text takes it away."""
         self._doing, self._since, self._agent = words, time.monotonic(), None
         self.tick()
 
@@ -141,7 +146,7 @@ class View:
         from rich.cells import cell_len, set_cell_size
 
         try:
-            width = os.get_terminal_size(self._stream.fileno()).columns - 1
+            width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1
         except (OSError, ValueError):
             width = 110
         return line if cell_len(line) <= width else set_cell_size(line, max(width - 3, 1)) + "..."
@@ -154,13 +159,34 @@ class View:
 
     def _put(self, words: str) -> None:
         try:
-            if not select.select([], [self._stream.fileno()], [], self._patience)[1]:
-                self._patience = 0.0  # nobody reads: lines are lost, the loop goes on
-                return
-            self._patience = 2.0
-            self._stream.write(words.encode("utf-8", "replace").decode("utf-8"))
-            self._stream.flush()
-        except UnicodeEncodeError:
-            self._put(words.encode("ascii", "replace").decode("ascii"))
+            whole = send(self._fd, words.encode(self._stream.encoding or "utf-8", "replace"), self._patience)
+            self._patience = _PATIENCE if whole else 0.0  # nobody reads: lines are lost, the loop goes on
         except (OSError, ValueError):
             self._level, self.stays = -1, False
+
+
+def unblocked(stream: TextIO) -> int:
+    """A descriptor that does not block where the stream is a terminal or a pipe; ours alone, so that
+    the shell's own stays as it is."""
+    fd = stream.fileno()
+    kind = os.fstat(fd).st_mode
+    if stat.S_ISCHR(kind) or stat.S_ISFIFO(kind):
+        with contextlib.suppress(OSError):
+            return os.open(f"/dev/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return fd
+
+
+def send(fd: int, data: bytes, patience: float) -> bool:
+    """Write `data`, waiting at most `patience` seconds for whoever reads; whether all was taken."""
+    end, view = time.monotonic() + patience, memoryview(data)
+    while view:
+        left = max(end - time.monotonic(), 0.0)
+        if not select.select([], [fd], [], left)[1]:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            view = view[os.write(fd, view[:_PIECE]) :]
+            continue
+        if left == 0.0:
+            return False
+        time.sleep(0.01)  # a terminal that says it has room, and has none
+    return True

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from _ralph import attempt as attempts
 from _ralph import inbox, limits, prd
+from _ralph.agents import recovered
 from _ralph.attempt import StopNow, run_all, run_setup, state_files, untouched, write
 from _ralph.checks import every_check
 from _ralph.files import digest
@@ -32,7 +33,13 @@ def resume(run: Run) -> None:
     task = task or Task(id=start["task"], title=start["title"], index=0, raw={}, passed=True)
     run.view.line(f"{task.id}: an attempt was cut off; checking what it left before paying for another")
     attempt = Attempt(task, start["attempt"], start["iteration"], tree_before=start["tree"])
-    attempt.result.reason = "the attempt was cut off"
+    agent, scratch = run.agent(task), run.paths.scratch
+    attempt.result = recovered(
+        agent,
+        scratch / f"{attempt.name}.out",
+        scratch / f"{attempt.name}.log",
+        limits.usd_left(run.limits, run.history) if "dollars" in agent.row.get("reports", []) else None,
+    )
     attempt.notices = list(run.notices)
     attempts.hold(run)  # what was put back is the good state, whatever an agent did to the copies
     run_setup(run)
@@ -102,11 +109,19 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
     if stop := asked_to_stop(run):
         return stop
+    if run.limits.in_dollars and attempt.tokens.total and not attempt.usd:
+        who = run.agent(attempt.task).command
+        reason = f"{who} named no price for its tokens, so the limit in dollars cannot be kept"
+        return Stop("no-price", Exit.USAGE, reason)
     if attempt.verdict is Verdict.LIMITED:
         if not run.options.wait or run.options.once:
             return Stop("limited", Exit.LATER, f"no attempt can be made now: {attempt.reason}")
         until = limits.wait_for(run.limits, result, run.history, time.time())
-        return until if isinstance(until, Stop) else wait(run, until, result.reset is None)
+        return (
+            until
+            if isinstance(until, Stop)
+            else wait(run, until, result.reset is None or result.reset <= time.time())
+        )
     if run.options.once:
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -243,7 +258,7 @@ def close_run(run: Run, stop: Stop) -> None:
             exit=int(stop.exit),
             reason=stop.reason,
         )
-    if run.tree.with_git and run.tree.branch() == run.branch:
+    if run.tree.with_git and run.tree.branch() == run.branch and not run.journal.attempt_is_open:
         run.tree.commit_notes("ralph: notes\n", state_files(run))
     trim_scratch(run.paths)
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short

@@ -239,13 +239,18 @@ class History:
     run_tokens: Tokens = field(default_factory=Tokens)
     blocked_in_a_row: int = 0
     fruitless_waits: int = 0
+    waiting: dict[str, Any] | None = None
     rechecked: tuple[str, str] | None = None
 
     def apply(self, record: dict[str, Any]) -> None:
         """Take in one record; those of other plans are passed over."""
         if record.get("plan") != self.plan:
             return
+        waited, self.waiting = self.waiting, None
         try:
+            if waited:
+                until = min(record.get("time", 0.0), waited.get("until", 0.0))
+                self.run_seconds += max(until - waited.get("time", until), 0.0)
             getattr(self, f"_{record['event']}")(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{record['event']} of iteration {record.get('iteration', '?')}"
@@ -320,7 +325,8 @@ class History:
             set_back = task.set_back
             task.start_anew()
             task.set_back, task.passed_at, task.weak = set_back, record["iteration"], bool(record.get("weak"))
-        if verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED):
+        worked = record.get("tokens", {}).get("output", 0) > 0
+        if worked or verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED):
             self.fruitless_waits = 0
         self.blocked_in_a_row = (
             0 if verdict is Verdict.PASSED else self.blocked_in_a_row + bool(record.get("blocked"))
@@ -338,7 +344,7 @@ class History:
 
     def _wait(self, record: dict[str, Any]) -> None:
         self.fruitless_waits += bool(record.get("backoff"))
-        self.run_seconds += record.get("seconds", 0.0)
+        self.waiting = record
 
     def _recheck(self, record: dict[str, Any]) -> None:
         if record.get("ok"):
@@ -380,10 +386,10 @@ def parse_handoff(source: str) -> dict[str, str]:
     parts: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in text.clean(source).splitlines()[:400]:
-        match = _LABEL.match(line)
+        match = _LABEL.match(line[:200])
         if match and (match["colon"] or (match["heading"] and not match["rest"])):
             current = parts.setdefault(match["label"].lower(), [])
-            line = match["rest"]
+            line = match["rest"] + line[200:]
             if line.startswith("(") and line.endswith(")"):
                 continue  # the template's own words
         if current is not None and line.strip():

@@ -311,19 +311,26 @@ def _doubt_passes(plan: Plan, journal: Journal) -> list[str]:
 
 
 def _require_agents(run: Run) -> None:
-    """Every agent that this plan can need is there and can be held to its permissions."""
+    """Every agent that this plan can need is there, is permitted, and tells what is limited."""
     if run.judge and not run.options.git:
         raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
-    workers = [run.agent(task) for task in run.plan.tasks if not task.passed]
-    for agent in [*workers, *([run.judge] if run.judge else [])]:
-        agents.require(agent)
-        wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
-        for unit in wanted:
-            if wanted[unit] and unit not in agent.row.get("reports", []):
-                raise BadInput(
-                    f"a limit in {unit} cannot be kept: {agent.command} reports none; "
-                    f"use --max-hours or --max-iterations, or an agent that reports them"
-                )
+    for task in run.plan.tasks:
+        if not task.passed:
+            require_agent(run, run.agent(task))
+    if run.judge:
+        require_agent(run, run.judge)
+
+
+def require_agent(run: Run, agent: Agent) -> None:
+    """Refuse an agent that is missing, may not run as it would, or does not tell what is limited."""
+    agents.require(agent)
+    wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
+    for unit in wanted:
+        if wanted[unit] and unit not in agent.row.get("reports", []):
+            raise BadInput(
+                f"a limit in {unit} cannot be kept: {agent.command} reports none; "
+                f"use --max-hours or --max-iterations, or an agent that reports them"
+            )
 
 
 def _open_sandbox(run: Run) -> None:

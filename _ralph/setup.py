@@ -170,7 +170,15 @@ def _purse_findings(agent: agents.Agent) -> Iterator[tuple[str, str]]:
 
 
 def _permission_findings(run: session.Run, agent: agents.Agent) -> Iterator[tuple[str, str]]:
-    if agent.name == "plain":
+    loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
+    if agent.permissions != "full" and loose:
+        yield "warning", f"permissions: {' '.join(loose)} in the command gives the agent everything"
+    if agent.name in run.plan.settings.get("agents", {}):
+        yield (
+            "warning",
+            f"permissions: the row {agent.name} is the plan's own: {shlex.join(agent.row['argv'])}",
+        )
+    elif agent.name == "plain":
         yield "ok", "permissions: a command of your own; it runs as given, with all that you may do"
     elif agent.permissions == "full":
         yield "warning", "permissions: full; the agent may do anything that you may do"

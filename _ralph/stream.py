@@ -21,7 +21,8 @@ Listener = Callable[[str, str], None]
 class StreamParser:
     """Applies a row's rules, in order, to each event; what the last matching rule says stands.
 
-    An event is a line of JSON, or, with `text`, any other line as `{"line": "..."}`. With no
+    An event is a line of JSON, or, with `text`, every line that is printed as `{"line": "..."}`: then
+    only lines of the agent's own log are JSON, for its words could be. With no
     rules (a plain command) lines are only heard.
 
     `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
@@ -52,33 +53,33 @@ class StreamParser:
 
     def __post_init__(self) -> None:
         """Sort the rules by the type of event they are for: most events concern none of them."""
-        kinds = {str(kind) for rule in self.rules for kind in _listed(rule["when"].get("type", []))}
+        kinds_of = [_kinds(rule["when"].get("type")) for rule in self.rules]
         self._rules_of = {
-            kind: [rule for rule in self.rules if kind in _listed(rule["when"].get("type", kind))]
-            for kind in [*kinds, ""]
+            kind: [
+                rule for rule, kinds in zip(self.rules, kinds_of, strict=True) if not kinds or kind in kinds
+            ]
+            for kind in {"", *(kind for kinds in kinds_of for kind in kinds)}
         }
 
-    def line(self, raw: bytes) -> str | None:
-        """Take in one line; the answer is as `run_process` expects it."""
-        if self.raw is not None:
+    def line(self, raw: bytes, printed: bool = True) -> str | None:
+        """Take in one line, `printed` or of the agent's own log; the answer is as `run_process`
+        expects it."""
+        if self.raw is not None and printed:
             self.raw(raw.decode("utf-8", "replace"))
-        answer = self._line(raw)
+        answer = self._line(raw, printed)
         if answer != "quiet":
             self.heard = time.monotonic()
         return answer
 
-    def _line(self, raw: bytes) -> str | None:
+    def _line(self, raw: bytes, printed: bool) -> str | None:
         if not self.rules:
             self.active = self.active or bool(raw.strip())
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
-        event = _event(raw)
-        if event is not None:
-            self.events += 1
-        elif self.text:
-            event = {"line": raw[:2000].decode("utf-8", "replace")}
-        else:
+        event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
+        if event is None:
             return "quiet"
+        self.events += not (self.text and printed)
         answer, kind = None, str(event.get("type", ""))
         for rule in self._rules_of.get(kind, self._rules_of[""]):
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
@@ -111,7 +112,7 @@ class StreamParser:
             self.sums[name] = self.sums.get(name, 0) + _amount(event, paths)
         for name, paths in rule.get("total", {}).items():
             if any(map(_is_amount, (n for path in paths for n in pick(event, path)))):
-                self.sums[name] = _amount(event, paths)
+                self.sums[name] = max(self.sums.get(name, 0), _amount(event, paths))
         if "add" in rule:
             self.meanwhile.clear()
         elif spent := rule.get("meanwhile"):  # until a result counts it, each message once
@@ -162,6 +163,12 @@ class StreamParser:
         if self.tokens_left is not None and self.tokens().total > self.tokens_left:
             return "tokens"
         return ""
+
+
+def _kinds(wanted: Any) -> list[str]:
+    """The types of event that a rule is for; none where it may be for any."""
+    kinds = _listed(wanted)
+    return kinds if all(isinstance(kind, str) for kind in kinds) else []
 
 
 def pick(event: Any, path: str) -> list[Any]:

@@ -15,7 +15,7 @@ _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
 )
 _IN = re.compile(r"\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+)", re.IGNORECASE)
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)\b", re.IGNORECASE)
 _AT = re.compile(r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)")
 _SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET)$|PASSWORD", re.IGNORECASE)
 _FOREVER = 10**8
@@ -133,7 +133,7 @@ def moment(value: object, now: float) -> float | None:
     `retry after 3600s`, `in 2 hours 5 minutes`) or by local clocks (`try again at 10:26 PM`,
     `at Nov 23rd, 2026 9:05 AM`). None for anything else; what lies years ahead is cut to three."""
     try:
-        named = _moment(str(value).strip(), now)
+        named = _moment(str(value).strip()[:500], now)
     except (ValueError, OverflowError):
         return None
     return None if named is None else min(named, now + _FOREVER)
@@ -143,11 +143,12 @@ def _moment(words: str, now: float) -> float | None:
     if re.fullmatch(r"\d{1,12}(\.\d+)?", words):
         return float(words) if float(words) > _FOREVER else now + float(words)
     if match := _IN.search(words):
-        left = sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(match[1]))
+        left = sum(float(number) * _UNITS[unit[0].lower()] for number, unit in _PART.findall(match[1]))
         return now + left if left else None
     if match := _AT.search(words):
         month, day, year, clock = match.groups()
         date = f"{month} {day} {year}" if month else time.strftime("%b %d %Y", time.localtime(now))
         named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
-        return named if month or named > now else named + 86400
+        # no seconds are told: a few minutes ago is now, and not tomorrow
+        return named if month or named > now - 600 else named + 86400
     return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header

@@ -319,8 +319,8 @@ def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
     if "stop" in answers:
         unit = "dollars" if "usd_left" in left else "tokens"
         assert (result.outcome, result.reason) == (
-            Outcome.FAILED,
-            f"stopped: it used up what was left of the limit in {unit}",
+            Outcome.INTERRUPTED,
+            f"it used up what was left of the limit in {unit}",
         )
 
 

@@ -221,7 +221,7 @@ def played(name: str, case: str, code: int, lines: int | None = None) -> AgentRe
     stopped = any(parser.line(line) == "stop" for line in said)
     log, stderr = folder / f"{case}.analytics.jsonl", folder / f"{case}.stderr.txt"
     for line in log.read_bytes().splitlines() if log.exists() and lines is None else []:
-        parser.line(line)
+        parser.line(line, printed=False)
     ended = ProcessResult(exit=code, ended="stop" if stopped else "itself", tail=said[-1].decode())
     return conclude(agent, parser, ended, stderr.read_text() if stderr.exists() else "")
 

@@ -252,7 +252,9 @@ NOW = 1_795_305_600.0  # 2026-11-22 00:00:00 UTC
         ("Try again in 3 days, 4 hours", 273_600),
         ("retry after 1.5s", 1.5),
         ("You\u2019ve hit your usage limit ... or try again at 10:26 PM.", 22 * 3600 + 26 * 60),
-        ("try again at 12:00 AM.", 86_400),  # it is midnight: the next one is meant
+        ("try again at 12:00 AM.", 0),  # it is midnight
+        ("try again at 11:55 PM.", -300 + 86_400),
+        ("in 5 months", None), ("in 3 ms", None), ("in 2 minutes", 120), ("in 1 hr", None), ("after 90 seconds", 90),
         ("try again at Nov 23rd, 2026 9:05 AM.", 86_400 + 9 * 3600 + 300),
         ("try again at Nov 31st, 2026 9:05 AM.", None),
         ("Sun, 22 Nov 2026 01:00:00 GMT", 3600),

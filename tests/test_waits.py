@@ -131,3 +131,97 @@ def test_denials_that_left_nothing_done_stop_with_5(repo: Repo) -> None:
     code, summary, _ = repo.run(speaker(repo, f"print({json.dumps(denied)!r})"))
     assert code == 5 and "make x" in summary["reason"]
     assert "- denied: make x" in repo.read("progress.txt")
+
+
+def cost(usd: float, **more: Any) -> str:
+    return json.dumps({**json.loads(RESULT), "total_cost_usd": usd, **more})
+
+
+def test_work_that_ended_well_counts_although_it_crossed_the_limit(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    code, summary, _ = repo.run(
+        speaker(repo, f"P('T1.txt').touch(); print('''{cost(1.01)}''')"), "--max-usd", "1"
+    )
+    assert (code, repo.passed(), summary["usd"]) == (0, ["T1"], 1.01)
+
+
+def test_work_that_its_own_limit_cut_off_is_no_attempt(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
+    ended = cost(1.0001, is_error=True, subtype="error_max_budget_usd")
+    code, summary, _ = repo.run(speaker(repo, f"P('x').touch(); print('''{ended}''')"), "--max-usd", "1")
+    assert (code, summary["stop"], summary["tasks"][0]["attempts"]) == (3, "limit", 0)
+    assert repo.verdicts() == ["T1 interrupted"]
+
+
+def test_what_a_killed_attempt_cost_is_counted(repo: Repo) -> None:
+    row = {
+        **ROW,
+        "events": [{"when": {"type": "spent"}, "add": {"usd": ["usd"], "input": ["n"]}}, *ROW["events"]],
+    }
+    repo.plan({"checks": ["false"]}, agents={"speaker": row})
+    spent = '{"type": "spent", "usd": 0.6, "n": 5}'
+    say = speaker(repo, f"print('''{spent}''', flush=True); P('../spent').touch(); time.sleep(60)")
+    process = repo.start("run", "--agent", say, "--max-usd", "1")
+    repo.wait_for("../spent")
+    process.kill()
+    process.wait(10)
+    assert repo.gone_within(10)
+    code, summary, _ = repo.run(say, "--max-usd", "1")
+    assert (code, summary["stop"], summary["usd"]) == (3, "limit", 1.2)
+
+
+def test_a_second_result_takes_no_dollars_back(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    say = speaker(repo, f"P('x').touch(); print('''{cost(5)}'''); print('''{cost(0)}''')")
+    code, summary, _ = repo.run(say, "--max-usd", "5")
+    assert (code, summary["usd"]) == (3, 5)
+
+
+def test_an_agent_that_names_no_price_ends_a_run_that_is_limited_in_dollars(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    code, summary, printed = repo.run(
+        speaker(repo, f"P('x').touch(); print('''{cost(0)}''')"), "--max-usd", "5"
+    )
+    assert (code, summary["stop"]) == (2, "no-price"), printed
+
+
+@pytest.mark.parametrize("limit", ["--max-usd", "--max-hours"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_limit_that_could_never_be_reached_is_refused(repo: Repo, limit: str, value: str) -> None:
+    plan(repo, {"checks": ["false"]})
+    assert repo.run("true", limit, value)[0] == 2
+
+
+def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(repo: Repo) -> None:
+    opencode = repo.outside / "opencode"
+    opencode.write_text("#!/bin/sh\ntouch ran\n")
+    opencode.chmod(0o755)
+    first = {"checks": ["test ! -f x"], "agent": str(opencode), "passes": True}
+    plan(repo, first, {"checks": ["test -f x"], "agent": repo.agent("P('x').touch()")})
+    code, _, printed = (repo.ralph("run").returncode, None, repo.ralph("status").stdout)
+    assert code == 5 and not (repo.path / "ran").exists(), printed
+
+
+def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None:
+    import os
+    import subprocess
+    import sys
+
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    read, write = os.pipe()
+    say = repo.agent("print('x' * 300_000, flush=True); P('T1.txt').touch(); time.sleep(60)")
+    words = [sys.executable, "-m", "ralph", "run", "-v", "--agent", say, "--agent-timeout", "3s"]
+    process = subprocess.Popen(words, cwd=repo.path, env=repo.env, stdout=write, stderr=write)
+    os.close(write)
+    assert process.wait(40) == 0
+    os.close(read)
+
+
+def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
+    from _ralph.progress import parse_handoff
+
+    begun = time.monotonic()
+    assert parse_handoff("*" * 60_000 + "\n" + "- status: done" + "x" * 60_000)["status"].startswith("donex")
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    assert repo.run(repo.agent("P('T1.txt').touch(); print('<handoff> ' * 7_000)"))[0] == 0
+    assert time.monotonic() - begun < 20
