@@ -43,6 +43,7 @@ class Journal:
         self._aside = aside
         self._seen: tuple[int, ...] | None = None
         self._open = False
+        self._known: bytes | None = None
 
     def open(self, held: bool = False) -> list[str]:
         """Bring file and mirror together after whatever happened; what was done, in words.
@@ -73,6 +74,7 @@ class Journal:
                 notices = ["a record of progress.txt had been cut off; its text was kept"]
             self._adopt()
         self._seen = _signature(self.path)
+        self._known = files.read_regular(self._mirror) or b""
         self._open = attempt_open(files.read_regular(self.path) or b"")
         return notices
 
@@ -101,6 +103,7 @@ class Journal:
         if not self._open and self._seen != _signature(self.path):
             self._adopt()
         files.append(self._mirror, block)
+        self._known = (self._known or b"") + block  # for an agent may reach the mirror on disk
         files.append(self.path, block)
         self._seen = _signature(self.path)
         if record["event"] in ("start", "verdict"):
@@ -113,6 +116,7 @@ class Journal:
             self.guard()
         else:
             files.atomic_write(self._mirror, found or b"")
+            self._known = found or b""
 
     def _follow_link(self, trusted: bool) -> None:
         """Write through a link that a person made; one that an agent made is none of ours."""
@@ -127,9 +131,13 @@ class Journal:
 
         Returns lines for the record: what was found, and the text that had been added.
         """
+        mirrored = files.read_regular(self._mirror) or b""
+        known = mirrored if self._known is None else self._known
+        if mirrored != known:
+            files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
+            files.atomic_write(self._mirror, known)
         if self._seen is not None and self._seen == _signature(self.path):
             return []
-        known = files.read_regular(self._mirror) or b""
         found = files.read_regular(self.path, len(known) + _LARGEST_ADDITION)
         if found == known:
             self._seen = _signature(self.path)
