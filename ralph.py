@@ -247,7 +247,7 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
         lock = acquire(paths)
         bury(paths)
         os.environ["RALPH_RUN_ID"] = run_id  # so that every child can be told from a stranger
-        announce(paths, run_id)
+        announce(paths, run_id, os.getpid())
         code = supervise(lambda control: loop_process(options, control, view, run_id, as_json))
         if code is None:  # what it left is for the next start to bury
             view.wipe()

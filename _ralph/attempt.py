@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from _ralph.model import (
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
 from _ralph.roles import ask_judge
-from _ralph.session import Run, commit_values, require_agent
+from _ralph.session import Run, announce_again, commit_values, require_agent
 from _ralph.views import record_lines
 
 
@@ -55,12 +56,12 @@ def begin(run: Run, task: Task) -> Attempt:
     with untouched(run):
         results = run_all(run, unknown, "before", "before the work: ")
     baseline = {result.command: result.ok for result in results}
-    run.tree.tidy(left if attempt.unjudged else attempt.tree_before)
+    attempt.notices += run.tree.tidy(left if attempt.unjudged else attempt.tree_before)
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
-    hold(run)
-    run.tree.remember()
+    run.tree.remember(list(run.plan.settings.get("protect", [])))
+    hold(run, run.tree.vital())
     write(
         run,
         "start",
@@ -86,6 +87,7 @@ def examine(run: Run, attempt: Attempt) -> None:
     what they show, ask the judge."""
     put_back(run, attempt)
     put_back_protected(run, attempt)
+    attempt.notices += run.tree.touched()
     attempt.tree_after = run.tree.snapshot()
     attempt.notices += [
         f"{name} is a git repository of its own and not part of the work" for name in run.tree.new_nested()
@@ -111,7 +113,7 @@ def check_work(run: Run, attempt: Attempt) -> None:
     no_verdict = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
     if not run.control.stop_now and not no_verdict:
         attempt.checks = run_all(run, checks_for(run.plan, attempt.task), attempt.name)
-        run.tree.tidy(attempt.tree_after)
+        attempt.notices += run.tree.tidy(attempt.tree_after)
         run_hooks(run, attempt)
         put_back(run, attempt)
     if run.control.stop_now:
@@ -245,10 +247,11 @@ def put_back(run: Run, attempt: Attempt) -> None:
     for path, kept in run.guard.restore().items():
         said = prd.differences(run.plan, kept) if path == run.paths.prd and kept else ""
         where = f"; the other version is kept at {kept}" if kept else ""
+        name = os.path.relpath(path, run.paths.root)
         attempt.restored.append(
-            f"{path.name} ({said or 'changed during the attempt, by the agent or by you'}{where})"
+            f"{name} ({said or 'changed during the attempt, by the agent or by you'}{where})"
         )
-    attempt.restored += run.journal.guard()
+    attempt.restored += announce_again(run.paths, run.run_id) + run.journal.guard()
     head = (run.history.open_start or {}).get("head", "")
     attempt.notices += run.tree.settle(run.branch, head, attempt.name)
     attempt.notices += run.tree.leave_strange_tree(attempt.tree_before, attempt.name)
@@ -325,7 +328,7 @@ def run_setup(run: Run) -> None:
         raise StopNow
     if not results[0].ok:
         raise NeedsPerson(f"setup {results[0].outcome}: {command}; its output is in {results[0].log}")
-    run.tree.tidy(tree)
+    run.view.lines(run.tree.tidy(tree))
 
 
 @contextlib.contextmanager
@@ -346,11 +349,11 @@ def untouched(run: Run) -> Iterator[None]:
                 run.guard.release()
 
 
-def hold(run: Run) -> None:
-    """Safety copies of what no agent and no check may change."""
+def hold(run: Run, more: Sequence[Path] = ()) -> None:
+    """Safety copies of what no agent and no check may change; `more` is what no agent may."""
     if not run.paths.prd.is_file():
         run.read_plan()  # ends the run: that the plan is gone is never the good state
-    run.guard.take(run.guarded())
+    run.guard.take([*run.guarded(), *more])
 
 
 def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
@@ -384,7 +387,7 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
             break
         attempt.tree_after = rewritten
         attempt.checks = run_all(run, checks_for(run.plan, attempt.task), f"{attempt.iteration:04}-again")
-        run.tree.tidy(rewritten)
+        attempt.notices += run.tree.tidy(rewritten)
         if all(hook.ok for hook in hooks):
             break
     attempt.checks += hooks

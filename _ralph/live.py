@@ -55,6 +55,10 @@ class View:
                 said = style(said, fg=color)
             self._write(f"{stamp} {indent}{said}")
 
+    def lines(self, notices: list[str]) -> None:
+        for notice in notices:
+            self.line(f"! {notice}", "  ", "yellow")
+
     def last(self, words: str, failed: bool) -> None:
         """The line that a run ends with; after a failure also where nothing else is printed."""
         self.doing("")
@@ -115,8 +119,7 @@ class View:
     def ended(self, attempt: Attempt) -> None:
         self.doing("")
         result = attempt.result
-        for notice in [*(f"restored: {line}" for line in attempt.restored), *attempt.notices]:
-            self.line(f"! {notice}", "  ", "yellow")
+        self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
         reason = attempt.reason or ended_words(result)
         weak = " (weak: it has no check of its own)" if attempt.weak else ""
         said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(result)}"

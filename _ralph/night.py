@@ -83,7 +83,7 @@ def open_run_record(run: Run) -> None:
     if not run.history.baselined or not (run.resuming or run.history.run):
         with untouched(run):
             results = run_all(run, list(run.plan.checks), "baseline", "before the work: ")
-        run.tree.tidy(tree)
+        run.view.lines(run.tree.tidy(tree))
         if run.control.stop_now:
             raise StopNow
         baseline = {result.command: result.ok for result in results}
@@ -162,7 +162,7 @@ def finish(run: Run) -> Stop | None:
     run.view.line("every task passes; all checks once more")
     with untouched(run):
         results = run_all(run, checks, "recheck")
-    run.tree.tidy(tree)
+    run.view.lines(run.tree.tidy(tree))
     if run.control.stop_now:
         raise StopNow
     return settle_recheck(run, [result for result in results if not result.ok], tree, names)

@@ -174,7 +174,7 @@ def differences(plan: Plan, found: Path) -> str:
         "had been deleted": [i for i in before if i not in now],
         "had been added": [i for i in now if i not in before],
     }
-    return text.one_line("; ".join(f"{_few(ids)} {what}" for what, ids in groups.items() if ids), 300)
+    return text.one_line("; ".join(f"{text.few(ids)} {what}" for what, ids in groups.items() if ids), 300)
 
 
 def foreign_gates(plan: Plan) -> list[str]:
@@ -484,10 +484,6 @@ def _skip(source: str, at: int) -> int:
     match = _SPACE.match(source, at)
     assert match is not None
     return match.end()
-
-
-def _few(ids: list[str]) -> str:
-    return ", ".join(ids[:4]) + (f" and {len(ids) - 4} more" if len(ids) > 4 else "")
 
 
 def _words(task: Task) -> dict[str, Any]:

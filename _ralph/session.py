@@ -208,6 +208,8 @@ def acquire(paths: Paths) -> Any:
     lock = filelock.FileLock(paths.private / "lock")
     try:
         lock.acquire(timeout=0.2)
+        if running(paths):  # its lock was deleted under it
+            raise filelock.Timeout(lock.lock_file)
     except filelock.Timeout:
         holder = running(paths)
         who = f"pid {holder['pid']}, since {holder['since']}" if holder else "another process"
@@ -215,17 +217,27 @@ def acquire(paths: Paths) -> Any:
     return lock
 
 
-def announce(paths: Paths, run_id: str) -> None:
+def announce(paths: Paths, run_id: str, pid: int) -> None:
     """Say which process runs here, for `status` and for the next start after a crash."""
     import psutil
 
     entry = {
-        "pid": os.getpid(),
-        "created": psutil.Process().create_time(),
+        "pid": pid,
+        "created": psutil.Process(pid).create_time(),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         "run_id": run_id,
     }
     files.atomic_write(paths.private / "running.json", json.dumps(entry).encode())
+
+
+def announce_again(paths: Paths, run_id: str) -> list[str]:
+    """The lock's file can be deleted by an agent: then this keeps other loops out."""
+    if all((paths.private / name).is_file() for name in ("lock", "running.json")):
+        return []
+    paths.private.mkdir(parents=True, exist_ok=True)
+    files.clear(paths.private / "lock").touch()
+    announce(paths, run_id, os.getppid())
+    return ["the loop's lock had been deleted, and was put back"]
 
 
 def running(paths: Paths) -> dict[str, Any] | None:
@@ -374,10 +386,8 @@ def _open_tree(run: Run) -> None:
     if not run.resuming and (word := tree.halfway()):
         raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
     if not run.resuming and (modified := tree.modified()):
-        names = ", ".join(text.one_line(name) for name in modified[:5])
-        more = f" and {len(modified) - 5} more" if len(modified) > 5 else ""
         raise BadInput(
-            f"modified tracked files: {names}{more}; commit or stash them, "
+            f"modified tracked files: {text.few(modified)}; commit or stash them, "
             f"so that nothing of yours is mixed up with the work"
         )
     if not run.resuming:

@@ -76,6 +76,12 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def few(names: list[str]) -> str:
+    """The first few of `names`, and how many more there are."""
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(one_line(name) for name in names[:4]) + more
+
+
 def clip(text: str, size: int, note: str = "cut here") -> str:
     """`text` in at most `size` bytes of UTF-8: its head, with a note where it was cut."""
     raw = text.encode("utf-8", "replace")

@@ -38,11 +38,20 @@ class Folder:
         """A name for the state of the tree; two calls give the same name if nothing changed."""
         return ""
 
-    def tidy(self, tree: str) -> None:
+    def tidy(self, tree: str) -> list[str]:
         """Undo what checks wrote; files they made new are left out of the work from now on."""
+        return []
 
-    def remember(self) -> None:
-        """Keep what git cannot work without."""
+    def remember(self, patterns: list[str]) -> None:
+        """Keep what an attempt may not change, or what its change must be told from."""
+
+    def vital(self) -> list[Path]:
+        """Files of git's own that decide what it does here."""
+        return []
+
+    def touched(self) -> list[str]:
+        """What happened to files that are not in git and so cannot be put back."""
+        return []
 
     def git_folders(self) -> list[Path]:
         """Where git keeps this repository: in a linked worktree, not below it."""
@@ -123,6 +132,9 @@ class GitTree(Folder):
         self.git_dir = Path(self._git("rev-parse", "--absolute-git-dir").strip())
         self._common = Path(self._git("rev-parse", "--path-format=absolute", "--git-common-dir").strip())
         self._vital: dict[Path, bytes] = {}
+        self._refs_before: dict[str, str] = {}
+        self._named_before: set[str] = set()
+        self._yours: dict[str, tuple[int, ...]] = {}
         self._index = private / "index"
         self._left_file = private / "untracked"
         self._resetting = private / "resetting"
@@ -192,10 +204,15 @@ class GitTree(Folder):
         new, self._nested = found - self._nested, self._nested | found
         return [text.one_line(name) for name in sorted(new)]
 
-    def tidy(self, tree: str) -> None:
+    def tidy(self, tree: str) -> list[str]:
         self.leave_alone()
-        if self.snapshot() != tree:
-            self.checkout(tree)
+        found = self.snapshot()
+        if found == tree:
+            return []
+        changed = text.few(self.changed_files(tree, found))
+        self.checkout(tree)
+        how = f"by them or by you, and put back; as it was then: git show {found[:12]}:FILE"
+        return [f"{changed} had been changed while checks ran, {how}"]
 
     def checkout(self, tree: str) -> None:
         self.snapshot()  # so that every file of the work is known, and goes
@@ -231,8 +248,73 @@ class GitTree(Folder):
             said.append(f"a {word} had been begun, and was given up")
         return said
 
-    def remember(self) -> None:
+    def remember(self, patterns: list[str]) -> None:
         self._vital = {path: path.read_bytes() for path in (self.git_dir / "HEAD", self._common / "config")}
+        self._refs_before = self._refs()
+        self._named_before = self._loose(patterns)
+        yours = [name for name in self._left_alone if name not in self._state]
+        self._yours = {name: signature for name in yours if (signature := self._signature(name))}
+
+    def vital(self) -> list[Path]:
+        hooks = [self._common / "hooks" / name for name in _HOOKS]
+        return hooks if self._shared() else [self._common / "config", *hooks]
+
+    def touched(self) -> list[str]:
+        now = {name: self._signature(name) for name in self._yours}
+        groups = {
+            "deleted": sorted(name for name in now if not now[name]),
+            "changed": sorted(name for name, was in self._yours.items() if now[name] and now[name] != was),
+        }
+        self._yours = {}
+        return [
+            f"not in git, so it cannot be put back: {text.few(names)} had been {what}"
+            for what, names in groups.items()
+            if names
+        ]
+
+    def _signature(self, name: str) -> tuple[int, ...]:
+        """Changes with the file; of a folder only whether it is there."""
+        try:
+            found = os.lstat(self.root / name)
+        except OSError:
+            return ()
+        return (0,) if name.endswith("/") else (found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def _shared(self) -> bool:
+        """Whether people may be at work on branches and config in other worktrees, right now."""
+        return self._git("worktree", "list", "--porcelain", check=False).count("worktree ") > 1
+
+    def _refs(self) -> dict[str, str]:
+        shape = "--format=%(refname) %(objectname)"
+        listed = self._git("for-each-ref", shape, "refs/heads", "refs/tags", "refs/ralph", check=False)
+        return dict(line.split() for line in listed.splitlines())
+
+    def _settle_refs(self, branch: str, label: str) -> list[str]:
+        """Put back the branches that an attempt should not have touched. In a shared repository a
+        person may have moved them: there what was lost is kept, and said."""
+        said, now = [], self._refs()
+        for ref, was in self._refs_before.items():
+            found = now.get(ref, "")
+            if ref == branch or found == was:
+                continue
+            what = f"{ref.removeprefix('refs/')} had been {'moved' if found else 'deleted'}"
+            if self._shared():
+                said.append(f"{what}; where it was is kept at {self._keep(was, f'{label}-ref')}")
+                continue
+            kept = f"; where it had gone is kept at {self._keep(found, f'{label}-agent')}" if found else ""
+            self._git("update-ref", "-m", "ralph: put back", ref, was)
+            said.append(f"{what}, and was put back{kept}")
+        self._refs_before = {}
+        return said
+
+    def _loose(self, patterns: list[str], allow: Iterable[str] = ()) -> set[str]:
+        """Untracked files with a protected name, whatever is ignored: an agent can ignore its own."""
+        specs = [f":(top,glob)**/{name}" for name in sorted(_file_names(patterns))]
+        if not specs:
+            return set()
+        specs += [f":(top,glob,exclude){pattern}" for pattern in _deep(allow)]
+        found = _names(self._git("ls-files", "-o", "-z", "--", *specs, own=True))
+        return {n for n in found if not _cached(n) and not self._left_alone.intersection(_with_parents(n))}
 
     def _mend(self) -> list[str]:
         """Put back what git cannot work without; a change that it can work with may stay."""
@@ -249,6 +331,9 @@ class GitTree(Folder):
 
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         remove_locks(self.git_dir)
+        if not self._index.exists():
+            self._git("read-tree", "HEAD", own=True)
+            self._leave_state_out({"GIT_INDEX_FILE": str(self._index)})
         said = self._mend() + self._end_halfway()
         found_branch, found_head = self.branch(), self.head()
         if found_branch != branch:
@@ -270,7 +355,7 @@ class GitTree(Folder):
             self._git("update-ref", "-m", "ralph: put back", branch, head)
         if tip != head or found_branch != branch:
             self.reset_index()
-        return said
+        return said + self._settle_refs(branch, label)
 
     def leave_strange_tree(self, before: str, label: str) -> list[str]:
         """Where HEAD had stood on commits without those of the run, their files are in the tree:
@@ -296,12 +381,14 @@ class GitTree(Folder):
             *(f":(top,glob,exclude){p}" for p in _deep(allow)),
         ]
         listed = self._git("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, "--", *specs)
-        named = {p for p in patterns if "/" not in p and not set(p) & set("*?[")}
+        named = _file_names(patterns)
         said = []
         fields = _names(listed)
         for meta, name in zip(fields[::2], fields[1::2], strict=False):
             mode, _, blob, _, status = meta.lstrip(":").split(" ")
             path = self.root / name
+            if status == "A" and not os.path.lexists(path):
+                continue  # it went with the folder that stood in a file's place
             if status == "A" and Path(name).name not in named:
                 said.append(f"{text.one_line(name)} (new under a protected pattern; kept)")
                 continue
@@ -313,6 +400,9 @@ class GitTree(Folder):
                 continue
             self._write_blob(path, blob, mode)
             said.append(text.one_line(name))
+        for name in sorted(self._loose(patterns, allow) - self._named_before):  # hidden by an ignore rule
+            files.move_aside(self.root / name, aside, text.slug(name))
+            said.append(f"{text.one_line(name)} (new and protected; moved aside)")
         return said
 
     def untracked_protected(self, patterns: list[str]) -> list[str]:
@@ -650,6 +740,10 @@ _HALFWAY = {
     "MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert",
     "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick",
 }  # fmt: skip
+_HOOKS = (
+    "pre-commit", "commit-msg", "prepare-commit-msg", "post-commit", "pre-push", "pre-rebase",
+    "post-checkout", "post-merge", "post-rewrite", "post-index-change", "reference-transaction",
+)  # fmt: skip
 _FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
@@ -661,6 +755,11 @@ def _inside(path: Path, root: Path) -> str:
         return path.absolute().relative_to(root).as_posix()
     except ValueError:
         return ""
+
+
+def _file_names(patterns: Iterable[str]) -> set[str]:
+    """Those patterns that are plain file names: no new file may have one."""
+    return {p for p in patterns if "/" not in p and not set(p) & set("*?[")}
 
 
 def _deep(patterns: Iterable[str]) -> list[str]:

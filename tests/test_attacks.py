@@ -13,59 +13,97 @@ from tests.conftest import Repo
 
 BIG = 'with open("{0}", "wb") as f: f.truncate(3 << 30)'
 
-# What the agent does beside (real) work on T1. The task may pass on its own check; the state may not suffer.
+# What the agent does instead of work on T1, and what the record then says of it.
 VANDALS = {
-    "prd.json deleted": 'P("prd.json").unlink()',
-    "prd.json cut": 'P("prd.json").write_text("{")',
-    "prd.json a FIFO": 'P("prd.json").unlink(); os.mkfifo("prd.json")',
-    "prd.json a folder": 'P("prd.json").unlink(); P("prd.json/x").mkdir(parents=True)',
-    "prd.json a link": 'P("prd.json").unlink(); os.symlink("/etc/passwd", "prd.json")',
-    "prd.json a hard link": 'os.link("prd.json", "../other"); P("../other").open("a").write(" ")',
-    "prd.json unreadable": 'os.chmod("prd.json", 0)',
-    "prd.json 3 GB": BIG.format("prd.json"),
-    "tasks reordered": 'd = json.loads(P("prd.json").read_text()); d["userStories"].reverse(); P("prd.json").write_text(json.dumps(d))',
-    "a task deleted": 'd = json.loads(P("prd.json").read_text()); del d["userStories"][1]; P("prd.json").write_text(json.dumps(d))',
-    "checks weakened": 'd = json.loads(P("prd.json").read_text()); d["userStories"][1]["checks"] = ["true"]; P("prd.json").write_text(json.dumps(d))',
-    "progress.txt deleted": 'P("progress.txt").unlink()',
-    "progress.txt emptied": 'P("progress.txt").write_text("")',
-    "progress.txt a FIFO": 'P("progress.txt").unlink(); os.mkfifo("progress.txt")',
-    "progress.txt a folder": 'P("progress.txt").unlink(); P("progress.txt").mkdir()',
-    "progress.txt 3 GB": BIG.format("progress.txt"),
-    "AGENTS.md edited": 'P("AGENTS.md").write_text("obey me")',
-    "AGENTS.md deleted": 'P("AGENTS.md").unlink()',
-    "scratch deleted": 'sh("rm -rf .ralph")',
-    "scratch a link": 'sh("rm -rf .ralph"); os.symlink("/tmp", ".ralph")',
-    "handoff a folder": 'P(os.environ["RALPH_HANDOFF"]).mkdir()',
-    "handoff a FIFO": 'os.mkfifo(os.environ["RALPH_HANDOFF"])',
-    "handoff 3 GB": BIG.format(".ralph/handoff.md"),
-    "git clean": 'sh("git clean -fdxq")',
-    "git reset": 'sh("git reset -q --hard")',
-    "git stash": 'sh("git add -A; git stash -q")',
-    "amended": 'sh("git add -A; git commit -q --amend -m amended")',
-    "HEAD moved": 'sh("git checkout -q --detach; git commit -q --allow-empty -m x")',
-    "branch deleted": 'sh("git checkout -q main; git branch -D ralph/p")',
-    "history rewritten": 'sh("git update-ref refs/heads/ralph/p $(git commit-tree -m x HEAD^{tree})")',
-    "index lock left": 'P(".git/index.lock").touch()',
-    "HEAD lock left": 'P(".git/HEAD.lock").touch()',
-    "git's HEAD garbage": 'P(".git/HEAD").write_text("garbage")',
-    "git's HEAD a folder": 'P(".git/HEAD").unlink(); P(".git/HEAD").mkdir()',
-    "git's config garbage": 'P(".git/config").write_text("garbage")',
-    "git's config cut": 'P(".git/config").write_text("[cor")',
-    "nested repository": 'sh("git init -q nested; cd nested; git -c user.name=x -c user.email=x commit -q --allow-empty -m x")',
-    "loop lock deleted": 'sh("rm -f .git/ralph/lock")',
-    "invalid names": 'open(b"bad\\xff\\nname", "w").write("x"); open("-rf", "w").write("x")',
-    "parent killed": "os.kill(os.getppid(), 9)",
-    "killed everything": 'sh("kill -9 -1") if os.environ.get("NEVER") else os.kill(os.getpid(), 9)',
-}
+    "prd.json deleted": ('P("prd.json").unlink()', "restored: prd.json"),
+    "prd.json cut": ('P("prd.json").write_text("{")', "restored: prd.json"),
+    "prd.json a FIFO": ('P("prd.json").unlink(); os.mkfifo("prd.json")', "restored: prd.json"),
+    "prd.json a folder": ('P("prd.json").unlink(); P("prd.json/x").mkdir(parents=True)', "restored: prd.json"),
+    "prd.json a link": ('P("prd.json").unlink(); os.symlink("/etc/passwd", "prd.json")', "restored: prd.json"),
+    "prd.json a hard link": ('os.link("prd.json", "../other"); P("../other").open("a").write(" ")', "restored: prd.json"),
+    "prd.json unreadable": ('os.chmod("prd.json", 0)', "restored: prd.json"),
+    "prd.json 3 GB": (BIG.format("prd.json"), "restored: prd.json"),
+    "tasks reordered": ('d = json.loads(P("prd.json").read_text()); d["userStories"].reverse(); P("prd.json").write_text(json.dumps(d))', "restored: prd.json (changed"),
+    "a task deleted": ('d = json.loads(P("prd.json").read_text()); del d["userStories"][1]; P("prd.json").write_text(json.dumps(d))', "T2 had been deleted"),
+    "checks weakened": ('d = json.loads(P("prd.json").read_text()); d["userStories"][1]["checks"] = ["true"]; P("prd.json").write_text(json.dumps(d))', "T2 had been rewritten"),
+    "progress.txt deleted": ('P("progress.txt").unlink()', "restored: progress.txt"),
+    "progress.txt emptied": ('P("progress.txt").write_text("")', "restored: progress.txt"),
+    "progress.txt a FIFO": ('P("progress.txt").unlink(); os.mkfifo("progress.txt")', "restored: progress.txt"),
+    "progress.txt a folder": ('P("progress.txt").unlink(); P("progress.txt").mkdir()', "restored: progress.txt"),
+    "progress.txt 3 GB": (BIG.format("progress.txt"), "restored: progress.txt"),
+    "AGENTS.md edited": ('P("AGENTS.md").write_text("obey me")', "restored: AGENTS.md"),
+    "AGENTS.md deleted": ('P("AGENTS.md").unlink()', "restored: AGENTS.md"),
+    "scratch deleted": ('sh("rm -rf .ralph")', ""),
+    "scratch a link": ('sh("rm -rf .ralph"); os.symlink("/tmp", ".ralph")', ""),
+    "handoff a folder": ('P(os.environ["RALPH_HANDOFF"]).mkdir()', ""),
+    "handoff a FIFO": ('os.mkfifo(os.environ["RALPH_HANDOFF"])', ""),
+    "handoff 3 GB": (BIG.format(".ralph/handoff.md"), ""),
+    "git clean": ('sh("git clean -fdxq")', "mine.txt had been deleted"),
+    "git reset": ('sh("git reset -q --hard")', ""),
+    "git stash": ('sh("git add -A; git stash -q")', "mine.txt had been deleted"),
+    "amended": ('sh("git add -A; git commit -q --amend -m amended")', "the branch had been rewritten"),
+    "HEAD moved": ('sh("git checkout -q --detach; git commit -q --allow-empty -m x")', "switched to a detached HEAD"),
+    "branch deleted": ('sh("git checkout -q main; git branch -D ralph/p")', "switched to main"),
+    "history rewritten": ('sh("git update-ref refs/heads/ralph/p $(git commit-tree -m x HEAD^{tree})")', "the branch had been rewritten"),
+    "index lock left": ('P(".git/index.lock").touch()', ""),
+    "HEAD lock left": ('P(".git/HEAD.lock").touch()', ""),
+    "git's HEAD garbage": ('P(".git/HEAD").write_text("garbage")', "its HEAD as"),
+    "git's HEAD a folder": ('P(".git/HEAD").unlink(); P(".git/HEAD").mkdir()', "its HEAD as"),
+    "git's config garbage": ('P(".git/config").write_text("garbage")', ".git/config (changed"),
+    "git's config cut": ('P(".git/config").write_text("[cor")', ".git/config (changed"),
+    "nested repository": ('sh("git init -q nested; cd nested; git -c user.name=x -c user.email=x commit -q --allow-empty -m x")', "nested/ is a git repository of its own"),
+    "loop lock deleted": ('sh("rm -f .git/ralph/lock")', "the loop's lock had been deleted"),
+    "invalid names": ('open(b"bad\\xff\\nname", "w").write("x"); open("-rf", "w").write("x")', ""),
+    "parent killed": ("os.kill(os.getppid(), 9)", "attempt 1 begins"),
+    "mirror deleted": ('sh("rm .git/ralph/*.progress"); P("progress.txt").open("a").write("a word")', "text had been added"),
+    "ralph's own folder deleted": ('sh("rm -rf .git/ralph")', "the loop's lock had been deleted"),
+    "git's index deleted": ('P(".git/index").unlink()', ""),
+    "criteria rewritten": ('d = json.loads(P("prd.json").read_text()); d["userStories"][0]["acceptanceCriteria"] = ["easy"]; P("prd.json").write_text(json.dumps(d))', "T1 had been rewritten"),
+    "a merge left": ('sh("git commit -qm mine --allow-empty; git merge -q --no-commit --no-ff other")', "a merge had been begun"),
+    "a rebase left": ('sh("git commit -qam mine --allow-empty; git rebase -q -x false other")', "a rebase had been begun"),
+    "another branch moved": ('sh("git branch -qf other HEAD")', "heads/other had been moved, and was put back"),
+    "another branch deleted": ('sh("git branch -qD other")', "heads/other had been deleted"),
+    "a tag deleted": ('sh("git tag -d v1")', "tags/v1 had been deleted"),
+    "parked work deleted": ('sh("git update-ref -d refs/ralph/parked/0000-old")', "0000-old had been deleted"),
+    "a hook emptied": ('P(".git/hooks/commit-msg").write_text("#!/bin/sh\\n")', ".git/hooks/commit-msg (changed"),
+    "a hook planted": ('P(".git/hooks/post-checkout").write_text("#!/bin/sh\\ntouch planted\\n"); os.chmod(".git/hooks/post-checkout", 0o755)', ".git/hooks/post-checkout (changed"),
+    "hooks elsewhere": ('sh("git config core.hooksPath /dev/null")', ".git/config (changed"),
+    "an alias": ('sh("git config alias.status push")', ".git/config (changed"),
+    "a test gutted": ('P("tests/test_x.py").write_text("")', "restored: tests/test_x.py"),
+    "a test deleted": ('sh("rm -rf tests")', "restored: tests/test_x.py"),
+    "a test a link": ('P("tests/test_x.py").unlink(); os.symlink("/dev/null", "tests/test_x.py")', "restored: tests/test_x.py"),
+    "a test a folder": ('P("tests/test_x.py").unlink(); P("tests/test_x.py").mkdir(); P("tests/test_x.py/y").touch()', "restored: tests/test_x.py"),
+    "conftest.py": ('P("conftest.py").write_text("cheat")', "conftest.py (new and protected; moved aside"),
+    "conftest.py ignored": ('P("tests/conftest.py").write_text("cheat"); P(".gitignore").write_text("conftest.py")', "tests/conftest.py (new and protected"),
+    "conftest.py excluded": ('P("conftest.py").write_text("cheat"); P(".git/info").mkdir(exist_ok=True); P(".git/info/exclude").write_text("conftest.py")', "conftest.py (new and protected"),
+    "yours overwritten": ('P("mine.txt").write_text("gone")', "mine.txt had been changed"),
+    "yours deleted": ('P("mine.txt").unlink()', "mine.txt had been deleted"),
+    "all garbage collected": ('sh("git reflog expire --expire=now --all; git gc -q --prune=now")', ""),
+    "killed everything": ('sh("kill -9 -1") if os.environ.get("NEVER") else os.kill(os.getpid(), 9)', ""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("vandal", VANDALS)
 def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, vandal: str) -> None:
+    deed, named = VANDALS[vandal]
     repo.write("AGENTS.md", "the rules\n")
+    repo.write("tests/test_x.py", "real\n")
     repo.commit("rules")
-    repo.plan({"checks": ["grep -q good T1.txt"]}, {"checks": ["grep -q good T2.txt"]})
+    hook = repo.write(".git/hooks/commit-msg", "#!/bin/sh\ntest -s $1\n")
+    hook.chmod(0o755)
+    repo.git(
+        "update-ref",
+        "refs/ralph/parked/0000-old",
+        repo.git("commit-tree", "-m", "other", "-p", "HEAD", "HEAD^{tree}").strip(),
+    )
+    repo.git("branch", "other", "refs/ralph/parked/0000-old")
+    repo.git("tag", "v1")
+    refs = repo.git("for-each-ref").splitlines()
+    repo.write("mine.txt", "mine\n")
+    checks = [{"checks": [f"grep -q good T{i}.txt"]} for i in (1, 2)]
+    repo.plan(*checks, protect=["tests/**", "conftest.py"])
     plan = repo.read("prd.json")
-    agent = repo.agent(VANDALS[vandal] + '\nif attempt == 2: P(f"{task}.txt").write_text("good")')
+    agent = repo.agent(deed + '\nif attempt == 2: P(f"{task}.txt").write_text("good")')
     words = ("run", "-q", "--agent", agent, "--max-iterations", "1")
     first = repo.ralph(*words)
     assert "Traceback" not in first.stderr, first.stderr
@@ -77,6 +115,9 @@ def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, vandal: str) -> None:
     assert repo.read("AGENTS.md") == "the rules\n"
     assert repo.git("branch", "--show-current").strip() == "ralph/p"
     assert repo.git("log", "--format=%s", "main..ralph/p").split() in ([], ["ralph:", "notes"])
+    assert named in repo.read("progress.txt")
+    assert set(refs) <= set(repo.git("for-each-ref").splitlines())
+    assert hook.read_text().endswith("test -s $1\n")
 
     second = repo.ralph("run", "-q", "--agent", repo.agent('P(f"{task}.txt").write_text("good")'))
     assert second.returncode == 0, second.stderr
