@@ -96,6 +96,10 @@ class Repo:
             stdin=subprocess.DEVNULL,
         )
 
+    def python(self, script: str) -> int:
+        """A script that stands for a person at work in the repository; its exit status."""
+        return subprocess.run([sys.executable, script], cwd=self.path, env=self.env, timeout=30).returncode
+
     def start(self, *words: str) -> subprocess.Popen[str]:
         """ralph in the background, SIGINT as a terminal would leave it."""
         return subprocess.Popen(
