@@ -236,7 +236,7 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
     from _ralph.live import View
-    from _ralph.process import supervise
+    from _ralph.process import mark_run, supervise
     from _ralph.session import acquire, announce, bury, locate
 
     options = run_options(given)
@@ -246,7 +246,7 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
         paths = locate(options.prd, options.git)
         lock = acquire(paths)
         bury(paths)
-        os.environ["RALPH_RUN_ID"] = run_id  # so that every child can be told from a stranger
+        mark_run(run_id)  # so that every child can be told from a stranger
         announce(paths, run_id, os.getpid())
         code = supervise(lambda control: loop_process(options, control, view, run_id, as_json))
         if code is None:  # what it left is for the next start to bury

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import selectors
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,11 +103,13 @@ class Control:
             self.on_interrupt = None
 
     def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
-        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`."""
+        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`; no longer than
+        that is away now, for a clock can be set back."""
+        end = time.monotonic() + until - time.time()
         with selectors.DefaultSelector() as selector:
             for fd in self.files():
                 selector.register(fd, selectors.EVENT_READ)
-            while not interrupted() and (left := until - time.time()) > 0:
+            while not interrupted() and (left := min(until - time.time(), end - time.monotonic())) > 0:
                 for key, _ in selector.select(min(left, 5.0, self.tick())):
                     self.read(key.fd)
 
@@ -192,14 +196,24 @@ def sweep(
     return sorted(_descendants() | _alive(strays))
 
 
+def mark_run(run_id: str) -> None:
+    """Let this process, and so all that it starts, carry `run_id`: in the environment and, for that
+    can be cleared, on Linux in a limit that nobody comes near (tens of thousands of years)."""
+    os.environ["RALPH_RUN_ID"] = run_id
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, ValueError):
+            hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+            resource.setrlimit(resource.RLIMIT_RTTIME, (_number(run_id), hard))
+
+
 def kill_run(run_id: str) -> list[int]:
-    """Kill what still carries `run_id` in its environment, and its descendants; the pids."""
+    """Kill what still carries `run_id`, and its descendants; the pids."""
     import psutil
 
     marked: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get("RALPH_RUN_ID") == run_id:
+            if _carries(process, run_id):
                 for one in [process, *process.children(recursive=True)]:
                     marked[one.pid] = one
     marked.pop(os.getpid(), None)
@@ -474,6 +488,16 @@ def _reap(child: subprocess.Popen[bytes] | None) -> bool:
             return True
         if child is not None and pid == child.pid:
             child.returncode = os.waitstatus_to_exitcode(status)
+
+
+def _number(run_id: str) -> int:
+    return (1 << 60) + zlib.crc32(run_id.encode())
+
+
+def _carries(process: psutil.Process, run_id: str) -> bool:
+    if process.environ().get("RALPH_RUN_ID") == run_id:
+        return True
+    return sys.platform == "linux" and process.rlimit(resource.RLIMIT_RTTIME)[0] == _number(run_id)
 
 
 def _descendants() -> set[int]:
