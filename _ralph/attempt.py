@@ -374,6 +374,9 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
     """The repository's commit hooks as the last check; if they rewrote files, the checks again."""
     if not run.tree.with_git or not attempt.checks or not all(check.ok for check in attempt.checks):
         return
+    for name in run.tree.changed_files(attempt.tree_before, attempt.tree_after) if run.tree.hooks() else []:
+        if Path(name).name in ("pre-commit", "commit-msg", ".pre-commit-config.yaml"):
+            attempt.notices.append(f"{name} decides what the commit hooks do, and the attempt changed it")
     message = run.paths.private / "COMMIT_EDITMSG"
     message.write_text(commit_message(run, attempt), encoding="utf-8")
     hooks: list[CheckResult] = []

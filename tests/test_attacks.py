@@ -198,6 +198,40 @@ def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) ->
     assert "found" in Path(kept).read_text()
 
 
+def test_a_hook_in_the_tree_that_an_attempt_changes_is_named(repo: Repo) -> None:
+    repo.write("hooks/pre-commit", "#!/bin/sh\nexit 1\n").chmod(0o755)
+    repo.git("add", "-A")
+    repo.git("commit", "-qm", "hook")
+    repo.git("config", "core.hooksPath", "hooks")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent("P('T1.txt').touch(); P('hooks/pre-commit').write_text('#!/bin/sh\\n')")
+    assert repo.run(agent, "--once")[0] == 0
+    assert "- notice: hooks/pre-commit decides what the commit hooks do" in repo.read("progress.txt")
+
+
+def test_where_other_worktrees_share_the_repository_their_branches_stay_as_people_left_them(
+    repo: Repo,
+) -> None:
+    repo.git("worktree", "add", "-q", "-b", "side", "../side")
+    repo.git("commit", "-q", "--allow-empty", "-m", "lost")
+    repo.git("branch", "theirs")
+    repo.git("reset", "-q", "--hard", "HEAD~1")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent(
+        """
+        sh("git -C ../side commit -q --allow-empty -m more; git branch -qD theirs; git config branch.side.remote x")
+        P("T1.txt").touch()
+        """
+    )
+    assert repo.run(agent)[0] == 0
+    assert repo.git("log", "-1", "--format=%s", "side").strip() == "more"
+    assert repo.git("config", "branch.side.remote").strip() == "x"
+    line = next(
+        line for line in repo.read("progress.txt").splitlines() if "heads/theirs had been deleted" in line
+    )
+    assert repo.git("log", "-1", "--format=%s", line.split("kept at ")[1]).strip() == "lost"
+
+
 def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     done = repo.ralph("run", "-q", "--agent", repo.agent("sh('rm -rf .git'); P('T1.txt').touch()"))

@@ -154,6 +154,18 @@ def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_e
     assert repo.verdicts() == ["T1 passed"]
 
 
+@pytest.mark.parametrize("days", ["1", "-1", "(-1) ** next(calls)"])
+def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
+    """Once in the middle of an attempt, or back and forth at every look at it."""
+    jump = f"import itertools, os, time\ncalls, real = itertools.count(), time.time\ntime.time = lambda: real() + 86400 * ({days}) * os.path.exists('../jump')\nimport ralph\nralph.main()\n"
+    script = repo.write("../jumps.py", jump).resolve()
+    repo.plan(OWN, {"checks": ["false"]}, limits={"attempts": 1, "hours": 1})
+    agent = repo.agent("P('../jump').touch(); P(f'{task}.txt').touch(); task == 'T2' and time.sleep(60)")
+    words = [sys.executable, str(script), "run", "-q", "--agent", agent, "--agent-timeout", "1s"]
+    done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, repo.verdicts()) == (4, ["T1 passed", "T2 timed-out"]), done.stderr
+
+
 # The disk has this many 4 kB pages left when ralph starts; a whole run writes about forty.
 PAGES = range(0, 44, min(int(os.environ.get("CRASH_STEP", "17")), 17))
 FULL_DISK = """

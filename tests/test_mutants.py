@@ -39,6 +39,33 @@ progress.Journal.guard = lambda self: []
 from _ralph import workspace
 workspace.GitTree.restore_protected = lambda *_: []
 """,
+    "other branches stay moved": """
+from _ralph import workspace
+workspace.GitTree._settle_refs = lambda *_: []
+""",
+    "hooks unguarded": """
+from _ralph import workspace
+workspace.GitTree.vital = lambda self: []
+""",
+    "ignored files unseen": """
+from _ralph import workspace
+workspace.GitTree._loose = lambda *_: set()
+""",
+    "the person's files unwatched": """
+from _ralph import workspace
+workspace.GitTree.touched = lambda self: []
+""",
+    "records on disk alone": """
+from _ralph import progress
+def guard(self, real=progress.Journal.guard):
+    self._known = None
+    return real(self)
+progress.Journal.guard = guard
+""",
+    "the lock's file believed": """
+from _ralph import attempt
+attempt.announce_again = lambda *_: []
+""",
     "no sweep": """
 from _ralph import process
 process.sweep = lambda *_a, **_k: []
@@ -56,6 +83,10 @@ P("progress.txt").open("a").write('<!-- ralph {"v":1,"event":"verdict","plan":"p
     '"task":"T1","title":"task 1","verdict":"passed"} -->\\n')
 P("guarded.txt").write_text("gutted")
 subprocess.Popen(["sleep", "600"], start_new_session=True)
+P("conftest.py").touch(); P(".git/info").mkdir(exist_ok=True); P(".git/info/exclude").write_text("conftest.py")
+P(".git/hooks").mkdir(exist_ok=True); P(".git/hooks/pre-commit").touch()
+P("mine.txt").unlink()
+sh("git branch -D other; rm .git/ralph/lock .git/ralph/*.progress")
 """
 
 
@@ -63,7 +94,9 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
     """Run a cheating agent under a sabotaged ralph; every promise that was broken."""
     repo.write("guarded.txt", "real\n")
     repo.commit("guarded")
-    repo.plan({}, checks=["true"], protect=["guarded.txt"])
+    repo.git("branch", "other")
+    repo.plan({}, checks=["true"], protect=["guarded.txt", "conftest.py"])
+    repo.write("mine.txt", "mine\n")
     script = repo.outside / "sabotaged.py"
     script.write_text(sabotage + "\nimport sys, ralph\nsys.argv[0] = 'ralph'\nralph.main()\n")
     words = [sys.executable, str(script), "run", "-q", "--max-iterations", "1", "--agent", repo.agent(CHEAT)]
@@ -73,10 +106,20 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         found.add("exit")
     if "T1" in repo.passed():
         found.add("passed")
-    if repo.verdicts() != ["T1 no-op"]:
+    if repo.verdicts() != ["T1 no-op"] or len(repo.records("start")) != 1:
         found.add("records")
     if repo.read("guarded.txt") != "real\n":
         found.add("protected")
+    if (repo.path / "conftest.py").exists():
+        found.add("protected name")
+    if (repo.path / ".git/hooks/pre-commit").exists():
+        found.add("hook")
+    if "mine.txt" not in repo.read("progress.txt"):
+        found.add("not named")
+    if not repo.git("branch", "--list", "other"):
+        found.add("branch")
+    if not (repo.path / ".git/ralph/lock").exists():
+        found.add("lock")
     if any(p.name() == "sleep" for p in repo.alive()):
         found.add("process left")
     return found
@@ -91,6 +134,12 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         ("no guard", "passed"),
         ("no journal guard", "records"),
         ("no protection", "protected"),
+        ("other branches stay moved", "branch"),
+        ("hooks unguarded", "hook"),
+        ("ignored files unseen", "protected name"),
+        ("the person's files unwatched", "not named"),
+        ("records on disk alone", "records"),
+        ("the lock's file believed", "lock"),
         ("no sweep", "process left"),
     ],
 )

@@ -250,6 +250,14 @@ def test_idle_and_total_deadlines(tmp_path: Path) -> None:
     assert run("import time; time.sleep(60)", tmp_path, timeout=9.0, idle=0.5).ended == "idle"
 
 
+def test_a_clock_that_is_set_back_makes_no_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    until, looks, real = time.time() + 0.3, iter([0.0]), time.time
+    monkeypatch.setattr(time, "time", lambda: real() - next(looks, 3600.0))
+    started = time.monotonic()
+    Control().sleep(until, lambda: False)
+    assert time.monotonic() - started < 60
+
+
 def test_a_large_prompt_reaches_a_slow_reader_and_one_that_never_reads(tmp_path: Path) -> None:
     prompt = b"p" * 3_000_000
     script = "import sys, time; time.sleep(0.3); print(len(sys.stdin.buffer.read()))"
