@@ -293,18 +293,24 @@ class GitTree(Folder):
         """Put back the branches that an attempt should not have touched. In a shared repository a
         person may have moved them: there what was lost is kept, and said."""
         said, now = [], self._refs()
-        for ref, was in self._refs_before.items():
+        for ref, was in list(self._refs_before.items()):
             found = now.get(ref, "")
             if ref == branch or found == was:
                 continue
             what = f"{ref.removeprefix('refs/')} had been {'moved' if found else 'deleted'}"
-            if self._shared():
-                said.append(f"{what}; where it was is kept at {self._keep(was, f'{label}-ref')}")
-                continue
-            kept = f"; where it had gone is kept at {self._keep(found, f'{label}-agent')}" if found else ""
-            self._git("update-ref", "-m", "ralph: put back", ref, was)
-            said.append(f"{what}, and was put back{kept}")
-        self._refs_before = {}
+            self._refs_before[ref] = found
+            try:
+                if self._shared():
+                    said.append(f"{what}; where it was is kept at {self._keep(was, f'{label}-ref')}")
+                    continue
+                kept = (
+                    f"; where it had gone is kept at {self._keep(found, f'{label}-agent')}" if found else ""
+                )
+                self._git("update-ref", "-m", "ralph: put back", ref, was)
+                said.append(f"{what}, and was put back{kept}")
+                self._refs_before[ref] = was
+            except RalphError as error:  # its commits are gone, or another name stands in its way
+                said.append(f"{what} and could not be put back to {was}: {error}")
         return said
 
     def _loose(self, patterns: list[str], allow: Iterable[str] = ()) -> set[str]:

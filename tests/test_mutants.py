@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.conftest import Repo
+from tests.test_process import DESCENDANTS, HANGS, sleepers
 
 # name -> the sabotage (run before ralph's own code) and what is then wrong in a run that must not pass.
 SABOTAGE = {
@@ -146,6 +149,45 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
 def test_every_safeguard_is_needed(repo: Repo, mutant: str, symptom: str | None) -> None:
     found = symptoms(repo, SABOTAGE[mutant])
     assert (symptom in found) if symptom else not found, found
+
+
+@pytest.mark.parametrize(
+    "line", ["LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 exec RALPH", "exec RALPH >&-"]
+)
+def test_without_preparation_it_fails_on_a_bare_machine(repo: Repo, line: str) -> None:
+    repo.plan({"title": "caf\u00e9", "checks": ["test -f T1.txt"]})
+    script = repo.outside / "sabotaged.py"
+    script.write_text("import ralph\nralph.prepare_interpreter = lambda: None\nralph.main()\n")
+    agent = repo.agent("P('T1.txt').touch()")
+    words = line.replace("RALPH", f"{sys.executable} {script} run -q --agent '{agent}'")
+    done = subprocess.run(
+        words, shell=True, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL, timeout=60
+    )
+    assert done.returncode == 1
+
+
+def test_without_the_mark_what_cleared_its_environment_outlives_both_halves(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
+    script = repo.outside / "sabotaged.py"
+    script.write_text(
+        "from _ralph import process\nprocess._number = lambda run_id: 0\nimport ralph\nralph.main()\n"
+    )
+    process = repo.start("run", "--agent", agent)
+    repo.wait_for("../hanging")
+    loop = psutil.Process(process.pid).children()[0]
+    process.send_signal(signal.SIGSTOP)
+    loop.kill()
+    process.kill()
+    process.wait(5)
+    subprocess.run(
+        [sys.executable, str(script), "run", "-q", "--task", "nope"], cwd=repo.path, env=repo.env, timeout=60
+    )
+    left = [psutil.Process(pid) for pid in sleepers(repo)]
+    names = [one.name() for one in left]
+    for one in left:
+        one.kill()
+    assert names == ["sleep"]
 
 
 def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:

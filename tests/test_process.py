@@ -23,7 +23,7 @@ DESCENDANTS = {
     "own session": "subprocess.Popen(['sleep', '600'], start_new_session=True)",
     "double fork": "sh('(setsid sh -c \"sleep 600 & sleep 600\" >/dev/null 2>&1 &)')",
     "ignores TERM": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 600; sleep 600'])",
-    "cleared environment": "subprocess.Popen(['env', '-i', '/bin/sleep', '600'], start_new_session=True)",
+    "cleared environment": "sh('(setsid env -i /bin/sleep 600 > /dev/null 2>&1 &)')",  # and no parent left
 }
 HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nP('../hanging').touch()\ntime.sleep(600)"
 
