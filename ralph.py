@@ -335,9 +335,9 @@ def say_goodbye(view: View, opened: Run | None, stop: Stop) -> None:
 
 
 def ended_early(opened: Run | None, control: Control, error: Exception) -> Stop:
-    """The stop for an error: recorded if the run had begun and the disk allows it."""
+    """The stop for an error: recorded if the run had begun, and nothing is left half done."""
     from _ralph.attempt import StopNow
-    from _ralph.night import asked_to_stop, close_run
+    from _ralph.night import asked_to_stop, close_run, notify
 
     if control.orphaned:
         return Stop("killed", Exit.ERROR, "the supervisor was killed")
@@ -348,7 +348,7 @@ def ended_early(opened: Run | None, control: Control, error: Exception) -> Stop:
         stop = Stop("error", failed.exit, str(failed))
     if opened:
         try:
-            close_run(opened, stop)
+            (notify if opened.under_way else close_run)(opened, stop)
         except (RalphError, OSError) as again:
             complain(f"the last record could not be written: {again}")
     if stop.word == "error":

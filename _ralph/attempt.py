@@ -217,9 +217,13 @@ def carry_out(run: Run, live: bool = False) -> None:
     the one after is a person's word, and stays.
     """
     verdict = run.history.pending or {}
-    passed, blocked = verdict.get("verdict") == Verdict.PASSED, str(verdict.get("blocked") or "")
-    if not passed and not blocked:
-        return
+    if verdict.get("verdict") == Verdict.PASSED or verdict.get("blocked"):
+        _follow(run, verdict, live)
+    run.history.pending = None
+
+
+def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
+    passed, blocked = verdict["verdict"] == Verdict.PASSED, str(verdict.get("blocked") or "")
     done = run.tree.head() != verdict["head"] or (blocked and run.tree.snapshot() != verdict["left"])
     if done and not live:  # what differs now is a person's word
         return

@@ -200,6 +200,7 @@ def take_back(run: Run) -> None:
             reason = "conflicting: it passed twice, and each time later work broke it"
             prd.rewrite(run.plan, prd.set_blocked(run.plan, run.plan.task(task.id), reason))
             run.read_plan()
+    run.history.broken = []
 
 
 def asked_to_stop(run: Run) -> Stop | None:
@@ -258,7 +259,7 @@ def close_run(run: Run, stop: Stop) -> None:
             exit=int(stop.exit),
             reason=stop.reason,
         )
-    if run.tree.with_git and run.tree.branch() == run.branch and not run.journal.attempt_is_open:
+    if run.tree.with_git and run.tree.branch() == run.branch:
         run.tree.commit_notes("ralph: notes\n", state_files(run))
     trim_scratch(run.paths)
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short

@@ -44,6 +44,8 @@ class Journal:
         self._seen: tuple[int, ...] | None = None
         self._open = False
         self._known: bytes | None = None
+        self.failed = False
+        """Whether an `append` could not be finished: only the next `open` knows what stands where."""
 
     def open(self, held: bool = False) -> list[str]:
         """Bring file and mirror together after whatever happened; what was done, in words.
@@ -102,9 +104,11 @@ class Journal:
         block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
         if not self._open and self._seen != _signature(self.path):
             self._adopt()
+        self.failed = True
         files.append(self._mirror, block)
         self._known = (self._known or b"") + block  # for an agent may reach the mirror on disk
         files.append(self.path, block)
+        self.failed = False
         self._seen = _signature(self.path)
         if record["event"] in ("start", "verdict"):
             self._open = record["event"] == "start"

@@ -80,6 +80,13 @@ class Run:
     carried: float = 0.0
 
     @property
+    def under_way(self) -> bool:
+        """Whether something was begun or decided that is not done: the next start goes on with it,
+        as after a kill, if nothing is written on top."""
+        known = self.history
+        return bool(known.open_start or known.pending or known.broken or self.journal.failed)
+
+    @property
     def permissions(self) -> str:
         """What agents may do; inside ralph's own sandbox that is everything."""
         return "full" if self.options.full_permissions or self.options.sandbox else "edit"

@@ -185,8 +185,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counts: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
-            if getattr(report, "when", "") == "call":
-                counts.update({k[6:]: n for k, n in report.user_properties if k.startswith("count ")})
+            for what, number in getattr(report, "user_properties", []):
+                if what.startswith("count ") and report.when == "teardown":
+                    counts[what[6:]] += number
     if counts:
         terminalreporter.write_sep("=", "what was tried")
         for what, number in counts.items():

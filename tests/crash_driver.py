@@ -1,11 +1,13 @@
 """Runs ralph and kills the process that makes state-changing call number CRASH_AT.
 
-CRASH_HOW is `before`, `after` or, for writes, `half`. Without CRASH_AT it counts the calls into
+CRASH_HOW is `before`, `after` or, for writes, `half`; `full` kills nothing, but lets the call fail as
+on a full disk. Without CRASH_AT it counts the calls into
 the file CRASH_COUNT. The counter is shared by supervisor and loop through a file.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import functools
 import os
@@ -45,6 +47,8 @@ def _wrap(
         number = _next()
         if number == AT and HOW == "before":
             _die()
+        if number == AT and HOW == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if number == AT and HOW == "half" and call is _real_write:
             call(args[0], bytes(args[1])[: len(args[1]) // 2])
             _die()

@@ -1,4 +1,4 @@
-"""kill -9 at every state-changing call of a whole run; then the same command again, and an audit."""
+"""kill -9, or a full disk, at every state-changing call of a whole run; then the same command again, and an audit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ def test_the_run_that_is_swept_is_whole_without_a_crash(repo: Repo) -> None:
 
 STEP = int(os.environ.get("CRASH_STEP", "17"))
 SHARDS = 6
-HOWS = ("before", "half", "after")
+HOWS = ("before", "half", "after", "full")
 
 
 @pytest.fixture(scope="module")
@@ -115,15 +116,19 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(tmp_path: Path, calls: int, shard: int) -> None:
+def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
+    tmp_path: Path, calls: int, shard: int, tally: Callable[[str, int], None]
+) -> None:
     """Every STEP-th call of a whole run, each with another way to die; CRASH_STEP=1 is every one."""
     for number in range(1 + shard * STEP, calls + 1, SHARDS * STEP):
-        how = HOWS[(number // STEP) % 3]
+        how = HOWS[(number // STEP) % 4]
         repo = Repo(tmp_path / f"{number}-{how}")
         agent = prepare(repo)
         code = crash(repo, agent, number, how)
         try:
-            assert code != 4 or number > calls - 5, f"the kill did not come at call {number} of {calls}"
+            expected = code in (4, 75) if how == "full" else code != 4 or number > calls - 5
+            assert expected, f"exit {code} at call {number} of {calls}"
             audit(repo, agent)
+            tally("crash points", 1)
         except AssertionError as error:
             raise AssertionError(f"call {number} of {calls}, {how}: {error}") from None
