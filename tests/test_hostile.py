@@ -16,12 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from _ralph import prd
-from _ralph.agents import load_rows
+from _ralph.agents import find_agent, load_rows, require
 from _ralph.limits import Limits, wait_for
-from _ralph.model import AgentResult, BadInput, Outcome, Plan, Task
+from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome, Plan, Task
 from _ralph.progress import History, Journal, parse, parse_handoff, replay
+from _ralph.prompt import render_line, render_prompt
 from _ralph.stream import StreamParser
 from _ralph.text import moment
+from _ralph.views import status_lines, summary
 from tests.conftest import ROOT
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "60"))
@@ -185,7 +187,9 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes, mirror: bytes) -
     try:
         journal.open()
         journal.append("head", ["- line"], {"event": "add", "plan": "p@"})
-        replay(journal.records(), plan)
+        history = replay(journal.records(), plan)
+        json.dumps(summary(plan, history, None, 0.0))
+        assert status_lines(plan, history, None)
     except BadInput as error:
         assert "progress.txt" in str(error)
     assert not prd.load(plan_path).tasks[0].passed
@@ -280,13 +284,41 @@ def test_any_handoff(words: str) -> None:
     assert all(isinstance(part, str) for part in parse_handoff(words).values())
 
 
-@hostile
-@given(
-    row=st.dictionaries(
-        st.sampled_from(["argv", "events", "output", "permissions", "prompt", "reports"]), values
-    )
+_row_parts = st.dictionaries(st.sampled_from(sorted(ROWS["claude"])), values, max_size=3)
+_rules = st.fixed_dictionaries(
+    {"when": st.dictionaries(_names, values, max_size=2)},
+    optional=dict.fromkeys(sorted({key for rule in RULES for key in rule} - {"when"}), values),
 )
-def test_any_row_of_an_agent_in_a_plan(scratch: Path, row: dict[str, Any]) -> None:
+
+
+@hostile
+@given(parts=_row_parts, rules=st.none() | st.lists(_rules, max_size=2), line=events())
+def test_any_row_of_an_agent_in_a_plan(
+    scratch: Path, parts: dict[str, Any], rules: list[Any] | None, line: bytes
+) -> None:
+    row = {**ROWS["claude"], **parts, **({} if rules is None else {"events": rules})}
     task = {"id": "T1", "title": "t", "checks": ["true"]}
     (scratch / "prd.json").write_text(json.dumps({"tasks": [task], "agents": {"x": row}}))
-    refused_or_open(scratch / "prd.json")
+    try:
+        plan = prd.load(scratch / "prd.json")
+        prd.validate(plan, SCHEMA)
+        agent = find_agent("x --flag", {**ROWS, **plan.settings["agents"]}, "edit")
+        require(agent)
+    except (BadInput, AgentUnavailable) as error:
+        assert str(error)
+        return
+    assert all(isinstance(word, str) for word in agent.argv(scratch / "prompt", scratch / "log", 1.0))
+    StreamParser(agent.row["events"], agent.row["output"] == "text", 1.0, 1).line(line)
+
+
+@hostile
+@given(source=st.binary(max_size=40) | st.lists(st.sampled_from(
+    ["{{ task.id }}", "{{ task.nothing }}", "{% for t in task %}", "{% endfor %}", "{{", "}}", "{%", "x", "{{ 1 / 0 }}"]
+)).map(lambda words: "".join(words).encode()))  # fmt: skip
+def test_any_template(scratch: Path, source: bytes) -> None:
+    (scratch / "PROMPT.md").write_bytes(source)
+    try:
+        assert render_prompt(scratch / "PROMPT.md", {"task": {"id": "T1"}}).strip()
+        assert "\n" not in render_line(source.decode(), {"task": {"id": "T1"}}, "prd.json: commit")
+    except BadInput as error:
+        assert str(error)
