@@ -1,0 +1,219 @@
+"""A night in minutes: many tasks, an agent that does everything wrong by a seed, and kills at random.
+At the end every verdict must be what an oracle says that has never heard of ralph."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import psutil
+
+from tests.conftest import Repo
+from tests.test_waits import LIMIT, RESULT, plan, speaker
+
+TASKS = int(os.environ.get("SOAK_TASKS", "12"))
+SEED = os.environ.get("SOAK_SEED", "1")
+STORM = max(TASKS // 3, 4)  # the first tasks, through which ralph is killed; then it must run on
+PATIENCE = 60.0 + 6.0 * TASKS
+
+# What an attempt does, and what its verdict must be.
+FATES = {
+    "works": "passed",
+    "floods": "passed",
+    "cheats and works": "passed",
+    "fails": "failed",
+    "cheats": "failed",
+    "dies": "failed",
+    "hangs": "timed-out",
+}
+CHEATS = (
+    """P("prd.json").write_text(P("prd.json").read_text().replace('"passes": false', '"passes": true'))""",
+    """P("progress.txt").open("a").write('<!-- ralph {"v":1,"event":"verdict","plan":"p@","task":"%s","title":"t","verdict":"passed"} -->\\n' % task)""",
+    """P("prd.json").unlink(); P("progress.txt").write_text("")""",
+    """P("guarded.txt").write_text("gutted")""",
+    """sh("git clean -fdxq; git reset -q --hard")""",
+    """sh("git switch -qc elsewhere-%s; git commit -q --allow-empty -m mine" % os.urandom(4).hex())""",
+    """sh("git add -A; git commit -qm mine")""",
+    """sh("rm -rf .ralph .git/ralph/safety")""",
+    """subprocess.Popen(["sleep", "600"], start_new_session=True)""",
+    """P(".git/index.lock").touch(); P(".git/HEAD").write_text("garbage")""",
+)
+
+
+def fate(task: int, attempt: int) -> str:
+    """By the seed alone; after the storm, second attempts work, lest a run ends as stuck."""
+    if task > STORM and attempt > 1 and task % 10:
+        return "works"
+    names, weights = list(FATES), (8, 1, 3, 4, 4, 2, 0.4)
+    if task == 2 and attempt == 1:
+        return "hangs"
+    return random.Random(f"{SEED} {task} {attempt}").choices(names, weights)[0]
+
+
+def expected(task: int) -> list[str]:
+    """The verdicts that count, in order."""
+    verdicts = [FATES[fate(task, attempt)] for attempt in (1, 2)]
+    return verdicts[:1] if verdicts[0] == "passed" else verdicts
+
+
+def script() -> str:
+    fates = {f"T{task}": [fate(task, attempt) for attempt in (1, 2)] for task in range(1, TASKS + 1)}
+    return f"""
+import random
+number = int(task[1:])
+fate = {fates!r}[task][attempt - 1]
+limited = P("../limited-" + task)
+if number <= {STORM} and number % 3 == 0 and not limited.exists():
+    limited.touch()
+    print({LIMIT!r}, flush=True)
+    sys.exit(1)
+print('{{"type":"assistant","message":{{"content":[{{"type":"text","text":"at work"}}]}}}}', flush=True)
+if fate.startswith("cheats"):
+    exec({CHEATS!r}[random.Random(task + str(attempt)).randrange({len(CHEATS)})])
+if fate == "floods":
+    for _ in range(200):
+        sys.stdout.write("x" * 99999 + "\\n")
+P("work").mkdir(exist_ok=True)
+works = fate in {[name for name, verdict in FATES.items() if verdict == "passed"]!r}
+P("work/" + task).write_text(("good " if works else "bad ") + task + "\\n")
+if fate == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+if fate == "hangs":
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    time.sleep(600)
+print({RESULT!r}, flush=True)
+"""
+
+
+@dataclass
+class Samples:
+    """What the loop process held, over the night: memory, open files, processes, by pid."""
+
+    repo: Repo
+    taken: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def take(self) -> None:
+        while not self.over.wait(0.2):
+            for process in loops(self.repo):
+                with contextlib.suppress(psutil.Error):
+                    held = (process.memory_info().rss, process.num_fds())
+                    self.taken.setdefault(process.pid, []).append(held)
+
+    def growth(self) -> tuple[int, int]:
+        """Bytes and open files that the longest-lived loop gained from its first quarter to its last;
+        nothing where it did not live long enough to tell."""
+        longest = max(self.taken.values(), key=len)
+        if len(longest) < 100:
+            return 0, 0
+        quarter = max(len(longest) // 4, 1)
+        first, last = longest[:quarter], longest[-quarter:]
+        return (
+            min(rss for rss, _ in last) - max(rss for rss, _ in first),
+            min(fds for _, fds in last) - min(fds for _, fds in first),
+        )
+
+
+def loops(repo: Repo) -> list[psutil.Process]:
+    """ralph's loop process, the supervisor's child."""
+    found = []
+    for process in repo.alive():
+        with contextlib.suppress(psutil.Error):
+            parent = process.parent()
+            if "ralph" in process.cmdline() and parent and "ralph" in parent.cmdline():
+                found.append(process)
+    return found
+
+
+def disturb(repo: Repo, run: subprocess.Popen[bytes], chance: random.Random) -> None:
+    """Kill all of it, one half of it, or ask it to stop."""
+    everything = repo.alive() if chance.random() < 0.5 else []
+    halves = [psutil.Process(run.pid), *loops(repo)] if run.poll() is None else []
+    if everything:
+        for process in everything:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+    elif halves:
+        with contextlib.suppress(psutil.Error):
+            chance.choice(halves).send_signal(chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+
+
+def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
+    """Start ralph again and again until nothing is left; its last summary, the starts, the kills."""
+    words = ("run", "--json", "--no-wait", "--agent", command, "--agent-timeout", "5s")
+    chance, starts, kills, end = random.Random(SEED), 0, 0, time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        starts += 1
+        with (repo.outside / "said").open("wb") as said:
+            run = subprocess.Popen(
+                [sys.executable, "-m", "ralph", *words],
+                cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
+            )  # fmt: skip
+        notes = repo.path / "progress.txt"
+        stormy = not notes.exists() or notes.read_bytes().count(b'"event": "verdict"') < STORM
+        try:
+            out = run.communicate(timeout=chance.uniform(1, 5) if stormy else end - time.monotonic())[0]
+        except subprocess.TimeoutExpired:
+            kills += 1
+            disturb(repo, run, chance)
+            out = run.communicate(timeout=60)[0]
+        assert repo.gone_within(10), "a process outlived its run"
+        assert b"Traceback" not in (repo.outside / "said").read_bytes()
+        summary = json.loads(out) if out else {}
+        if summary.get("stop") in ("blocked", "complete"):
+            return summary, starts, kills
+        known = ("killed", "limited", "stuck", "terminated", "interrupted")
+        assert summary.get("stop", "killed") in known, (summary, (repo.outside / "said").read_text())
+    raise AssertionError(f"the night did not end within {PATIENCE:.0f} s")
+
+
+def test_a_night_of_disturbances_ends_as_the_oracle_says(
+    repo: Repo, tally: Callable[[str, int], None]
+) -> None:
+    repo.write("guarded.txt", "real\n")
+    repo.commit("guarded")
+    tasks = [{"checks": [f"grep -qx 'good T{task}' work/T{task}"]} for task in range(1, TASKS + 1)]
+    checks = [{"name": "guard", "run": "grep -qx real guarded.txt"}]
+    limits = {"attempts": 2, "iterations": 10_000}
+    plan(repo, *tasks, checks=checks, protect=["guarded.txt"], limits=limits)
+    samples = Samples(repo)
+    sampler = threading.Thread(target=samples.take)
+    sampler.start()
+    try:
+        _, starts, kills = night(repo, speaker(repo, script()))
+    finally:
+        samples.over.set()
+        sampler.join()
+    counted = [record for record in repo.records("verdict") if record.get("run")]
+    tally("soak iterations", len(counted))
+    tally("soak starts", starts)
+    tally("soak kills", kills)
+
+    found: dict[str, list[str]] = {f"T{task}": [] for task in range(1, TASKS + 1)}
+    for record in counted:
+        if record["verdict"] not in ("interrupted", "limited"):
+            found[record["task"]].append(record["verdict"])
+    assert found == {f"T{task}": expected(task) for task in range(1, TASKS + 1)}
+    good = [f"T{task}" for task in range(1, TASKS + 1) if expected(task)[-1] == "passed"]
+    assert repo.passed() == good
+    subjects = repo.git("log", "--format=%s", "main..ralph/p").splitlines()
+    assert sorted(s.split(":")[0] for s in subjects if s.startswith("T")) == sorted(good)
+    assert {name: repo.read(f"work/{name}") for name in good} == {name: f"good {name}\n" for name in good}
+    assert sorted(repo.git("ls-tree", "--name-only", "HEAD:work").split()) == sorted(good)
+    assert repo.read("guarded.txt") == "real\n" and repo.git("status", "--porcelain") == ""
+    repo.git("fsck", "--no-dangling")
+    assert not repo.alive()
+    grown, left_open = samples.growth()
+    tally("soak KiB that the loop grew by", max(grown, 0) >> 10)
+    notes = (repo.path / "progress.txt").stat().st_size
+    tally("soak KiB of notes", notes >> 10)
+    assert left_open <= 0 and grown < (8 << 20) + 8 * notes, (left_open, grown, notes)  # it reads them whole
