@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-crash test-agents lint build bench clean
@@ -19,8 +20,8 @@ demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no ne
 test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest
 
-test-crash: $(STAMP) ## kill -9 at every state-changing call, a full disk at every write; about ten minutes
-	CRASH_STEP=1 $(BIN)/python -m pytest tests/test_crash.py tests/test_machines.py
+test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, power cuts, a long night
+	CRASH_STEP=1 HOSTILE_EXAMPLES=1000 SOAK_TASKS=300 $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
 
 test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
 	$(BIN)/python -m tests.install_agents $(AGENTS)
@@ -38,7 +39,7 @@ bench: ## no benchmarks yet: they come with a later issue
 	@echo "no benchmarks yet: they come with a later issue"
 
 clean: ## remove .venv, dist/ and every cache
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp holds the folder that .venv was made for: moved, or without a python that runs, it is
