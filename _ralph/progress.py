@@ -18,6 +18,9 @@ _LARGEST_ADDITION = 1 << 20
 _RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)
 _HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
 _EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "stop"})
+_TEXTS = ("task", "title", "tree", "left", "branch", "head", "reason", "overload", "parked", "answer")
+_NUMBERS = ("time", "iteration", "attempt", "seconds", "usd")
+_LISTS = ("denials", "restored", "broken")
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
@@ -260,6 +263,7 @@ class History:
             return
         waited, self.waiting = self.waiting, None
         try:
+            _require_kinds(record)
             if waited:
                 until = min(record.get("time", 0.0), waited.get("until", 0.0))
                 self.run_seconds += max(until - waited.get("time", until), 0.0)
@@ -383,6 +387,18 @@ class History:
 
     def _stop(self, record: dict[str, Any]) -> None:
         self.run, self.stopped = None, record
+
+
+def _require_kinds(record: dict[str, Any]) -> None:
+    """TypeError where a record, edited by hand or forged, holds what nobody could print or add up."""
+    texts = [record.get(key) for key in _TEXTS]
+    texts += [entry for key in _LISTS for entry in record.get(key) or []]
+    texts += (record.get("handoff") or {}).values()
+    if not all(value is None or isinstance(value, str) for value in texts):
+        raise TypeError("a text was expected")
+    for value in (record.get(key) for key in _NUMBERS):
+        if value is not None and not (isinstance(value, (int, float)) and 0 <= value < 10**12):
+            raise TypeError("a sensible number was expected")
 
 
 def replay(records: list[dict[str, Any]], plan: Plan) -> History:

@@ -88,7 +88,7 @@ def status_lines(plan: Plan, history: History, running: Mapping[str, Any] | None
         on = f", on {text.one_line(running['task'])}" if running.get("task") else ""
         lines.append(f"a loop is running since {running['since']} (pid {running['pid']}){on}")
     elif history.stopped:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped["time"]))
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.get("time", 0)))
         lines.append(f"the last run stopped at {at}: {text.one_line(history.stopped.get('reason', ''), 300)}")
     return lines
 

@@ -26,7 +26,7 @@ from _ralph.text import moment
 from _ralph.views import status_lines, summary
 from tests.conftest import ROOT
 
-EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
 ROWS = load_rows(ROOT / "templates/agents.json", {})
 SCHEMA = ROOT / "prd.schema.json"
 hostile = settings(
