@@ -28,7 +28,7 @@ CALLS = (
 # prd.json, progress.txt, its mirror, the safety copies, and the files that become one of them.
 STATE = re.compile(r"prd\.json|progress\.txt|\.progress|/safety")
 READS = re.compile(r"open(at)?\(.*O_RDONLY|<pipe:")
-_CALL = re.compile(r"^(\d+) (?:<\.\.\. )?(\w+)[( ]")
+_CALL = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)[( ]")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
     if code is None:
         pytest.skip(f"strace may not trace here: {said}")
     assert code == 4, said
-    return state_calls(log)
+    found = state_calls(log)
+    assert len(found) > 100, "the calls could not be read from what strace wrote"
+    return found
 
 
 def traced(repo: Repo, agent: str, *words: str) -> tuple[int | None, str, str]:
