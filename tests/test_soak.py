@@ -134,8 +134,8 @@ def loops(repo: Repo) -> list[psutil.Process]:
     return found
 
 
-def disturb(repo: Repo, run: subprocess.Popen[bytes], chance: random.Random) -> None:
-    """Kill all of it, one half of it, or ask it to stop."""
+def disturb(repo: Repo, run: subprocess.Popen[bytes], chance: random.Random) -> bool:
+    """Kill all of it, one half of it, or ask it to stop; whether a half is left that can end the rest."""
     everything = repo.alive() if chance.random() < 0.5 else []
     halves = [psutil.Process(run.pid), *loops(repo)] if run.poll() is None else []
     if everything:
@@ -145,6 +145,7 @@ def disturb(repo: Repo, run: subprocess.Popen[bytes], chance: random.Random) -> 
     elif halves:
         with contextlib.suppress(psutil.Error):
             chance.choice(halves).send_signal(chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+    return not everything
 
 
 def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
@@ -160,13 +161,15 @@ def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
             )  # fmt: skip
         notes = repo.path / "progress.txt"
         stormy = not notes.exists() or notes.read_bytes().count(b'"event": "verdict"') < STORM
+        half_left = True
         try:
             out = run.communicate(timeout=chance.uniform(1, 5) if stormy else end - time.monotonic())[0]
         except subprocess.TimeoutExpired:
             kills += 1
-            disturb(repo, run, chance)
+            half_left = disturb(repo, run, chance)
             out = run.communicate(timeout=60)[0]
-        assert repo.gone_within(10), "a process outlived its run"
+        # What was started while everything was being killed is for the next start to end.
+        assert not half_left or repo.gone_within(10), "a process outlived its run"
         assert b"Traceback" not in (repo.outside / "said").read_bytes()
         summary = json.loads(out) if out else {}
         if summary.get("stop") in ("blocked", "complete"):
