@@ -104,7 +104,7 @@ def test_the_run_that_is_swept_is_whole_without_a_crash(repo: Repo) -> None:
     audit(repo, agent)
 
 
-STEP = int(os.environ.get("CRASH_STEP", "17"))
+STEP = int(os.environ.get("CRASH_STEP", "41"))
 SHARDS = 6
 HOWS = ("before", "half", "after", "full")
 
