@@ -37,6 +37,13 @@ class Sandbox:
     cache: Path
     network: bool = True
 
+    def sees(self, path: Path) -> bool:
+        """Whether `path` is the same file inside."""
+        others = (Path("/tmp"), Path("/run"), *self.hidden, *self.caches)
+        kept = (self.root, *self.config)
+        real = Path(os.path.realpath(path))
+        return any(map(real.is_relative_to, kept)) or not any(map(real.is_relative_to, others))
+
     def wrap(self, argv: Sequence[str], also: Sequence[Path] = ()) -> list[str]:
         """`argv` inside the sandbox; `also` are folders of `frozen` ones that may be written."""
         words = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -355,10 +356,15 @@ def require_agent(run: Run, agent: Agent) -> None:
 def _open_sandbox(run: Run) -> None:
     if run.options.sandbox:
         tasks = [task for task in run.plan.tasks if not task.passed]
-        names = {agent.name for agent in [*map(run.agent, tasks), run.judge] if agent}
+        agents_here = [agent for agent in [*map(run.agent, tasks), run.judge] if agent]
+        names = {agent.name for agent in agents_here}
         frozen = [run.paths.root / ".git", *run.tree.git_folders(), run.paths.progress, *run.guarded()]
         network = run.plan.settings.get("network") is not False
         run.box = sandbox_for(run.paths.root, run.paths.private, frozen, run.rows, names, network)
+        for agent in agents_here:
+            found = Path(shutil.which(agent.program) or agent.program)
+            if not run.box.sees(found):
+                raise BadInput(f"{found} is not there inside the sandbox; install {agent.program} elsewhere")
 
 
 def _try_templates(run: Run) -> None:

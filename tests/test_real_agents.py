@@ -280,6 +280,8 @@ def test_a_task_passes_without_full_permissions(name: str, repo: Repo, run: Runn
 @every_agent
 def test_a_task_passes_inside_the_sandbox(name: str, repo: Repo, run: Runner) -> None:
     need_namespaces()
+    if install_agents.folder(name).resolve().is_relative_to("/tmp"):
+        pytest.skip("it is installed below /tmp, which is another one inside the sandbox")
     night = run(name, [hello(repo), Say("done")], "--sandbox", "bwrap")
     assert night.code == 0, night.printed
     assert repo.read("hello.txt") == "hello\n"

@@ -211,6 +211,14 @@ def test_a_linked_worktree_is_frozen_where_git_keeps_it(boxed: Repo) -> None:
     assert (code, said) == (0, {"write": False, "move": False}), printed
 
 
+def test_an_agent_that_is_not_there_inside_is_refused(boxed: Repo, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("#!/bin/sh\n")
+    (tmp_path / "mine").chmod(0o755)
+    boxed.commit("plan")
+    code, _, printed = boxed.run(str(tmp_path / "mine"), "--sandbox", "bwrap")
+    assert code == 2 and "is not there inside the sandbox" in printed
+
+
 def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:
     repo.plan({"checks": ["true"]})
     tools = repo.outside / "tools"
