@@ -177,7 +177,7 @@ def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
 
 
 def test_files_that_are_linked_or_named_exist() -> None:
-    for document in ("README.md", "docs/agents.md", "docs/templates.md", "CHANGELOG.md"):
+    for document in ("README.md", "docs/agents.md", "docs/isolation.md", "docs/templates.md", "CHANGELOG.md"):
         source = (ROOT / document).read_text("utf-8")
         linked = re.findall(r"\]\((?!https?:)([^)#]+)", source)
         tests = re.findall(r"\btests/\w+\.py", source)
