@@ -47,6 +47,12 @@ class Agent:
     def program(self) -> str:
         return self.words[0]
 
+    def _permitted(self) -> list[str]:
+        """The row's words for the level; inside ralph's sandbox mostly those of `full`."""
+        levels = self.row["permissions"]
+        level = "full" if self.permissions == "sandbox" and "sandbox" not in levels else self.permissions
+        return list(levels.get(level, []))
+
     def reopen(self, session: str | None) -> str:
         """The command that opens a session of it again, where it has one."""
         return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
@@ -61,7 +67,7 @@ class Agent:
         budget = self.row.get("budget", []) if usd_left is not None else []
         spread = {
             "{args}": list(self.words[1:]),
-            "{permissions}": list(self.row["permissions"].get(self.permissions, [])),
+            "{permissions}": self._permitted(),
             "{budget}": [word.replace("{usd}", f"{usd_left:.2f}") for word in budget],
             "{prompt_file}": [str(prompt_file)],
             "{log}": [str(log)],
@@ -96,7 +102,7 @@ def require(agent: Agent) -> None:
         raise AgentUnavailable(
             f"the agent {agent.program!r} is not on PATH; install it or name another with --agent"
         )
-    if agent.name == "plain" or agent.permissions == "full":
+    if agent.name == "plain" or agent.permissions in ("full", "sandbox"):
         return
     if agent.permissions not in agent.row["permissions"]:
         raise AgentUnavailable(

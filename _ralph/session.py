@@ -89,8 +89,8 @@ class Run:
 
     @property
     def permissions(self) -> str:
-        """What agents may do; inside ralph's own sandbox that is everything."""
-        return "full" if self.options.full_permissions or self.options.sandbox else "edit"
+        """What agents may do; inside ralph's own sandbox that is everything that it lets them."""
+        return "sandbox" if self.options.sandbox else "full" if self.options.full_permissions else "edit"
 
     def wrap(self, argv: list[str], also: Sequence[Path] = ()) -> list[str]:
         """A command as it is run here: inside the sandbox, if there is one."""

@@ -397,6 +397,8 @@ AIDER = ["--message-file", "/run/prompt.md", "--yes-always", "--no-auto-commits"
         ("aider", "edit", 5.0, ["aider", *AIDER]),
         ("aider --model sonnet", "full", None, ["aider", *AIDER, "--model", "sonnet"]),
         ("aider", "read", None, ["aider", *AIDER, "--dry-run"]),
+        ("aider", "sandbox", None, ["aider", *AIDER, "--no-git"]),  # it cannot add files where git is read-only
+        ("claude", "sandbox", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
         ("my-tool --flag 'a b' {args} {permissions}", "edit", 1.0, ["my-tool", "--flag", "a b", "{args}", "{permissions}"]),
         ("sh -c 'cat; exit 3'", "full", None, ["sh", "-c", "cat; exit 3"]),
     ],
@@ -501,7 +503,7 @@ def test_the_rows_that_come_along_are_whole(tmp_path: Path) -> None:
     assert list(rows) == ["claude", "codex", "aider", "gemini", "opencode", "pi"]
     for name, row in rows.items():
         assert row["argv"][0] == name
-        assert {"read", "full"} <= set(row["permissions"]) <= {"read", "edit", "full"}
+        assert {"read", "full"} <= set(row["permissions"]) <= {"read", "edit", "full", "sandbox"}
         assert row["tested"]
 
 
