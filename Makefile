@@ -8,6 +8,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py)
 
+# How much `make test-crash` does: every CRASH_STEP-th point, so many inputs and tasks.
+CRASH_STEP ?= 1
+HOSTILE_EXAMPLES ?= 1000
+SOAK_TASKS ?= 300
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-crash test-agents lint build bench clean
 
@@ -21,7 +26,7 @@ test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest
 
 test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, power cuts, a long night
-	CRASH_STEP=1 HOSTILE_EXAMPLES=1000 SOAK_TASKS=300 $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
+	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
 
 test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
 	$(BIN)/python -m tests.install_agents $(AGENTS)
