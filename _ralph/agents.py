@@ -161,8 +161,7 @@ def run_agent(
         err=err,
         on_line=parser.line,
     )
-    for line in (files.read_regular(own_log, _LARGEST_LOG) or b"").splitlines():
-        parser.line(line, printed=False)
+    _read_log(parser, own_log)
     result = conclude(agent, parser, process, _stderr_tail(err))
     if usd_left is not None:
         result.usd = charged(parser, usd_left)
@@ -181,11 +180,21 @@ def recovered(agent: Agent, out: Path, log: Path, usd_left: float | None) -> Age
     parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
     for line in (files.read_regular(out) or b"").splitlines():
         parser.line(line)
+    _read_log(parser, log)
+    usd = charged(parser, usd_left) if usd_left is not None else parser.usd
+    return AgentResult(
+        Outcome.INTERRUPTED, "the attempt was cut off", "", _session(parser), usd, parser.tokens()
+    )
+
+
+def _read_log(parser: StreamParser, log: Path) -> None:
+    """What an agent wrote into a log of its own instead of printing it."""
     for line in (files.read_regular(log, _LARGEST_LOG) or b"").splitlines():
         parser.line(line, printed=False)
-    usd = charged(parser, usd_left) if usd_left is not None else parser.usd
-    session = text.one_line(parser.fact("session"), 100) or None
-    return AgentResult(Outcome.INTERRUPTED, "the attempt was cut off", "", session, usd, parser.tokens())
+
+
+def _session(parser: StreamParser) -> str | None:
+    return text.one_line(parser.fact("session"), 100) or None
 
 
 def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
@@ -196,7 +205,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         outcome=outcome,
         reason=text.redact(text.one_line(reason, 300)),
         text=text.redact(parser.fact("text") if agent.streams else process.tail),
-        session=text.one_line(parser.fact("session"), 100) or None,
+        session=_session(parser),
         usd=parser.usd,
         tokens=parser.tokens(),
         reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED else None,

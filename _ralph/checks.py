@@ -11,6 +11,11 @@ from _ralph.process import Control, run_process
 
 TAIL = 6000
 """Bytes of a failing check's output that the next prompt shows."""
+_KEPT_AWAY = {
+    Outcome.INTERRUPTED: Verdict.INTERRUPTED,
+    Outcome.LIMITED: Verdict.LIMITED,
+    Outcome.UNAVAILABLE: Verdict.UNAVAILABLE,
+}
 
 
 def checks_for(plan: Plan, task: Task) -> list[Check]:
@@ -99,21 +104,21 @@ def fixed_checks(checks: Sequence[CheckResult], own: set[str], baseline: Mapping
     return any(check.ok and check.command in own and baseline.get(check.command) is False for check in checks)
 
 
+def kept_away(result: AgentResult, changed: bool = False) -> Verdict | None:
+    """The verdict where an agent of any role could not do its part: its end is nobody's failure. A
+    deadline without a word or a deed is a provider that did not answer."""
+    if result.outcome is Outcome.TIMED_OUT and not result.active and not changed:
+        return Verdict.LIMITED
+    return _KEPT_AWAY.get(result.outcome)
+
+
 def _no_verdict(result: AgentResult, changed: bool) -> tuple[Verdict, str] | None:
     """What an agent's end means where no pass is possible, before any check counts."""
-    if result.outcome is Outcome.INTERRUPTED:
-        return Verdict.INTERRUPTED, result.reason
-    if result.outcome is Outcome.LIMITED:
-        return Verdict.LIMITED, result.reason
-    if result.outcome is Outcome.UNAVAILABLE:
-        return Verdict.UNAVAILABLE, result.reason
-    if result.outcome is Outcome.TIMED_OUT:
-        silent = not result.active and not changed
-        return (
-            (Verdict.LIMITED, f"{result.reason}, in silence")
-            if silent
-            else (Verdict.TIMED_OUT, result.reason)
-        )
+    timed_out = result.outcome is Outcome.TIMED_OUT
+    if away := kept_away(result, changed):
+        return away, f"{result.reason}, in silence" if timed_out else result.reason
+    if timed_out:
+        return Verdict.TIMED_OUT, result.reason
     if result.denials and not changed:
         return Verdict.UNAVAILABLE, f"permission was denied and nothing was done: {result.denials[0]}"
     return None

@@ -107,38 +107,39 @@ def run_deadline(limits: Limits, seconds: float, now: float) -> float:
 
 def usd_left(limits: Limits, history: History) -> float | None:
     """Dollars that the next attempt may spend, or None without a limit."""
-    left = [
-        limit - used
-        for limit, used in ((limits.usd, history.run_usd), (limits.budget_usd, history.usd))
-        if limit is not None
-    ]
-    return max(min(left), 0.01) if left else None
+    left = _left((limits.usd, history.run_usd), (limits.budget_usd, history.usd))
+    return None if left is None else max(left, 0.01)
 
 
 def tokens_left(limits: Limits, history: History) -> int | None:
     """Tokens that the next attempt may use, or None without a limit."""
-    left = [
-        limit - used
-        for limit, used in (
-            (limits.tokens, history.run_tokens.total),
-            (limits.budget_tokens, history.tokens.total),
-        )
-        if limit is not None
-    ]
-    return max(min(left), 1) if left else None
+    run, life = history.run_tokens.total, history.tokens.total
+    left = _left((limits.tokens, run), (limits.budget_tokens, life))
+    return None if left is None else max(int(left), 1)
+
+
+def _left(*pairs: tuple[float | None, float]) -> float | None:
+    """The least that is left of limits, given with what is used of each; None without any."""
+    return min((limit - used for limit, used in pairs if limit is not None), default=None)
+
+
+def ahead(result: AgentResult, now: float) -> float | None:
+    """The reset that was told, if it is still to come; one that is over is not to be trusted."""
+    return result.reset if result.reset is not None and result.reset > now else None
 
 
 def wait_for(limits: Limits, result: AgentResult, history: History, now: float) -> float | Stop:
     """When to try again after a provider's limit (unix time), or the stop that ends the run."""
-    if result.reset is None or result.reset <= now:
+    reset = ahead(result, now)
+    if reset is None:
         if history.fruitless_waits >= FRUITLESS_WAITS:
             return Stop(
                 "limited", Exit.LATER, f"{FRUITLESS_WAITS} waits in a row brought nothing: {result.reason}"
             )
         return now + min(BACKOFF_FIRST * 5.5**history.fruitless_waits, BACKOFF_LAST, limits.max_wait)
-    if result.reset - now > limits.max_wait:
-        left = text.duration(result.reset - now)
+    if reset - now > limits.max_wait:
+        left = text.duration(reset - now)
         return Stop(
             "limited", Exit.LATER, f"the provider's limit ends in {left}, more than --max-wait allows"
         )
-    return result.reset + 30
+    return reset + 30

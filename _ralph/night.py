@@ -116,12 +116,10 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     if attempt.verdict is Verdict.LIMITED:
         if not run.options.wait or run.options.once:
             return Stop("limited", Exit.LATER, f"no attempt can be made now: {attempt.reason}")
-        until = limits.wait_for(run.limits, result, run.history, time.time())
-        return (
-            until
-            if isinstance(until, Stop)
-            else wait(run, until, result.reset is None or result.reset <= time.time())
-        )
+        now = time.time()
+        until = limits.wait_for(run.limits, result, run.history, now)
+        backoff = limits.ahead(result, now) is None
+        return until if isinstance(until, Stop) else wait(run, until, backoff)
     if run.options.once:
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -223,7 +221,7 @@ def retry_task(run: Run, task_id: str, answer: str) -> None:
     prd.rewrite(run.plan, prd.set_open(run.plan, task))
     run.read_plan()
     if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
-        run.guard.take(run.guarded())
+        attempts.hold(run)
 
 
 def write_retry(run: Run, task: Task, answer: str, why: str) -> None:

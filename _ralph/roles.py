@@ -10,17 +10,13 @@ from typing import Any
 
 from _ralph import agents, limits, text
 from _ralph.agents import Agent
+from _ralph.checks import kept_away
 from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict
 from _ralph.prompt import render_prompt, resource, task_values
 from _ralph.session import Run
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
-_NO_VERDICT = {
-    Outcome.LIMITED: Verdict.LIMITED,
-    Outcome.UNAVAILABLE: Verdict.UNAVAILABLE,
-    Outcome.INTERRUPTED: Verdict.INTERRUPTED,
-}
 
 
 def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
@@ -33,8 +29,7 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
     prompt, name = _judge_prompt(run, attempt), f"{attempt.name}-judge"
     result = run_role(run, judge, prompt, name, environment(run, attempt), attempt.result.usd or 0.0)
     found = attempt.judgement = Judgement(judge.command, result, *read_answer(attempt.task, result.text))
-    silent = result.outcome is Outcome.TIMED_OUT and not result.active
-    if verdict := Verdict.LIMITED if silent else _NO_VERDICT.get(result.outcome):
+    if verdict := kept_away(result):
         attempt.unjudged = True
         attempt.verdict, attempt.reason = verdict, f"the judge: {result.reason}"
         attempt.result = replace(attempt.result, outcome=result.outcome, reset=result.reset)

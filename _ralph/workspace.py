@@ -250,7 +250,7 @@ class GitTree(Folder):
 
     def remember(self, patterns: list[str]) -> None:
         self._vital = {path: path.read_bytes() for path in (self.git_dir / "HEAD", self._common / "config")}
-        self._refs_before = self._refs()
+        self._refs_before = self._refs(*_REFS)
         self._named_before = self._loose(patterns)
         yours = [name for name in self._left_alone if name not in self._state]
         self._yours = {name: signature for name in yours if (signature := self._signature(name))}
@@ -284,15 +284,15 @@ class GitTree(Folder):
         """Whether people may be at work on branches and config in other worktrees, right now."""
         return self._git("worktree", "list", "--porcelain", check=False).count("worktree ") > 1
 
-    def _refs(self) -> dict[str, str]:
-        shape = "--format=%(refname) %(objectname)"
-        listed = self._git("for-each-ref", shape, "refs/heads", "refs/tags", "refs/ralph", check=False)
+    def _refs(self, *places: str, check: bool = False) -> dict[str, str]:
+        """The refs below `places`, each with what it names."""
+        listed = self._git("for-each-ref", "--format=%(refname) %(objectname)", *places, check=check)
         return dict(line.split() for line in listed.splitlines())
 
     def _settle_refs(self, branch: str, label: str) -> list[str]:
         """Put back the branches that an attempt should not have touched. In a shared repository a
         person may have moved them: there what was lost is kept, and said."""
-        said, now = [], self._refs()
+        said, now = [], self._refs(*_REFS)
         for ref, was in list(self._refs_before.items()):
             found = now.get(ref, "")
             if ref == branch or found == was:
@@ -587,10 +587,7 @@ class GitTree(Folder):
 
     def _keep(self, commit: str, label: str) -> str:
         """Hold `commit` under refs/ralph/parked/ by a name that holds nothing else; the ref."""
-        shape = "--format=%(refname) %(objectname)"
-        held = dict(
-            line.split() for line in self._git("for-each-ref", shape, "refs/ralph/parked/").splitlines()
-        )
+        held = self._refs("refs/ralph/parked/", check=True)
         names = (f"refs/ralph/parked/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
         ref = next(name for name in names if held.get(name, commit) == commit)
         self._git("update-ref", ref, commit)
@@ -750,6 +747,7 @@ _HOOKS = (
     "pre-commit", "commit-msg", "prepare-commit-msg", "post-commit", "pre-push", "pre-rebase",
     "post-checkout", "post-merge", "post-rewrite", "post-index-change", "reference-transaction",
 )  # fmt: skip
+_REFS = ("refs/heads", "refs/tags", "refs/ralph")
 _FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
