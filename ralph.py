@@ -22,6 +22,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sys
 import time
 import uuid
@@ -385,27 +386,33 @@ def print_summary(
 @cli.command()
 @with_prd
 @click.option(
-    "--json", "as_json", envvar="RALPH_STATUS_JSON", is_flag=True, help="The same as one JSON object."
+    "--format", "form",
+    type=click.Choice(["text", "md", "json"]), default="text", show_default=True,
+    help="For a terminal, to paste into an issue, for machines.",
+)  # fmt: skip
+@click.option(
+    "--json", "as_json", envvar="RALPH_STATUS_JSON", is_flag=True, help="The same as --format json."
 )
-def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
+def status(prd_path: Path, no_git: bool, form: str, as_json: bool) -> None:
     """Show what passed, what is next, what is blocked.
+
+    Only reads; also while a loop runs.
 
     \b
     ralph status --json | jq '.tasks[] | select(.state == "blocked")'
+    ralph status --format md | gh issue create --title 'ralph: where it is' --body-file -
     """
-    from _ralph import session, views
+    from _ralph import status as view
 
-    paths, plan, history = session.read_state(prd_path, not no_git)
-    running = session.running(paths)
-    if running:
-        running["task"] = (history.open_start or {}).get("task")
-    if as_json:
-        shown = {key: running[key] for key in ("pid", "since", "task")} if running else None
-        click.echo(json.dumps({**views.summary(plan, history, None, history.seconds), "running": shown}))
+    found = view.read(prd_path, not no_git)
+    if as_json or form == "json":
+        click.echo(json.dumps(view.as_object(found)))
+    elif form == "md":
+        click.echo(view.markdown(found))
     else:
-        click.echo("\n".join(views.status_lines(plan, history, running)))
-        if branch := session.elsewhere(paths, plan, history) if not no_git else None:
-            click.echo(f"the work on this plan is on branch {branch}: git switch {branch}")
+        color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+        width = max(shutil.get_terminal_size((120, 24)).columns, 40)
+        click.echo("\n".join(view.lines(found, width, color)))
 
 
 @cli.command()

@@ -19,8 +19,9 @@ def leave(paths: Paths, message: dict[str, Any]) -> None:
     files.atomic_write(folder / f"{time.time_ns()}.json", json.dumps(message).encode())
 
 
-def waiting(paths: Paths) -> bool:
-    return any(_messages(paths))
+def waiting(paths: Paths) -> int:
+    """How many messages wait."""
+    return len(_messages(paths))
 
 
 def take(paths: Paths) -> Iterator[dict[str, Any]]:

@@ -146,13 +146,11 @@ class View:
 
     def _cut(self, line: str) -> str:
         """`line` in one row of the terminal, wide characters counted as two."""
-        from rich.cells import cell_len, set_cell_size
-
         try:
             width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1
         except (OSError, ValueError):
             width = 110
-        return line if cell_len(line) <= width else set_cell_size(line, max(width - 3, 1)) + "..."
+        return text.cut(line, width)
 
     def _write(self, line: str) -> None:
         self._put(f"{_CLEAR if self._drawn else ''}{line}\n")

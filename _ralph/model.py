@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -136,6 +137,11 @@ class Plan:
     def key(self) -> str:
         """Iterations, attempts and money are counted for this project on this branch."""
         return f"{self.project}@{self.branch or ''}"
+
+    @functools.cached_property
+    def passed_ids(self) -> frozenset[str]:
+        """What dependencies are held against."""
+        return frozenset(task.id for task in self.tasks if task.passed)
 
     def task(self, task_id: str) -> Task:
         """The task with this id; BadInput with the known ids if there is none."""

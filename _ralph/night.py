@@ -135,7 +135,7 @@ def wait(run: Run, until: float, backoff: bool) -> Stop | None:
     run.view.doing(f"waiting until {clock}")
     notify(run, None)
     run.control.sleep(
-        end, lambda: run.control.stop_now or run.control.interrupts > 0 or inbox.waiting(run.paths)
+        end, lambda: run.control.stop_now or run.control.interrupts > 0 or inbox.waiting(run.paths) > 0
     )
     run.view.doing("")
     return asked_to_stop(run)

@@ -99,8 +99,8 @@ def validate(plan: Plan, schema: Path) -> None:
 
 def next_task(plan: Plan) -> Task | None:
     """The first task that is not passed, not blocked and whose dependencies passed."""
-    passed = {task.id for task in plan.tasks if task.passed}
-    ready = [t for t in plan.tasks if not t.passed and t.blocked is None and passed.issuperset(t.depends_on)]
+    open_tasks = [task for task in plan.tasks if not task.passed and task.blocked is None]
+    ready = [task for task in open_tasks if plan.passed_ids.issuperset(task.depends_on)]
     return min(ready, key=lambda task: (task.priority, task.index), default=None)
 
 

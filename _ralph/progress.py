@@ -217,6 +217,11 @@ class TaskHistory:
     overload: str = ""
     denials: list[str] = field(default_factory=list)
 
+    @property
+    def question(self) -> str:
+        """What its last attempt asked a person; empty if nothing."""
+        return self.questions[-1] if self.questions else ""
+
     def start_anew(self, answer: str = "") -> None:
         """Attempts begin at zero; money spent and what was ruled out stay."""
         self.attempts = self.no_ops = 0
@@ -286,7 +291,7 @@ class History:
     @property
     def seconds(self) -> float:
         """What agents and checks took; waits are not in it."""
-        return sum(task.seconds for task in self.tasks.values())
+        return sum((task.seconds for task in self.tasks.values()), 0.0)
 
     def new_run(self) -> None:
         """What is counted for one run begins at zero."""

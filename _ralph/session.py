@@ -21,7 +21,7 @@ from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
 from _ralph.sandbox import Sandbox, sandbox_for
-from _ralph.workspace import Folder, GitTree, git, remove_locks, top_level
+from _ralph.workspace import Folder, GitTree, git, git_places, remove_locks
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 
@@ -141,20 +141,7 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    root = top_level(folder) if use_git else folder
-    if root is None:
-        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
-    if use_git:
-        git_dir = os.fsdecode(git(root, "rev-parse", "--absolute-git-dir")).rstrip("\n")
-        private = Path(git_dir) / "ralph"
-    else:
-        try:
-            home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        except RuntimeError:  # no HOME, and a user that the system does not know
-            raise BadInput(
-                "there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME"
-            ) from None
-        private = home / "ralph" / f"{text.slug(root.name)}-{files.digest(str(root).encode())}"
+    root, private = _in_git(folder) if use_git else (folder, _state_folder(folder))
     return Paths(
         root=root,
         prd=folder / prd_path.name,
@@ -163,6 +150,23 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
         scratch=root / ".ralph",
         private=private,
     )
+
+
+def _in_git(folder: Path) -> tuple[Path, Path]:
+    """The top of the working tree, and ralph's own folder in its git directory."""
+    found = git_places(folder)
+    if found is None:
+        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
+    return found[0], found[1] / "ralph"
+
+
+def _state_folder(folder: Path) -> Path:
+    """ralph's own folder for a plain one: somewhere else, so that no agent's `rm` finds it."""
+    try:
+        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    except RuntimeError:  # no HOME, and a user that the system does not know
+        raise BadInput("there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME") from None
+    return home / "ralph" / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}"
 
 
 def scratch(paths: Paths) -> Path:

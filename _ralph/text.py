@@ -7,7 +7,6 @@ import os
 import re
 import time
 import unicodedata
-from email.utils import parsedate_to_datetime
 
 from _ralph.model import BadInput
 
@@ -69,6 +68,42 @@ def middle(text: str, width: int) -> str:
     line = one_line(text, 10_000)
     half = (width - 3) // 2
     return line if len(line) <= width else f"{line[:half]}...{line[-half:]}"
+
+
+def cells(line: str) -> int:
+    """How many columns of a terminal `line` takes: wide characters two, combining ones none."""
+    from rich.cells import cell_len
+
+    return cell_len(line)
+
+
+def cut(line: str, columns: int) -> str:
+    """`line` in at most `columns` columns of a terminal."""
+    from rich.cells import set_cell_size
+
+    if cells(line) <= columns:
+        return line
+    return set_cell_size(line, max(columns - 3, 1)).rstrip() + "..."
+
+
+def pad(line: str, columns: int) -> str:
+    """`line` in exactly `columns` columns of a terminal."""
+    line = cut(line, columns)
+    return line + " " * (columns - cells(line))
+
+
+def wrap(line: str, columns: int) -> list[str]:
+    """`line` as lines of at most `columns` columns of a terminal, broken between words if it can be."""
+    from rich.cells import chop_cells
+
+    lines = [""]
+    for word in line.split():
+        for piece in chop_cells(word, columns):
+            if cells(lines[-1]) + 1 + cells(piece) <= columns:
+                lines[-1] = f"{lines[-1]} {piece}".lstrip()
+            else:
+                lines.append(piece)
+    return [line for line in lines if line]
 
 
 def count(number: int, noun: str) -> str:
@@ -157,4 +192,6 @@ def _moment(words: str, now: float) -> float | None:
         named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
         # no seconds are told: a few minutes ago is now, and not tomorrow
         return named if month or named > now - 600 else named + 86400
+    from email.utils import parsedate_to_datetime  # 10 ms, and rarely wanted
+
     return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header

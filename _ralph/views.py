@@ -1,12 +1,10 @@
-"""What a person reads afterwards: the status table, records, the summary for machines."""
+"""What is left of a run for readers: records for people, the summary for machines."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from typing import Any
 
-from _ralph import text
+from _ralph import limits, text
 from _ralph.agents import Agent
 from _ralph.model import AgentResult, Attempt, Outcome, Plan, Stop, Task, Tokens, Verdict
 from _ralph.progress import History, TaskHistory
@@ -36,8 +34,7 @@ def task_state(plan: Plan, task: Task, history: History) -> str:
         return "passed"
     if task.blocked is not None:
         return "blocked"
-    done = {other.id for other in plan.tasks if other.passed}
-    if not done.issuperset(task.depends_on):
+    if not plan.passed_ids.issuperset(task.depends_on):
         return "waiting"
     known = history.tasks.get(task.key)
     return "failed" if known and known.attempts else "open"
@@ -62,69 +59,60 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
     }
 
 
-def status_lines(plan: Plan, history: History, running: Mapping[str, Any] | None) -> list[str]:
-    """The status table, a line each: every task, what is next, what a loop does now."""
-    from _ralph.prd import next_task
-
-    upcoming = next_task(plan)
-    passed, total = sum(task.passed for task in plan.tasks), len(plan.tasks)
-    width = max(len(task.id) for task in plan.tasks)
-    titles = max(len(text.one_line(task.title, 60)) for task in plan.tasks)
-    bar = "#" * (24 * passed // total)
-    lines = [f"{plan.project}: {passed} of {total} passed  [{bar:.<24}]", ""]
-    for task in plan.tasks:
-        state = "next" if task is upcoming else task_state(plan, task, history)
-        known = history.tasks.get(task.key)
-        cost = spent(known.seconds, known.usd or None, known.tokens) if known and known.iterations else ""
-        title = text.one_line(task.title, 60)
-        lines.append(f"{state:8}{text.clean(task.id):{width}}  {title:{titles}}  {cost}".rstrip())
-        lines += [f"{'':{8 + width}}  {note}" for note in task_notes(plan, task, history)]
-    so_far = f": {spent(history.seconds, history.usd or None, history.tokens)}" if history.iteration else ""
-    lines += ["", f"{text.count(history.iteration, 'iteration')} so far{so_far}"]
-    if running:
-        on = f", on {text.one_line(running['task'])}" if running.get("task") else ""
-        lines.append(f"a loop is running since {running['since']} (pid {running['pid']}){on}")
-    elif history.stopped:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.get("time", 0)))
-        lines.append(f"the last run stopped at {at}: {text.one_line(history.stopped.get('reason', ''), 300)}")
-    return lines
-
-
 def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
-    known = history.tasks.get(task.key)
-    last = known.last if known else None
+    known = history.tasks.get(task.key) or TaskHistory()
+    reason = None if task.passed else task.blocked or (known.last or {}).get("reason")
     return {
         "id": task.id,
         "title": task.title,
         "state": task_state(plan, task, history),
-        "attempts": known.tried if known else 0,
-        "usd": round(known.usd, 6) if known else 0.0,
-        "tokens": (known.tokens if known else Tokens()).as_dict(),
-        "split": known.overload or None if known else None,
-        "reason": task.blocked or (last.get("reason") if last and not task.passed else None),
+        "weak": task.passed and known.weak,
+        "attempts": known.tried,
+        "failures": known.attempts,
+        "seconds": round(known.seconds, 1),
+        "usd": round(known.usd, 6),
+        "tokens": known.tokens.as_dict(),
+        "waits_for": [] if task.passed else [i for i in task.depends_on if i not in plan.passed_ids],
+        "split": known.overload or None,
+        "reason": reason or None,
+        "question": None if task.passed else known.question or None,
+        "parked": known.parked or None,
     }
 
 
-def task_notes(plan: Plan, task: Task, history: History) -> list[str]:
-    """The lines under a task in the status table and on the report's page."""
-    known, state = history.tasks.get(task.key) or TaskHistory(), task_state(plan, task, history)
-    notes = []
-    if state == "blocked":
-        parked = f"; parked: {known.parked}" if known.parked else ""
-        notes.append(f"{text.one_line(task.blocked or '', 200)}{parked}")
+def task_remark(plan: Plan, task: Task, history: History) -> str:
+    """What stands beside a task's title: what it waits for, or that its pass is weak."""
+    state = task_state(plan, task, history)
     if state == "waiting":
-        done = {other.id for other in plan.tasks if other.passed}
-        notes.append(text.one_line(f"waits for {', '.join(d for d in task.depends_on if d not in done)}"))
-    if state == "failed":
-        reason = text.one_line((known.last or {}).get("reason", ""), 200)
-        notes.append(f"{text.count(known.attempts, 'failed attempt')}, the last: {reason}")
-    if state == "passed" and known.weak:
-        notes.append("weak: it has no check of its own")
+        return f"waits for {text.few([other for other in task.depends_on if other not in plan.passed_ids])}"
+    return "weak" if state == "passed" and (history.tasks.get(task.key) or TaskHistory()).weak else ""
+
+
+def task_warnings(plan: Plan, task: Task, history: History) -> list[str]:
+    """What a person should know of a task before they do something about it, a line each."""
+    known, warnings = history.tasks.get(task.key) or TaskHistory(), []
+    reason = str((known.last or {}).get("reason") or "")
+    if task.blocked is not None and not task.passed:
+        warnings.append(task.blocked)
+        warnings += [f"its work: git show {known.parked}"] * bool(known.parked)
+    elif known.attempts and not task.passed:
+        attempts = limits.resolve(plan.settings, {}, plan.path.name).attempts
+        warnings.append(f"failed {known.attempts} of {attempts}: {reason}")
+    elif reason and not task.passed:
+        warnings.append(reason)  # it had passed, and no longer holds
+    if known.question and not task.passed and known.question not in (task.blocked or ""):
+        warnings.append(f"it asks: {known.question}")
     if known.denials:
-        notes.append(text.one_line(f"denied: {'; '.join(known.denials)}"))
+        warnings.append(f"denied: {'; '.join(known.denials)}")
     if known.overload:
-        notes.append(text.one_line(f"split this task: {known.overload}"))
-    return notes
+        warnings.append(f"split this task: {known.overload}")
+    return [text.one_line(warning, 300) for warning in warnings]
+
+
+def task_notes(plan: Plan, task: Task, history: History) -> list[str]:
+    """Remark and warnings, where there is room for both."""
+    remark = task_remark(plan, task, history)
+    return [*([remark] if remark else []), *task_warnings(plan, task, history)]
 
 
 def spent(seconds: float, usd: float | None, tokens: Tokens) -> str:

@@ -725,9 +725,18 @@ def remove_locks(git_dir: Path) -> None:
 
 def top_level(folder: Path) -> Path | None:
     """The root of the git working tree around `folder`, or None; BadInput if git cannot read it."""
+    found = git_places(folder)
+    return found[0] if found else None
+
+
+def git_places(folder: Path) -> tuple[Path, Path] | None:
+    """The root of the git working tree around `folder` and its git directory (a worktree has one of
+    its own), or None; BadInput if git cannot read it."""
     there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
-    found = git(folder, "rev-parse", "--show-toplevel", check=there)
-    return Path(os.fsdecode(found).rstrip("\n")) if found else None
+    asked = ("--show-toplevel", "--is-inside-work-tree", "--absolute-git-dir")
+    found = os.fsdecode(git(folder, "rev-parse", *asked, check=there))
+    root, _, git_dir = found.rstrip("\n").partition("\ntrue\n")  # names may have newlines
+    return (Path(root), Path(git_dir)) if found else None
 
 
 _QUIET = (

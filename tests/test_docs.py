@@ -19,7 +19,7 @@ import jinja2.meta
 import pytest
 
 import ralph
-from _ralph import __version__, prd, text, views
+from _ralph import __version__, prd, status, text, views
 from _ralph.agents import load_rows
 from _ralph.limits import Limits
 from _ralph.model import Exit, Paths, Stop, Verdict
@@ -30,6 +30,11 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 COMMANDS = sorted(ralph.cli.commands.items())
 FOREIGN_OPTIONS = {"--model", "--flag"}  # of agents, in examples
+DOCUMENTS = [
+    "README.md",
+    "CHANGELOG.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+]
 NOT_YET = {"plan", "report", "add"}
 
 
@@ -176,8 +181,19 @@ def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
     assert shown["exit"] in list(Exit)
 
 
+def test_every_field_of_the_object_is_described(tmp_path: Path) -> None:
+    path = tmp_path / "prd.json"
+    path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
+    plan = prd.load(path)
+    real = status.as_object(status.Status(plan, History(plan.key)))
+    top, task = (ROOT / "docs/status.md").read_text("utf-8").split("Each task:")
+    assert [*rows(top.split("## The object")[1])][1:] == [*real]
+    assert [*rows(task)][1:] == [*real["tasks"][0]]
+    assert [word for word in views.STATES if f"`{word}`" not in task] == []
+
+
 def test_files_that_are_linked_or_named_exist() -> None:
-    for document in ("README.md", "docs/agents.md", "docs/isolation.md", "docs/templates.md", "CHANGELOG.md"):
+    for document in DOCUMENTS:
         source = (ROOT / document).read_text("utf-8")
         linked = re.findall(r"\]\((?!https?:)([^)#]+)", source)
         tests = re.findall(r"\btests/\w+\.py", source)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from _ralph import prd
+from _ralph import prd, status
 from _ralph.agents import find_agent, load_rows, require
 from _ralph.limits import Limits, wait_for
 from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome, Plan, Task
@@ -23,7 +23,6 @@ from _ralph.progress import History, Journal, parse, parse_handoff, replay
 from _ralph.prompt import render_line, render_prompt
 from _ralph.stream import StreamParser
 from _ralph.text import moment
-from _ralph.views import status_lines, summary
 from tests.conftest import ROOT
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
@@ -188,8 +187,9 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes, mirror: bytes) -
         journal.open()
         journal.append("head", ["- line"], {"event": "add", "plan": "p@"})
         history = replay(journal.records(), plan)
-        json.dumps(summary(plan, history, None, 0.0))
-        assert status_lines(plan, history, None)
+        shown = status.Status(plan, history)
+        assert status.lines(shown, 80, color=True) and status.markdown(shown)
+        json.dumps(status.as_object(shown))
     except BadInput as error:
         assert "progress.txt" in str(error)
     assert not prd.load(plan_path).tasks[0].passed

@@ -1,0 +1,251 @@
+"""`ralph status`: the plan as a table for people, as Markdown to paste, as an object for machines."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click import style
+
+from _ralph import inbox, prd, session, text
+from _ralph.model import Plan, Task
+from _ralph.progress import History, TaskHistory
+from _ralph.views import spent, summary, task_remark, task_state, task_warnings
+
+_COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
+_NARROW = 60
+_BAR = 24
+
+
+@dataclass(frozen=True)
+class Status:
+    """All that is shown, read once. `running` is the loop's `pid`, `since` and `task`, `messages` how
+    many wait in its inbox, `elsewhere` the branch that holds the work if this one does not."""
+
+    plan: Plan
+    history: History
+    running: Mapping[str, Any] | None = None
+    messages: int = 0
+    elsewhere: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task as people read it; `remark` is short and stands with the title, `warnings` are sentences."""
+
+    state: str
+    id: str
+    title: str
+    remark: str
+    time: str
+    cost: str
+    warnings: list[str]
+
+    @property
+    def aside(self) -> str:
+        return f" ({self.remark.removeprefix('waits ')})" if self.remark else ""
+
+
+def read(prd_path: Path, use_git: bool) -> Status:
+    """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
+    paths, plan, history = session.read_state(prd_path, use_git)
+    running = session.running(paths)
+    if running:
+        task = (history.open_start or {}).get("task")
+        running = {"pid": running["pid"], "since": running["since"], "task": task}
+    return Status(
+        plan,
+        history,
+        running,
+        inbox.waiting(paths),
+        session.elsewhere(paths, plan, history) if use_git else None,
+    )
+
+
+def as_object(status: Status) -> dict[str, Any]:
+    """What `--json` prints: the shape of `run --json`, and what only a look from outside can tell."""
+    upcoming = prd.next_task(status.plan)
+    return {
+        **summary(status.plan, status.history, None, status.history.seconds),
+        "next": upcoming.id if upcoming else None,
+        "running": status.running,
+        "messages": status.messages,
+    }
+
+
+# ---------------------------------------------------------------- a terminal
+
+
+def lines(status: Status, width: int, color: bool) -> list[str]:
+    """The table, a task each, in `width` columns; then what is going on, and the count last, where
+    the eye is."""
+    rows = _rows(status)
+    passed, total = sum(task.passed for task in status.plan.tasks), len(rows)
+    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(status, rows)}"
+    bar = "#" * (_BAR * passed // total)
+    paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
+    told = [line for said in _sentences(status) for line in text.wrap(text.one_line(said, 600), width)]
+    last = text.wrap(f"{headline}  [{bar:.<{_BAR}}]", width)
+    return [*_table(rows, width, color), "", *told, *(_paint(line, paint, color) for line in last)]
+
+
+def _table(rows: list[Row], width: int, color: bool) -> list[str]:
+    """Columns as wide as their content, but for the title, which gets what is left; a narrow terminal
+    shows neither time nor cost."""
+    states = max(len(row.state) for row in rows)
+    ids = min(max(text.cells(row.id) for row in rows), width // 3)
+    ends = _ends(rows) if width >= _NARROW else [""] * len(rows)
+    left = width - states - ids - 4 - len(ends[0])
+    titles = min(max(text.cells(row.title + row.aside) for row in rows), left)
+    table = []
+    for row, end in zip(rows, ends, strict=True):
+        state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
+        aside = text.cut(row.aside, titles // 2)
+        title = text.cut(row.title, titles - text.cells(aside)) + aside
+        table.append(f"{state}  {text.pad(row.id, ids)}  {text.pad(title, titles)}{end}".rstrip())
+        for warning in row.warnings:
+            table += [" " * (states + 2) + line for line in text.wrap(warning, width - states - 2)]
+    return table
+
+
+def _ends(rows: list[Row]) -> list[str]:
+    """Time and cost of every row, right-aligned; a column in which nothing stands is left out."""
+    times, costs = max(len(row.time) for row in rows), max(len(row.cost) for row in rows)
+    return [
+        (f"  {row.time:>{times}}" if times else "") + (f"  {row.cost:>{costs}}" if costs else "")
+        for row in rows
+    ]
+
+
+def _paint(words: str, name: str, color: bool) -> str:
+    return style(words, fg=name) if color and name else words
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def markdown(status: Status) -> str:
+    """The same to paste into an issue or a pull request. Foreign text in it is text and nothing else."""
+    rows, blocked = _rows(status), [task for task in status.plan.tasks if _is_blocked(task)]
+    parts = [
+        f"## {escape(status.plan.project)}: {_counts(status, rows)}\n",
+        "| state | task | title | notes | time | cost |\n|---|---|---|---|---:|---:|",
+    ]
+    for row in rows:
+        notes = "; ".join([row.remark] * bool(row.remark) + row.warnings)
+        cells = (row.state, row.id, row.title, notes, row.time, row.cost)
+        parts.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
+    if blocked:
+        parts.append("\n### Blocked\n")
+    for task in blocked:
+        parts.append(f"- **{escape(task.id)}** {escape(task.title)}: {escape(task.blocked or '', 500)}")
+        if question := (status.history.tasks.get(task.key) or TaskHistory()).question:
+            parts.append(f"  - question: {escape(question, 1000)}")
+    parts.append("")
+    parts += [f"{escape(sentence, 500)}  " for sentence in _sentences(status)]
+    return "\n".join(parts)
+
+
+def escape(words: str, width: int = 300) -> str:
+    """`words` on one line, as Markdown that shows just them: no markup, HTML, link, image, mention of
+    a person or number of an issue. GitHub looks for those after the markup is gone, so an invisible
+    space parts what would be one."""
+    line = re.sub(r"([\\`*_\[\]<>|~&!$])", r"\\\1", text.one_line(words, width))
+    return re.sub(r"(@|#|:(?=//)|\b(?:www|gh|mailto|xmpp)(?=[.:-]))", r"\1&#8203;", line, flags=re.IGNORECASE)
+
+
+# ---------------------------------------------------------------- what both say
+
+
+def _rows(status: Status) -> list[Row]:
+    upcoming = prd.next_task(status.plan)
+    return [_row(status, task, upcoming) for task in status.plan.tasks]
+
+
+def _row(status: Status, task: Task, upcoming: Task | None) -> Row:
+    known = status.history.tasks.get(task.key) or TaskHistory()
+    state = task_state(status.plan, task, status.history)
+    if status.running:
+        state = "running" if task.id == status.running["task"] else state
+    elif task is upcoming:
+        state = "next"
+    return Row(
+        state=state,
+        id=text.one_line(task.id),
+        title=text.one_line(task.title),
+        remark=task_remark(status.plan, task, status.history),
+        time=text.duration(known.seconds) if known.iterations else "",
+        cost=_cost(known),
+        warnings=task_warnings(status.plan, task, status.history),
+    )
+
+
+def _cost(known: TaskHistory) -> str:
+    if known.usd or not known.tokens.total:
+        return f"${known.usd:.2f}" if known.usd else ""
+    return f"{known.tokens.total / 1000:.1f}k tokens"
+
+
+def _is_blocked(task: Task) -> bool:
+    return task.blocked is not None and not task.passed
+
+
+def _counts(status: Status, rows: list[Row]) -> str:
+    """`55 of 100 passed (3 weak), 2 failed, 1 blocked, 40 waiting`"""
+    plan, history = status.plan, status.history
+    states = Counter(task_state(plan, task, history) for task in plan.tasks)
+    weak = sum(row.remark == "weak" for row in rows)
+    others = [
+        f"{states[state]} {state}" for state in ("failed", "blocked", "waiting", "open") if states[state]
+    ]
+    passed = f"{states['passed']} of {len(plan.tasks)} passed{f' ({weak} weak)' if weak else ''}"
+    return ", ".join([passed, *others])
+
+
+def _sentences(status: Status) -> list[str]:
+    """What it cost, what a loop does now, what a person can do next."""
+    history, said = status.history, []
+    if history.iteration:
+        so_far = spent(history.seconds, history.usd or None, history.tokens)
+        said.append(f"{text.count(history.iteration, 'iteration')} so far: {so_far}")
+    said.append(_loop(status))
+    if status.messages:
+        said.append(f"{text.count(status.messages, 'message')} for the loop, not taken up yet")
+    if status.elsewhere:
+        name = shlex.quote(status.elsewhere)
+        said.append(f"the work on this plan is on branch {status.elsewhere}: git switch {name}")
+    upcoming = prd.next_task(status.plan)
+    blocked = next((task for task in status.plan.tasks if _is_blocked(task)), None)
+    if blocked:
+        said.append(
+            f"to go on with {blocked.id}: ralph retry {shlex.quote(blocked.id)} --answer '...'; ralph run"
+        )
+    if upcoming and not status.running:
+        said.append(f"next: {upcoming.id} {upcoming.title}")
+    return said
+
+
+def _loop(status: Status) -> str:
+    """Whether a loop runs, since when and on what; else how the last one ended."""
+    history, now = status.history, time.time()
+    if status.running:
+        doing = ""
+        if status.running["task"]:
+            began = (history.open_start or {}).get("time", now)
+            doing = f", on {status.running['task']} for {text.duration(max(now - began, 0), short=True)}"
+        elif history.waiting and history.waiting.get("until", 0) > now:
+            clock = time.strftime("%H:%M", time.localtime(history.waiting["until"]))
+            doing = f", waiting until {clock} for the provider's limit"
+        return f"a loop is running since {status.running['since']} (pid {status.running['pid']}){doing}"
+    if history.stopped:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.get("time", 0)))
+        return f"the last run stopped at {at}: {text.one_line(history.stopped.get('reason') or '', 300)}"
+    if history.iteration:
+        return "no loop is running; the last one was cut off, and ralph run goes on with it"
+    return "no run yet"
