@@ -509,7 +509,7 @@ def init(prd_path: Path, no_git: bool, eject: bool) -> None:
     """
     from _ralph.setup import eject_prompt, init_workspace
 
-    for line in eject_prompt(prd_path) if eject else init_workspace(prd_path):
+    for line in eject_prompt(prd_path) if eject else init_workspace(prd_path, not no_git):
         click.echo(line)
 
 

@@ -21,23 +21,22 @@ from _ralph.workspace import GitTree, git, top_level
 Echo = Callable[[str], Any]
 
 
-def init_workspace(prd_path: Path) -> list[str]:
-    """Write prd.json, AGENTS.md and the .gitignore line where they are missing; what was done."""
+def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:
+    """Write prd.json, AGENTS.md and the .gitignore line where they are missing; what was done, and
+    what a person does next."""
     folder = prd_path.parent
     folder.mkdir(parents=True, exist_ok=True)
-    root = top_level(folder) or folder
-    checks = detect_checks(root)
-    said = [_init_plan(prd_path, checks)]
+    root = (top_level(folder) if use_git else None) or folder
+    said = [_init_plan(prd_path, root)]
     rulebook = root / "AGENTS.md"
     if rulebook.exists():
         said.append("AGENTS.md is there and stays as it is")
     else:
         shutil.copyfile(resource("templates/AGENTS.md"), rulebook)
         said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
-    said.append(_ignore_scratch(root))
-    if not top_level(folder):
-        said.append("this is not a git repository yet: git init")
-    return [*said, f"next: edit {prd_path}; git add -A && git commit -m plan; ralph doctor; ralph run"]
+    if use_git:
+        said.append(_ignore_scratch(root))
+    return [*said, *_next_steps(prd_path, use_git)]
 
 
 def eject_prompt(prd_path: Path) -> list[str]:
@@ -217,22 +216,69 @@ def _check_findings(run: session.Run) -> Iterator[tuple[str, str]]:
             yield "warning", f"{said}{why}; it does not count until it has been green once"
 
 
-def _init_plan(path: Path, checks: list[str]) -> str:
+def _init_plan(path: Path, root: Path) -> str:
+    checks = detect_checks(root)
     if not path.exists():
-        starter = json.loads(resource("templates/prd.json").read_text("utf-8"))
+        starter = _starter()
         starter["project"] = path.parent.resolve().name
         starter["checks"] = checks
-        starter["protect"] = detect_protected(top_level(path.parent) or path.parent)
+        starter["protect"] = detect_protected(root)
         path.write_text(json.dumps(starter, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return (
-            f"wrote {path}; checks found here: {', '.join(checks) or 'none, name your own'}; "
+            f"wrote {path}; checks found here: {', '.join(checks) or 'none'}; "
             f"protected: {', '.join(starter['protect']) or 'nothing yet'}"
         )
     plan = prd.load(path)
-    if plan.checks or any(task.checks for task in plan.tasks) or plan.list_key is None or not checks:
+    if _can_be_proved(plan) or plan.list_key is None or not checks:
         return f"{path} is there and stays as it is"
     prd.rewrite(plan, prd.add_checks(plan, checks))
     return f"added to {path}: checks {', '.join(checks)}"
+
+
+def _starter() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(resource("templates/prd.json").read_text("utf-8"))
+    return found
+
+
+def _can_be_proved(plan: Plan) -> bool:
+    return bool(plan.checks or any(task.checks for task in plan.tasks))
+
+
+def _next_steps(path: Path, use_git: bool) -> list[str]:
+    """What a person does now, then the commands that follow."""
+    plan = prd.load(path)
+    first = []
+    if plan.tasks[0].title == _starter()["userStories"][0]["title"]:
+        first.append(
+            f"next: edit {path}: the tasks, and the checks that prove them. "
+            f"Or write what you want into brief.md: ralph plan brief.md"
+        )
+    elif not _can_be_proved(plan):
+        where = f'"checks" in {path}' if plan.list_key else f'"checks" in the tasks of {path}'
+        first.append(f"next: name the commands that prove the work under {where}")
+    option = f" --prd {shlex.quote(str(path))}" if path != Path("prd.json") else ""
+    option += "" if use_git else " --no-git"
+    commands = _git_steps(path, to_edit=bool(first)) if use_git else []
+    commands += [f"ralph doctor{option}", f"ralph run{option}"]
+    return [*first, f"{'then' if first else 'next'}: {'; '.join(commands)}"]
+
+
+def _git_steps(path: Path, to_edit: bool) -> list[str]:
+    """The commands that bring the plan into git, where it is not there as it is, or as it will be."""
+    here = "git" if path.parent == Path() else f"git -C {shlex.quote(str(path.parent))}"
+    start = f"{here} add -A && {here} commit -m start"
+    root = top_level(path.parent)
+    if root is None:
+        return [f"{here} init", start]
+    if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
+        return [start]
+    folder = path.parent.resolve()
+    names = [path.name, *(os.path.relpath(root / name, folder) for name in ("AGENTS.md", ".gitignore"))]
+    kept = os.fsdecode(git(folder, "ls-files", "-coz", "--exclude-standard", "--", *names)).split("\0")
+    kept = [name for name in names if name in kept]  # an ignored one cannot be added
+    if not kept or not (to_edit or git(folder, "status", "--porcelain", "--", *kept)):
+        return []
+    return [f"{here} add {shlex.join(kept)} && {here} commit -m plan"]
 
 
 def _ignore_scratch(root: Path) -> str:
