@@ -25,17 +25,26 @@ from _ralph.limits import Limits
 from _ralph.model import Exit, Paths, Stop, Verdict
 from _ralph.progress import LABELS, History
 from _ralph.prompt import prompt_values, resource
+from tests import make_docs
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 COMMANDS = sorted(ralph.cli.commands.items())
-FOREIGN_OPTIONS = {"--model", "--flag"}  # of agents, in examples
+FOREIGN_OPTIONS = {
+    "--dangerously-skip-permissions",
+    "--init",
+    "--no-git",
+    "--resume-failed",
+    "--skip-trust",
+    "--userns",
+}
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 ]
 NOT_YET = {"plan", "report", "add"}
+NOT_YET_OPTIONS = {"--no-awake"}
 
 
 def section(title: str, document: str = README) -> str:
@@ -60,8 +69,9 @@ def names(source: str, word: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", source) is not None
 
 
-def json_blocks() -> list[Any]:
-    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", README, re.DOTALL)]
+def json_blocks(document: str = "README.md") -> list[Any]:
+    source = (ROOT / document).read_text("utf-8")
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", source, re.DOTALL)]
 
 
 def is_plan(block: Any) -> bool:
@@ -89,12 +99,42 @@ def test_readme_lists_every_command_with_its_options(name: str, command: click.C
     assert [option for option in options(command) if not names(where, option)] == []
 
 
-def test_readme_names_no_option_and_no_command_that_is_not_there() -> None:
-    known = {option for _, command in COMMANDS for option in options(command)} | {"--help", "--version"}
-    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", README))
-    assert used - known - FOREIGN_OPTIONS - NOT_YET == set()
-    called = set(re.findall(r"(?:`|^    |/)ralph ([a-z]+)", README, re.MULTILINE))
-    assert called - {name for name, _ in COMMANDS} - NOT_YET == set()
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_command_and_no_option_is_named_that_is_not_there(document: str) -> None:
+    source = (ROOT / document).read_text("utf-8")
+    known = {name: {*options(command), "--help"} for name, command in COMMANDS}
+    wrong = []
+    for words in ralph_commands(source):
+        name, *rest = words.split()
+        used = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+        if name.startswith("-"):
+            wrong += [words] * (name not in ("--help", "--version", "-h"))
+        elif name not in NOT_YET:
+            wrong += [
+                f"{name} {word}" for word in used if word not in known.get(name, {word}) | NOT_YET_OPTIONS
+            ]
+            wrong += [name] * (name not in known)
+    anywhere = set().union(*known.values()) | {"--version"} | FOREIGN_OPTIONS | NOT_YET_OPTIONS
+    wrong += [word for word in re.findall(r"`(--[a-z][a-z-]*)", source) if word not in anywhere]
+    assert wrong == []
+
+
+def ralph_commands(source: str) -> Iterator[str]:
+    """Every `ralph ...` in the code of a document, without `ralph` and what is in quotes."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", source, re.DOTALL | re.MULTILINE)
+    fenced = [code for kind, code in blocks if kind in ("", "sh")]
+    rest = re.sub(r"^```.*?^```", "", source, flags=re.DOTALL | re.MULTILINE)
+    indented = re.findall(r"^    (?!\|)(.*)$", rest, re.MULTILINE)
+    inline = re.findall(r"`([^`\n]+)`", rest)
+    for line in "\n".join([*fenced, *indented, *inline]).splitlines():
+        bare = re.sub(r"'[^']*'|\"[^\"]*\"", "WORDS", line.partition(" #")[0])
+        for found in re.finditer(r"(?:^|[\s(/])ralph (-?[a-z][^|;&<>()]*)", bare):
+            yield found[1]
+
+
+def test_commands_in_documents_are_found() -> None:
+    shown = "a `ralph run --once` b\n\n    x/ralph status --json | jq --raw  # ralph no\n\n```sh\n(cd x && ralph stop)\n```\n"
+    assert [words.strip() for words in ralph_commands(shown)] == ["stop", "status --json", "run --once"]
 
 
 def test_what_the_readme_says_is_missing_is_missing() -> None:
@@ -156,9 +196,10 @@ def test_every_alias_of_prd_json_is_listed(meaning: str) -> None:
     assert [alias for alias in prd.ALIASES[meaning] if f"`{alias}`" not in listed] == []
 
 
-def test_examples_of_prd_json_load_and_validate(tmp_path: Path) -> None:
-    plans = [block for block in json_blocks() if is_plan(block)]
-    assert len(plans) == 2
+@pytest.mark.parametrize(("document", "number"), [("README.md", 2), ("docs/checks.md", 1)])
+def test_examples_of_prd_json_load_and_validate(tmp_path: Path, document: str, number: int) -> None:
+    plans = [block for block in json_blocks(document) if is_plan(block)]
+    assert len(plans) == number
     for block in plans:
         path = tmp_path / "prd.json"
         path.write_text(json.dumps(block), "utf-8")
@@ -190,6 +231,19 @@ def test_every_field_of_the_object_is_described(tmp_path: Path) -> None:
     assert [*rows(top.split("## The object")[1])][1:] == [*real]
     assert [*rows(task)][1:] == [*real["tasks"][0]]
     assert [word for word in views.STATES if f"`{word}`" not in task] == []
+
+
+def test_the_page_of_fields_is_made_from_the_schema() -> None:
+    assert (ROOT / "docs/prd.md").read_text("utf-8") == make_docs.document(), (
+        "run: python -m tests.make_docs > docs/prd.md"
+    )
+    assert make_docs.MEANINGS.keys() == prd.ALIASES.keys()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_document_is_reached_from_the_readme_and_plainly_written(document: str) -> None:
+    assert document in ("README.md", "CHANGELOG.md") or f"({document})" in README
+    assert not re.search("[\u2013\u2014]", (ROOT / document).read_text("utf-8"))
 
 
 def test_files_that_are_linked_or_named_exist() -> None:

@@ -194,6 +194,29 @@ def test_color_is_for_terminals_that_want_it(repo: Repo) -> None:
     assert max(len(line) for line in on_a_terminal(repo, NO_COLOR="1", COLUMNS="60").splitlines()) == 60
 
 
+def test_what_a_loop_does_now(tmp_path: Path) -> None:
+    now, tasks = time.time(), [{"id": "A", "title": "a"}]
+    began = {**start("A", 1), "time": now - 125}
+    at_work = make(tmp_path, tasks, [began])
+    loop = {"pid": 4711, "since": "2026-11-21 22:00:05", "task": "A"}
+
+    def said(shown: Status, task: str | None) -> list[str]:
+        running = {**loop, "task": task}
+        return status.lines(Status(shown.plan, shown.history, running), 120, color=False)
+
+    assert said(at_work, "A")[0].startswith("running  A")
+    line = "a loop is running since 2026-11-21 22:00:05 (pid 4711), on A for 2 min 5 s"
+    assert line in said(at_work, "A")
+    ended = [began, verdict("A", 1, "limited"), {"event": "wait", "until": round(now) + 3600, "time": now}]
+    waits = make(tmp_path, tasks, ended)
+    clock = time.strftime("%H:%M", time.localtime(round(now) + 3600))
+    assert (
+        f"a loop is running since 2026-11-21 22:00:05 (pid 4711), waiting until {clock} for the provider's limit"
+        in said(waits, None)
+    )
+    assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in said(make(tmp_path, tasks, []), None)
+
+
 # ---------------------------------------------------------------- Markdown
 
 MARKDOWN = """\

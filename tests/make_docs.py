@@ -1,0 +1,112 @@
+"""docs/prd.md from prd.schema.json and the table of aliases: `python -m tests.make_docs > docs/prd.md`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from _ralph import prd
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HEAD = """\
+# prd.json, field by field
+
+Made from `prd.schema.json` by `python -m tests.make_docs > docs/prd.md`. An editor that knows JSON Schema completes and checks a plan with it: `"$schema": "./prd.schema.json"`, with the path to your copy.
+
+Only a list of tasks and one check are required. Keys that are not named here are kept, and shown to the agent. What a plan may get wrong is refused with its place, and with what was expected. [checks.md](checks.md) is about writing criteria and checks.
+"""
+
+ALIASES = """\
+## Other words for the same
+
+Plans of other tools run as they are, and a pass is written in the file's own words. The first key that stands in the file is read.
+
+| meaning | keys |
+|---|---|
+"""
+
+MEANINGS = {
+    "tasks": "the tasks; or the whole document is the list",
+    "project": "the project",
+    "branch": "the branch",
+    "title": "a task's title",
+    "criteria": "its criteria",
+    "depends_on": "its dependencies",
+    "passed": "done",
+    "skip": "held back",
+    "blocked_reason": "why it is held back",
+    "gates": "commands of other tools: offered in a message, never run unasked",
+}
+
+KINDS = {
+    "string": "text",
+    "integer": "number",
+    "number": "number",
+    "boolean": "true or false",
+    "array": "list",
+}
+
+
+def document() -> str:
+    """The whole text of docs/prd.md."""
+    schema = json.loads((ROOT / "prd.schema.json").read_text("utf-8"))["$defs"]
+    plan, task = schema["plan"]["properties"], schema["task"]["properties"]
+    check = schema["check"]["anyOf"][-1]["properties"]
+    words = [
+        ("a status that means done", prd.DONE_WORDS),
+        ("a status that holds back", prd.HELD_WORDS),
+        ("a priority, the first ones first", sorted(prd.PRIORITY_WORDS, key=lambda w: prd.PRIORITY_WORDS[w])),
+    ]
+    parts = [
+        HEAD,
+        section("The plan", plan),
+        section("`limits`: for one run", plan["limits"]["properties"]),
+        section("`budget`: for the plan's whole life", plan["budget"]["properties"]),
+        section("A task", task),
+        section(
+            "A check", check, "A text alone, or a list of words alone, is a check with just its `run`.\n\n"
+        ),
+        ALIASES + "".join(f"| {MEANINGS[name]} | {code(keys)} |\n" for name, keys in prd.ALIASES.items()),
+        "| words | |\n|---|---|\n" + "".join(f"| {name} | {code(found)} |\n" for name, found in words),
+        "Rows of `agents` are described in [agents.md](agents.md).\n",
+    ]
+    return "\n".join(parts)
+
+
+def section(title: str, fields: dict[str, Any], said: str = "") -> str:
+    return f"## {title}\n\n{said}| key | value | meaning |\n|---|---|---|\n" + "".join(rows(fields))
+
+
+def rows(fields: dict[str, Any]) -> Iterator[str]:
+    """A line for every key, but for those that are only other words: they have a table of their own."""
+    for name, field in fields.items():
+        if not field["description"].startswith("Another word"):
+            kinds = " or ".join(dict.fromkeys(kind(field)))
+            meaning = field["description"].replace(
+                "{{ task.id }}: {{ task.title }}", "`{{ task.id }}: {{ task.title }}`"
+            )
+            yield f"| `{name}` | {kinds} | {meaning} |\n"
+
+
+def kind(field: dict[str, Any]) -> Iterator[str]:
+    """What may stand there, in words; `null`, which is the same as nothing, is left out."""
+    for choice in field.get("anyOf", []):
+        yield from kind(choice)
+    if field.get("$ref") == "#/$defs/checks":
+        yield "list of checks"
+    elif "anyOf" not in field:
+        types = field.get("type", "anything")
+        for name in [types] if isinstance(types, str) else types:
+            if name != "null":
+                yield KINDS.get(name, name)
+
+
+def code(words: Any) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,256 @@
+"""What the docs tell people to run is run, word for word."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from _ralph import prd
+from _ralph.prompt import resource
+from tests.conftest import ROOT, Repo
+
+WORK = "P(f'{task}.txt').touch()"
+
+
+def block(document: str, words: str) -> str:
+    """The shell block of docs/`document` that holds `words`."""
+    source = (ROOT / "docs" / document).read_text("utf-8")
+    (found,) = [code for code in re.findall(r"```sh\n(.*?)```", source, re.DOTALL) if words in code]
+    return str(found)
+
+
+def line(document: str, words: str) -> str:
+    """The indented line of docs/`document` that holds `words`."""
+    source = (ROOT / "docs" / document).read_text("utf-8")
+    (found,) = [code for code in re.findall(r"^    (.*)$", source, re.MULTILINE) if words in code]
+    return str(found)
+
+
+def shell(repo: Repo, script: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """`script` as a person would run it, with `ralph` on the PATH."""
+    path = repo.outside / "bin"
+    path.mkdir(exist_ok=True)
+    (path / "ralph").write_text(f'#!/bin/sh\nexec {sys.executable} -m ralph "$@"\n')
+    (path / "ralph").chmod(0o755)
+    return subprocess.run(
+        ["/bin/sh", "-c", script], cwd=repo.path, timeout=120, capture_output=True, text=True,
+        env={**repo.env, "PATH": f"{path}:{repo.env['PATH']}", **env}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def needs(*tools: str) -> pytest.MarkDecorator:
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed here: {', '.join(missing)}")
+
+
+# ---------------------------------------------------------------- docs/checks.md
+
+
+@needs("curl")
+def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
+    repo.write("checks/page.sh", block("checks.md", "http.server"))
+    repo.write("public/index.html", "<h1>Shop</h1>\n")
+    repo.plan({"checks": ["sh checks/page.sh"]}, protect=["checks/**"])
+    repo.commit("plan")
+    red = shell(repo, "sh checks/page.sh")
+    assert red.returncode == 1 and red.stdout.startswith("no price on the page:")
+    agent = repo.agent("P('public/index.html').write_text('<h1>Shop</h1> Price: 19.90')")
+    assert repo.run(agent)[0] == 0
+    assert repo.passed() == ["T1"] and not repo.records("verdict")[0].get("weak")
+    assert repo.alive() == []
+
+
+# ---------------------------------------------------------------- docs/overnight.md
+
+
+@needs("jq")
+def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
+    estimate = block("overnight.md", "usd_an_attempt")
+    repo.plan(*[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 5)], agent="claude")
+    repo.commit("plan")
+    assert shell(repo, estimate).stdout.strip() == '"no attempt yet"'
+    event = {"type": "result", "subtype": "success", "is_error": False, "total_cost_usd": 0.5, "result": ""}
+    claude = repo.outside / "claude"
+    claude.write_text(
+        f"#!/bin/sh\ntouch $RALPH_TASK_ID.txt\nsleep 0.2\ncat > /dev/null\necho '{json.dumps(event)}'\n"
+    )
+    claude.chmod(0o755)
+    words = ["--full-permissions", "--agent", str(claude), "--max-iterations", "2"]
+    assert repo.ralph("run", *words).returncode == 3
+    found = json.loads(shell(repo, estimate).stdout)
+    assert (found["usd_an_attempt"], found["attempts_a_task"], found["usd_to_go"]) == (0.5, 1, 1.0)
+    assert 0 < found["hours_to_go"] < 1
+
+
+class Hook(http.server.BaseHTTPRequestHandler):
+    """A webhook that keeps what it is sent."""
+
+    got: ClassVar[list[Any]]
+
+    def do_POST(self) -> None:
+        self.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[Any]]]:
+    """Where it listens, and what it got."""
+
+    class Mine(Hook):
+        got: ClassVar[list[Any]] = []
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Mine)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", Mine.got
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@needs("curl", "jq")
+@pytest.mark.parametrize("words", ["Content-Type", "--json @-"])
+def test_a_webhook_is_told(repo: Repo, hook: tuple[str, list[Any]], words: str) -> None:
+    where, got = hook
+    repo.plan({"checks": ["test -f T1.txt"], "title": 'it\'s `quoted` "twice"'})
+    command = line("overnight.md", words).replace("https://hooks.example.org", where)
+    done = shell(repo, command, RALPH_RUN_AGENT=repo.agent(WORK))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (told,) = got
+    assert told.get("text", "1 of 1 passed") == "1 of 1 passed"
+    assert "text" in told or (told["stop"], told["tasks"][0]["title"]) == (
+        "complete",
+        'it\'s `quoted` "twice"',
+    )
+
+
+@needs("jq")
+def test_a_mail_is_sent(repo: Repo) -> None:
+    repo.write("told.sh", block("overnight.md", "told.sh"))
+    repo.plan({"checks": ["false"]}, limits={"attempts": 1})
+    repo.commit("plan")
+    mail = repo.outside / "bin" / "mail"
+    mail.parent.mkdir()
+    mail.write_text(f'#!/bin/sh\n(echo "$*"; cat) >> {repo.outside / "sent"}\n')
+    mail.chmod(0o755)
+    agent = repo.agent("said('blocked on', 'Which format?')\nP('x').touch()")
+    assert shell(repo, "ralph run --notify 'sh told.sh'", RALPH_RUN_AGENT=agent).returncode == 4
+    sent = (repo.outside / "sent").read_text()
+    assert "-s ralph: 0 of 1 passed, still running you@example.org" in sent
+    assert "-s ralph: 0 of 1 passed, 1 left, and a person is needed" in sent
+    assert "T1 task 1\n  1 failed attempt" in sent and "  Which format?\n" in sent
+
+
+# ---------------------------------------------------------------- docs/from-the-bash-loop.md
+
+
+@needs("jq")
+def test_a_list_of_boxes_becomes_a_plan(repo: Repo) -> None:
+    repo.write(
+        "plan.md",
+        "# Plan\n\n- [x] Add a price\n- [ ] Add a \"filter\" & 'sort'\n  * [X] Nested \\ one\n\ntext [ ]\n",
+    )
+    repo.write("Makefile", "test:\n\ttrue\n")
+    done = shell(repo, block("from-the-bash-loop.md", "plan.md"))
+    assert done.returncode == 0, done.stderr
+    plan = prd.load(repo.path / "prd.json")
+    prd.validate(plan, resource("prd.schema.json"))
+    assert [(task.title, task.passed) for task in plan.tasks] == [
+        ("Add a price", True), ("Add a \"filter\" & 'sort'", False), ("Nested \\ one", True),
+    ]  # fmt: skip
+    assert [check.command for check in plan.checks] == ["make test"]
+
+
+# ---------------------------------------------------------------- docs/many.md
+
+
+def summaries(folder: Path, pattern: str) -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob(pattern))}
+
+
+def test_worktrees_side_by_side(repo: Repo) -> None:
+    """Both loops are in their first attempt at once; neither sees, moves or undoes anything of the other's."""
+    for name in ("prices", "search"):
+        tasks = [{"id": f"{name}-{i}", "title": "t", "checks": [f"test -f {name}-{i}.txt"]} for i in (1, 2)]
+        failing = {"id": f"{name}-3", "title": "t", "checks": ["false"]}
+        plan = {"project": name, "limits": {"attempts": 1}, "userStories": [*tasks, failing]}
+        repo.write(f"plans/{name}.json", json.dumps(plan))
+    repo.commit("plans")
+    agent = repo.agent("""
+        here = P.cwd().name
+        other = {"prices": "search", "search": "prices"}[here]
+        P(f"../in-{here}").touch()
+        end = time.time() + 20
+        while not P(f"../in-{other}").exists() and time.time() < end: time.sleep(0.02)
+        P(f"{task}.txt").touch()
+        sh("git branch -f elsewhere HEAD")
+    """)
+    done = shell(repo, block("many.md", "git worktree add"), RALPH_RUN_AGENT=agent)
+    assert done.returncode == 0, done.stderr
+    assert all((repo.outside / f"in-{name}").exists() for name in ("prices", "search"))
+    found = summaries(repo.outside, "*.out")
+    assert {name: (told["exit"], told["passed"]) for name, told in found.items()} == {
+        "prices": (4, 2),
+        "search": (4, 2),
+    }
+    for name in ("prices", "search"):
+        tree = repo.outside / name
+        assert sorted(path.name for path in tree.glob("*-?.txt")) == [f"{name}-1.txt", f"{name}-2.txt"]
+        subjects = repo.git("log", "--format=%s", f"main..ralph/{name}").splitlines()
+        assert subjects == ["ralph: notes", f"{name}-2: t", f"{name}-1: t", f"plan: {name}"]
+        assert repo.git("-C", str(tree), "status", "--porcelain") == ""
+    parked = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked").split()
+    assert {"refs/ralph/parked/0003-prices-3", "refs/ralph/parked/0003-search-3"} <= set(parked)
+    assert repo.git("log", "--format=%s", "main").splitlines() == ["plans", "start"]
+
+
+@needs("parallel")
+def test_a_fleet_with_gnu_parallel(repo: Repo) -> None:
+    plans = {
+        "done": {"userStories": [{"id": "T1", "title": "t", "checks": ["test -f T1.txt"]}]},
+        "left": {
+            "limits": {"iterations": 1},
+            "userStories": [{"id": "T1", "title": "t", "checks": ["test -f later"]}],
+        },
+        "wrong": {"userStories": []},
+    }
+    for name, plan in plans.items():
+        shop = repo.path / "shops" / name
+        subprocess.run(["git", "clone", "-q", str(repo.path), str(shop)], env=repo.env, check=True)
+        (shop / ".git" / "config").open("a").write("[user]\n\temail = test@example.invalid\n\tname = Test\n")
+        (shop / "prd.json").write_text(json.dumps(plan))
+    agent = repo.agent(WORK)
+    done = shell(repo, block("many.md", "--joblog"), RALPH_RUN_AGENT=agent)
+    assert done.stdout == "ended with something other than 0: 2\n", done.stderr
+    found = summaries(repo.path / "results", "*.json")
+    assert {name: told["exit"] for name, told in found.items()} == {"done": 0, "left": 3, "wrong": 2}
+    assert found["done"]["stop"] == "complete" and "empty list" in found["wrong"]["reason"]
+
+    (repo.path / "shops" / "wrong" / "prd.json").write_text(json.dumps(plans["done"]))
+    again = shell(repo, line("many.md", "--retry-failed"), RALPH_RUN_AGENT=agent)
+    assert again.returncode == 1, again.stderr
+    found = summaries(repo.path / "results", "*.json")
+    assert {name: told["exit"] for name, told in found.items()} == {"done": 0, "left": 3, "wrong": 0}
+    assert len((repo.path / "shops" / "done" / "progress.txt").read_text().split("| stopped")) == 2
+
+
+@needs("parallel", "jq")
+def test_the_results_of_a_fleet_in_a_line_each(repo: Repo) -> None:
+    for name, exit in (("a", 0), ("b", 3)):
+        summary = {"exit": exit, "passed": 1, "total": 2, "reason": "why"}
+        repo.write(f"results/{name}.json", json.dumps(summary))
+    assert shell(repo, line("many.md", "jq -r")).stdout == "0 1/2 why\n3 1/2 why\n"
