@@ -233,6 +233,7 @@ def test_next_for_a_plan_elsewhere(repo: Repo, where: str) -> None:
     path.write_text(PLAN % ', "checks": ["true"]')
     (last,) = said(repo, "--prd", where)
     git, doctor, run = last.removeprefix("next: ").split("; ")
+    assert shlex.quote(path.name) in git
     subprocess.run(git, shell=True, cwd=repo.path, env=repo.env, check=True, stdout=subprocess.DEVNULL)
     assert said(repo, "--prd", where) == [f"next: {doctor}; {run}"]
     words = shlex.split(run)[1:]
