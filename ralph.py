@@ -237,8 +237,9 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
     from _ralph.live import View
+    from _ralph.place import locate
     from _ralph.process import mark_run, supervise
-    from _ralph.session import acquire, announce, bury, locate
+    from _ralph.session import acquire, announce, bury
 
     options = run_options(given)
     view = View(sys.stderr if as_json else sys.stdout, -1 if quiet else int(verbose))
@@ -368,7 +369,7 @@ def lost(options: Options, as_json: bool) -> int:
 def print_summary(
     as_json: bool, options: Options, stop: Stop, seconds: float, opened: Run | None = None
 ) -> None:
-    from _ralph.session import read_state
+    from _ralph.place import read_state
     from _ralph.views import summary
 
     if not as_json:
@@ -456,17 +457,17 @@ def retry(prd_path: Path, no_git: bool, task_id: str, answer: str) -> None:
     \b
     ralph retry US-003 --answer 'use the existing price table'
     """
-    from _ralph import inbox, session
+    from _ralph import inbox, place, session
     from _ralph.night import retry_task
 
     outside_attempts("retry")
-    paths, plan, history = session.read_state(prd_path, not no_git)
+    paths, plan, history = place.read_state(prd_path, not no_git)
     task = plan.task(task_id)
-    if branch := session.elsewhere(paths, plan, history) if not no_git else None:
+    if branch := place.elsewhere(paths, plan, history) if not no_git else None:
         raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
     if task.passed:
         raise BadInput(f"{task_id} has passed; to work it again, set its pass to false in {prd_path.name}")
-    if session.running(paths):
+    if place.running(paths):
         inbox.leave(paths, {"event": "retry", "task": task_id, "answer": answer})
         click.echo(f"{task_id}: the running loop takes this up after its present attempt")
         return
@@ -485,11 +486,11 @@ def stop(prd_path: Path, no_git: bool) -> None:
     \b
     ralph stop && tail -f progress.txt
     """
-    from _ralph import inbox, session
+    from _ralph import inbox, place
 
     outside_attempts("stop")
-    paths = session.locate(prd_path, not no_git)
-    holder = session.running(paths)
+    paths = place.locate(prd_path, not no_git)
+    holder = place.running(paths)
     if holder is None:
         raise BadInput("no loop is running in this workspace")
     inbox.leave(paths, {"event": "stop", "run": holder["run_id"]})

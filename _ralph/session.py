@@ -17,11 +17,12 @@ from _ralph.detect import detect_checks
 from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
+from _ralph.place import journal_of, locate, own_branch, read_state, running, running_entry
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
 from _ralph.sandbox import Sandbox, sandbox_for
-from _ralph.workspace import Folder, GitTree, git, git_places, remove_locks
+from _ralph.workspace import Folder, GitTree, remove_locks
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 
@@ -136,39 +137,6 @@ class Run:
                 self.history = replay(self.journal.records(), self.plan)
 
 
-def locate(prd_path: Path, use_git: bool = True) -> Paths:
-    """Where this workspace's files lie, from the place of its prd.json."""
-    folder = prd_path.parent.resolve()
-    if not folder.is_dir():
-        raise BadInput(f"there is no folder {prd_path.parent}")
-    root, private = _in_git(folder) if use_git else (folder, _state_folder(folder))
-    return Paths(
-        root=root,
-        prd=folder / prd_path.name,
-        progress=folder / "progress.txt",
-        rulebook=root / "AGENTS.md",
-        scratch=root / ".ralph",
-        private=private,
-    )
-
-
-def _in_git(folder: Path) -> tuple[Path, Path]:
-    """The top of the working tree, and ralph's own folder in its git directory."""
-    found = git_places(folder)
-    if found is None:
-        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
-    return found[0], found[1] / "ralph"
-
-
-def _state_folder(folder: Path) -> Path:
-    """ralph's own folder for a plain one: somewhere else, so that no agent's `rm` finds it."""
-    try:
-        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    except RuntimeError:  # no HOME, and a user that the system does not know
-        raise BadInput("there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME") from None
-    return home / "ralph" / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}"
-
-
 def scratch(paths: Paths) -> Path:
     """The folder for people, `.ralph/`, which hides itself from git."""
     if not paths.scratch.is_dir() or paths.scratch.is_symlink():
@@ -187,11 +155,6 @@ def trim_scratch(paths: Paths, keep: int = 50) -> None:
     for entry in numbered:
         if entry.name[:4] not in newest and entry.is_file():
             entry.unlink(missing_ok=True)
-
-
-def journal_of(paths: Paths) -> Journal:
-    name = files.digest(str(paths.progress).encode())[:8]
-    return Journal(paths.progress, paths.private / f"{name}.progress", paths.private / "aside")
 
 
 def guard_of(paths: Paths) -> Guard:
@@ -252,23 +215,9 @@ def announce_again(paths: Paths, run_id: str) -> list[str]:
     return ["the loop's lock had been deleted, and was put back"]
 
 
-def running(paths: Paths) -> dict[str, Any] | None:
-    """The process that runs a loop here (`pid`, `since`, `run_id`), or None; takes no lock."""
-    entry = _running_entry(paths)
-    if entry is None:
-        return None
-    import psutil
-
-    try:
-        same = abs(psutil.Process(entry["pid"]).create_time() - entry["created"]) < 1
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return None
-    return entry if same else None
-
-
 def bury(paths: Paths) -> None:
     """After a run that died: kill what it left behind, remove the locks of its dead git calls."""
-    entry = _running_entry(paths)
+    entry = running_entry(paths)
     if entry is None:
         return
     kill_run(str(entry.get("run_id")))
@@ -447,23 +396,8 @@ def unfinished(tree: Folder, history: History) -> bool:
     return now in (history.tree, history.left) and now != tree.clean_tree()
 
 
-def own_branch(plan: Plan) -> str:
-    """The branch that a plan without a branchName works on, from the default branch."""
-    return f"ralph/{text.slug(plan.project).lower()}"
-
-
 def on_default_branch(tree: GitTree) -> bool:
     return tree.branch().removeprefix("refs/heads/") in tree.default_branches()
-
-
-def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
-    """The branch that holds this plan's work, if nothing of it can be seen from here."""
-    name = plan.branch or own_branch(plan)
-    if history.iteration or not git(
-        paths.root, "rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False
-    ):
-        return None
-    return None if git(paths.root, "branch", "--show-current").decode().strip() == name else name
 
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
@@ -478,21 +412,6 @@ def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
         f"({which} has any of its own). With the checks {source if commands else 'that you name'}:\n\n"
         f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}'
     )
-
-
-def _running_entry(paths: Paths) -> dict[str, Any] | None:
-    try:
-        entry = json.loads((paths.private / "running.json").read_bytes())
-    except (OSError, ValueError):
-        return None
-    return entry if isinstance(entry, dict) else None
-
-
-def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, History]:
-    """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
-    paths = locate(prd_path, use_git)
-    plan = prd.load(paths.prd)
-    return paths, plan, replay(journal_of(paths).records(), plan)
 
 
 def peek(options: Options, writing: bool = False) -> Run:

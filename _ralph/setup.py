@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from _ralph import agents, attempt, prd, session, text
+from _ralph import agents, attempt, place, prd, session, text
 from _ralph.checks import every_check
 from _ralph.detect import detect_checks, detect_protected
 from _ralph.model import BadInput, Plan, RalphError
@@ -60,7 +60,7 @@ def examine(options: session.Options, echo: Echo) -> int:
 
 def _findings(options: session.Options, echo: Echo) -> Iterator[tuple[str, str]]:
     try:
-        paths = session.locate(options.prd, options.git)
+        paths = place.locate(options.prd, options.git)
     except RalphError as error:
         yield "error", str(error)
         return
@@ -73,7 +73,7 @@ def _findings(options: session.Options, echo: Echo) -> Iterator[tuple[str, str]]
     passed = sum(task.passed for task in plan.tasks)
     yield "ok", f"plan: {plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
     yield from _plan_findings(plan)
-    holder = session.running(paths)
+    holder = place.running(paths)
     yield ("warning", f"lock: a loop runs here now (pid {holder['pid']})") if holder else ("ok", "lock: free")
     yield from _git_findings(run)
     yield from _agent_findings(run, echo)
@@ -95,7 +95,7 @@ def _git_findings(run: session.Run) -> Iterator[tuple[str, str]]:
         return
     if not git(run.paths.root, "var", "GIT_COMMITTER_IDENT", check=False):
         yield "error", "git: user.name and user.email are not set"
-    if session.running(run.paths) is None:
+    if place.running(run.paths) is None:
         run.tree.begin(resuming=True)
         if session.unfinished(run.tree, run.history):
             yield (
@@ -108,7 +108,7 @@ def _git_findings(run: session.Run) -> Iterator[tuple[str, str]]:
         yield "error", f"protect: {loose[0]} is not in git, so it could not be put back; commit it"
     fresh = not run.branch or session.on_default_branch(run.tree)
     where = run.plan.branch or (
-        session.own_branch(run.plan) if fresh else run.branch.removeprefix("refs/heads/")
+        place.own_branch(run.plan) if fresh else run.branch.removeprefix("refs/heads/")
     )
     hooks = f", commit hooks: {', '.join(found)}" if (found := run.tree.hooks()) else ""
     yield "ok", f"git: {version}, work on {where}{hooks}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from click import style
 
-from _ralph import inbox, prd, session, text
+from _ralph import inbox, place, prd, text
 from _ralph.model import Plan, Task
 from _ralph.progress import History, TaskHistory
 from _ralph.views import spent, summary, task_remark, task_state, task_warnings
@@ -54,8 +54,8 @@ class Row:
 
 def read(prd_path: Path, use_git: bool) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
-    paths, plan, history = session.read_state(prd_path, use_git)
-    running = session.running(paths)
+    paths, plan, history = place.read_state(prd_path, use_git)
+    running = place.running(paths)
     if running:
         task = (history.open_start or {}).get("task")
         running = {"pid": running["pid"], "since": running["since"], "task": task}
@@ -64,7 +64,7 @@ def read(prd_path: Path, use_git: bool) -> Status:
         history,
         running,
         inbox.waiting(paths),
-        session.elsewhere(paths, plan, history) if use_git else None,
+        place.elsewhere(paths, plan, history) if use_git else None,
     )
 
 

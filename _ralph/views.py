@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _ralph import limits, text
-from _ralph.agents import Agent
 from _ralph.model import AgentResult, Attempt, Outcome, Plan, Stop, Task, Tokens, Verdict
 from _ralph.progress import History, TaskHistory
+
+if TYPE_CHECKING:  # `status` needs none of what agents need
+    from _ralph.agents import Agent
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""

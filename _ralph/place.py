@@ -1,0 +1,96 @@
+"""A workspace as it stands on disk: where its files lie, which loop runs there, what plan and notes
+say. Everything here only reads, takes no lock, and is quick to import."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, prd, text
+from _ralph.model import BadInput, Paths, Plan
+from _ralph.progress import History, Journal, replay
+from _ralph.workspace import git, git_places
+
+
+def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, History]:
+    """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
+    paths = locate(prd_path, use_git)
+    plan = prd.load(paths.prd)
+    return paths, plan, replay(journal_of(paths).records(), plan)
+
+
+def locate(prd_path: Path, use_git: bool = True) -> Paths:
+    """Where this workspace's files lie, from the place of its prd.json."""
+    folder = prd_path.parent.resolve()
+    if not folder.is_dir():
+        raise BadInput(f"there is no folder {prd_path.parent}")
+    root, private = _in_git(folder) if use_git else (folder, _state_folder(folder))
+    return Paths(
+        root=root,
+        prd=folder / prd_path.name,
+        progress=folder / "progress.txt",
+        rulebook=root / "AGENTS.md",
+        scratch=root / ".ralph",
+        private=private,
+    )
+
+
+def _in_git(folder: Path) -> tuple[Path, Path]:
+    """The top of the working tree, and ralph's own folder in its git directory."""
+    found = git_places(folder)
+    if found is None:
+        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
+    return found[0], found[1] / "ralph"
+
+
+def _state_folder(folder: Path) -> Path:
+    """ralph's own folder for a plain one: somewhere else, so that no agent's `rm` finds it."""
+    try:
+        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    except RuntimeError:  # no HOME, and a user that the system does not know
+        raise BadInput("there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME") from None
+    return home / "ralph" / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}"
+
+
+def journal_of(paths: Paths) -> Journal:
+    name = files.digest(str(paths.progress).encode())[:8]
+    return Journal(paths.progress, paths.private / f"{name}.progress", paths.private / "aside")
+
+
+def running(paths: Paths) -> dict[str, Any] | None:
+    """The process that runs a loop here (`pid`, `since`, `run_id`), or None; takes no lock."""
+    entry = running_entry(paths)
+    if entry is None:
+        return None
+    import psutil
+
+    try:
+        same = abs(psutil.Process(entry["pid"]).create_time() - entry["created"]) < 1
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return None
+    return entry if same else None
+
+
+def running_entry(paths: Paths) -> dict[str, Any] | None:
+    try:
+        entry = json.loads((paths.private / "running.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
+    """The branch that holds this plan's work, if nothing of it can be seen from here."""
+    name = plan.branch or own_branch(plan)
+    if history.iteration or not git(
+        paths.root, "rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False
+    ):
+        return None
+    return None if git(paths.root, "branch", "--show-current").decode().strip() == name else name
+
+
+def own_branch(plan: Plan) -> str:
+    """The branch that a plan without a branchName works on, from the default branch."""
+    return f"ralph/{text.slug(plan.project).lower()}"
