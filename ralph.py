@@ -400,9 +400,8 @@ def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
     if running:
         running["task"] = (history.open_start or {}).get("task")
     if as_json:
-        seconds = sum(known.seconds for known in history.tasks.values())
         shown = {key: running[key] for key in ("pid", "since", "task")} if running else None
-        click.echo(json.dumps({**views.summary(plan, history, None, seconds), "running": shown}))
+        click.echo(json.dumps({**views.summary(plan, history, None, history.seconds), "running": shown}))
     else:
         click.echo("\n".join(views.status_lines(plan, history, running)))
         if branch := session.elsewhere(paths, plan, history) if not no_git else None:

@@ -186,6 +186,7 @@ def record(run: Run, attempt: Attempt) -> None:
         seconds=round(attempt.seconds, 1),
         denials=result.denials[:20],
         restored=[line.split("\n")[0] for line in attempt.restored],
+        notices=[line.split("\n")[0] for line in attempt.notices[:20]],
         handoff=attempt.handoff,
         blocked=attempt.blocked,
         parked=attempt.parked,

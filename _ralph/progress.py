@@ -18,9 +18,12 @@ _LARGEST_ADDITION = 1 << 20
 _RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)
 _HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
 _EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "stop"})
-_TEXTS = ("task", "title", "tree", "left", "branch", "head", "reason", "overload", "parked", "answer")
-_NUMBERS = ("time", "iteration", "attempt", "seconds", "usd")
-_LISTS = ("denials", "restored", "broken")
+_TEXTS = (
+    "task", "title", "tree", "left", "branch", "head", "reason", "overload",
+    "parked", "answer", "message", "stop",
+)  # fmt: skip
+_NUMBERS = ("time", "iteration", "attempt", "seconds", "usd", "until")
+_LISTS = ("denials", "restored", "notices", "broken")
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
@@ -280,6 +283,11 @@ class History:
             self.pending = record if record["event"] == "verdict" else None
             self.broken = record.get("broken", [])
 
+    @property
+    def seconds(self) -> float:
+        """What agents and checks took; waits are not in it."""
+        return sum(task.seconds for task in self.tasks.values())
+
     def new_run(self) -> None:
         """What is counted for one run begins at zero."""
         self.run_iterations = self.blocked_in_a_row = self.fruitless_waits = 0
@@ -394,6 +402,9 @@ def _require_kinds(record: dict[str, Any]) -> None:
     texts = [record.get(key) for key in _TEXTS]
     texts += [entry for key in _LISTS for entry in record.get(key) or []]
     texts += (record.get("handoff") or {}).values()
+    failure, judge = record.get("failure") or {}, record.get("judge") or {}
+    texts += [failure.get(key) for key in ("name", "tail", "log")] + [judge.get("agent")]
+    texts += [*(failure.get("others") or []), *(judge.get("objections") or [])]
     if not all(value is None or isinstance(value, str) for value in texts):
         raise TypeError("a text was expected")
     for value in (record.get(key) for key in _NUMBERS):

@@ -17,7 +17,7 @@ STATES = ("passed", "open", "waiting", "failed", "blocked")
 
 def spent_words(result: AgentResult) -> str:
     """What an agent process cost: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
-    return _spent(result.seconds, result.usd, result.tokens)
+    return spent(result.seconds, result.usd, result.tokens)
 
 
 def tokens_words(tokens: Tokens) -> str:
@@ -75,14 +75,11 @@ def status_lines(plan: Plan, history: History, running: Mapping[str, Any] | None
     for task in plan.tasks:
         state = "next" if task is upcoming else task_state(plan, task, history)
         known = history.tasks.get(task.key)
-        spent = _spent(known.seconds, known.usd or None, known.tokens) if known and known.iterations else ""
+        cost = spent(known.seconds, known.usd or None, known.tokens) if known and known.iterations else ""
         title = text.one_line(task.title, 60)
-        lines.append(f"{state:8}{text.clean(task.id):{width}}  {title:{titles}}  {spent}".rstrip())
-        lines += [f"{'':{8 + width}}  {note}" for note in _notes(plan, task, history)]
-    spent = _spent(
-        sum(known.seconds for known in history.tasks.values()), history.usd or None, history.tokens
-    )
-    so_far = f": {spent}" if history.iteration else ""
+        lines.append(f"{state:8}{text.clean(task.id):{width}}  {title:{titles}}  {cost}".rstrip())
+        lines += [f"{'':{8 + width}}  {note}" for note in task_notes(plan, task, history)]
+    so_far = f": {spent(history.seconds, history.usd or None, history.tokens)}" if history.iteration else ""
     lines += ["", f"{text.count(history.iteration, 'iteration')} so far{so_far}"]
     if running:
         on = f", on {text.one_line(running['task'])}" if running.get("task") else ""
@@ -108,8 +105,8 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     }
 
 
-def _notes(plan: Plan, task: Task, history: History) -> list[str]:
-    """The lines under a task in the status table."""
+def task_notes(plan: Plan, task: Task, history: History) -> list[str]:
+    """The lines under a task in the status table and on the report's page."""
     known, state = history.tasks.get(task.key) or TaskHistory(), task_state(plan, task, history)
     notes = []
     if state == "blocked":
@@ -130,7 +127,7 @@ def _notes(plan: Plan, task: Task, history: History) -> list[str]:
     return notes
 
 
-def _spent(seconds: float, usd: float | None, tokens: Tokens) -> str:
+def spent(seconds: float, usd: float | None, tokens: Tokens) -> str:
     """Time, dollars and tokens, as far as they are known."""
     parts = [text.duration(seconds), "" if usd is None else f"${usd:.2f}", tokens_words(tokens)]
     return ", ".join(part for part in parts if part)
