@@ -175,6 +175,7 @@ def cli() -> None:
     ralph doctor        find tonight what would spoil the night
     ralph run           work until every task passes or a limit is reached
     ralph status        what passed, what is next, what is blocked
+    ralph report        the same as a page for the morning, with diffs, questions and costs
     """
 
 
@@ -406,6 +407,40 @@ def status(prd_path: Path, no_git: bool, as_json: bool) -> None:
         click.echo("\n".join(views.status_lines(plan, history, running)))
         if branch := session.elsewhere(paths, plan, history) if not no_git else None:
             click.echo(f"the work on this plan is on branch {branch}: git switch {branch}")
+
+
+@cli.command()
+@with_prd
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Where to write it; - is stdout.  [default: .ralph/report.html]",
+)  # fmt: skip
+def report(prd_path: Path, no_git: bool, output: Path | None) -> None:
+    """Write a page for the morning.
+
+    One HTML file: what passed, with diffs; what needs you, failed, was put back and learned.
+
+    \b
+    ralph report && xdg-open .ralph/report.html
+    """
+    from _ralph import files, session
+    from _ralph.report import page
+
+    paths, plan, history = session.read_state(prd_path, not no_git)
+    options = ["--prd", str(prd_path)] if prd_path != Path("prd.json") else []
+    html = page(
+        paths, plan, session.journal_of(paths).records(), git=not no_git,
+        running=session.running(paths), options=[*options, *(["--no-git"] if no_git else [])],
+        elsewhere=None if no_git else session.elsewhere(paths, plan, history),
+    )  # fmt: skip
+    if output == Path("-"):
+        click.echo(html, nl=False)
+        return
+    target = output or session.scratch(paths) / "report.html"
+    if output is None and files.read_regular(target, 0) is None:
+        files.clear(target)  # a link that an agent made there must not be written through
+    files.atomic_write(target, html.encode())
+    click.echo(target)
 
 
 @cli.command()

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 COMMANDS = sorted(ralph.cli.commands.items())
 FOREIGN_OPTIONS = {"--model", "--flag"}  # of agents, in examples
-NOT_YET = {"plan", "report", "add"}
+NOT_YET = {"plan", "add"}
 
 
 def section(title: str, document: str = README) -> str:
