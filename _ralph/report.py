@@ -16,8 +16,8 @@ from _ralph.progress import History, TaskHistory, replay
 from _ralph.prompt import resource
 from _ralph.timeline import Bar, Timeline, steps, ticks
 
-_ROWS, _LINES = 500, 200
-"""Entries that one list of tasks or attempts shows, and one of what was found or put back."""
+_ROWS, _LINES, _BARS = 500, 200, 2000
+"""Entries that one list of tasks or attempts shows, one of what was found or put back, and the chart."""
 _SIZE, _DIFFS = 3_000_000, 1_600_000
 """Bytes of all texts on the page, and of the diffs among them."""
 _TAIL, _PART, _SHORT = 4000, 1500, 24
@@ -142,7 +142,8 @@ def _tasks(
     groups: dict[str, list[dict[str, Any]]] = {state: [] for state in views.STATES}
     for task, told in zip(plan.tasks, summary["tasks"], strict=True):
         known = history.tasks.get(task.key) or TaskHistory()
-        spent = views.spent(known.seconds, known.usd or None, known.tokens) if known.iterations else ""
+        tokens = Tokens() if known.usd else known.tokens  # dollars say it in fewer words
+        spent = views.spent(known.seconds, known.usd or None, tokens) if known.iterations else ""
         notes = views.task_notes(plan, task, history)
         groups[told["state"]].append({**told, "task": task, "known": known, "spent": spent, "notes": notes})
     groups["passed"].sort(key=lambda card: -_passed_at(card))
@@ -253,15 +254,16 @@ def _figure(times: Timeline, tasks: int, history: History) -> dict[str, Any]:
     whole = times.seconds
     cost = times.usd or times.tokens
     top = cost[-1][1] if cost else 0.0
-    shown = times.attempts[-_ROWS:]
+    bars = [_row(bar, whole) for bar in times.attempts[-_BARS:]]
     counts = Counter(bar.verdict for bar in times.attempts)
     if times.waits:
         counts["waiting"] = len(times.waits)
     return {
         "spans": times.spans[: -_ROWS - 1 : -1],
-        "attempts": [_row(bar, whole) for bar in reversed(shown)],
+        "bars": bars,
+        "hidden": len(times.attempts) - len(bars),
+        "attempts": bars[: -_ROWS - 1 : -1],
         "waits": [{"at": bar.place(whole), "seconds": bar.end - bar.start} for bar in times.waits[-_ROWS:]],
-        "older": len(times.attempts) - len(shown),
         "counts": counts,
         "passed_line": steps(times.passed, whole, tasks),
         "cost_line": steps(cost, whole, top) if cost else "",

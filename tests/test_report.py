@@ -253,7 +253,11 @@ def test_before_the_first_attempt(repo: Repo) -> None:
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
     assert "Nothing has been run yet." in shown.text and "Nothing has passed yet." in shown.text
-    assert "not told" in shown.text and "Timeline" not in shown.text and "per hour" not in shown.text
+    assert (
+        "Dollars none nothing spent yet" in shown.text
+        and "Timeline" not in shown.text
+        and "per hour" not in shown.text
+    )
 
 
 def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
@@ -263,7 +267,7 @@ def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
     )
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "900 tokens in, 100 out" in shown.text and "no agent told what it cost" in shown.text
+    assert "900 tokens in 100 tokens out" in shown.text and "no agent told what it cost" in shown.text
     assert "per dollar" not in shown.text and "per hour" not in shown.text and "$" not in shown.text
     assert "The last run was cut off" in shown.text
 
@@ -284,8 +288,8 @@ def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
     assert "$2.03" in shown.text and "3 h 0 min 2 h 10 min of it in agents and checks" in shown.text
-    assert "0.98 tasks per dollar 0.7 per hour of runs" in shown.text
-    assert "1,200,000 tokens in, 34,567 out" in shown.text and "1 attempt told no price" in shown.text
+    assert "Tasks passed per dollar 0.98 0.7 per hour of runs" in shown.text
+    assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt told no price" in shown.text
     assert "2 runs, 3 h 0 min" in shown.text and "waiting 1" in shown.text
 
 
