@@ -399,8 +399,13 @@ FIELDS = {"handoff": dict.fromkeys(("decisions", "learned", "found", "risks", "r
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Repo:
-    """A run in which every name and word is hostile, and notes in which every field is."""
     made = Repo(tmp_path_factory.mktemp("hostile"))
+    a_hostile_run(made)
+    return made
+
+
+def a_hostile_run(made: Repo) -> None:
+    """Every name and word is hostile, and every field of the notes."""
     own = [{"name": f"own{SCRIPT}", "run": "test -f done || exit 1"}]
     tasks: list[dict[str, Any]] = [
         {"id": f"{n}{SCRIPT}", "title": f"{n}{SCRIPT}", "acceptanceCriteria": [SCRIPT], "checks": own}
@@ -435,7 +440,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     data = json.loads(made.read("prd.json"))
     data["userStories"][2]["blocked"] = f"why{SCRIPT}"
     made.write("prd.json", json.dumps(data))
-    return made
 
 
 def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
