@@ -57,15 +57,16 @@ class Diff:
             self.removed += int(numbers[1]) if numbers[1].isdigit() else 0
 
 
-def find(root: Path, branch: str, since: str) -> dict[tuple[str, str], str]:
-    """The commits of passes on `branch` after the commit `since`: (iteration, subject) to hash."""
+def find(root: Path, branch: str, since: str) -> dict[str, tuple[str, str]]:
+    """The passes on `branch`, or merged from it to HEAD, after the commit `since`: hash and
+    subject by iteration."""
+    tips = [branch, "HEAD"] if branch.startswith("refs/heads/") else ["HEAD"]
     start = [f"^{since}"] if re.fullmatch(r"[0-9a-f]{40,64}", since) else []
-    tip = branch if branch.startswith("refs/heads/") else "HEAD"
     form = "--format=%H%x1f%(trailers:key=Ralph-Iteration,valueonly,separator=%x2C)%x1f%s"
-    words = ("log", "-z", *_LOG, form, "--grep=^Ralph-Iteration: ", "--end-of-options", tip, *start, "--")
-    found = git(root, *words, check=False, timeout=_DEADLINE).decode("utf-8", "replace")
-    entries = [entry.split("\x1f", 2) for entry in found.split("\0") if entry.count("\x1f") > 1]
-    return {(number.strip(), subject): commit for commit, number, subject in reversed(entries)}
+    words = ["log", "-z", *_LOG, form, "--grep=^Ralph-Iteration: ", "--ignore-missing", "--end-of-options"]
+    listed = git(root, *words, *tips, *start, "--", check=False, timeout=_DEADLINE).decode("utf-8", "replace")
+    entries = [entry.split("\x1f", 2) for entry in listed.split("\0") if entry.count("\x1f") > 1]
+    return {number.strip(): (commit, subject) for commit, number, subject in reversed(entries)}
 
 
 def diffs(root: Path, commits: list[str], hidden: Iterable[str], size: int) -> dict[str, Diff]:

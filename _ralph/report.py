@@ -71,7 +71,7 @@ def page(
         line=_line, counted=text.count, duration=text.duration, when=_when, command=_command
     )
     source = resource("templates/report.html").read_text("utf-8")
-    values = page_values(paths, plan, records, git, running, time.time())
+    values = page_values(paths, plan, records, git, running)
     return environment.from_string(source).render(
         **values, room=room, options=list(options), elsewhere=elsewhere
     )
@@ -83,12 +83,11 @@ def page_values(
     records: list[dict[str, Any]],
     git: bool,
     running: dict[str, Any] | None,
-    now: float,
 ) -> dict[str, Any]:
     """Everything the template uses. BadInput names a record that is damaged."""
     from _ralph.prd import next_task
 
-    history = replay(records, plan)
+    history, now = replay(records, plan), time.time()
     own = [record for record in records if record.get("plan") == plan.key]
     verdicts = [record for record in own if record["event"] == "verdict"]
     times = Timeline(frozenset(task.key for task in plan.tasks))
@@ -100,14 +99,13 @@ def page_values(
     upcoming = next_task(plan)
     return {
         "project": plan.project,
-        "branch": history.branch.removeprefix("refs/heads/"),
+        "branch": (history.branch or "").removeprefix("refs/heads/"),
         "folder": str(paths.root),
         "now": now,
         "running": running,
         "summary": summary,
         "stopped": history.stopped,
         "next": upcoming.id if upcoming else None,
-        "rows": _ROWS,
         **_yield(plan, history, times),
         **_tasks(paths, plan, history, own, git, summary),
         "restored": _restored(verdicts),
@@ -145,7 +143,7 @@ def _tasks(
         tokens = Tokens() if known.usd else known.tokens  # dollars say it in fewer words
         spent = views.spent(known.seconds, known.usd or None, tokens) if known.iterations else ""
         notes = views.task_notes(plan, task, history)
-        groups[told["state"]].append({**told, "task": task, "known": known, "spent": spent, "notes": notes})
+        groups[told["state"]].append({**told, "known": known, "spent": spent, "notes": notes})
     groups["passed"].sort(key=lambda card: -_passed_at(card))
     more = {state: max(len(cards) - _ROWS, 0) for state, cards in groups.items()}
     groups = {state: cards[:_ROWS] for state, cards in groups.items()}
@@ -154,7 +152,7 @@ def _tasks(
     passes = {(r["iteration"], r["task"]): r for r in records if r.get("verdict") == "passed"}
     for card in groups["passed"]:
         record = passes.get((card["known"].passed_at, card["id"]), {})
-        card.update(record=record, handoff=_parts(record), commit="", diff=None)
+        card.update(handoff=_parts(record), commit="", diff=None)
     if git:
         _add_commits(paths, groups["passed"], history, records)
     return {"groups": groups, "more": more}
@@ -169,9 +167,9 @@ def _failure(last: dict[str, Any]) -> dict[str, Any]:
     """What the last attempt that counted left to read: question, first failure, objections."""
     failure, handoff = last.get("failure") or {}, last.get("handoff") or {}
     return {
-        "question": _cut(handoff.get("blocked on", ""), _PART),
+        "question": _cut(handoff.get("blocked on"), _PART),
         "check": failure.get("name", ""),
-        "tail": _cut(failure.get("tail") or "", _TAIL, text.tail),
+        "tail": _cut(failure.get("tail"), _TAIL, text.tail),
         "log": failure.get("log", ""),
         "others": (failure.get("others") or [])[:20],
         "objections": [_cut(line, 400) for line in ((last.get("judge") or {}).get("objections") or [])[:20]],
@@ -190,10 +188,9 @@ def _add_commits(
 ) -> None:
     """Give each pass its commit and, as far as the page has room, what it changed."""
     since = next((str(record.get("head")) for record in records if record["event"] == "start"), "")
-    found = commits.find(paths.root, history.branch, since)
+    found = commits.find(paths.root, history.branch or "", since)
     for card in cards:
-        subject = str(card["record"].get("message") or "").split("\n", 1)[0].strip()
-        card["commit"], card["subject"] = found.get((str(card["known"].passed_at), subject), ""), subject
+        card["commit"], card["subject"] = found.get(str(card["known"].passed_at), ("", ""))
     hidden = [
         path.relative_to(paths.root).as_posix()
         for path in (paths.prd, paths.progress)
@@ -228,7 +225,7 @@ def _found(plan: Plan, verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for record in verdicts:
         for line in _entries((record.get("handoff") or {}).get("found")):
-            title = text.one_line(line, 200)
+            title = text.one_line(line, 120)
             if title not in seen:
                 seen.add(title)
                 found.append({"title": title, "task": record["task"], "iteration": record["iteration"]})
@@ -237,7 +234,7 @@ def _found(plan: Plan, verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _entries(words: str | None) -> list[str]:
     """The entries of a part of a handoff: its bullets with what belongs to them, else its lines."""
-    lines = [line for line in _cut(words or "", _PART).splitlines() if line.strip()]
+    lines = [line for line in _cut(words, _PART).splitlines() if line.strip()]
     bulleted = any(_BULLET.match(line) for line in lines)
     entries: list[str] = []
     for line in lines:
@@ -267,7 +264,7 @@ def _figure(times: Timeline, tasks: int, history: History) -> dict[str, Any]:
         "counts": counts,
         "passed_line": steps(times.passed, whole, tasks),
         "cost_line": steps(cost, whole, top) if cost else "",
-        "cost": (f"${history.usd:.2f}" if times.usd else f"{int(top):,} tokens") if cost else "",
+        "cost": (f"${history.usd:.2f}" if times.usd else f"{top:,.0f} tokens") if cost else "",
         "ticks": ticks(whole),
         "breaks": [round(1000 * span.offset / whole, 1) for span in times.spans[1:61]] if whole else [],
     }
@@ -289,12 +286,12 @@ def _row(bar: Bar, whole: float) -> dict[str, Any]:
     }
 
 
-def _cut(words: str, size: int, cut: Callable[[str, int], str] = text.clip) -> str:
-    return cut(text.redact(text.clean(words)), size)
+def _cut(words: str | None, size: int, cut: Callable[[str, int], str] = text.clip) -> str:
+    return cut(text.redact(text.clean(words or "")), size)
 
 
-def _line(words: str, width: int = 200) -> str:
-    return text.one_line(text.redact(text.clean(words)), width)
+def _line(words: str | None, width: int = 200) -> str:
+    return text.one_line(text.redact(text.clean(words or "")), width)
 
 
 def _command(words: list[str]) -> str:

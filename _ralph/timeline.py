@@ -79,7 +79,7 @@ class Timeline:
     def take(self, record: dict[str, Any]) -> None:
         if not record.get("run"):
             return  # a person's `ralph retry` between runs
-        span, moment = self._span(str(record["run"]), record.get("time", 0.0))
+        span, moment = self._span(str(record["run"]), record.get("time") or 0.0)
         if self._until is not None:
             self.waits[-1].end = max(span.at(min(moment, self._until)), self.waits[-1].start)
             self._until = None
@@ -91,7 +91,7 @@ class Timeline:
             self._verdict(record, span, moment)
         elif record["event"] == "wait":
             self.waits.append(Bar(moment, span.at(moment), span.at(moment), "waiting"))
-            self._until = record.get("until", moment)
+            self._until = record.get("until") or moment
         elif record["event"] == "recheck" and record.get("broken"):
             self._proved.difference_update(record["broken"])
             self.passed.append((span.at(moment), len(self._proved)))

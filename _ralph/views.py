@@ -86,7 +86,9 @@ def status_lines(plan: Plan, history: History, running: Mapping[str, Any] | None
         lines.append(f"a loop is running since {running['since']} (pid {running['pid']}){on}")
     elif history.stopped:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.get("time", 0)))
-        lines.append(f"the last run stopped at {at}: {text.one_line(history.stopped.get('reason', ''), 300)}")
+        lines.append(
+            f"the last run stopped at {at}: {text.one_line(history.stopped.get('reason') or '', 300)}"
+        )
     return lines
 
 
@@ -116,7 +118,7 @@ def task_notes(plan: Plan, task: Task, history: History) -> list[str]:
         done = {other.id for other in plan.tasks if other.passed}
         notes.append(text.one_line(f"waits for {', '.join(d for d in task.depends_on if d not in done)}"))
     if state == "failed":
-        reason = text.one_line((known.last or {}).get("reason", ""), 200)
+        reason = text.one_line((known.last or {}).get("reason") or "", 200)
         notes.append(f"{text.count(known.attempts, 'failed attempt')}, the last: {reason}")
     if state == "passed" and known.weak:
         notes.append("weak: it has no check of its own")
