@@ -14,10 +14,10 @@ HOSTILE_EXAMPLES ?= 1000
 SOAK_TASKS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents lint build bench clean
+.PHONY: help demo test test-crash test-agents test-browser lint build bench clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no network
 	$(BIN)/ralph demo
@@ -31,6 +31,9 @@ test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, p
 test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
 	$(BIN)/python -m tests.install_agents $(AGENTS)
 	$(BIN)/python -m pytest -m agents -n 2 -rs tests/test_real_agents.py
+
+test-browser: $(STAMP) ## look at the report's page in headless Chromium
+	$(BIN)/python -m pytest -m browser -n 2 -rs tests/test_browser.py
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check .

@@ -176,6 +176,7 @@ def cli() -> None:
     ralph doctor        find tonight what would spoil the night
     ralph run           work until every task passes or a limit is reached
     ralph status        what passed, what is next, what is blocked
+    ralph report        the same as a page for the morning, with diffs, questions and costs
     """
 
 
@@ -414,6 +415,40 @@ def status(prd_path: Path, no_git: bool, form: str, as_json: bool) -> None:
         color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
         width = max(shutil.get_terminal_size((120, 24)).columns, 40)
         click.echo("\n".join(view.lines(found, width, color)))
+
+
+@cli.command()
+@with_prd
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Where to write it; - is stdout.  [default: .ralph/report.html]",
+)  # fmt: skip
+def report(prd_path: Path, no_git: bool, output: Path | None) -> None:
+    """Write a page for the morning.
+
+    One HTML file: what passed, with diffs; what needs you, failed, was put back and learned.
+
+    \b
+    ralph report && xdg-open .ralph/report.html
+    """
+    from _ralph import files, place, session
+    from _ralph.report import page
+
+    paths, plan, history = place.read_state(prd_path, not no_git)
+    options = ["--prd", str(prd_path)] if prd_path != Path("prd.json") else []
+    html = page(
+        paths, plan, place.journal_of(paths).records(), git=not no_git,
+        running=place.running(paths), options=[*options, *(["--no-git"] if no_git else [])],
+        elsewhere=None if no_git else place.elsewhere(paths, plan, history),
+    )  # fmt: skip
+    if output == Path("-"):
+        click.echo(html, nl=False)
+        return
+    target = output or session.scratch(paths) / "report.html"
+    if output is None and files.read_regular(target, 0) is None:
+        files.clear(target)  # a link that an agent made there must not be written through
+    files.atomic_write(target, html.encode())
+    click.echo(target)
 
 
 @cli.command()

@@ -404,13 +404,13 @@ class History:
 
 def _require_kinds(record: dict[str, Any]) -> None:
     """TypeError where a record, edited by hand or forged, holds what nobody could print or add up."""
-    texts = [record.get(key) for key in _TEXTS]
-    texts += [entry for key in _LISTS for entry in record.get(key) or []]
-    texts += (record.get("handoff") or {}).values()
     failure, judge = record.get("failure") or {}, record.get("judge") or {}
-    texts += [failure.get(key) for key in ("name", "tail", "log")] + [judge.get("agent")]
-    texts += [*(failure.get("others") or []), *(judge.get("objections") or [])]
-    if not all(value is None or isinstance(value, str) for value in texts):
+    texts = [record.get(key) for key in _TEXTS] + [failure.get(key) for key in ("name", "tail", "log")]
+    texts += [judge.get("agent"), *(record.get("handoff") or {}).values()]
+    entries = [entry for key in _LISTS for entry in record.get(key) or []]
+    entries += [*(failure.get("others") or []), *(judge.get("objections") or [])]
+    entries += [words for words in texts if words is not None]
+    if not all(isinstance(entry, str) for entry in entries):
         raise TypeError("a text was expected")
     for value in (record.get(key) for key in _NUMBERS):
         if value is not None and not (isinstance(value, (int, float)) and 0 <= value < 10**12):

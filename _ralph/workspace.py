@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -684,10 +685,9 @@ def git(
     timeout: float = GIT_TIMEOUT,
 ) -> bytes:
     """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`."""
-    quiet = [word for setting in _QUIET for word in ("-c", setting)]
     try:
         done = subprocess.run(
-            ["git", *quiet, *words],
+            _quiet(words),
             cwd=cwd,
             input=stdin,
             capture_output=True,
@@ -708,6 +708,26 @@ def git(
             raise TryLater(f"the disk is full (git {words[0]}: {said}); run the same command again")
         raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
     return done.stdout if done.returncode == 0 else b""
+
+
+def git_lines(cwd: Path, *words: str, timeout: float) -> Iterator[bytes]:
+    """The lines of one git call as they come, for what may be too large to hold. It ends with the
+    call, at `timeout`, or when nobody reads on; no error tells which."""
+    with subprocess.Popen(
+        _quiet(words), cwd=cwd, env=_environment(),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        timer = threading.Timer(timeout, process.kill)
+        timer.start()
+        try:
+            yield from process.stdout or ()
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def _quiet(words: Iterable[str]) -> list[str]:
+    return ["git", *(word for setting in _QUIET for word in ("-c", setting)), *words]
 
 
 def _environment() -> dict[str, str]:

@@ -43,7 +43,7 @@ DOCUMENTS = [
     "CHANGELOG.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 ]
-NOT_YET = {"plan", "report", "add"}
+NOT_YET = {"plan", "add"}
 NOT_YET_OPTIONS = {"--no-awake"}
 
 

@@ -1,0 +1,648 @@
+"""`ralph report`: the page is true, whole and small, and nothing that stands on it can act."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph.timeline import Timeline, steps, ticks
+from tests.conftest import Repo
+
+LARGEST = 5_000_000
+SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;"
+VOID = {"meta", "br"}
+ATTRIBUTES = {
+    "class": r"[a-z -]+", "id": r"[a-z]+", "lang": "en", "charset": "utf-8", "href": r"#[a-z]+",
+    "style": r"left: [\d.]+%", "d": r"[MHVZ\d.,-]+", "value": r"[\d.e-]+", "viewbox": r"[\d ]+",
+    "preserveaspectratio": "none", "role": "img", "tabindex": "0", "aria-hidden": "true",
+    "aria-label": r"[^<>]*", "http-equiv": "Content-Security-Policy", "content": r"[^<>\"]*", "name": r"[a-z-]+",
+    **dict.fromkeys(("x", "y", "x1", "x2", "y1", "y2", "width", "height"), r"[\d.-]+"),
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """A strict reader: tags balance, and there is no element or attribute that could act."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.data: dict[str, float] = {}
+        self.headings: list[int] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+        assert self.headings[0] == 1 and self.headings.count(1) == 1
+        assert all(b - a <= 1 for a, b in zip(self.headings, self.headings[1:], strict=False))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "img", "iframe", "object", "link", "form", "base", "b1"), self.getpos()
+        found = dict(attrs)
+        assert len(found) == len(attrs)
+        for name, value in found.items():
+            assert re.fullmatch(ATTRIBUTES[name], value or "", re.DOTALL), (tag, name, value)
+        if re.fullmatch(r"h\d", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "data":
+            self.data[str(found["class"])] = float(found["value"] or "nan")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ("line", "rect", "path")
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, (tag, self.open, self.getpos())
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def section(self, begin: str, end: str) -> str:
+        return self.text.partition(f" {begin} ")[2].rpartition(f" {end} ")[0]
+
+
+def report(repo: Repo, *words: str, token: str = "") -> str:
+    done = repo.ralph("report", "-o", "-", *words, MY_API_TOKEN=token)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.encode()) < LARGEST
+    return done.stdout
+
+
+def page(repo: Repo, *words: str) -> Page:
+    return Page(report(repo, *words))
+
+
+def numbers_are_those_of_status(repo: Repo, shown: Page, *words: str) -> None:
+    told = json.loads(repo.ralph("status", "--json", *words).stdout)
+    wanted = {key: told[key] for key in ("passed", "total", "iterations", "seconds")}
+    if told["usd"]:
+        wanted["usd"] = told["usd"]
+    if any(told["tokens"].values()):
+        wanted.update(input=told["tokens"]["input"], output=told["tokens"]["output"])
+    assert shown.data == wanted
+
+
+NIGHT = """
+    if task == "T2":
+        said("blocked on", "Which price table? Proposed: the new one.")
+        P("half.txt").write_text("half")
+    elif task == "T4":
+        P("T4.txt").write_text("bad")
+    else:
+        plan = json.loads(P("prd.json").read_text())
+        plan["userStories"][4]["passes"] = True
+        P("prd.json").write_text(json.dumps(plan))
+        P("T1.txt").write_text("good\\n" + "line\\n" * 400)
+        said("decisions", "prices are kept in cents")
+        said("learned", "- the tests need a locale\\n- migrations run by hand")
+        said("found", "1. the footer is wrong\\n   on small screens\\n2. it's slow")
+"""
+
+
+def a_night(repo: Repo) -> None:
+    """One task passes, one is blocked with a question, one waits for it, one has failed, one is open."""
+    owns = [[{"name": "own", "run": f"cat T{i}.txt; grep -q good T{i}.txt"}] for i in range(7)]
+    more: list[dict[str, Any]] = [{}, {}, {"dependsOn": ["T2"]}, {}, {}, {"passes": True}]
+    repo.plan(
+        *({"checks": own, **entry} for own, entry in zip(owns[1:], more, strict=True)), limits={"attempts": 2}
+    )
+    repo.write("AGENTS.md", "- the tests need a locale\n")
+    repo.commit("plan")
+    code, _, err = repo.run(repo.agent(NIGHT), "--max-iterations", "4")
+    assert code == 3, err
+    assert repo.verdicts() == ["T1 passed", "T2 failed", "T2 failed", "T4 failed"]
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Repo:
+    made = Repo(tmp_path_factory.mktemp("night"))
+    a_night(made)
+    return made
+
+
+def record(event: str, at: float, run: str = "r1", plan: str = "p@", **fields: Any) -> dict[str, Any]:
+    return {"v": 1, "time": at, "event": event, "plan": plan, "run": run, **fields}
+
+
+def attempt(
+    number: int, at: float, task: str = "T1", verdict: str = "failed", took: float = 60, **fields: Any
+) -> list[dict[str, Any]]:
+    """A start and its verdict, as ralph writes them."""
+    same: dict[str, Any] = {"iteration": number, "attempt": 1, "task": task, "title": f"task {task[1:]}"}
+    empty = dict.fromkeys(("tree", "left", "prd_before", "head"), "")
+    ended = {"verdict": verdict, "seconds": took, **empty, **same, **fields}
+    by = {"run": fields["run"]} if "run" in fields else {}
+    return [record("start", at, tree="", **same, **by), record("verdict", at + took, **ended)]
+
+
+def write_records(repo: Repo, records: list[dict[str, Any]]) -> None:
+    lines = [json.dumps(entry).replace("<", "\\u003c").replace(">", "\\u003e") for entry in records]
+    repo.write("progress.txt", "".join(f"<!-- ralph {line} -->\n" for line in lines))
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_page_of_a_night(night: Repo) -> None:
+    shown = page(night)
+    numbers_are_those_of_status(night, shown)
+    assert "The last run stopped" in shown.text and "limit reached: 4 iterations" in shown.text
+    assert "2 of 6" in shown.text and "1 marked by hand" in shown.text
+    needs = shown.section("Needs you", "Passed")
+    assert "blocked on: Which price table?" in needs
+    assert "It asks Which price table? Proposed: the new one." in needs
+    assert "ralph retry T2 --answer '...'" in needs
+    (parked,) = re.findall(r"git cherry-pick (\S+)", needs)
+    assert night.git("show", f"{parked}:half.txt") == "half"
+    passed = shown.section("Passed", "Not done")
+    assert passed.index("T1") < passed.index("T6") and "marked by hand" in passed
+    commit = night.git("log", "-1", "--format=%H", "--grep=^T1: ").strip()
+    assert f"{commit[:12]} T1: task 1 1 file, +401 -0" in passed
+    assert "prices are kept in cents" in passed and "+good" in passed and "prd.json" not in passed
+    assert "104 more lines" in passed and f"git show {commit[:12]}" in passed
+    left = shown.section("Not done", "Put back")
+    assert "First failure: own bad" in left and "waits for T2" in left and "T5" in left
+    assert "put back: prd.json (T5 had been set to pass" in shown.text
+    assert "- migrations run by hand" in shown.text and "- the tests need a locale" not in shown.text
+    assert "ralph add 'the footer is wrong on small screens'" in shown.text
+    assert """ralph add 'it'"'"'s slow'""" in shown.text
+    assert "passed 1" in shown.text and "failed 3" in shown.text
+
+
+def test_it_is_written_where_it_says(night: Repo) -> None:
+    done = night.ralph("report")
+    written = Path(done.stdout.strip())
+    assert (done.returncode, written) == (0, night.path / ".ralph" / "report.html")
+    assert Page(written.read_text()).text
+    victim = night.write("../victim", "mine")
+    written.unlink()
+    written.symlink_to(victim)  # as an agent may have made it
+    assert night.ralph("report").returncode == 0
+    assert (victim.read_text(), written.is_symlink()) == ("mine", False)
+    given = night.ralph("report", "--output", "../page.html")
+    assert (given.returncode, given.stdout) == (0, "../page.html\n")
+    assert Page((night.outside / "page.html").read_text()).text
+    assert night.git("status", "--porcelain") == "?? T4.txt\n"
+    assert list(night.path.glob(".ralph/*.ralph-tmp")) == []
+
+
+def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
+    bare = Repo(tmp_path, git=False)
+    for name in ("prd.json", "progress.txt"):
+        bare.write(name, night.read(name))
+    shown = page(bare, "--no-git")
+    numbers_are_those_of_status(bare, shown, "--no-git")
+    assert "ralph retry T2 --no-git --answer '...'" in shown.text
+    assert "Its commit was not found" in shown.text
+    (bare.path / "progress.txt").unlink()
+    assert "Nothing has been run yet." in page(bare, "--no-git").text
+
+
+def test_another_plan_file_stands_in_the_commands(repo: Repo) -> None:
+    repo.plan({"checks": ["false"], "blocked": "why?"})
+    (repo.path / "prd.json").rename(repo.path / "my plan.json")
+    assert "ralph retry T1 --prd 'my plan.json' --answer '...'" in page(repo, "--prd", "my plan.json").text
+
+
+def test_the_work_on_another_branch_is_named(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    repo.commit("plan")
+    assert repo.run(repo.agent('P("T1.txt").touch()'))[0] == 0
+    repo.git("switch", "-q", "main")
+    assert "git switch ralph/p" in page(repo).text
+
+
+def test_the_commits_of_a_branch_that_was_merged_and_deleted(repo: Repo) -> None:
+    a_night(repo)
+    repo.git("checkout", "-qf", "main")
+    repo.git("merge", "-q", "ralph/p", "--no-ff", "-m", "the night")
+    repo.git("branch", "-qD", "ralph/p")
+    assert "T1: task 1 1 file, +401 -0" in page(repo).text
+
+
+def test_while_a_loop_runs(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    repo.commit("plan")
+    loop = repo.start("run", "--agent", repo.agent('P("up").touch(); time.sleep(30); P("T1.txt").touch()'))
+    repo.wait_for("up")
+    shown = page(repo)
+    loop.terminate()
+    loop.communicate(timeout=30)
+    assert (
+        "A loop is running since" in shown.text
+        and "running 1" in shown.text
+        and "still running" in shown.text
+    )
+
+
+# ---------------------------------------------------------------- empty, small and large
+
+
+def test_before_the_first_attempt(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]})
+    shown = page(repo)
+    numbers_are_those_of_status(repo, shown)
+    assert "Nothing has been run yet." in shown.text and "Nothing has passed yet." in shown.text
+    assert (
+        "Dollars none nothing spent yet" in shown.text
+        and "Timeline" not in shown.text
+        and "per hour" not in shown.text
+    )
+
+
+def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]})
+    write_records(
+        repo, [record("run", 1000), *attempt(1, 1000, took=7200, tokens={"input": 900, "output": 100})]
+    )
+    shown = page(repo)
+    numbers_are_those_of_status(repo, shown)
+    assert "900 tokens in 100 tokens out" in shown.text and "no agent told what it cost" in shown.text
+    assert "per dollar" not in shown.text and "per hour" not in shown.text and "$" not in shown.text
+    assert "The last run was cut off" in shown.text
+
+
+def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
+    repo.plan({"checks": ["false"], "passes": True}, {"checks": ["false"], "passes": True})
+    tokens = {"input": 1200000, "output": 34567}
+    write_records(repo, [
+        record("run", 1000),
+        *attempt(1, 1000, verdict="limited", took=600),
+        record("wait", 1600, until=4600),
+        *attempt(2, 4600, verdict="passed", took=3600, usd=1.234567, tokens=tokens, message="T1: x\n\nRalph-Iteration: 2\n"),
+        record("stop", 8200, stop="complete", exit=0, reason="every task passes"),
+        record("retry", 50_000, run="", task="T1", title="task 1"),
+        record("run", 100_000, run="r2"),
+        *attempt(3, 100_000, task="T2", verdict="passed", took=3600, usd=0.8, run="r2"),
+    ])  # fmt: skip
+    shown = page(repo)
+    numbers_are_those_of_status(repo, shown)
+    assert "$2.03" in shown.text and "3 h 0 min 2 h 10 min of it in agents and checks" in shown.text
+    assert "Tasks passed per dollar 0.98 0.7 per hour of runs" in shown.text
+    assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt told no price" in shown.text
+    assert "2 runs, 3 h 0 min" in shown.text and "waiting 1" in shown.text
+
+
+def many(repo: Repo, number: int) -> None:
+    """A plan and notes of so many attempts, two in three of them passed and committed."""
+    repo.plan(*({"checks": ["false"], "passes": i % 3 != 1} for i in range(1, number + 1)))
+    repo.commit("plan")
+    head, at, records = repo.git("rev-parse", "HEAD").strip(), 1_700_000_000.0, []
+    stream: list[str] = []
+    for i in range(1, number + 1):
+        passed, subject = i % 3 != 1, f"T{i}: task {i}"
+        fields = {
+            "message": f"{subject}\n\nRalph-Iteration: {i}\n", "usd": 0.1, "tokens": {"input": 1000, "output": 10},
+            "handoff": {"learned": f"fact {i}", "decisions": "x" * 200, "found": f"bug {i}"},
+        }  # fmt: skip
+        failure = (
+            None if passed else {"name": "own", "tail": "a line of output\n" * 300, "log": "", "others": []}
+        )
+        pair = attempt(i, at, f"T{i}", "passed" if passed else "failed", 300, failure=failure, **fields)
+        pair[0].update(head=head, branch="refs/heads/main")
+        records += pair
+        at += 300
+        if passed:
+            body = f"{subject}\n\nRalph-Iteration: {i}\n"
+            content = "".join(f"line {n} of {i}\n" for n in range(60))
+            stream.append(
+                f"commit refs/heads/main\nmark :{i}\ncommitter T <t@example.invalid> {1700000000 + i} +0000\n"
+                f"data {len(body)}\n{body}{f'from {head}' if not stream else ''}\n"
+                f"M 100644 inline f{i}.py\ndata {len(content)}\n{content}\n"
+            )
+    subprocess.run(
+        ["git", "fast-import", "--quiet"],
+        input="".join(stream),
+        text=True,
+        cwd=repo.path,
+        env=repo.env,
+        check=True,
+    )
+    write_records(repo, [record("run", 1_700_000_000.0), *records])
+
+
+@pytest.mark.parametrize("number", [1, 500])
+def test_one_and_500_iterations(repo: Repo, number: int) -> None:
+    many(repo, number)
+    began = time.monotonic()
+    source = report(repo)
+    seconds = time.monotonic() - began
+    print(f"{number} iterations: {len(source)} bytes in {seconds:.1f} s")
+    assert seconds < 30
+    shown = Page(source)
+    numbers_are_those_of_status(repo, shown)
+    assert source.count('<pre class="diff"') == source.count("git show") + number * 2 // 3
+    assert "Its commit was not found" not in shown.text
+
+
+def test_hostile_sizes_are_cut(repo: Repo) -> None:
+    repo.plan(*({"checks": ["false"], "passes": i > 20, "title": "<&>" * 40} for i in range(1, 2001)))
+    repo.commit("plan")
+    head = repo.git("rev-parse", "HEAD").strip()
+    repo.write("one-line.txt", "'" * 900_000)
+    repo.write("huge.txt", "<\n" * 3_000_000)
+    for i in range(20):
+        repo.write(f"quotes-{i}.txt", "'\"<&>'\n" * 100_000)
+    repo.git("add", "-A")
+    repo.git("commit", "-qm", "T700: big\n\nRalph-Iteration: 700")
+    records: list[dict[str, Any]] = [record("run", 1)]
+    for i in range(1, 701):
+        records += attempt(
+            i, i * 1000.0, f"T{i}", "passed" if i > 20 else "failed", title="<&>" * 40, reason="'" * 3000,
+            handoff=dict.fromkeys(("learned", "found", "decisions", "risks", "blocked on"), "'\n" * 5000),
+            failure={"name": "'" * 999, "tail": "'" * 20_000, "log": "'" * 999, "others": ["'" * 999] * 20},
+            restored=["'" * 2000] * 9, denials=["'" * 2000] * 9, message="T700: big", usd=0.01,
+        )  # fmt: skip
+    records[1].update(head=head, branch="refs/heads/main")
+    write_records(repo, records)
+    began = time.monotonic()
+    source = report(repo)
+    seconds = time.monotonic() - began
+    print(f"{len(source)} bytes in {seconds:.1f} s")
+    assert seconds < 60
+    shown = Page(source)
+    assert "and 1480 more" in shown.text and "Not done 20" in shown.text
+    assert "more lines: git show" in shown.text and "The page is full" in shown.text
+
+
+# ---------------------------------------------------------------- what others wrote
+
+
+def poison(value: Any, key: str = "") -> Any:
+    """Every text in a record made hostile, but for those that decide what the record is."""
+    if isinstance(value, dict):
+        return {
+            k if key in ("", "handoff", "failure", "judge", "tokens") else f"{k}{SCRIPT}": poison(v, k)
+            for k, v in value.items()
+        }
+    if isinstance(value, list):
+        return [poison(entry, key) for entry in value]
+    fixed = ("event", "plan", "verdict", "run", "branch", "head", "task", "title", "message")
+    return f"{value}{SCRIPT}" if isinstance(value, str) and key not in fixed else value
+
+
+FIELDS = {"handoff": dict.fromkeys(("decisions", "learned", "found", "risks", "ruled out", "next step", "blocked on"), "words"),
+          "judge": {"agent": "judge", "agrees": False, "objections": ["no"]}, "denials": ["rm"], "notices": ["odd"],
+          "restored": ["a"], "overload": "large", "reason": "because", "agent": "agent", "parked": "refs/ralph/parked/x",
+          "failure": {"name": "check", "tail": "tail", "log": "log", "others": ["other"]}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Repo:
+    made = Repo(tmp_path_factory.mktemp("hostile"))
+    a_hostile_run(made)
+    return made
+
+
+def a_hostile_run(made: Repo) -> None:
+    """Every name and word is hostile, and every field of the notes."""
+    own = [{"name": f"own{SCRIPT}", "run": "test -f done || exit 1"}]
+    tasks: list[dict[str, Any]] = [
+        {"id": f"{n}{SCRIPT}", "title": f"{n}{SCRIPT}", "acceptanceCriteria": [SCRIPT], "checks": own}
+        for n in "ABCDE"
+    ]
+    tasks[3]["dependsOn"] = [tasks[2]["id"]]
+    made.plan(*tasks, project=f"p{SCRIPT}", limits={"attempts": 1}, commit="{{ task.id }}")
+    made.commit("plan")
+    works = """
+        P("done").touch()
+        P(sys.argv[-1].replace("/", "") + "\\n.txt").write_text(sys.argv[-1] + "\\n")
+        P("x<script>").write_text(sys.argv[-1])
+        said("learned", sys.argv[-1]); said("found", sys.argv[-1])
+    """
+    made.git("checkout", "-qb", "x<script>alert(3)<-script>")
+    agent = made.agent(works)
+    assert made.run(f"{agent} {shlex.quote(SCRIPT)}", "--max-iterations", "1")[0] == 3
+    records = [poison(entry) for entry in made.records()]
+    plan, run = records[0]["plan"], records[0]["run"]
+    for number, (task, verdict) in enumerate(
+        [(tasks[1], "failed"), (tasks[2], "failed"), (tasks[4], "timed-out"), (tasks[4], "interrupted")], 2
+    ):
+        pair = attempt(number, 2e9 + number, task["id"], verdict, **poison(FIELDS), usd=1.0)
+        for entry in pair:
+            entry.update(plan=plan, run=run, title=task["title"])
+        records += pair
+    records += [
+        poison(record("wait", 2e9 + 99, run, plan, until=2e9 + 100)),
+        poison(record("stop", 2e9 + 100, run, plan, stop="x", reason="y")),
+    ]
+    write_records(made, records)
+    data = json.loads(made.read("prd.json"))
+    data["userStories"][2]["blocked"] = f"why{SCRIPT}"
+    made.write("prd.json", json.dumps(data))
+
+
+def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
+    source = report(hostile)
+    shown = Page(source)
+    numbers_are_those_of_status(hostile, shown)
+    assert shown.text.count("<script>alert(1)</script>") > 40
+    assert "<script" not in source.lower() and "<img" not in source.lower()
+    for words in (
+        "It asks",
+        "First failure",
+        "The judge says",
+        "put back:",
+        "denied:",
+        "Learned",
+        "Found on",
+        "waits for",
+        "Branch x<script>",
+    ):
+        assert words in shown.text
+    (command,) = re.findall(r"^<pre class=\"cmd\">(ralph retry .*)</pre>", source, re.MULTILINE)
+    assert shlex.split(html.unescape(command))[2] == f"C{SCRIPT}"
+
+
+MUTANTS = {
+    "none": "",
+    "nothing is escaped": "import jinja2, functools\njinja2.Environment = functools.partial(jinja2.Environment)\nreal = jinja2.Environment\njinja2.Environment = lambda **k: real(**{**k, 'autoescape': False})",
+    "nothing is redacted": "from _ralph import text\ntext.redact = lambda words: words",
+}
+
+
+def mutant(repo: Repo, name: str, **env: str) -> str:
+    code = (
+        f"import sys\n{MUTANTS[name]}\nimport ralph\nsys.argv = ['ralph', 'report', '-o', '-']\nralph.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=repo.path,
+        env={**repo.env, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_test_of_escaping_bites(hostile: Repo) -> None:
+    assert Page(mutant(hostile, "none")).text
+    with pytest.raises(AssertionError):
+        Page(mutant(hostile, "nothing is escaped"))
+
+
+def test_secrets_stay_out(repo: Repo) -> None:
+    secret = "s3cr3t-value-of-this-test"
+    repo.plan(
+        {"title": f"use {secret}", "checks": ["test -f T1.txt"]},
+        {"checks": ["false"], "blocked": f"{secret}?"},
+    )
+    repo.commit("plan")
+    agent = repo.agent(
+        f'P("T1.txt").write_text("x" * 390 + "{secret}")\nsaid("learned", "{secret}")\nsaid("found", "{secret}")'
+    )
+    repo.run(agent)
+    assert secret in mutant(repo, "nothing is redacted", MY_API_TOKEN=secret)
+    source = report(repo, token=secret)
+    assert secret not in source and source.count("[MY_API_TOKEN]") > 3
+    assert secret[:8] not in source
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"failure": "text"}, {"failure": {"name": 1}}, {"failure": {"others": [1]}}, {"judge": ["no"]},
+        {"judge": {"objections": [None]}}, {"handoff": {"found": 3}}, {"restored": [1]}, {"notices": [None]},
+        {"verdict": "won"}, {"time": "now"}, {"seconds": -1}, {"usd": "much"}, {"tokens": {"x": 1}}, {"message": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_damaged_record_is_one_clear_message(repo: Repo, change: dict[str, Any]) -> None:
+    repo.plan({"checks": ["false"]})
+    write_records(repo, [record("run", 1), *attempt(1, 2, **{"head": "", **change})])
+    done, status = repo.ralph("report"), repo.ralph("status")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == status.stderr
+    assert "is damaged" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_what_a_record_leaves_out_is_left_out(repo: Repo) -> None:
+    repo.plan(
+        {"checks": ["false"]}, {"checks": ["false"], "blocked": "?"}, {"checks": ["false"], "passes": True}
+    )
+    nothing: dict[str, Any] = {
+        "failure": {"name": None, "tail": None, "others": None}, "handoff": {"blocked on": None, "found": None},
+        "judge": {"objections": None}, "restored": None, "reason": None, "parked": None, "message": None, "usd": None,
+    }  # fmt: skip
+    records = [
+        *attempt(1, 1, "T1", **nothing),
+        *attempt(2, 2, "T2", **nothing),
+        *attempt(3, 3, "T3", "passed", **nothing),
+    ]
+    write_records(repo, [{**entry, "branch": None, "time": None} for entry in records])
+    assert "Not done 1" in page(repo).text
+    repo.write("progress.txt", "no records\n" * 9)
+    assert "Nothing has been run yet." in page(repo).text
+
+
+@pytest.mark.parametrize(
+    "branch", ["--output=stolen", "refs/heads/x --output=stolen", "refs/heads/none", "HEAD~99"]
+)
+def test_a_branch_that_is_none_is_no_option_of_git(repo: Repo, branch: str) -> None:
+    repo.plan({"checks": ["false"], "passes": True})
+    pair = attempt(1, 1, verdict="passed", message="T1: x")
+    pair[0].update(branch=branch, head="--output=stolen")
+    write_records(repo, pair)
+    assert "Its commit was not found" in page(repo).text
+    assert not (repo.path / "stolen").exists()
+
+
+def test_settings_of_git_change_nothing(repo: Repo) -> None:
+    a_night(repo)
+    plain = page(repo).section("Passed", "Not done")
+    for key, value in {
+        "diff.external": "touch stolen;", "diff.noprefix": "true", "color.ui": "always", "log.showSignature": "true",
+        "diff.wsErrorHighlight": "all", "format.pretty": "fuller", "core.pager": "touch stolen", "diff.algorithm": "patience",
+        "i18n.logOutputEncoding": "UTF-16", "diff.x.textconv": "touch stolen;", "diff.suppressBlankEmpty": "true",
+    }.items():  # fmt: skip
+        repo.git("config", key, value)
+    repo.write(".git/info/attributes", "* diff=x\n")
+    assert (
+        page(repo)
+        .section("Passed", "Not done")
+        .replace("diff --git T1.txt T1.txt", "diff --git a/T1.txt b/T1.txt")
+        == plain
+    )
+    assert not (repo.path / "stolen").exists()
+
+
+# ---------------------------------------------------------------- the axis
+
+
+def told(*records: dict[str, Any], running: float | None = None) -> Timeline:
+    times = Timeline(frozenset({"T1\ntask 1"}))
+    for entry in records:
+        times.take(entry)
+    if running is not None:
+        times.still_running(running)
+    return times
+
+
+def test_the_axis_leaves_out_the_time_between_runs() -> None:
+    times = told(
+        record("run", 100), *attempt(1, 110, took=50), record("stop", 170, reason="limit"),
+        record("retry", 5000, run=""), record("run", 9000, "r2"), *attempt(2, 9010, took=20, run="r2"),
+    )  # fmt: skip
+    assert [(span.offset, span.seconds, span.attempts, span.stop) for span in times.spans] == [
+        (0, 70, 1, "limit"), (70, 30, 1, ""),
+    ]  # fmt: skip
+    assert times.seconds == 100
+
+
+def test_an_attempt_that_was_cut_off_ends_with_its_run() -> None:
+    opened, ended = attempt(1, 110, took=5000, verdict="interrupted")
+    times = told(record("run", 100), opened, {**ended, "run": "r2"}, record("run", 5111, "r2"))
+    assert [(bar.start, bar.end, bar.verdict) for bar in times.attempts] == [(10, 10, "interrupted")]
+    assert told(record("run", 100), opened).attempts[0].verdict == "cut off"
+    assert told(record("run", 100), opened, running=200).attempts[0].end == 100
+
+
+@pytest.mark.parametrize(
+    ("until", "after", "waited"), [(150, 160, 50), (150, 130, 30), (5000, 160, 60), (0, 160, 0)]
+)
+def test_waits(until: float, after: float, waited: float) -> None:
+    times = told(record("run", 100), record("wait", 100, until=until), record("stop", after))
+    assert [bar.end - bar.start for bar in times.waits] == [waited]
+
+
+def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
+    times = told(record("run", 100), *attempt(1, 150, took=50), *attempt(2, 20, took=10, verdict="passed"))
+    assert times.seconds == 100 and all(bar.end >= bar.start >= 0 for bar in times.attempts)
+
+
+def test_a_pass_that_was_taken_back_is_one_less() -> None:
+    broken = record("recheck", 300, ok=False, broken=["T1\ntask 1"])
+    times = told(
+        record("run", 0), *attempt(1, 10, verdict="passed"), broken, *attempt(2, 310, verdict="passed")
+    )
+    assert [value for _, value in times.passed] == [1, 0, 1]
+    assert told(*attempt(1, 10, task="T9", verdict="passed")).passed == []
+
+
+def test_steps_and_ticks() -> None:
+    assert steps([(50, 1), (100, 2)], 100, 4) == "M0,100H500.0V75.0H1000.0V50.0H1000.0"
+    assert steps([], 0, 0) == "M0,100H1000.0"
+    assert ticks(7200) == [(0, "0 min"), (250, "30 min"), (500, "60 min"), (750, "90 min"), (1000, "120 min")]
+    assert [label for _, label in ticks(30_000)] == ["0 h", "2 h", "4 h", "6 h", "8 h"]
+    for whole in (0, 0.3, 1, 59, 61, 3599, 10**5, 10**9):
+        assert 1 <= len(ticks(whole)) <= 6
