@@ -213,6 +213,7 @@ def cli() -> None:
 @click.option(
     "--sandbox", type=click.Choice(["bwrap"]), help="Run agents, checks, hooks and setup inside bubblewrap."
 )
+@click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run.")
 @click.option(
     "--notify", metavar="CMD", help="Command that gets a JSON summary on stdin at the stop and at a block."
 )
@@ -226,7 +227,9 @@ def cli() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints.")
 @click.pass_context
-def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
+def run(
+    ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, no_awake: bool, **given: Any
+) -> None:
     """Work until all is done or a limit is reached.
 
     Ends early when nothing can go on without a person; says why, and what to do.
@@ -235,6 +238,7 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
     ralph run --agent claude --max-usd 20 --until 07:00
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
+    from _ralph.awake import keep_awake
     from _ralph.live import View
     from _ralph.process import mark_run, supervise
     from _ralph.session import acquire, announce, bury, locate
@@ -248,7 +252,10 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
         bury(paths)
         mark_run(run_id)  # so that every child can be told from a stranger
         announce(paths, run_id, os.getpid())
-        code = supervise(lambda control: loop_process(options, control, view, run_id, as_json))
+        code = supervise(
+            lambda control: loop_process(options, control, view, run_id, as_json),
+            beside=None if no_awake else keep_awake,
+        )
         if code is None:  # what it left is for the next start to bury
             view.wipe()
             code = lost(options, as_json)
