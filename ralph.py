@@ -516,30 +516,37 @@ def init(prd_path: Path, no_git: bool, eject: bool) -> None:
 
 @cli.command()
 @with_prd
-@click.option("--agent", metavar="CMD", help="The agent to look for instead of the plan's.")
+@click.option("--agent", metavar="CMD", help="As in `ralph run`: what is examined is what will run.")
+@click.option("--judge", metavar="CMD", help="As in `ralph run`.")
 @CHECK
 @click.option("--full-permissions", is_flag=True, help="As in `ralph run`.")
+@click.option(
+    "--sandbox", type=click.Choice(["bwrap"]), help="As in `ralph run`; checks run in it here, too."
+)
+@click.option("--probe", is_flag=True, help="Let each agent do one cheap turn, as cron would start it.")
 @click.pass_context
-def doctor(
-    ctx: click.Context,
-    prd_path: Path,
-    no_git: bool,
-    agent: str | None,
-    checks: tuple[str, ...],
-    full_permissions: bool,
-) -> None:
+def doctor(ctx: click.Context, /, prd_path: Path, no_git: bool, probe: bool, **given: Any) -> None:
     """Find now what would spoil the night.
 
-    Looks at plan, checks, agent, permissions, git and lock; exit 2 if something is wrong.
+    Looks at plan, checks, agents, permissions, sandbox, git, lock, disk, and at what cron
+    will see. Ends with 2 if something is wrong, else with a crontab line and systemd units.
 
     \b
-    ralph doctor --agent claude --full-permissions
+    ralph doctor --agent claude --full-permissions --probe
     """
+    from _ralph.doctor import examine
+    from _ralph.process import supervise
     from _ralph.session import Options
-    from _ralph.setup import examine
 
-    options = Options(prd_path, agent=agent, checks=checks, git=not no_git, full_permissions=full_permissions)
-    ctx.exit(int(Exit.USAGE) if examine(options, click.echo) else 0)
+    options = Options(prd_path, git=not no_git, **given)
+
+    def loop(control: Control) -> int:
+        with contextlib.suppress(BrokenPipeError):  # `| head`
+            return examine(options, control, click.echo, probe)
+        return int(Exit.ERROR)
+
+    code = supervise(loop)
+    ctx.exit(int(Exit.ERROR) if code is None else code)
 
 
 @cli.command()
