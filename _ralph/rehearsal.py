@@ -13,7 +13,7 @@ from pathlib import Path
 from _ralph import agents, text, views
 from _ralph.agents import Agent
 from _ralph.checks import every_check
-from _ralph.model import Findings, Outcome
+from _ralph.model import AgentResult, Finding, Findings, Outcome
 from _ralph.prompt import resource
 from _ralph.schedule import CRON_PATH, Schedule, cron_environment
 from _ralph.session import Run
@@ -110,15 +110,19 @@ def _turn(run: Run, agent: Agent, schedule: Schedule) -> Findings:
             control=run.control,
             wrap=box.wrap if box else lambda argv: argv,
         )
-    lost = _lost(_obeyed([agent]), env)
-    advice = _how_to_set(lost[0]) if lost else "log in as this user, then try again"
+    if result.outcome is not Outcome.INTERRUPTED:
+        yield _ended(agent, result, env)
+
+
+def _ended(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
+    said = f"probe: {agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE:
-        yield "ok", f"probe: {agent.command} answered as cron starts it: {views.spent_words(result)}"
-    elif result.outcome is Outcome.LIMITED:
-        until = time.strftime(", until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
-        yield "warning", f"probe: {agent.command} is limited{until}: {result.reason}; a run waits for that"
-    elif result.outcome is not Outcome.INTERRUPTED:
-        yield (
-            "error",
-            f"probe: {agent.command} as cron starts it: {result.reason or result.outcome}; {advice}",
-        )
+        return "ok", f"{said}, answered: {views.spent_words(result)}"
+    if result.outcome is Outcome.LIMITED:
+        until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
+        return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
+    if result.outcome is Outcome.TIMED_OUT:
+        return "error", f"{said}: {result.reason}; it may be limited, or without network: try it by hand"
+    lost = _lost(_obeyed([agent]), env)
+    advice = _how_to_set(lost[0]) if lost else "log it in as this user, then try again"
+    return "error", f"{said}: {result.reason or result.outcome}; {advice}"

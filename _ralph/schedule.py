@@ -121,7 +121,9 @@ def _assigned() -> Mapping[str, str]:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found = re.findall(r"""^\s*(["']?)(\w+)\1\s*=\s*(["']?)(.*?)\3\s*$""", done.stdout, re.MULTILINE)
+    found = re.findall(
+        r"""^[ \t]*(["']?)(\w+)\1[ \t]*=[ \t]*(["']?)(.*?)\3[ \t]*$""", done.stdout, re.MULTILINE
+    )
     return {name: value for _, name, _, value in found}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from _ralph.schedule import Schedule
+from _ralph.schedule import Schedule, cron_environment
 from tests.conftest import ROOT, Repo
 from tests.test_sandbox import works
 
@@ -283,6 +283,15 @@ def test_every_word_comes_back_from_cron_and_from_a_unit(tmp_path: Path, word: s
     assert folder.replace("%%", "%") == f"/tmp/{word}"
 
 
+def test_the_variables_of_a_crontab_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = """# A=comment\nA=1\n  B = 'a b'  \nEMPTY=\n"Q"="x=y"\nPATH=/mine\nHOME=/there\n30 22 * * * C=1 true\n@daily D=2 true\n"""
+    (tmp_path / "crontab").write_text(f"#!/bin/sh\nprintf %s {shlex.quote(table)}\n")
+    (tmp_path / "crontab").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    own = {"LOGNAME": pwd.getpwuid(os.getuid()).pw_name, "SHELL": "/bin/sh", "PATH": "/bin", "HOME": "/there"}
+    assert cron_environment("/bin") == {**own, "A": "1", "B": "a b", "EMPTY": "", "Q": "x=y"}
+
+
 @pytest.mark.parametrize("crons", ["Debian's", "the first"])
 @pytest.mark.parametrize("word", ["%", "\\", "\\%", "\\\\", "a\\\\%b", "%%", "\\'%", "it's \\% 'x'"])
 def test_percent_signs_and_backslashes_survive_every_cron(tmp_path: Path, word: str, crons: str) -> None:
@@ -372,7 +381,7 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(repo: Rep
     """
     before = repo.git("status", "--porcelain", "-uall")
     done = repo.ralph("doctor", "--agent", repo.agent(agent), "--probe", MY_KEY="secret")
-    assert says(done, "ok", "answered as cron starts it")
+    assert says(done, "ok", "as cron starts it, answered")
     seen = json.loads((repo.outside / "seen").read_text())
     assert seen["git"] and not Path(seen["cwd"]).exists() and not (repo.path / "left").exists()
     assert seen["env"]["HOME"] == HOME and seen["env"]["SHELL"] == "/bin/sh"
@@ -396,9 +405,9 @@ def sleepers() -> list[str]:
 TURNS = {
     "done": ('{"end": "done", "in": 12, "usd": 0.5}', 0, "ok", "$0.50, 12 in / 0 out tokens"),
     "limited": ('{"end": "limited", "why": "too much", "reset": "7200"}', 1, "warning", "too much; a run waits"),
-    "unavailable": ('{"end": "unavailable", "why": "401"}', 1, "error", "401; log in as this user"),
+    "unavailable": ('{"end": "unavailable", "why": "401"}', 1, "error", "401; log it in as this user"),
     "failed": ('{"end": "failed", "why": "oops"}', 0, "error", "oops"),
-    "mute": ("", 3, "error", "exit 3: it said nothing; log in"),
+    "mute": ("", 3, "error", "exit 3: it said nothing; log it in"),
 }  # fmt: skip
 
 
@@ -431,4 +440,4 @@ def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> N
     )
     repo.commit("agent")
     done = repo.ralph("doctor", "--agent", f"/bin/sh {script}", "--sandbox", "bwrap", "--probe")
-    assert says(done, "ok", "answered as cron starts it") and not (repo.path / "there").exists(), done.stdout
+    assert says(done, "ok", "as cron starts it, answered") and not (repo.path / "there").exists(), done.stdout
