@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -33,7 +34,12 @@ def fake(repo: Repo, script: str, name: str = "systemd-inhibit") -> Path:
 
 def held(repo: Repo) -> list[psutil.Process]:
     """The processes that hold off sleep."""
-    return [process for process in repo.alive() if process.cmdline()[:1] == ["tail"]]
+    found = []
+    for process in repo.alive():
+        with contextlib.suppress(psutil.Error):  # one that ends meanwhile
+            if process.cmdline()[:1] == ["tail"]:
+                found.append(process)
+    return found
 
 
 def hanging(repo: Repo, *words: str) -> subprocess.Popen[str]:
