@@ -28,9 +28,7 @@ def surroundings(run: Run, schedule: Schedule, team: Sequence[tuple[str, Agent]]
     agents_here = [agent for _, agent in team]
     env = cron_environment(schedule.path)
     missing = [name for name in _programs(run, agents_here) if not shutil.which(name, path=CRON_PATH)]
-    note = (
-        f", where {text.few(missing)} would be missing; the line below has the PATH of now" if missing else ""
-    )
+    note = f", without {text.few(missing)}; doctor's line has the PATH of now" if missing else ""
     yield "ok", f"cron: its PATH is {CRON_PATH}{note}"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) == os.path.realpath(here):
@@ -48,12 +46,9 @@ def surroundings(run: Run, schedule: Schedule, team: Sequence[tuple[str, Agent]]
             wanted = " or ".join([*agent.row["keys"], *agent.row.get("login", [])])
             yield "warning", f"cron: no login of {agent.name} found there ({wanted}); --probe tries it"
     if schedule.too_long():
-        yield (
-            "warning",
-            "cron: the line below is longer than some crons read; shorten your PATH, or use systemd",
-        )
+        yield "warning", "cron: the line is longer than some crons read; shorten your PATH, or use systemd"
     if why := schedule.refused():
-        yield "warning", f"systemd: it would not take the units below: {why}"
+        yield "warning", f"systemd: it would not take the units: {why}; use cron"
 
 
 def _programs(run: Run, team: Sequence[Agent]) -> list[str]:

@@ -314,6 +314,20 @@ def test_percent_signs_and_backslashes_survive_every_cron(tmp_path: Path, word: 
     assert (tmp_path / "log").read_text() == word
 
 
+def test_a_line_or_a_unit_that_would_not_be_taken_is_a_warning(repo: Repo) -> None:
+    repo.plan(OWN)
+    done = repo.ralph("doctor", "--agent", "true", "--check", f"true {'x' * 1000}")
+    assert says(done, "warning", "longer than some crons read")
+    fake = repo.outside / "bin"
+    fake.mkdir()
+    (fake / "systemd-analyze").write_text('#!/bin/sh\necho "other.service:1: old"; echo "$4:8: bad" >&2\n')
+    (fake / "systemd-analyze").chmod(0o755)
+    done = repo.ralph("doctor", "--agent", "true", PATH=f"{fake}:{repo.env['PATH']}")
+    told = [line for _, line in found(done) if line.startswith("systemd: ")]
+    assert len(told) == (sys.platform == "linux") and "other" not in "".join(told)
+    assert not says(done, "warning", "longer than some crons read")
+
+
 @pytest.mark.parametrize("name", ["a\nb", "ends\\", "tab\there"])
 def test_a_folder_that_no_crontab_can_name_is_a_warning(tmp_path: Path, name: str) -> None:
     repo = Repo(tmp_path / name)
