@@ -215,6 +215,7 @@ def cli() -> None:
 @click.option(
     "--sandbox", type=click.Choice(["bwrap"]), help="Run agents, checks, hooks and setup inside bubblewrap."
 )
+@click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run.")
 @click.option(
     "--notify", metavar="CMD", help="Command that gets a JSON summary on stdin at the stop and at a block."
 )
@@ -228,7 +229,9 @@ def cli() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints.")
 @click.pass_context
-def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
+def run(
+    ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, no_awake: bool, **given: Any
+) -> None:
     """Work until all is done or a limit is reached.
 
     Ends early when nothing can go on without a person; says why, and what to do.
@@ -237,6 +240,7 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
     ralph run --agent claude --max-usd 20 --until 07:00
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
+    from _ralph.awake import keep_awake
     from _ralph.live import View
     from _ralph.place import locate
     from _ralph.process import mark_run, supervise
@@ -251,7 +255,10 @@ def run(ctx: click.Context, /, as_json: bool, quiet: bool, verbose: bool, **give
         bury(paths)
         mark_run(run_id)  # so that every child can be told from a stranger
         announce(paths, run_id, os.getpid())
-        code = supervise(lambda control: loop_process(options, control, view, run_id, as_json))
+        code = supervise(
+            lambda control: loop_process(options, control, view, run_id, as_json),
+            beside=None if no_awake else keep_awake,
+        )
         if code is None:  # what it left is for the next start to bury
             view.wipe()
             code = lost(options, as_json)
@@ -551,30 +558,37 @@ def init(prd_path: Path, no_git: bool, eject: bool) -> None:
 
 @cli.command()
 @with_prd
-@click.option("--agent", metavar="CMD", help="The agent to look for instead of the plan's.")
+@click.option("--agent", metavar="CMD", help="As in `ralph run`: what is examined is what will run.")
+@click.option("--judge", metavar="CMD", help="As in `ralph run`.")
 @CHECK
 @click.option("--full-permissions", is_flag=True, help="As in `ralph run`.")
+@click.option(
+    "--sandbox", type=click.Choice(["bwrap"]), help="As in `ralph run`; checks run in it here, too."
+)
+@click.option("--probe", is_flag=True, help="Let each agent do one cheap turn, as cron would start it.")
 @click.pass_context
-def doctor(
-    ctx: click.Context,
-    prd_path: Path,
-    no_git: bool,
-    agent: str | None,
-    checks: tuple[str, ...],
-    full_permissions: bool,
-) -> None:
+def doctor(ctx: click.Context, /, prd_path: Path, no_git: bool, probe: bool, **given: Any) -> None:
     """Find now what would spoil the night.
 
-    Looks at plan, checks, agent, permissions, git and lock; exit 2 if something is wrong.
+    Looks at plan, checks, agents, permissions, sandbox, git, lock, disk, and at what cron
+    will see. Ends with 2 if something is wrong, else with a crontab line and systemd units.
 
     \b
-    ralph doctor --agent claude --full-permissions
+    ralph doctor --agent claude --full-permissions --probe
     """
+    from _ralph.doctor import examine
+    from _ralph.process import supervise
     from _ralph.session import Options
-    from _ralph.setup import examine
 
-    options = Options(prd_path, agent=agent, checks=checks, git=not no_git, full_permissions=full_permissions)
-    ctx.exit(int(Exit.USAGE) if examine(options, click.echo) else 0)
+    options = Options(prd_path, git=not no_git, **given)
+
+    def loop(control: Control) -> int:
+        with contextlib.suppress(BrokenPipeError):  # `| head`
+            return examine(options, control, click.echo, probe)
+        return int(Exit.ERROR)
+
+    code = supervise(loop)
+    ctx.exit(int(Exit.ERROR) if code is None else code)
 
 
 @cli.command()

@@ -122,6 +122,19 @@ def require(agent: Agent) -> None:
         )
 
 
+def purse(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """What pays in an environment: a key, which goes before a login without a word, and where a login
+    stands. Neither is known of an agent that keeps its login elsewhere."""
+    home = env.get("HOME") or os.path.expanduser("~")
+    key = next((name for name in agent.row.get("keys", []) if env.get(name)), None)
+    found = (
+        place
+        for place in agent.row.get("login", [])
+        if (env.get(place[1:]) if place[0] == "$" else os.path.isfile(os.path.join(home, place)))
+    )
+    return key, next(found, None)
+
+
 def run_agent(
     agent: Agent,
     prompt: str,

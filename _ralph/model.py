@@ -6,6 +6,7 @@ import enum
 import functools
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,11 @@ class Verdict(enum.StrEnum):
 
 COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 """The verdicts that use up one of a task's attempts."""
+
+
+Finding = tuple[str, str]
+"""`ok`, `warning` or `error`, and a line: what was found, and what to do about it."""
+Findings = Iterable[Finding]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    root, private = _in_git(folder) if use_git else (folder, _state_folder(folder))
+    root, private = _in_git(folder) if use_git else (folder, _without_git(folder))
     return Paths(
         root=root,
         prd=folder / prd_path.name,
@@ -45,13 +45,18 @@ def _in_git(folder: Path) -> tuple[Path, Path]:
     return found[0], found[1] / "ralph"
 
 
-def _state_folder(folder: Path) -> Path:
+def _without_git(folder: Path) -> Path:
     """ralph's own folder for a plain one: somewhere else, so that no agent's `rm` finds it."""
+    return state_folder() / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}"
+
+
+def state_folder() -> Path:
+    """This user's folder for what ralph keeps outside of any workspace; it may not exist yet."""
     try:
         home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     except RuntimeError:  # no HOME, and a user that the system does not know
         raise BadInput("there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME") from None
-    return home / "ralph" / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}"
+    return home / "ralph"
 
 
 def journal_of(paths: Paths) -> Journal:

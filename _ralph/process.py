@@ -226,12 +226,13 @@ def kill_run(run_id: str) -> list[int]:
     return sorted(marked)
 
 
-def supervise(loop: Callable[[Control], int]) -> int | None:
+def supervise(loop: Callable[[Control], int], beside: Callable[[int], object] | None = None) -> int | None:
     """Run `loop` in a child; its exit status, or None if it was killed.
 
     Whatever it leaves behind is killed at once, however it ended. Must be called before any
     thread exists. The loop hears of this process's death through a pipe. Signals are handed on;
-    the loop sits in its own session, so each arrives once.
+    the loop sits in its own session, so each arrives once. `beside` is called with our pid once the
+    loop has begun: what it starts is no descendant of the loop, and ends with it.
     """
     become_subreaper()
     alive_read, alive_write = os.pipe()
@@ -253,6 +254,8 @@ def supervise(loop: Callable[[Control], int]) -> int | None:
     signal.signal(signal.SIGALRM, hand_on)
     for number in (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,))):
         signal.signal(number, hand_on)
+    if beside:
+        beside(os.getpid())
     status = os.waitpid(pid, 0)[1]
     sweep(0.0)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else None

@@ -245,8 +245,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     elif plan.settings.get("protect"):
         raise BadInput("protect needs git to put files back; remove it or run without --no-git")
     _require_agents(run)
-    _open_sandbox(run)
-    _try_templates(run)
+    open_sandbox(run)
+    try_templates(run)
     run.history = replay(journal.records(), run.plan)
     if run.history.run is None:
         run.history.new_run()  # the last one ended; one that crashed goes on with its own limits
@@ -306,7 +306,8 @@ def require_agent(run: Run, agent: Agent) -> None:
             )
 
 
-def _open_sandbox(run: Run) -> None:
+def open_sandbox(run: Run) -> None:
+    """The sandbox that was asked for, if one was; BadInput if it cannot work, or hides an agent."""
     if run.options.sandbox:
         tasks = [task for task in run.plan.tasks if not task.passed]
         agents_here = [agent for agent in [*map(run.agent, tasks), run.judge] if agent]
@@ -320,7 +321,7 @@ def _open_sandbox(run: Run) -> None:
                 raise BadInput(f"{found} is not there inside the sandbox; install {agent.program} elsewhere")
 
 
-def _try_templates(run: Run) -> None:
+def try_templates(run: Run) -> None:
     """A template that is wrong is found now, not behind the night's first pass."""
     attempt = Attempt(run.plan.tasks[0], number=1, iteration=1)
     render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
@@ -367,27 +368,32 @@ def _open_tree(run: Run) -> None:
 
 def _go_to_branch(run: Run, tree: GitTree) -> None:
     prd_path, wanted = run.paths.prd, run.options.branch or run.plan.branch
-    names = [(task.id, task.title) for task in run.plan.tasks]
 
-    def same_plan(source: str) -> bool:
-        there = run.paths.private / "other-prd.json"
-        there.write_text(source, encoding="utf-8")
-        try:
-            found = prd.load(there, project=prd_path.parent.name)
-        except BadInput:
-            return False
-        common = {(task.id, task.title) for task in found.tasks} & set(names)
-        return bool(common) and found.project == run.plan.project
+    def same(source: str) -> bool:
+        return same_plan(run, source)
 
     if wanted is None:
         if tree.branch() and not on_default_branch(tree):
             return
-        wanted = tree.free_branch(own_branch(run.plan), prd_path, same_plan)
-    if said := tree.switch(wanted, prd_path, same_plan):
+        wanted = tree.free_branch(own_branch(run.plan), prd_path, same)
+    if said := tree.switch(wanted, prd_path, same):
         run.notices.append(said)
         run.journal.open()
         run.plan = load_plan(run.paths, run.options)
         tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+
+
+def same_plan(run: Run, source: str) -> bool:
+    """Whether `source`, the text of a prd.json on another branch, is the plan of this run."""
+    there = run.paths.private / "other-prd.json"
+    there.write_text(source, encoding="utf-8")
+    try:
+        found = prd.load(there, project=run.paths.prd.parent.name)
+    except BadInput:
+        return False
+    names = {(task.id, task.title) for task in run.plan.tasks}
+    common = {(task.id, task.title) for task in found.tasks} & names
+    return bool(common) and found.project == run.plan.project
 
 
 def unfinished(tree: Folder, history: History) -> bool:
@@ -425,12 +431,17 @@ def peek(options: Options, writing: bool = False) -> Run:
         history = replay(journal.records(), plan)
     prd.validate(plan, resource("prd.schema.json"))
     plan = replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
+    return glance(options, paths, plan, history, notices)
+
+
+def glance(options: Options, paths: Paths, plan: Plan, history: History, notices: Sequence[str] = ()) -> Run:
+    """A run to look at, of what was read already."""
     found = limits.resolve(plan.settings, options.limits, paths.prd.name)
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     tree = (
         GitTree(paths.root, paths.private, [paths.prd, paths.progress]) if options.git else Folder(paths.root)
     )
     return Run(
-        options, paths, plan, tree, tree.branch(), journal, guard_of(paths), history, found, rows,
-        Control(), View(level=-1), "", notices=notices,
+        options, paths, plan, tree, tree.branch(), journal_of(paths), guard_of(paths), history, found, rows,
+        Control(), View(level=-1), "", notices=list(notices),
     )  # fmt: skip

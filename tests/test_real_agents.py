@@ -306,8 +306,7 @@ def test_a_limit_is_not_an_attempt(name: str, repo: Repo, run: Runner) -> None:
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
 def test_the_end_of_a_limit_is_read_where_it_is_told(name: str, repo: Repo, run: Runner) -> None:
-    subscription = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
-    env = subscription if name == "claude" else {}
+    env = SUBSCRIPTION if name == "claude" else {}
     night = run(name, [limit_of(name)], "--full-permissions", "--max-wait", "30m", **env)
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
     left = re.search(r"the provider's limit ends in (\d+) min.*, more than --max-wait allows", night.stopped)
@@ -320,6 +319,48 @@ def test_a_refused_key_ends_the_run(name: str, repo: Repo, run: Runner) -> None:
     assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
     assert night.summary["tasks"][0]["state"] == "open"  # `failed` once an attempt has counted
     assert name not in ("claude", "codex") or night.seconds < 30
+
+
+SUBSCRIPTION = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
+
+
+def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
+    """The last finding of `ralph doctor --probe`, in the environment that a crontab gives."""
+    if not install_agents.is_installed(name):
+        pytest.skip(f"{name} is not installed: make test-agents")
+    cli, home = CLIS[name], repo.outside / "home"
+    repo.plan({"checks": ["true"]})
+    with ModelServer([step]) as model:
+        given = {"HOME": str(home), "NO_COLOR": "1", **cli.settings(home, model.url), **env}
+        crontab = "".join(f"{key}={value}\n" for key, value in given.items())
+        write(repo.outside / "crontab.txt", crontab)
+        write(repo.outside / "bin/crontab", f"#!/bin/sh\ncat {repo.outside}/crontab.txt\n")
+        (repo.outside / "bin/crontab").chmod(0o755)
+        path = f"{repo.outside}/bin:{install_agents.programs(name)}:{repo.env['PATH']}"
+        done = repo.ralph(
+            "doctor", "--agent", cli.command, "--full-permissions", "--probe", timeout=180, PATH=path
+        )
+    assert repo.alive() == [] and repo.git("status", "--porcelain") == "?? prd.json\n"
+    return next(line for line in done.stdout.splitlines() if " probe: " in line)
+
+
+@every_agent
+def test_doctor_probes_it(name: str, repo: Repo) -> None:
+    said = probe(name, repo, Say("ok"))
+    assert said.startswith("ok ") and re.search(r"[1-9]\d* in / [1-9]\d* out tokens$", said), said
+    assert (" $0." in said) == CLIS[name].dollars
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "aider"])
+def test_doctor_finds_a_refused_key(name: str, repo: Repo) -> None:
+    said = probe(name, repo, Fail(401))
+    assert said.startswith("error ") and "log it in as this user" in said, said
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
+def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
+    said = probe(name, repo, limit_of(name), **SUBSCRIPTION if name == "claude" else {})
+    assert said.startswith("warning ") and "; a run waits for that" in said, said
 
 
 @every_agent

@@ -1,0 +1,156 @@
+"""Awake: what holds off sleep begins with the run, never disturbs it, and always ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from _ralph.awake import cannot_stay_awake
+from tests.conftest import Repo
+
+pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has caffeinate")
+HANGS = "P('../hanging').touch()\ntime.sleep(600)"
+HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
+"""What the real one does: the command behind its options, here without a lock."""
+
+
+def fake(repo: Repo, script: str, name: str = "systemd-inhibit") -> Path:
+    """A program on PATH that notes its arguments, one line a call; where it notes them."""
+    noted, program = repo.outside / "noted", repo.outside / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\necho "$@" >> {noted}\n{script}\n')
+    program.chmod(0o755)
+    repo.env["PATH"] = f"{program.parent}:{repo.env['PATH']}"
+    return noted
+
+
+def held(repo: Repo) -> list[psutil.Process]:
+    """The processes that hold off sleep."""
+    found = []
+    for process in repo.alive():
+        with contextlib.suppress(psutil.Error):  # one that ends meanwhile
+            if process.cmdline()[:1] == ["tail"]:
+                found.append(process)
+    return found
+
+
+def hanging(repo: Repo, *words: str) -> subprocess.Popen[str]:
+    """A run whose agent hangs, once sleep is held off."""
+    repo.plan({"checks": ["test -f T1.txt"]})
+    process = repo.start("run", "--agent", repo.agent(HANGS), *words)
+    repo.wait_for("../hanging")
+    return process
+
+
+def test_sleep_is_held_off_by_the_supervisor_until_the_run_ends(repo: Repo) -> None:
+    noted = fake(repo, HOLDS)
+    process = hanging(repo)
+    wanted = f"--who=ralph --why=a run goes on --mode=block --what=idle:sleep tail --pid={process.pid} -f /dev/null"
+    assert noted.read_text() == wanted + "\n"
+    (holder,) = held(repo)
+    assert os.getsid(holder.pid) not in (os.getsid(process.pid), os.getsid(0))
+    assert {os.readlink(f"/proc/{holder.pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
+    loop = psutil.Process(process.pid).children()[0]
+    assert holder.pid not in [child.pid for child in loop.children(recursive=True)]
+    process.terminate()
+    assert process.wait(20) == 143
+    assert repo.alive() == []
+
+
+def test_the_sweep_after_an_attempt_lets_it_be(repo: Repo) -> None:
+    noted = fake(repo, HOLDS)
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = """
+        import psutil
+        P(f"{task}.txt").touch()
+        supervisor = psutil.Process().parent().parent().pid
+        P(f"../held-{task}").write_text(str(sh(f"ps -A -o args | grep -q '^tail --pid={supervisor} '").returncode))
+    """
+    assert repo.run(repo.agent(agent))[0] == 0
+    assert [(repo.outside / f"held-{task}").read_text() for task in ("T1", "T2")] == ["0", "0"]
+    assert len(noted.read_text().splitlines()) == 1
+    assert repo.alive() == []
+
+
+@pytest.mark.parametrize("victims", ["supervisor", "loop", "both"])
+def test_kill_9_ends_it_too(repo: Repo, victims: str) -> None:
+    fake(repo, HOLDS)
+    process = hanging(repo)
+    assert held(repo)
+    loop = psutil.Process(process.pid).children()[0]
+    if victims == "both":
+        process.send_signal(signal.SIGSTOP)  # so that neither can act on the other's death
+        loop.kill()
+    os.kill(loop.pid if victims == "loop" else process.pid, signal.SIGKILL)
+    process.wait(5)
+    end = time.monotonic() + 3
+    while held(repo) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert held(repo) == []
+
+
+@pytest.mark.parametrize(
+    "script", ["exit 1", "kill -9 $$", "head -c 1000000 /dev/zero; exit 1", "exec sleep 600"]
+)
+def test_one_that_fails_hangs_or_floods_changes_nothing(repo: Repo, script: str) -> None:
+    fake(repo, script)
+    repo.plan({"checks": ["test -f T1.txt"]})
+    code, _, printed = repo.run(repo.agent("P('T1.txt').touch()"))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"])
+    assert "inhibit" not in printed
+    assert repo.alive() == []
+
+
+def test_where_nobody_is_logged_in_idle_alone_is_held_off(repo: Repo) -> None:
+    noted = fake(repo, f'case "$*" in *idle:sleep*) exit 1;; esac; {HOLDS}')
+    process = hanging(repo)
+    assert ["--what=idle:sleep" in line for line in noted.read_text().splitlines()] == [True, False]
+    assert held(repo)
+    process.terminate()
+    assert process.wait(20) == 143
+    assert repo.alive() == []
+
+
+def test_no_awake_lets_it_sleep(repo: Repo) -> None:
+    noted = fake(repo, HOLDS)
+    process = hanging(repo, "--no-awake")
+    process.terminate()
+    assert process.wait(20) == 143
+    assert not noted.exists()
+
+
+def test_macos_has_caffeinate(repo: Repo) -> None:
+    """On a Linux that says it is a Mac: the words alone are tried."""
+    noted = fake(repo, "exec tail --pid=$3 -f /dev/null", "caffeinate")
+    script = "import subprocess, sys; sys.platform = 'darwin'; from _ralph.awake import keep_awake; keep_awake(1234567)"
+    subprocess.run([sys.executable, "-c", script], env=repo.env, check=True, timeout=20)
+    repo.wait_for("../noted")
+    assert noted.read_text() == "-i -w 1234567\n"
+    assert repo.gone_within(3)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ('case "$*" in *"true") exit 0;; esac; exit 1', ""),
+        ('case "$*" in *idle:sleep*) exit 1;; esac', ""),
+        ("echo no bus >&2; exit 1", "no bus"),
+        ("exit 1", "systemd-inhibit fails"),
+        (None, "there is no systemd-inhibit"),
+    ],
+)
+def test_doctor_is_told_why_not(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, script: str | None, said: str
+) -> None:
+    if script is not None:
+        fake(repo, script)
+    monkeypatch.setenv("PATH", str(repo.outside / "bin"))
+    assert cannot_stay_awake() == said

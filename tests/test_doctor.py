@@ -1,0 +1,464 @@
+"""`ralph doctor`: every trouble is one line, and what it prints starts a real night."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph.schedule import Schedule, cron_environment
+from tests.conftest import ROOT, Repo
+from tests.test_sandbox import works
+
+OWN = {"checks": ["test -f T1.txt"]}
+WORKS = "P(f'{task}.txt').touch()"
+HOME = pwd.getpwuid(os.getuid()).pw_dir
+
+
+def found(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
+    """The findings: level and line of each."""
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    lines = re.findall(r"^(ok|warning|error) +(.*)$", done.stdout, re.MULTILINE)
+    assert done.returncode == (2 if any(level == "error" for level, _ in lines) else 0), done.stdout
+    return lines
+
+
+def says(done: subprocess.CompletedProcess[str], level: str, words: str) -> bool:
+    return any(level == told and words in line for told, line in found(done))
+
+
+def agent_of(repo: Repo) -> str:
+    """An agent that does every task, by a command that any folder's name can stand in."""
+    return f"{sys.executable} {shlex.quote(repo.agent(WORKS).removeprefix(sys.executable + ' '))}"
+
+
+def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for level, line in found(done) if level == "error"]
+
+
+# ---------------------------------------------------------------- findings
+
+# What is done to a good workspace, how doctor is called, the one error, and what is still looked at.
+TROUBLES: dict[str, tuple[str, list[str], str]] = {
+    "nothing": ("", [], ""),
+    "no plan": ("rm prd.json", [], "prd.json"),
+    "a plan that is cut off": ("printf '{\"tasks\": [' > prd.json", [], "prd.json"),
+    "a plan with no check": ('echo \'{"tasks": [{"id": "A", "title": "a"}]}\' > prd.json', [], "no checks"),
+    "notes that are noise": ("head -c 100000 /dev/urandom > progress.txt", [], ""),
+    "notes that are a folder": ("mkdir progress.txt", [], ""),
+    "notes that are a pipe": ("mkfifo progress.txt", [], ""),
+    "an edited file": ("echo more >> a.txt", [], "modified tracked files (a.txt)"),
+    "a HEAD that is noise": ("echo noise > .git/HEAD", [], "git cannot work here"),
+    "no repository": ("rm -rf .git", [], "not in a git repository"),
+    "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", [], "no commit yet"),
+    "nobody's name": ("git config --unset user.name; git config user.useConfigOnly true", [], "user.name"),
+    "a merge": ("git rev-parse HEAD > .git/MERGE_HEAD", [], "a merge is under way"),
+    "another plan on the branch": (
+        "git switch -qc other; echo '{\"project\": \"q\", \"tasks\": [{\"id\": \"X\", \"title\": \"x\"}]}' > prd.json; git add -f prd.json; git commit -qm x; "
+        "git switch -q main; echo '{\"project\": \"p\", \"branchName\": \"other\", \"tasks\": [{\"id\": \"A\", \"title\": \"a\", \"checks\": [\"true\"]}]}' > prd.json",
+        [], "holds another plan",
+    ),
+    "no such agent": ("", ["--agent", "no-such-agent"], "not on PATH"),
+    "an agent with a quote": ("", ["--agent", "it's"], "cannot be split"),
+    "no such judge": ("", ["--judge", "no-such-judge"], "not on PATH"),
+    "a check that cannot run": ("", ["--check", "no-such-program --x"], "cannot run here"),
+    "a wrong commit template": (r"sed -i 's/{/{\"commit\": \"{{ nope }}\",/;' prd.json", [], "commit"),
+    "no prompt template": (r"sed -i '0,/{/s//{\"prompt\": \"nope.md\",/' prd.json", [], "no prompt template"),
+    "a network that stays open": (r"sed -i '0,/{/s//{\"network\": false,/' prd.json", [], "--sandbox bwrap"),
+    "a limit that is not told": (r"sed -i '0,/{/s//{\"limits\": {\"usd\": 1},/' prd.json", [], "a limit in dollars"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, name: str) -> None:
+    prepare, words, said = TROUBLES[name]
+    repo.plan(OWN, branchName="work")
+    repo.write(".gitignore", "prd.json\nprogress.txt\n.ralph/\n")
+    repo.commit("ignore")
+    subprocess.run(["sh", "-ec", prepare], cwd=repo.path, env=repo.env, check=True)
+    agent = [] if "--agent" in words else ["--agent", repo.agent(WORKS)]
+    done = repo.ralph("doctor", *agent, *words)
+    wrong = errors(done)
+    assert len(wrong) == bool(said), done.stdout
+    assert said in "".join(wrong)
+    for part in (
+        "disk: ",
+        "sandbox: ",
+        "awake: ",
+        "cron: its PATH",
+        *([] if "--agent" in words else ["agent: "]),
+    ):
+        assert any(line.startswith(part) for _, line in found(done)), part
+    assert ("[Service]" in done.stdout) == (not said)
+
+
+def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
+    repo.plan(OWN)
+    fake = repo.outside / "bin"
+    fake.mkdir()
+    for name in ("sh", "test", "python3"):
+        (fake / name).symlink_to(shutil.which(name) or name)
+    done = repo.ralph("doctor", "--agent", repo.agent(WORKS), PATH=str(fake))
+    assert any("git is not installed" in line for line in errors(done))
+    assert any(line.startswith("check: test -f") for _, line in found(done))
+    nobody = [
+        "unshare",
+        "--user",
+        "--map-user=54321",
+        sys.executable,
+        "-m",
+        "ralph",
+        "doctor",
+        "--agent",
+        "true",
+    ]
+    env = {key: value for key, value in repo.env.items() if key not in ("HOME", "XDG_STATE_HOME")}
+    done = subprocess.run(nobody, cwd=repo.path, env=env, capture_output=True, text=True, timeout=60)
+    if "unshare" in done.stderr:
+        pytest.skip("needs user namespaces")
+    assert any(line.startswith("disk: ") for _, line in found(done))
+    assert says(done, "warning", "set HOME or XDG_STATE_HOME")
+
+
+def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
+    repo.plan({"checks": ["touch ../begun; (setsid sleep 600 &); sleep 600"]})
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        (repo.outside / "begun").unlink(missing_ok=True)
+        process = repo.start("doctor", "--agent", repo.agent(WORKS))
+        repo.wait_for("../begun")
+        process.send_signal(number)
+        assert process.wait(20) == code
+        assert repo.gone_within(3)
+
+
+def test_a_closed_pipe_is_no_trouble(repo: Repo) -> None:
+    repo.plan(OWN)
+    line = f"{sys.executable} -m ralph doctor --agent true | head -n 1"
+    done = subprocess.run(
+        line, shell=True, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == "" and done.stdout.startswith("ok")
+
+
+@pytest.mark.skipif(bool(works()), reason=works())
+def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
+    place = Path(HOME) / f".ralph-test-{os.getpid()}"  # read-only inside
+    repo.plan({"checks": [f"touch {place}"]})
+    try:
+        assert says(repo.ralph("doctor", "--agent", "true", "--sandbox", "bwrap"), "ok", "red now")
+        assert not place.exists()
+        assert says(repo.ralph("doctor", "--agent", "true"), "ok", "green now")
+    finally:
+        place.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(bool(works()), reason=works())
+def test_a_sandbox_that_cannot_be_is_an_error_and_no_check_runs_outside_of_it(repo: Repo) -> None:
+    repo.plan({"checks": ["touch ../ran"]})
+    fake = repo.outside / "bin"
+    fake.mkdir()
+    (fake / "bwrap").write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n")
+    (fake / "bwrap").chmod(0o755)
+    repo.env["PATH"] = f"{fake}:{repo.env['PATH']}"
+    done = repo.ralph("doctor", "--agent", "true", "--sandbox", "bwrap")
+    assert len(errors(done)) == 1 and "no namespaces" in errors(done)[0]
+    assert not (repo.outside / "ran").exists()
+    assert says(repo.ralph("doctor", "--agent", "true"), "ok", "off, and not possible here")
+
+
+def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
+    row = {"argv": ["sh"], "permissions": {"full": []}, "root_needs": "MY_BOX"}
+    repo.plan(OWN, agents={"sh": row})
+    words = ["doctor", "--agent", "sh", "--full-permissions"]
+    plan = repo.read("prd.json")
+    assert not errors(repo.ralph(*words)), "a plan's own row is looked at as such"
+    rows = (ROOT / "templates/agents.json").read_text("utf-8")
+    assert '"root_needs": "IS_SANDBOX"' in rows
+    repo.write("prd.json", plan.replace('"agents"', '"was"'))
+    program = repo.outside / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 1.0\n")
+    program.chmod(0o755)
+    repo.env["PATH"] = f"{program.parent}:{repo.env['PATH']}"
+    words[2] = "claude"
+    assert "IS_SANDBOX" in "".join(errors(repo.ralph(*words)))
+    done = repo.ralph(*words, IS_SANDBOX="1")
+    assert not errors(done) and says(done, "warning", "set here and not there: IS_SANDBOX")
+
+
+# ---------------------------------------------------------------- the schedule
+
+
+def cron(repo: Repo, printed: str, tmp: Path) -> subprocess.CompletedProcess[str]:
+    """Do with the printed line what cron does at half past ten, in cron's environment."""
+    (line,) = re.findall(r"^30 22 \* \* 1-5 (.*)$", printed, re.MULTILINE)
+    assert not re.search(r"(?<!\\)%", line)
+    env = {"HOME": str(tmp), "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin", "LOGNAME": "somebody"}
+    words = ["/bin/sh", "-c", line.replace(r"\%", "%")]
+    return subprocess.run(words, cwd=tmp, env=env, capture_output=True, text=True, timeout=60)
+
+
+ODD = ["plain", "a b", "100%", 'it\'s "quoted" $HOME `id` \\n & ; #', "caf\u00e9"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_crontab_line_does_the_work_from_cron(tmp_path: Path, name: str) -> None:
+    repo = Repo(tmp_path / name)
+    repo.plan({**OWN, "title": "one"}, {"checks": ["test -f T2.txt"]})
+    repo.git("config", "user.name", "cron")
+    done = repo.ralph("doctor", "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
+    assert not errors(done)
+    ran = cron(repo, done.stdout, tmp_path)
+    (log,) = (tmp_path / name / "state/ralph").glob("*.log")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), log.read_text()
+    assert repo.passed() == ["T1", "T2"] and "2 of 2 passed" in log.read_text()
+    assert repo.git("status", "--porcelain") == ""
+
+
+def units(printed: str, folder: Path) -> list[str]:
+    """Write the printed units as a person would; their paths."""
+    parts = re.split(r"^# (ralph-\S+\.(?:service|timer))\n", printed, flags=re.MULTILINE)
+    for name, unit in zip(parts[1::2], parts[2::2], strict=True):
+        (folder / name).write_text(unit, "utf-8")
+    return [str(folder / name) for name in parts[1::2]]
+
+
+def verify(paths: list[str], runtime: Path) -> str:
+    """What systemd-analyze has to say about units; nothing if they are good."""
+    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(runtime)}
+    words = ["systemd-analyze", "verify", "--user", *paths]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    return done.stderr + (f"exit {done.returncode}" if done.returncode else "")
+
+
+needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", ODD)
+def test_systemd_takes_the_units(tmp_path: Path, name: str) -> None:
+    repo = Repo(tmp_path / name)
+    repo.plan(OWN)
+    done = repo.ralph("doctor", "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
+    assert not errors(done) and not any(line.startswith("systemd: ") for _, line in found(done))
+    service, timer = units(done.stdout, tmp_path)
+    assert verify([service, timer], tmp_path) == ""
+    broken = Path(service).read_text("utf-8").replace("%%", "%").replace("KillMode=mixed", "KillMode=most")
+    Path(service).write_text(broken, "utf-8")
+    assert "KillMode" in verify([service], tmp_path) or "kill mode" in verify([service], tmp_path)
+
+
+ODD_WORDS = [
+    "plain", "a b", "50%n", "$HOME ${X}", 'say "x"', "back\\slash \\n", ";", "'", "caf\u00e9", "a%%b$$c", "", "# *", "{x} [y] ~ `id`",
+]  # fmt: skip
+
+
+@needs_systemd
+def test_systemd_reads_every_word_as_it_was(tmp_path: Path) -> None:
+    """What systemd itself has read, from the dump that its analyzer makes."""
+    odd = " ".join(ODD_WORDS)
+    (tmp_path / odd).mkdir()
+    words = ("/bin/echo", *ODD_WORDS)
+    made = Schedule("ralph-x", str(tmp_path / odd), words, f"/bin:/{odd}", str(tmp_path / f"{odd}.log"))
+    for name, unit in made.units().items():
+        (tmp_path / name).write_text(unit, "utf-8")
+    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path), "SYSTEMD_LOG_LEVEL": "debug"}
+    analyze = ["systemd-analyze", "verify", "--user", str(tmp_path / "ralph-x.service")]
+    done = subprocess.run(analyze, env=env, capture_output=True, text=True, timeout=60)
+    read = dict(re.findall(r"^\s*([\w ]+): (.*)$", done.stdout, re.MULTILINE))
+    assert done.returncode == 0, done.stderr
+    assert read["WorkingDirectory"] == made.folder
+    assert read["Environment"] == f"PATH={made.path}"
+    assert read["StandardOutputFileToAppend"] == made.log
+    line = ["bash", "-c", f"printf '%s\\0' {read['Command Line']}"]
+    told = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout.split("\0")[
+        :-1
+    ]
+    assert tuple(word.replace("$$", "$") for word in told) == words
+
+
+def test_the_variables_of_a_crontab_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = """# A=comment\nA=1\n  B = 'a b'  \nEMPTY=\n"Q"="x=y"\nPATH=/mine\nHOME=/there\n30 22 * * * C=1 true\n@daily D=2 true\n"""
+    (tmp_path / "crontab").write_text(f"#!/bin/sh\nprintf %s {shlex.quote(table)}\n")
+    (tmp_path / "crontab").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    own = {"LOGNAME": pwd.getpwuid(os.getuid()).pw_name, "SHELL": "/bin/sh", "PATH": "/bin", "HOME": "/there"}
+    assert cron_environment("/bin") == {**own, "A": "1", "B": "a b", "EMPTY": "", "Q": "x=y"}
+
+
+@pytest.mark.parametrize("crons", ["Debian's", "the first"])
+@pytest.mark.parametrize("word", ["%", "\\", "\\%", "\\\\", "a\\\\%b", "%%", "\\'%", "it's \\% 'x'"])
+def test_percent_signs_and_backslashes_survive_every_cron(tmp_path: Path, word: str, crons: str) -> None:
+    made = Schedule("ralph-x", str(tmp_path), ("printf", "%s", word), "/usr/bin:/bin", str(tmp_path / "log"))
+    read, escaped = "", False
+    for letter in made.crontab():  # as do_command.c reads a line
+        assert escaped or letter != "%", "the rest of the line would be stdin"
+        if escaped and letter in ("%" if crons == "Debian's" else "%\\"):
+            read = read[:-1]
+        escaped = letter == "\\" and not escaped
+        read += letter
+    subprocess.run(["/bin/sh", "-c", read], check=True, timeout=20)
+    assert (tmp_path / "log").read_text() == word
+
+
+def test_a_line_or_a_unit_that_would_not_be_taken_is_a_warning(repo: Repo) -> None:
+    repo.plan(OWN)
+    done = repo.ralph("doctor", "--agent", "true", "--check", f"true {'x' * 1000}")
+    assert says(done, "warning", "longer than some crons read")
+    fake = repo.outside / "bin"
+    fake.mkdir()
+    (fake / "systemd-analyze").write_text('#!/bin/sh\necho "other.service:1: old"; echo "$4:8: bad" >&2\n')
+    (fake / "systemd-analyze").chmod(0o755)
+    done = repo.ralph("doctor", "--agent", "true", PATH=f"{fake}:{repo.env['PATH']}")
+    told = [line for _, line in found(done) if line.startswith("systemd: ")]
+    assert len(told) == (sys.platform == "linux") and "other" not in "".join(told)
+    assert not says(done, "warning", "longer than some crons read")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "ends\\", "tab\there"])
+def test_a_folder_that_no_crontab_can_name_is_a_warning(tmp_path: Path, name: str) -> None:
+    repo = Repo(tmp_path / name)
+    repo.path = repo.path.rename(tmp_path / name / name)
+    repo.plan(OWN)
+    done = repo.ralph("doctor", "--agent", "true")
+    assert says(done, "warning", "cannot stand in a crontab")
+    assert "[Service]" not in done.stdout
+
+
+@pytest.mark.parametrize("words", [["-m", "ralph"], [str(ROOT / "ralph.py")], []])
+def test_the_line_names_ralph_as_it_was_started(repo: Repo, words: list[str]) -> None:
+    repo.plan(OWN)
+    (repo.path / "plans").mkdir()
+    (repo.path / "prd.json").rename(repo.path / "plans/my prd.json")
+    script = Path(sys.executable).with_name("ralph")
+    program = [sys.executable, *words] if words else [str(script)]
+    if not words and not script.exists():
+        pytest.skip("ralph is not installed here")
+    given = ["--prd", "plans/my prd.json", "--agent", "true", "--full-permissions", "--judge", "true"]
+    done = subprocess.run(
+        [*program, "doctor", *given], cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60
+    )
+    started = f"{sys.executable} {ROOT / 'ralph.py'}" if words else str(script)
+    assert f"PATH={repo.env['PATH']}"[:20] in done.stdout
+    wanted = f"{started} run --until 07:00 --prd 'plans/my prd.json' --agent true --judge true --full-permissions >> "
+    assert wanted in done.stdout
+
+
+def test_what_cron_does_not_have_is_named(repo: Repo, tmp_path: Path) -> None:
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    table = "# mine\nOTHER = 'x'\n30 22 * * 1-5 A=b true\n"
+    for name, script in (
+        ("mine", "cat > /dev/null"),
+        ("crontab", f"printf %s {shlex.quote(table)}"),
+        ("checker", "true"),
+    ):
+        (fake / name).write_text(f"#!/bin/sh\n{script}\n")
+        (fake / name).chmod(0o755)
+    row: dict[str, Any] = {
+        "argv": ["mine", "{args}"],
+        "permissions": {"edit": []},
+        "keys": ["MINE_KEY"],
+        "login": ["$MINE_TOKEN"],
+    }
+    repo.plan({"checks": ["A=b checker -x"]}, agents={"mine": row}, agent="mine")
+    repo.env |= {"PATH": f"{fake}:{repo.env['PATH']}", "MINE_KEY": "secret", "RALPH_RUN_MAX_USD": "3"}
+    done = repo.ralph("doctor")
+    missing = next(line for _, line in found(done) if "cron: its PATH" in line)
+    assert "mine" in missing and "checker" in missing and "git" not in missing.replace("git is", "")
+    assert says(done, "warning", "set here and not there: MINE_KEY, RALPH_RUN_MAX_USD")
+    assert says(done, "warning", "no login of mine found there")
+    assert says(done, "warning", f"HOME is {HOME} there")
+    assert "secret" not in done.stdout
+    table = "MINE_KEY=secret\n" + table
+    (fake / "crontab").write_text(f"#!/bin/sh\nprintf %s {shlex.quote(table)}\n")
+    done = repo.ralph("doctor")
+    assert says(done, "ok", "mine finds MINE_KEY there") and "secret" not in done.stdout
+
+
+# ---------------------------------------------------------------- the probe
+
+
+def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(repo: Repo) -> None:
+    repo.plan(OWN)
+    seen_here = str(repo.outside / "seen")
+    agent = f"""
+        P("left").touch()
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        P({seen_here!r}).open("a").write(json.dumps(dict(cwd=os.getcwd(), env=dict(os.environ), git=P(".git").is_dir())))
+    """
+    before = repo.git("status", "--porcelain", "-uall")
+    done = repo.ralph("doctor", "--agent", repo.agent(agent), "--probe", MY_KEY="secret")
+    assert says(done, "ok", "as cron starts it, answered")
+    seen = json.loads((repo.outside / "seen").read_text())
+    assert seen["git"] and not Path(seen["cwd"]).exists() and not (repo.path / "left").exists()
+    assert seen["env"]["HOME"] == HOME and seen["env"]["SHELL"] == "/bin/sh"
+    assert not {"MY_KEY", "PYTHONPATH", "XDG_STATE_HOME"} & seen["env"].keys()
+    assert repo.git("status", "--porcelain", "-uall") == before
+    time.sleep(0.1)
+    assert not [p for p in sleepers() if p == seen["cwd"]]
+
+
+def sleepers() -> list[str]:
+    import psutil
+
+    return [
+        p.info["cwd"]
+        for p in psutil.process_iter(["cmdline", "cwd"])
+        if p.info["cmdline"] == ["sleep", "600"]
+    ]
+
+
+# What the agent prints and its exit status, the level and the words of the finding.
+TURNS = {
+    "done": ('{"end": "done", "in": 12, "usd": 0.5}', 0, "ok", "$0.50, 12 in / 0 out tokens"),
+    "limited": ('{"end": "limited", "why": "too much", "reset": "7200"}', 1, "warning", "too much; a run waits"),
+    "unavailable": ('{"end": "unavailable", "why": "401"}', 1, "error", "401; log it in as this user"),
+    "failed": ('{"end": "failed", "why": "oops"}', 0, "error", "oops"),
+    "mute": ("", 3, "error", "exit 3: it said nothing; log it in"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_how_a_probe_ends(repo: Repo, name: str) -> None:
+    printed, status, level, words = TURNS[name]
+    ends = [{"when": {"end": end}, "final": end, "set": {"reason": "why", "reset": "reset"}, "add": {"input": ["in"]}, "total": {"usd": ["usd"]}} for end in ("done", "limited", "unavailable", "failed")]  # fmt: skip
+    row = {
+        "argv": ["mine", "{permissions}", "{args}"],
+        "permissions": {"edit": ["--edit"], "read": ["--read"]},
+        "events": ends,
+    }
+    program = repo.outside / "bin" / "mine"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\necho $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}\n"
+    )
+    program.chmod(0o755)
+    repo.plan(OWN, agents={"mine": row}, agent="mine")
+    done = repo.ralph("doctor", "--probe", PATH=f"{program.parent}:{repo.env['PATH']}")
+    assert says(done, level, words), done.stdout
+    assert (repo.outside / "words").read_text() == "--read\n"
+
+
+@pytest.mark.skipif(bool(works()), reason=works())
+def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> None:
+    repo.plan(OWN)
+    script = repo.write(
+        "agent.sh", f"cat > /dev/null; touch here && ! touch {repo.path}/there 2> /dev/null\n"
+    )
+    repo.commit("agent")
+    done = repo.ralph("doctor", "--agent", f"/bin/sh {script}", "--sandbox", "bwrap", "--probe")
+    assert says(done, "ok", "as cron starts it, answered") and not (repo.path / "there").exists(), done.stdout
