@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from _ralph import commits, files, text, views
+from _ralph import diffs, files, text, views
 from _ralph.model import Paths, Plan, Tokens
 from _ralph.progress import History, TaskHistory, replay
 from _ralph.prompt import resource
@@ -188,7 +188,7 @@ def _add_commits(
 ) -> None:
     """Give each pass its commit and, as far as the page has room, what it changed."""
     since = next((str(record.get("head")) for record in records if record["event"] == "start"), "")
-    found = commits.find(paths.root, history.branch or "", since)
+    found = diffs.commits_of(paths.root, history.branch or "", since)
     for card in cards:
         card["commit"], card["subject"] = found.get(str(card["known"].passed_at), ("", ""))
     hidden = [
@@ -196,7 +196,9 @@ def _add_commits(
         for path in (paths.prd, paths.progress)
         if path.is_relative_to(paths.root)
     ]
-    changes = commits.diffs(paths.root, [card["commit"] for card in cards if card["commit"]], hidden, _DIFFS)
+    changes = diffs.changes_in(
+        paths.root, [card["commit"] for card in cards if card["commit"]], hidden, _DIFFS
+    )
     for card in cards:
         card["diff"] = changes.get(card["commit"])
 

@@ -57,7 +57,7 @@ class Diff:
             self.removed += int(numbers[1]) if numbers[1].isdigit() else 0
 
 
-def find(root: Path, branch: str, since: str) -> dict[str, tuple[str, str]]:
+def commits_of(root: Path, branch: str, since: str) -> dict[str, tuple[str, str]]:
     """The passes on `branch`, or merged from it to HEAD, after the commit `since`: hash and
     subject by iteration."""
     tips = [branch, "HEAD"] if branch.startswith("refs/heads/") else ["HEAD"]
@@ -69,7 +69,7 @@ def find(root: Path, branch: str, since: str) -> dict[str, tuple[str, str]]:
     return {number.strip(): (commit, subject) for commit, number, subject in reversed(entries)}
 
 
-def diffs(root: Path, commits: list[str], hidden: Iterable[str], size: int) -> dict[str, Diff]:
+def changes_in(root: Path, commits: list[str], hidden: Iterable[str], size: int) -> dict[str, Diff]:
     """What each of `commits` changed, the files `hidden` apart, in one git call. What would make
     more than `size` bytes on a page, or take too long, is not there."""
     if not commits:
