@@ -41,26 +41,24 @@ def begin(run: Run, task: Task) -> Attempt:
     known = run.history.of(task)
     require_agent(run, run.agent(task))  # the plan may have changed since the run began
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
-    run.tree.leave_alone()  # what is new since the last attempt is a person's
     last = attempt.number > 1 and attempt.number >= run.limits.attempts
-    attempt.tree_before = run.tree.snapshot()
+    attempt.tree_before = run.tree.rest()  # what is new since the last attempt is a person's
     left, before = known.unjudged
     if left and attempt.tree_before == left:
         attempt.unjudged, attempt.tree_before = True, before
         attempt.result = AgentResult(Outcome.DONE)
     elif last or run.history.worked not in ("", task.key):
         start_clean(run, attempt)
-        attempt.tree_before = run.tree.snapshot()
-    run.tree.new_nested()
-    unknown = [check for check in task.checks if check.command not in known.baseline]
-    with untouched(run):
-        results = run_all(run, unknown, "before", "before the work: ")
+    results: list[CheckResult] = []
+    if unknown := [check for check in task.checks if check.command not in known.baseline]:
+        with untouched(run):
+            results = run_all(run, unknown, "before", "before the work: ")
+        attempt.notices += run.tree.tidy(left if attempt.unjudged else attempt.tree_before)
     baseline = {result.command: result.ok for result in results}
-    attempt.notices += run.tree.tidy(left if attempt.unjudged else attempt.tree_before)
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
-    run.tree.remember(list(run.plan.settings.get("protect", [])))
+    head = run.tree.remember(list(run.plan.settings.get("protect", [])))
     hold(run, run.tree.vital())
     write(
         run,
@@ -73,7 +71,7 @@ def begin(run: Run, task: Task) -> Attempt:
         title=task.title,
         baseline=baseline,
         branch=run.branch,
-        head=run.tree.head(),
+        head=head,
         tree=attempt.tree_before,
         prd=plan_digest(run),
         file=run.paths.prd.name,
@@ -86,14 +84,16 @@ def examine(run: Run, attempt: Attempt) -> None:
     """Say what the attempt is worth: undo what was not the agent's to change, run the checks, weigh
     what they show, ask the judge."""
     put_back(run, attempt)
-    put_back_protected(run, attempt)
-    attempt.notices += run.tree.touched()
     attempt.tree_after = run.tree.snapshot()
+    if put_back_protected(run, attempt):
+        attempt.tree_after = run.tree.snapshot()
+    attempt.notices += run.tree.touched()
     attempt.notices += [
         f"{name} is a git repository of its own and not part of the work" for name in run.tree.new_nested()
     ]
     check_work(run, attempt)
-    attempt.handoff = parse_handoff(handoff_text(run, attempt))
+    changed, attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
+    attempt.handoff = parse_handoff(handoff_text(run, attempt, changed))
     weigh(run, attempt)
     judge = run.judge
     attempt.unjudged = False
@@ -103,7 +103,6 @@ def examine(run: Run, attempt: Attempt) -> None:
         if run.tree.snapshot() != attempt.tree_after:
             attempt.notices.append("the judge had changed files; put back")
             run.tree.checkout(attempt.tree_after)
-    attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
     attempt.seconds = attempt.result.seconds + sum(check.seconds for check in attempt.checks)
 
 
@@ -142,7 +141,7 @@ def record(run: Run, attempt: Attempt) -> None:
     """Write the verdict, the one commit point of an attempt; then do what follows from it."""
     attempt.blocked = reason_to_block(run, attempt)
     task, result = attempt.task, attempt.result
-    base = run.tree.clean_tree()
+    base = run.tree.clean_tree() if attempt.blocked else ""
     after_text = run.plan.text
     if attempt.verdict is Verdict.PASSED:
         after_text = prd.set_passed(run.plan, task, True)
@@ -166,7 +165,7 @@ def record(run: Run, attempt: Attempt) -> None:
         weak=attempt.weak,
         checks={check.command: check.ok for check in attempt.checks},
         failure=_failure(red) if red else None,
-        head=run.tree.head(),
+        head=begun_at(run),
         tree=base if attempt.blocked else attempt.tree_after,
         left=attempt.tree_after,
         prd_before=plan_digest(run),
@@ -224,8 +223,9 @@ def carry_out(run: Run, live: bool = False) -> None:
 
 def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
     passed, blocked = verdict["verdict"] == Verdict.PASSED, str(verdict.get("blocked") or "")
-    done = run.tree.head() != verdict["head"] or (blocked and run.tree.snapshot() != verdict["left"])
-    if done and not live:  # what differs now is a person's word
+    if not live and (
+        run.tree.head() != verdict["head"] or (blocked and run.tree.snapshot() != verdict["left"])
+    ):  # what differs now is a person's word
         return
     task = next((task for task in run.plan.tasks if task.id == verdict["task"]), None)
     if (
@@ -256,17 +256,23 @@ def put_back(run: Run, attempt: Attempt) -> None:
             f"{name} ({said or 'changed during the attempt, by the agent or by you'}{where})"
         )
     attempt.restored += announce_again(run.paths, run.run_id) + run.journal.guard()
-    head = (run.history.open_start or {}).get("head", "")
-    attempt.notices += run.tree.settle(run.branch, head, attempt.name)
+    attempt.notices += run.tree.settle(run.branch, begun_at(run), attempt.name)
     attempt.notices += run.tree.leave_strange_tree(attempt.tree_before, attempt.name)
 
 
-def put_back_protected(run: Run, attempt: Attempt) -> None:
-    """Undo what the agent did to protected files, as far as the task does not allow it."""
-    patterns = list(run.plan.settings.get("protect", []))
-    aside = run.paths.private / "aside"
-    for line in run.tree.restore_protected(attempt.tree_before, patterns, list(attempt.task.allow), aside):
+def begun_at(run: Run) -> str:
+    """The commit that the attempt under way began at; `put_back` sees to it that HEAD is there."""
+    return str((run.history.open_start or {}).get("head", ""))
+
+
+def put_back_protected(run: Run, attempt: Attempt) -> list[str]:
+    """Undo what the agent did to protected files, as far as the task does not allow it; name it."""
+    patterns, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
+    before, after, aside = attempt.tree_before, attempt.tree_after, run.paths.private / "aside"
+    said = run.tree.restore_protected(before, after, patterns, allow, aside)
+    for line in said:
         (attempt.notices if line.endswith("kept)") else attempt.restored).append(line)
+    return said
 
 
 def reason_to_block(run: Run, attempt: Attempt) -> str | None:
@@ -311,12 +317,13 @@ def start_clean(run: Run, attempt: Attempt) -> None:
     """A task's last attempt, and a task after another's failure, start from the last good
     commit; what was there is parked."""
     clean = run.tree.clean_tree()
-    if clean == run.tree.snapshot():
+    if clean == attempt.tree_before:
         return
     attempt.parked = run.tree.park(f"{attempt.name}-before")
     run.view.line(f"{attempt.task.id} starts clean; earlier work is kept at {attempt.parked}")
     run.tree.checkout(clean)
     run_setup(run)
+    attempt.tree_before = run.tree.snapshot()
 
 
 def run_setup(run: Run) -> None:
@@ -378,7 +385,10 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
     """The repository's commit hooks as the last check; if they rewrote files, the checks again."""
     if not run.tree.with_git or not attempt.checks or not all(check.ok for check in attempt.checks):
         return
-    for name in run.tree.changed_files(attempt.tree_before, attempt.tree_after) if run.tree.hooks() else []:
+    names = run.tree.hooks()
+    if not names:
+        return
+    for name in run.tree.changes(attempt.tree_before, attempt.tree_after)[0]:
         if Path(name).name in ("pre-commit", "commit-msg", ".pre-commit-config.yaml"):
             attempt.notices.append(f"{name} decides what the commit hooks do, and the attempt changed it")
     message = run.paths.private / "COMMIT_EDITMSG"
@@ -386,7 +396,7 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
     hooks: list[CheckResult] = []
     for _ in range(2):  # a hook that rewrites files often fails as well: it has a second chance
         hooks = []
-        for hook in run.tree.hooks():
+        for hook in names:
             words = ("git", "hook", "run", hook, *(("--", str(message)) if hook == "commit-msg" else ()))
             hooks += run_hook(run, Check(hook, words), f"{attempt.iteration:04}-{hook}.log")
         rewritten = run.tree.snapshot()
@@ -409,7 +419,7 @@ def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
     )  # fmt: skip
 
 
-def handoff_text(run: Run, attempt: Attempt) -> str:
+def handoff_text(run: Run, attempt: Attempt, changed: list[str]) -> str:
     """The handoff file, else a <handoff> block in the last message, else what is known anyway."""
     written = (files.read_regular(run.paths.handoff, 65536) or b"").decode("utf-8", "replace")
     if written.strip():
@@ -417,9 +427,8 @@ def handoff_text(run: Run, attempt: Attempt) -> str:
     _, begun, block = attempt.result.text[-65536:].rpartition("<handoff>")
     if begun and "</handoff>" in block:
         return block.partition("</handoff>")[0]
-    changed = run.tree.changed_files(attempt.tree_before, attempt.tree_after)[:20]
     red = [check.name for check in attempt.checks if not check.ok]
-    left = f"files: {', '.join(changed)}\n" if changed else ""
+    left = f"files: {', '.join(changed[:20])}\n" if changed else ""
     return left + (f"next step: make this check green: {red[0]}" if red else "")
 
 

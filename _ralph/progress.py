@@ -44,7 +44,7 @@ class Journal:
         self.path = path
         self._mirror = mirror
         self._aside = aside
-        self._seen: tuple[int, ...] | None = None
+        self._seen: files.Signature | None = None
         self._open = False
         self._known: bytes | None = None
         self.failed = False
@@ -78,7 +78,7 @@ class Journal:
                 files.append(self.path, b"\n    | (the record above was cut off)\n")
                 notices = ["a record of progress.txt had been cut off; its text was kept"]
             self._adopt()
-        self._seen = _signature(self.path)
+        self._seen = files.signature(self.path)
         self._known = files.read_regular(self._mirror) or b""
         self._open = attempt_open(files.read_regular(self.path) or b"")
         return notices
@@ -87,9 +87,9 @@ class Journal:
         """Every record of the file, oldest first; text that is no record is passed over."""
         return parse(files.read_regular(Path(os.path.realpath(self.path))) or b"")
 
-    def signature(self) -> tuple[int, ...] | None:
+    def signature(self) -> files.Signature | None:
         """Changes whenever somebody touches the file."""
-        return _signature(self.path)
+        return files.signature(self.path)
 
     @property
     def attempt_is_open(self) -> bool:
@@ -105,14 +105,14 @@ class Journal:
         machine = machine.replace("<", "\\u003c").replace(">", "\\u003e")
         lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
         block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
-        if not self._open and self._seen != _signature(self.path):
+        if not self._open and self._seen != files.signature(self.path):
             self._adopt()
         self.failed = True
         files.append(self._mirror, block)
         self._known = (self._known or b"") + block  # for an agent may reach the mirror on disk
         files.append(self.path, block)
         self.failed = False
-        self._seen = _signature(self.path)
+        self._seen = files.signature(self.path)
         if record["event"] in ("start", "verdict"):
             self._open = record["event"] == "start"
 
@@ -143,11 +143,11 @@ class Journal:
         if mirrored != known:
             files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
             files.atomic_write(self._mirror, known)
-        if self._seen is not None and self._seen == _signature(self.path):
+        if self._seen is not None and self._seen == files.signature(self.path):
             return []
         found = files.read_regular(self.path, len(known) + _LARGEST_ADDITION)
         if found == known:
-            self._seen = _signature(self.path)
+            self._seen = files.signature(self.path)
             return []
         if found is not None and len(found) == len(known) + _LARGEST_ADDITION:
             found = None
@@ -162,7 +162,7 @@ class Journal:
             said = f"progress.txt (it had been rewritten or deleted{where})"
         mode = stat.S_IMODE(self._seen[2]) if self._seen else 0o644
         files.atomic_write(self.path, known, mode)
-        self._seen = _signature(self.path)
+        self._seen = files.signature(self.path)
         return [said]
 
 
@@ -448,12 +448,3 @@ def _torn(data: bytes) -> int | None:
     end = max((match.end() for match in _RECORD.finditer(data)), default=0)
     match = _HEADER.search(data, end)
     return match.start() if match else None
-
-
-def _signature(path: Path) -> tuple[int, ...] | None:
-    """Changes whenever the file does: the kernel sets ctime, and no user can set it back."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return (found.st_ino, found.st_dev, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

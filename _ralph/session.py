@@ -393,8 +393,9 @@ def _open_tree(run: Run) -> None:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
         tree.reset_index()  # what the agent staged may be a person's untracked file
     run.notices += tree.begin(resuming=bool(start), last_tree=history.left or history.tree)
-    run.resuming = bool(start) or (tree.branch() == history.branch and unfinished(tree, history))
-    if not run.resuming and tree.snapshot() == history.tree == tree.clean_tree():
+    branch = tree.branch()
+    run.resuming = bool(start) or (branch == history.branch and unfinished(tree, history))
+    if not run.resuming and history.tree and tree.snapshot() == history.tree == tree.clean_tree():
         tree.reset_index()  # a commit may have been cut off before this
     if not run.resuming and (word := tree.halfway()):
         raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
@@ -403,16 +404,15 @@ def _open_tree(run: Run) -> None:
             f"modified tracked files: {text.few(modified)}; commit or stash them, "
             f"so that nothing of yours is mixed up with the work"
         )
-    if not run.resuming:
-        _go_to_branch(run, tree)
-    run.branch = tree.branch()
+    run.branch = branch if run.resuming else _go_to_branch(run, tree, branch)
     if loose := tree.untracked_protected(list(run.plan.settings.get("protect", []))):
         raise BadInput(
             f"{loose[0]} is under a protected pattern but not in git, so it could not be put back; commit it"
         )
 
 
-def _go_to_branch(run: Run, tree: GitTree) -> None:
+def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
+    """Go from `branch` to the one that this plan is worked on; its full ref name."""
     prd_path, wanted = run.paths.prd, run.options.branch or run.plan.branch
     names = [(task.id, task.title) for task in run.plan.tasks]
 
@@ -426,19 +426,35 @@ def _go_to_branch(run: Run, tree: GitTree) -> None:
         common = {(task.id, task.title) for task in found.tasks} & set(names)
         return bool(common) and found.project == run.plan.project
 
+    here = branch.removeprefix("refs/heads/")
     if wanted is None:
-        if tree.branch() and not on_default_branch(tree):
-            return
+        if here and here not in tree.default_branches(here):
+            return branch
         wanted = tree.free_branch(own_branch(run.plan), prd_path, same_plan)
-    if said := tree.switch(wanted, prd_path, same_plan):
-        run.notices.append(said)
-        run.journal.open()
-        run.plan = load_plan(run.paths, run.options)
-        tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+    if wanted == here:
+        return branch
+    if not tree.has_branch(wanted):
+        tree.switch("-c", wanted)
+        run.notices.append(f"made branch {wanted}")
+        return f"refs/heads/{wanted}"
+    there = tree.plan_on(wanted, prd_path)
+    if there is not None and not same_plan(there):
+        raise BadInput(
+            f"the branch {wanted} exists and its {prd_path.name} holds another plan than the one here; "
+            f"give this plan a branchName of its own, or delete that branch"
+        )
+    tree.switch(wanted)
+    run.notices.append(f"switched to branch {wanted}")
+    run.journal.open()
+    run.plan = load_plan(run.paths, run.options)
+    tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+    return f"refs/heads/{wanted}"
 
 
 def unfinished(tree: Folder, history: History) -> bool:
     """Whether what lies in the tree is work that the last record left, and nothing else."""
+    if not history.tree:
+        return False
     now = tree.snapshot()
     return now in (history.tree, history.left) and now != tree.clean_tree()
 
@@ -449,7 +465,8 @@ def own_branch(plan: Plan) -> str:
 
 
 def on_default_branch(tree: GitTree) -> bool:
-    return tree.branch().removeprefix("refs/heads/") in tree.default_branches()
+    here = tree.branch().removeprefix("refs/heads/")
+    return here in tree.default_branches(here)
 
 
 def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:

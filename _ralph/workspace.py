@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -38,12 +39,17 @@ class Folder:
         """A name for the state of the tree; two calls give the same name if nothing changed."""
         return ""
 
+    def rest(self) -> str:
+        """The same, where nobody was at work: what is new is left out of the work from now on."""
+        return ""
+
     def tidy(self, tree: str) -> list[str]:
         """Undo what checks wrote; files they made new are left out of the work from now on."""
         return []
 
-    def remember(self, patterns: list[str]) -> None:
-        """Keep what an attempt may not change, or what its change must be told from."""
+    def remember(self, patterns: list[str]) -> str:
+        """Keep what an attempt may not change, or what its change must be told from; HEAD's commit."""
+        return ""
 
     def vital(self) -> list[Path]:
         """Files of git's own that decide what it does here."""
@@ -64,17 +70,14 @@ class Folder:
     def leave_strange_tree(self, before: str, label: str) -> list[str]:
         return []
 
-    def leave_alone(self) -> None:
-        """Whatever is untracked and new now is not of the work."""
-
-    def restore_protected(self, before: str, patterns: list[str], allow: list[str], aside: Path) -> list[str]:
+    def restore_protected(
+        self, before: str, after: str, patterns: list[str], allow: list[str], aside: Path
+    ) -> list[str]:
         return []
 
-    def changes(self, before: str, after: str) -> str:
-        return ""
-
-    def changed_files(self, before: str, after: str) -> list[str]:
-        return []
+    def changes(self, before: str, after: str) -> tuple[list[str], str]:
+        """The files that differ between two snapshots, and `4 files, +120 -8`."""
+        return [], ""
 
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two snapshots."""
@@ -93,7 +96,8 @@ class Folder:
         """Make the tree what it was at that snapshot."""
 
     def new_nested(self) -> list[str]:
-        """Git repositories that appeared inside this one since the last call; they are not followed."""
+        """Git repositories inside this one that the last snapshot saw and none before it; they are
+        not followed."""
         return []
 
     def clean_tree(self) -> str:
@@ -129,9 +133,10 @@ class GitTree(Folder):
 
     def __init__(self, root: Path, private: Path, state: list[Path]) -> None:
         super().__init__(root)
-        self.git_dir = Path(self._git("rev-parse", "--absolute-git-dir").strip())
-        self._common = Path(self._git("rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+        self.git_dir = Path(self._git("rev-parse", "--absolute-git-dir").removesuffix("\n"))
+        self._common = _common_dir(self.git_dir)
         self._vital: dict[Path, bytes] = {}
+        self._shared = False
         self._refs_before: dict[str, str] = {}
         self._named_before: set[str] = set()
         self._yours: dict[str, tuple[int, ...]] = {}
@@ -141,6 +146,9 @@ class GitTree(Folder):
         self._state = [rel for path in state if (rel := _inside(path, root))]
         self._left_alone: set[str] = set()
         self._nested: set[str] = set()
+        self._nested_before: set[str] = set()
+        self._written: tuple[files.Signature | None, str] = None, ""
+        self._clean: tuple[str, str] = "", ""
         self._elsewhere = False
 
     def begin(self, resuming: bool, last_tree: str = "") -> list[str]:
@@ -150,8 +158,6 @@ class GitTree(Folder):
         self._index.parent.mkdir(parents=True, exist_ok=True)
         for stale in (*self._index.parent.glob("*.lock"), self._index):
             stale.unlink(missing_ok=True)
-        for name in _names(self._git("ls-files", "-o", "-z", "--", f"*{files.TEMPORARY}")):
-            (self.root / name).unlink(missing_ok=True)
         if (self.git_dir / "index").exists():
             shutil.copyfile(self.git_dir / "index", self._index)
         if not self.head():
@@ -160,17 +166,21 @@ class GitTree(Folder):
             raise BadInput("git does not know who commits here; set git config user.name and user.email")
         self._leave_state_out({"GIT_INDEX_FILE": str(self._index)})
         said = self._finish_reset() if self._resetting.exists() else []
+        untracked = self._look()[1]
         if resuming and self._left_file.exists():
             self._load_left_alone()
         else:
-            self._left_alone = set()
             known = (
                 self._git("ls-tree", "-r", "-z", "--name-only", last_tree, check=False) if last_tree else ""
             )
             ignored = self._git("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z", own=True)
-            self._left_alone = set(self._others()) - set(_names(known))
+            self._left_alone = set()
+            self._left_alone = set(self._work_in(untracked)) - set(_names(known))
             self._left_alone |= {name for name in _names(ignored) if not _cached(name)}
             self._save_left_alone()
+        for name in {*untracked, *self._left_alone}:
+            if name.endswith(files.TEMPORARY):
+                (self.root / name).unlink(missing_ok=True)
         return said
 
     def _finish_reset(self) -> list[str]:
@@ -193,23 +203,45 @@ class GitTree(Folder):
         return self._git("symbolic-ref", "-q", "HEAD", check=False).strip()
 
     def snapshot(self) -> str:
-        self._git("add", "-u", "--", ":/", own=True)
-        new = self._others()
-        if new:
+        return self._take(*self._look())
+
+    def rest(self) -> str:
+        changed, untracked = self._look()
+        self._nested_before |= self._nested
+        if new := self._work_in(untracked):
+            self._left_alone.update(new)
+            self._save_left_alone()
+        return self._take(changed, untracked)
+
+    def _look(self) -> tuple[bool, list[str]]:
+        """Whether a file differs from what ralph's index has of it; and what that index does not
+        know and git does not ignore, nested repositories with a / at their end."""
+        words = ("status", "--porcelain", "-z", "-uall", "--no-renames", "--ignore-submodules=dirty")
+        entries = _names(self._git(*words, own=True))
+        untracked = [entry[3:] for entry in entries if entry.startswith("??")]
+        self._nested = {name for name in untracked if name.endswith("/")}
+        return any(entry[1] not in " ?" for entry in entries), untracked
+
+    def _take(self, changed: bool, untracked: list[str]) -> str:
+        """The tree of what `_look` found. While nobody touches the index, it is the tree written last."""
+        if changed:
+            self._git("add", "-u", "--", ":/", own=True)
+        if new := self._work_in(untracked):
             self._git("update-index", "--add", "-z", "--stdin", stdin=_nul(new), own=True)
-        return self._git("write-tree", own=True).strip()
+        if self._written[0] is None or self._written[0] != files.signature(self._index):
+            tree = self._git("write-tree", own=True).strip()
+            self._written = files.signature(self._index), tree
+        return self._written[1]
 
     def new_nested(self) -> list[str]:
-        found = {name for name in self._untracked() if name.endswith("/")}
-        new, self._nested = found - self._nested, self._nested | found
+        new, self._nested_before = self._nested - self._nested_before, self._nested_before | self._nested
         return [text.one_line(name) for name in sorted(new)]
 
     def tidy(self, tree: str) -> list[str]:
-        self.leave_alone()
-        found = self.snapshot()
+        found = self.rest()
         if found == tree:
             return []
-        changed = text.few(self.changed_files(tree, found))
+        changed = text.few(self.changes(tree, found)[0])
         self.checkout(tree)
         how = f"by them or by you, and put back; as it was then: git show {found[:12]}:FILE"
         return [f"{changed} had been changed while checks ran, {how}"]
@@ -248,16 +280,19 @@ class GitTree(Folder):
             said.append(f"a {word} had been begun, and was given up")
         return said
 
-    def remember(self, patterns: list[str]) -> None:
+    def remember(self, patterns: list[str]) -> str:
         self._vital = {path: path.read_bytes() for path in (self.git_dir / "HEAD", self._common / "config")}
-        self._refs_before = self._refs(*_REFS)
+        # In other worktrees people may be at work on branches and config, right now.
+        self._shared = self.git_dir != self._common or any((self._common / "worktrees").glob("*"))
+        self._refs_before, branch = self._refs(*_REFS)
         self._named_before = self._loose(patterns)
         yours = [name for name in self._left_alone if name not in self._state]
         self._yours = {name: signature for name in yours if (signature := self._signature(name))}
+        return self._refs_before.get(branch) or self.head()
 
     def vital(self) -> list[Path]:
         hooks = [self._common / "hooks" / name for name in _HOOKS]
-        return hooks if self._shared() else [self._common / "config", *hooks]
+        return hooks if self._shared else [self._common / "config", *hooks]
 
     def touched(self) -> list[str]:
         now = {name: self._signature(name) for name in self._yours}
@@ -280,19 +315,17 @@ class GitTree(Folder):
             return ()
         return (0,) if name.endswith("/") else (found.st_ino, found.st_size, found.st_mtime_ns)
 
-    def _shared(self) -> bool:
-        """Whether people may be at work on branches and config in other worktrees, right now."""
-        return self._git("worktree", "list", "--porcelain", check=False).count("worktree ") > 1
+    def _refs(self, *places: str, check: bool = False) -> tuple[dict[str, str], str]:
+        """The refs below `places`, each with what it names; that of them which HEAD is on, or nothing."""
+        form = "--format=%(refname) %(objectname) %(HEAD)"
+        listed = self._git("for-each-ref", form, *places, check=check)
+        lines = [line.split(" ", 2) for line in listed.splitlines()]
+        return {ref: name for ref, name, _ in lines}, next((ref for ref, _, star in lines if star == "*"), "")
 
-    def _refs(self, *places: str, check: bool = False) -> dict[str, str]:
-        """The refs below `places`, each with what it names."""
-        listed = self._git("for-each-ref", "--format=%(refname) %(objectname)", *places, check=check)
-        return dict(line.split() for line in listed.splitlines())
-
-    def _settle_refs(self, branch: str, label: str) -> list[str]:
-        """Put back the branches that an attempt should not have touched. In a shared repository a
+    def _settle_refs(self, now: dict[str, str], branch: str, label: str) -> list[str]:
+        """Put back the refs that an attempt should not have touched. In a shared repository a
         person may have moved them: there what was lost is kept, and said."""
-        said, now = [], self._refs(*_REFS)
+        said = []
         for ref, was in list(self._refs_before.items()):
             found = now.get(ref, "")
             if ref == branch or found == was:
@@ -300,7 +333,7 @@ class GitTree(Folder):
             what = f"{ref.removeprefix('refs/')} had been {'moved' if found else 'deleted'}"
             self._refs_before[ref] = found
             try:
-                if self._shared():
+                if self._shared:
                     said.append(f"{what}; where it was is kept at {self._keep(was, f'{label}-ref')}")
                     continue
                 kept = (
@@ -341,7 +374,13 @@ class GitTree(Folder):
             self._git("read-tree", "HEAD", own=True)
             self._leave_state_out({"GIT_INDEX_FILE": str(self._index)})
         said = self._mend() + self._end_halfway()
-        found_branch, found_head = self.branch(), self.head()
+        now, current = self._refs(*_REFS)
+        if (current, now.get(branch)) != (branch, head):
+            said += self._settle_branch(branch, head, label)
+        return said + self._settle_refs(now, branch, label)
+
+    def _settle_branch(self, branch: str, head: str, label: str) -> list[str]:
+        said, found_branch, found_head = [], self.branch(), self.head()
         if found_branch != branch:
             where = found_branch.removeprefix("refs/heads/") or "a detached HEAD"
             said.append(f"the branch had been switched to {where}, and was put back")
@@ -359,9 +398,8 @@ class GitTree(Folder):
                 self._park_commit(tip, head, label)
                 self._elsewhere = True
             self._git("update-ref", "-m", "ralph: put back", branch, head)
-        if tip != head or found_branch != branch:
-            self.reset_index()
-        return said + self._settle_refs(branch, label)
+        self.reset_index()
+        return said
 
     def leave_strange_tree(self, before: str, label: str) -> list[str]:
         """Where HEAD had stood on commits without those of the run, their files are in the tree:
@@ -373,15 +411,16 @@ class GitTree(Folder):
         self.checkout(before)
         return [f"the files of another commit stood in the tree; put back, and kept at {kept}"]
 
-    def restore_protected(self, before: str, patterns: list[str], allow: list[str], aside: Path) -> list[str]:
-        """Put back what changed under protected patterns since the snapshot `before`.
+    def restore_protected(
+        self, before: str, after: str, patterns: list[str], allow: list[str], aside: Path
+    ) -> list[str]:
+        """Put back what changed under protected patterns between these two snapshots.
 
         Existing files are frozen; new ones are allowed and named, unless the pattern is a plain
         file name: those are moved aside. `allow` lifts both. Returns lines for the record.
         """
         if not patterns:
             return []
-        after = self.snapshot()
         specs = [
             *(f":(top,glob){p}" for p in _deep(patterns)),
             *(f":(top,glob,exclude){p}" for p in _deep(allow)),
@@ -419,16 +458,15 @@ class GitTree(Folder):
         names = _names(self._git("ls-files", "-o", "--exclude-standard", "-z", "--", *specs))
         return [name for name in names if not _cached(name)]
 
-    def changes(self, before: str, after: str) -> str:
-        """`4 files, +120 -8`, empty when nothing changed."""
-        lines = self._git("diff-tree", "-r", "--numstat", "--no-renames", before, after).splitlines()
-        counts = [line.split("\t")[:2] for line in lines]
-        added, removed = (sum(int(pair[i]) for pair in counts if pair[i].isdigit()) for i in (0, 1))
-        return f"{text.count(len(lines), 'file')}, +{added} -{removed}" if lines else ""
-
-    def changed_files(self, before: str, after: str) -> list[str]:
-        names = _names(self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", before, after))
-        return [text.one_line(name) for name in names]
+    def changes(self, before: str, after: str) -> tuple[list[str], str]:
+        if before == after:
+            return [], ""
+        listed = self._git("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after)
+        lines = [entry.split("\t", 2) for entry in _names(listed)]
+        added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
+        return [
+            text.one_line(line[2]) for line in lines
+        ], f"{text.count(len(lines), 'file')}, +{added} -{removed}"
 
     def diff(self, before: str, after: str, size: int) -> str:
         words = [
@@ -453,32 +491,45 @@ class GitTree(Folder):
 
         Doing it again is harmless: where HEAD is not `parent` any more, nothing happens.
         """
-        if self.head() != parent:
-            return ""
-        with self._scratch_index(tree) as env:
-            keep = self._committable(state)
-            if keep:
-                self._git("update-index", "--add", "-z", "--stdin", stdin=_nul(keep), env=env)
-            full = self._git("write-tree", env=env).strip()
-        if full == self._git("rev-parse", f"{parent}^{{tree}}").strip():
-            return ""
-        sign = (
-            ["-S"] if self._git("config", "--bool", "commit.gpgSign", check=False).strip() == "true" else []
-        )
-        words = ["commit-tree", full, "-p", parent, "-F", "-"]
-        made = ""
-        if sign:
-            with contextlib.suppress(RalphError):  # a key that asks for its passphrase: nobody is there
-                made = self._git(*words, *sign, stdin=message.encode(), check=False, timeout=30).strip()
-        made = made or self._git(*words, stdin=message.encode()).strip()
-        self._git("update-ref", "-m", f"ralph: {message.splitlines()[0]}", "HEAD", made, parent)
-        self.reset_index()
+        head, there = self._last_commit()
+        made = self._commit(tree, head, there, message, state) if head == parent else ""
+        if made:
+            self._clean = made, tree
         return made
 
     def commit_notes(self, message: str, state: list[Path]) -> str:
         """Commit the state files alone, where they differ from HEAD."""
-        head = self.head()
-        return self.commit(f"{head}^{{tree}}", head, message, state)
+        head, there = self._last_commit()
+        made = self._commit(there, head, there, message, state)
+        if made and self._clean[0] == head:
+            self._clean = made, self._clean[1]
+        return made
+
+    def _last_commit(self) -> tuple[str, str]:
+        """HEAD's commit and its tree."""
+        commit, tree = self._git("rev-parse", "HEAD^{commit}", "HEAD^{tree}", check=False).split() or ("", "")
+        return commit, tree
+
+    def _commit(self, tree: str, head: str, there: str, message: str, state: list[Path]) -> str:
+        """Put `tree` plus the state files on top of `head`, unless its tree `there` is the same."""
+        with self._scratch_index(tree) as env:
+            if keep := self._committable(state):
+                self._git("update-index", "--add", "-z", "--stdin", stdin=_nul(keep), env=env)
+            full = self._git("write-tree", env=env).strip()
+        if full == there:
+            return ""
+        words, made = ["commit-tree", full, "-p", head, "-F", "-"], ""
+        if self._signs:
+            with contextlib.suppress(RalphError):  # a key that asks for its passphrase: nobody is there
+                made = self._git(*words, "-S", stdin=message.encode(), check=False, timeout=30).strip()
+        made = made or self._git(*words, stdin=message.encode()).strip()
+        self._git("update-ref", "-m", f"ralph: {message.splitlines()[0]}", "HEAD", made, head)
+        self.reset_index()
+        return made
+
+    @functools.cached_property
+    def _signs(self) -> bool:
+        return self._git("config", "--bool", "commit.gpgSign", check=False).strip() == "true"
 
     def park(self, label: str) -> str | None:
         """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
@@ -492,9 +543,12 @@ class GitTree(Folder):
         return self._keep(made, label)
 
     def clean_tree(self) -> str:
-        with self._scratch_index("HEAD") as env:
-            self._leave_state_out(env)
-            return self._git("write-tree", env=env).strip()
+        head = self.head()
+        if head != self._clean[0]:
+            with self._scratch_index(head) as env:
+                self._leave_state_out(env)
+                self._clean = head, self._git("write-tree", env=env).strip()
+        return self._clean[1]
 
     def recent(self, since: int | None = None) -> list[str]:
         span = ["-5"]
@@ -522,51 +576,8 @@ class GitTree(Folder):
         folder = self.root / configured if configured else self._common / "hooks"
         return [name for name in ("pre-commit", "commit-msg") if os.access(folder / name, os.X_OK)]
 
-    def switch(self, name: str, prd: Path, same_plan: Callable[[str], bool]) -> str | None:
-        """Go to branch `name`, made from HEAD if there is none; a sentence if that was done.
-
-        `same_plan(text)` says whether a prd.json found on that branch is the plan here.
-        BadInput if it is another one, or if git cannot switch.
-        """
-        if self.branch() == f"refs/heads/{name}":
-            return None
-        if not self._has_branch(name):
-            self._switch("-c", name)
-            return f"made branch {name}"
-        there = self.plan_on(name, prd)
-        if there is not None and not same_plan(there):
-            raise BadInput(
-                f"the branch {name} exists and its {prd.name} holds another plan than the one here; "
-                f"give this plan a branchName of its own, or delete that branch"
-            )
-        self._switch(name)
-        return f"switched to branch {name}"
-
-    def free_branch(self, wanted: str, prd: Path, same_plan: Callable[[str], bool]) -> str:
-        """`wanted`, or a free name near it if it exists with another plan."""
-        for number in range(1, 1000):
-            name = wanted if number == 1 else f"{wanted}-{number}"
-            there = self.plan_on(name, prd) if self._has_branch(name) else None
-            if there is None or same_plan(there):
-                return name
-        raise RalphError(f"no free branch name near {wanted}")
-
-    def default_branches(self) -> set[str]:
-        """Names that no work should land on unasked: the remote's default, the usual ones, and
-        a branch that is the only one."""
-        remote = self._git("symbolic-ref", "-q", "--short", "refs/remotes/origin/HEAD", check=False).strip()
-        configured = self._git("config", "init.defaultBranch", check=False).strip()
-        local = self._git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
-        people = [name for name in local if not name.startswith("ralph/")]
-        only = people if len(people) == 1 and not remote else []
-        return {"main", "master", remote.removeprefix("origin/"), configured, *only} - {""}
-
-    def plan_on(self, branch: str, prd: Path) -> str | None:
-        name = _inside(prd, self.root)
-        found = self._git("show", f"refs/heads/{branch}:{name}", check=False) if name else ""
-        return found or None
-
-    def _switch(self, *words: str) -> None:
+    def switch(self, *words: str) -> None:
+        """Go to another branch; BadInput if git cannot."""
         try:
             self._git("switch", "-q", *words)
             files.sync_all(self.git_dir)
@@ -575,8 +586,35 @@ class GitTree(Folder):
         except RalphError as error:
             raise BadInput(f"git cannot switch to the branch: {error}") from None
 
-    def _has_branch(self, name: str) -> bool:
+    def has_branch(self, name: str) -> bool:
         return bool(self._git("rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False))
+
+    def free_branch(self, wanted: str, prd: Path, same_plan: Callable[[str], bool]) -> str:
+        """`wanted`, or a free name near it if it exists with another plan."""
+        for number in range(1, 1000):
+            name = wanted if number == 1 else f"{wanted}-{number}"
+            there = self.plan_on(name, prd)
+            if there is None or same_plan(there):
+                return name
+        raise RalphError(f"no free branch name near {wanted}")
+
+    def default_branches(self, here: str) -> set[str]:
+        """Names that no work should land on unasked: the usual ones, and where `here` is none of
+        them, also the remote's default, and a branch that is the only one."""
+        usual = {"main", "master"}
+        if here in usual:
+            return usual
+        remote = self._git("symbolic-ref", "-q", "--short", "refs/remotes/origin/HEAD", check=False).strip()
+        configured = self._git("config", "init.defaultBranch", check=False).strip()
+        local = self._git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
+        people = [name for name in local if not name.startswith("ralph/")]
+        only = people if len(people) == 1 and not remote else []
+        return {*usual, remote.removeprefix("origin/"), configured, *only} - {""}
+
+    def plan_on(self, branch: str, prd: Path) -> str | None:
+        name = _inside(prd, self.root)
+        found = self._git("show", f"refs/heads/{branch}:{name}", check=False) if name else ""
+        return found or None
 
     def _is_ancestor(self, older: str, newer: str) -> bool:
         return self._git("merge-base", older, newer, check=False).strip() == older
@@ -587,29 +625,20 @@ class GitTree(Folder):
 
     def _keep(self, commit: str, label: str) -> str:
         """Hold `commit` under refs/ralph/parked/ by a name that holds nothing else; the ref."""
-        held = self._refs("refs/ralph/parked/", check=True)
+        held = {**self._refs("refs/ralph/parked/", check=True)[0], **self._refs_before}
         names = (f"refs/ralph/parked/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
         ref = next(name for name in names if held.get(name, commit) == commit)
         self._git("update-ref", ref, commit)
         return ref
 
-    def _untracked(self) -> list[str]:
-        """What ralph's index does not know and git does not ignore; nested repositories end in /."""
-        return _names(self._git("ls-files", "-o", "--exclude-standard", "-z", own=True))
-
-    def _others(self) -> list[str]:
+    def _work_in(self, untracked: list[str]) -> list[str]:
         """New files that belong to the work."""
         hidden = self._left_alone | set(self._state)
         return [
             n
-            for n in self._untracked()
+            for n in untracked
             if not hidden.intersection(_with_parents(n)) and not n.endswith("/") and not _cached(n)
         ]
-
-    def leave_alone(self) -> None:
-        if new := self._others():
-            self._left_alone.update(new)
-            self._save_left_alone()
 
     def _load_left_alone(self) -> None:
         self._left_alone = set(_names(os.fsdecode(self._left_file.read_bytes())))
@@ -717,6 +746,12 @@ def _environment() -> dict[str, str]:
     return {**clean, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
+def _common_dir(git_dir: Path) -> Path:
+    """Where a linked worktree finds what it shares with the others, by gitrepository-layout."""
+    shared = files.read_regular(git_dir / "commondir")
+    return Path(os.path.realpath(git_dir / os.fsdecode(shared).rstrip("\n"))) if shared else git_dir
+
+
 def remove_locks(git_dir: Path) -> None:
     """Remove the lock files of git calls that died with an agent or with a run."""
     for lock in (git_dir / "index.lock", git_dir / "HEAD.lock", *git_dir.glob("refs/**/*.lock")):
@@ -731,7 +766,7 @@ def top_level(folder: Path) -> Path | None:
 
 
 _QUIET = (
-    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false",
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false", "core.untrackedCache=false",
     "core.safecrlf=false", "core.quotePath=false", "gc.auto=0",
     "core.fsync=all",  # by itself git syncs a ref, but not the commit that it names
 )  # fmt: skip

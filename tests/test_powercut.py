@@ -96,7 +96,7 @@ def cut_power(repo: Repo, image: Path, driver: Path, agent: str) -> Iterator[Cut
     )  # fmt: skip
     try:
         for number in range(CUTS):
-            time.sleep(0.15 + 0.05 * (number % 3))
+            time.sleep(0.06 + 0.02 * (number % 3))
             if run.poll() is not None:
                 break
             with held(repo):
