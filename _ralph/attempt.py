@@ -102,7 +102,7 @@ def examine(run: Run, attempt: Attempt) -> None:
         put_back(run, attempt)
         if run.tree.snapshot() != attempt.tree_after:
             attempt.notices.append("the judge had changed files; put back")
-            run.tree.checkout(attempt.tree_after)
+            run.git_tree.checkout(attempt.tree_after)
     attempt.seconds = attempt.result.seconds + sum(check.seconds for check in attempt.checks)
 
 
@@ -147,7 +147,7 @@ def record(run: Run, attempt: Attempt) -> None:
         after_text = prd.set_passed(run.plan, task, True)
     elif attempt.blocked:
         after_text = prd.set_blocked(run.plan, task, attempt.blocked)
-        attempt.parked = run.tree.park(attempt.name) if attempt.tree_after != base else None
+        attempt.parked = run.git_tree.park(attempt.name) if attempt.tree_after != base else None
     red = [check for check in attempt.checks if not check.ok]
     judgement = attempt.judgement
     number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
@@ -237,10 +237,12 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
         marked = prd.set_passed(run.plan, task, True) if passed else prd.set_blocked(run.plan, task, blocked)
         prd.rewrite(run.plan, marked)
         run.read_plan()
+    if not run.tree.with_git:
+        return
     if passed:
-        run.tree.commit(verdict["tree"], verdict["head"], verdict["message"], state_files(run))
-    elif run.tree.with_git:
-        run.tree.checkout(verdict["tree"])
+        run.git_tree.commit(verdict["tree"], verdict["head"], verdict["message"], state_files(run))
+    else:
+        run.git_tree.checkout(verdict["tree"])
         run_setup(run)
 
 
@@ -256,8 +258,7 @@ def put_back(run: Run, attempt: Attempt) -> None:
             f"{name} ({said or 'changed during the attempt, by the agent or by you'}{where})"
         )
     attempt.restored += announce_again(run.paths, run.run_id) + run.journal.guard()
-    attempt.notices += run.tree.settle(run.branch, begun_at(run), attempt.name)
-    attempt.notices += run.tree.leave_strange_tree(attempt.tree_before, attempt.name)
+    attempt.notices += run.tree.settle(run.branch, begun_at(run), attempt.name, attempt.tree_before)
 
 
 def begun_at(run: Run) -> str:
@@ -268,8 +269,7 @@ def begun_at(run: Run) -> str:
 def put_back_protected(run: Run, attempt: Attempt) -> list[str]:
     """Undo what the agent did to protected files, as far as the task does not allow it; name it."""
     patterns, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
-    before, after, aside = attempt.tree_before, attempt.tree_after, run.paths.private / "aside"
-    said = run.tree.restore_protected(before, after, patterns, allow, aside)
+    said = run.tree.restore_protected(attempt.tree_before, attempt.tree_after, patterns, allow)
     for line in said:
         (attempt.notices if line.endswith("kept)") else attempt.restored).append(line)
     return said
@@ -319,9 +319,9 @@ def start_clean(run: Run, attempt: Attempt) -> None:
     clean = run.tree.clean_tree()
     if clean == attempt.tree_before:
         return
-    attempt.parked = run.tree.park(f"{attempt.name}-before")
+    attempt.parked = run.git_tree.park(f"{attempt.name}-before")
     run.view.line(f"{attempt.task.id} starts clean; earlier work is kept at {attempt.parked}")
-    run.tree.checkout(clean)
+    run.git_tree.checkout(clean)
     run_setup(run)
     attempt.tree_before = run.tree.snapshot()
 
@@ -385,7 +385,7 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
     """The repository's commit hooks as the last check; if they rewrote files, the checks again."""
     if not run.tree.with_git or not attempt.checks or not all(check.ok for check in attempt.checks):
         return
-    names = run.tree.hooks()
+    names = run.git_tree.hooks()
     if not names:
         return
     for name in run.tree.changes(attempt.tree_before, attempt.tree_after)[0]:
@@ -413,9 +413,9 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
 
 def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
     return run_checks(
-        [check], cwd=run.paths.root, env=run.env(**run.tree.hook_env()), control=run.control,
+        [check], cwd=run.paths.root, env=run.env(**run.git_tree.hook_env()), control=run.control,
         log=lambda _: run.log(log), told=run.view.check,
-        wrap=lambda argv: run.wrap(argv, run.tree.hook_folders()),
+        wrap=lambda argv: run.wrap(argv, run.git_tree.hook_folders()),
     )  # fmt: skip
 
 

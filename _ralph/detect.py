@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from _ralph.workspace import git, top_level
+from _ralph.git import git, top_level
 
 
 def detect_checks(root: Path) -> list[str]:

@@ -258,7 +258,7 @@ def close_run(run: Run, stop: Stop) -> None:
             reason=stop.reason,
         )
     if run.tree.with_git and run.tree.branch() == run.branch:
-        run.tree.commit_notes("ralph: notes\n", state_files(run))
+        run.git_tree.commit_notes("ralph: notes\n", state_files(run))
     trim_scratch(run.paths)
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
     notify(run, stop)

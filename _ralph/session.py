@@ -14,6 +14,7 @@ from typing import Any
 from _ralph import agents, files, limits, prd, text
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
+from _ralph.git import git, remove_locks, top_level
 from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
@@ -21,7 +22,7 @@ from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
 from _ralph.sandbox import Sandbox, sandbox_for
-from _ralph.workspace import Folder, GitTree, git, remove_locks, top_level
+from _ralph.workspace import Folder, GitTree
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 
@@ -79,6 +80,12 @@ class Run:
         return self.carried + time.monotonic() - self.started
 
     carried: float = 0.0
+
+    @property
+    def git_tree(self) -> GitTree:
+        """The tree, for what nobody asks of a plain folder."""
+        assert isinstance(self.tree, GitTree)
+        return self.tree
 
     @property
     def under_way(self) -> bool:
@@ -284,7 +291,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     if options.until:
         found = replace(found, until=limits.next_time(options.until, time.time()))
     run = Run(
-        options, paths, plan, Folder(paths.root), "", journal, guard, History(plan.key), found, rows,
+        options, paths, plan, Folder(), "", journal, guard, History(plan.key), found, rows,
         control, view, run_id, notices=notices,
     )  # fmt: skip
     if options.git:
@@ -358,7 +365,8 @@ def _open_sandbox(run: Run) -> None:
         tasks = [task for task in run.plan.tasks if not task.passed]
         agents_here = [agent for agent in [*map(run.agent, tasks), run.judge] if agent]
         names = {agent.name for agent in agents_here}
-        frozen = [run.paths.root / ".git", *run.tree.git_folders(), run.paths.progress, *run.guarded()]
+        git_folders = [run.git_tree.git.dir, run.git_tree.git.common] if run.options.git else []
+        frozen = [run.paths.root / ".git", *git_folders, run.paths.progress, *run.guarded()]
         network = run.plan.settings.get("network") is not False
         run.box = sandbox_for(run.paths.root, run.paths.private, frozen, run.rows, names, network)
         for agent in agents_here:
@@ -391,13 +399,13 @@ def _open_tree(run: Run) -> None:
     start = history.open_start
     if start:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
-        tree.reset_index()  # what the agent staged may be a person's untracked file
+        tree.refs.reset_index()  # what the agent staged may be a person's untracked file
     run.notices += tree.begin(resuming=bool(start), last_tree=history.left or history.tree)
     branch = tree.branch()
     run.resuming = bool(start) or (branch == history.branch and unfinished(tree, history))
     if not run.resuming and history.tree and tree.snapshot() == history.tree == tree.clean_tree():
-        tree.reset_index()  # a commit may have been cut off before this
-    if not run.resuming and (word := tree.halfway()):
+        tree.refs.reset_index()  # a commit may have been cut off before this
+    if not run.resuming and (word := tree.refs.halfway()):
         raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
     if not run.resuming and (modified := tree.modified()):
         raise BadInput(
@@ -428,22 +436,22 @@ def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
 
     here = branch.removeprefix("refs/heads/")
     if wanted is None:
-        if here and here not in tree.default_branches(here):
+        if here and here not in tree.refs.default_branches(here):
             return branch
-        wanted = tree.free_branch(own_branch(run.plan), prd_path, same_plan)
+        wanted = tree.refs.free_branch(own_branch(run.plan), prd_path, same_plan)
     if wanted == here:
         return branch
-    if not tree.has_branch(wanted):
-        tree.switch("-c", wanted)
+    if not tree.refs.has_branch(wanted):
+        tree.refs.switch("-c", wanted)
         run.notices.append(f"made branch {wanted}")
         return f"refs/heads/{wanted}"
-    there = tree.plan_on(wanted, prd_path)
+    there = tree.refs.plan_on(wanted, prd_path)
     if there is not None and not same_plan(there):
         raise BadInput(
             f"the branch {wanted} exists and its {prd_path.name} holds another plan than the one here; "
             f"give this plan a branchName of its own, or delete that branch"
         )
-    tree.switch(wanted)
+    tree.refs.switch(wanted)
     run.notices.append(f"switched to branch {wanted}")
     run.journal.open()
     run.plan = load_plan(run.paths, run.options)
@@ -466,7 +474,7 @@ def own_branch(plan: Plan) -> str:
 
 def on_default_branch(tree: GitTree) -> bool:
     here = tree.branch().removeprefix("refs/heads/")
-    return here in tree.default_branches(here)
+    return here in tree.refs.default_branches(here)
 
 
 def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
@@ -521,9 +529,7 @@ def peek(options: Options, writing: bool = False) -> Run:
     plan = replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
     found = limits.resolve(plan.settings, options.limits, paths.prd.name)
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
-    tree = (
-        GitTree(paths.root, paths.private, [paths.prd, paths.progress]) if options.git else Folder(paths.root)
-    )
+    tree = GitTree(paths.root, paths.private, [paths.prd, paths.progress]) if options.git else Folder()
     return Run(
         options, paths, plan, tree, tree.branch(), journal, guard_of(paths), history, found, rows,
         Control(), View(level=-1), "", notices=notices,

@@ -14,9 +14,10 @@ from typing import Any
 from _ralph import agents, attempt, prd, session, text
 from _ralph.checks import every_check
 from _ralph.detect import detect_checks, detect_protected
+from _ralph.git import git, top_level
 from _ralph.model import BadInput, Plan, RalphError
 from _ralph.prompt import resource
-from _ralph.workspace import GitTree, git, top_level
+from _ralph.workspace import GitTree
 
 Echo = Callable[[str], Any]
 

@@ -31,7 +31,7 @@ FAULTS = {
     "none": "",
     "no fsync": "import os\nos.fsync = lambda fd: None",
     "no sync of the tree": "from _ralph import files\nfiles.sync_all = lambda folder: None",
-    "no sync by git": "from _ralph import workspace\nworkspace._QUIET = workspace._QUIET[:-1]",
+    "no sync by git": "from _ralph import git\ngit._QUIET = git._QUIET[:-1]",
 }
 
 
