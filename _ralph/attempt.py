@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,12 +48,10 @@ def begin(run: Run, task: Task) -> Attempt:
         attempt.result = AgentResult(Outcome.DONE)
     elif last or run.history.worked not in ("", task.key):
         start_clean(run, attempt)
-    results: list[CheckResult] = []
-    if unknown := [check for check in task.checks if check.command not in known.baseline]:
-        with untouched(run):
-            results = run_all(run, unknown, "before", "before the work: ")
-        attempt.notices += run.tree.tidy(left if attempt.unjudged else attempt.tree_before)
-    baseline = {result.command: result.ok for result in results}
+    unknown = [check for check in task.checks if check.command not in known.baseline]
+    tree = left if attempt.unjudged else attempt.tree_before
+    results, said = run_outside(run, unknown, "before", "before the work: ", tree)
+    attempt.notices += said
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
@@ -69,7 +66,7 @@ def begin(run: Run, task: Task) -> Attempt:
         attempt=attempt.number,
         task=task.id,
         title=task.title,
-        baseline=baseline,
+        baseline={result.command: result.ok for result in results},
         branch=run.branch,
         head=head,
         tree=attempt.tree_before,
@@ -140,59 +137,64 @@ def weigh(run: Run, attempt: Attempt) -> None:
 def record(run: Run, attempt: Attempt) -> None:
     """Write the verdict, the one commit point of an attempt; then do what follows from it."""
     attempt.blocked = reason_to_block(run, attempt)
-    task, result = attempt.task, attempt.result
-    base = run.tree.clean_tree() if attempt.blocked else ""
-    after_text = run.plan.text
+    task, tree, after_text, message = attempt.task, attempt.tree_after, run.plan.text, None
     if attempt.verdict is Verdict.PASSED:
         after_text = prd.set_passed(run.plan, task, True)
+        message = attempt.message or commit_message(run, attempt)
     elif attempt.blocked:
         after_text = prd.set_blocked(run.plan, task, attempt.blocked)
-        attempt.parked = run.git_tree.park(attempt.name) if attempt.tree_after != base else None
-    red = [check for check in attempt.checks if not check.ok]
-    judgement = attempt.judgement
+        tree = run.tree.clean_tree()
+        attempt.parked = run.git_tree.park(attempt.name) if attempt.tree_after != tree else None
     number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
     write(
         run,
         "verdict",
         f"iteration {attempt.iteration} | {task.id} {task.title} | {attempt.verdict}{number}",
         record_lines(attempt, run.agent(task)),
-        iteration=attempt.iteration,
-        attempt=attempt.number,
-        task=task.id,
-        title=task.title,
-        verdict=str(attempt.verdict),
-        reason=attempt.reason,
-        weak=attempt.weak,
-        checks={check.command: check.ok for check in attempt.checks},
-        failure=_failure(red) if red else None,
+        **verdict_fields(attempt),
+        agent=run.agent(task).name,
         head=begun_at(run),
-        tree=base if attempt.blocked else attempt.tree_after,
-        left=attempt.tree_after,
+        tree=tree,
+        message=message,
         prd_before=plan_digest(run),
         prd_after=files.digest(after_text.encode()),
-        message=(attempt.message or commit_message(run, attempt))
-        if attempt.verdict is Verdict.PASSED
-        else None,
-        agent=run.agent(task).name,
-        judge=judge_record(judgement) if judgement else None,
-        unjudged=attempt.unjudged,
-        session=result.session,
-        overload=result.overload,
-        reset=result.reset,
-        exit=result.exit,
-        usd=attempt.usd,
-        tokens=attempt.tokens.as_dict(),
-        seconds=round(attempt.seconds, 1),
-        denials=result.denials[:20],
-        restored=[line.split("\n")[0] for line in attempt.restored],
-        handoff=attempt.handoff,
-        blocked=attempt.blocked,
-        parked=attempt.parked,
     )
     run.guard.release()
     run.view.ended(attempt)
     run.read_plan()  # a person's edit of this very moment is kept, and the task marked in it
     carry_out(run, live=True)
+
+
+def verdict_fields(attempt: Attempt) -> dict[str, Any]:
+    """What stands in a verdict record of the attempt itself."""
+    result, judgement = attempt.result, attempt.judgement
+    red = [check for check in attempt.checks if not check.ok]
+    return {
+        "iteration": attempt.iteration,
+        "attempt": attempt.number,
+        "task": attempt.task.id,
+        "title": attempt.task.title,
+        "verdict": str(attempt.verdict),
+        "reason": attempt.reason,
+        "weak": attempt.weak,
+        "checks": {check.command: check.ok for check in attempt.checks},
+        "failure": _failure(red) if red else None,
+        "left": attempt.tree_after,
+        "judge": judge_record(judgement) if judgement else None,
+        "unjudged": attempt.unjudged,
+        "session": result.session,
+        "overload": result.overload,
+        "reset": result.reset,
+        "exit": result.exit,
+        "usd": attempt.usd,
+        "tokens": attempt.tokens.as_dict(),
+        "seconds": round(attempt.seconds, 1),
+        "denials": result.denials[:20],
+        "restored": [line.split("\n")[0] for line in attempt.restored],
+        "handoff": attempt.handoff,
+        "blocked": attempt.blocked,
+        "parked": attempt.parked,
+    }
 
 
 def judge_record(judgement: Judgement) -> dict[str, Any]:
@@ -331,33 +333,48 @@ def run_setup(run: Run) -> None:
     command = run.plan.settings.get("setup")
     if not command:
         return
-    tree = run.tree.snapshot()
-    check = Check("setup", command, timeout=1800)
-    with untouched(run):
-        results = run_all(run, [check], "setup")
-    if not results:
-        raise StopNow
+    results, said = run_outside(run, [Check("setup", command, timeout=1800)], "setup")
+    run.view.lines(said)
     if not results[0].ok:
         raise NeedsPerson(f"setup {results[0].outcome}: {command}; its output is in {results[0].log}")
-    run.view.lines(run.tree.tidy(tree))
 
 
-@contextlib.contextmanager
-def untouched(run: Run) -> Iterator[None]:
-    """Keep the state files as they are: what checks and setup run can be an agent's code."""
+def run_outside(
+    run: Run, checks: list[Check], name: str, label: str = "", tree: str | None = None
+) -> tuple[list[CheckResult], list[str]]:
+    """Run checks outside of an attempt: the state files and the tree, else as it is now, are put back,
+    for what checks run can be an agent's code. The results, and what had to be put back.
+
+    StopNow if ralph was told to stop.
+    """
+    if not checks:
+        return [], []
+    tree = run.tree.snapshot() if tree is None else tree
     hold(run)
     before = run.journal.signature()
     try:
-        yield
+        results = run_all(run, checks, name, label)
     finally:
         if not run.control.check_supervisor():  # else another run may be at work: it puts them back
-            for path, kept in run.guard.restore().items():
-                run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
-            if run.journal.signature() != before:
-                for line in run.journal.guard():
-                    run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
-            if not run.journal.attempt_is_open:
-                run.guard.release()
+            put_back_state(run, before)
+    if run.control.orphaned:
+        raise StopNow
+    said = run.tree.tidy(tree)
+    if run.control.stop_now:
+        run.view.lines(said)
+        raise StopNow
+    return results, said
+
+
+def put_back_state(run: Run, notes: files.Signature | None) -> None:
+    """Undo what a check did to the state files; `notes` is the signature of progress.txt before it."""
+    for path, kept in run.guard.restore().items():
+        run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
+    if run.journal.signature() != notes:
+        for line in run.journal.guard():
+            run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
+    if not run.journal.attempt_is_open:
+        run.guard.release()
 
 
 def hold(run: Run, more: Sequence[Path] = ()) -> None:

@@ -46,7 +46,8 @@ class Journal:
         self._aside = aside
         self._seen: files.Signature | None = None
         self._open = False
-        self._known: bytes | None = None
+        self._known: bytearray | None = None
+        self._mirror_seen: files.Signature | None = None
         self.failed = False
         """Whether an `append` could not be finished: only the next `open` knows what stands where."""
 
@@ -55,6 +56,7 @@ class Journal:
 
         `held` says that checks ran when the last run died: as in an attempt, the mirror is the truth.
         """
+        self._known = None
         known = files.read_regular(self._mirror) or b""
         if (torn := _torn(known)) is not None:
             known = known[:torn]
@@ -79,7 +81,7 @@ class Journal:
                 notices = ["a record of progress.txt had been cut off; its text was kept"]
             self._adopt()
         self._seen = files.signature(self.path)
-        self._known = files.read_regular(self._mirror) or b""
+        self._believe(files.read_regular(self._mirror) or b"")
         self._open = attempt_open(files.read_regular(self.path) or b"")
         return notices
 
@@ -107,9 +109,11 @@ class Journal:
         block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
         if not self._open and self._seen != files.signature(self.path):
             self._adopt()
+        known = self._mirrored()
         self.failed = True
         files.append(self._mirror, block)
-        self._known = (self._known or b"") + block  # for an agent may reach the mirror on disk
+        known += block
+        self._mirror_seen = files.signature(self._mirror)
         files.append(self.path, block)
         self.failed = False
         self._seen = files.signature(self.path)
@@ -123,7 +127,23 @@ class Journal:
             self.guard()
         else:
             files.atomic_write(self._mirror, found or b"")
-            self._known = found or b""
+            self._believe(found or b"")
+
+    def _believe(self, known: bytes) -> None:
+        """Take what stands in the mirror now for what ralph wrote."""
+        self._known, self._mirror_seen = bytearray(known), files.signature(self._mirror)
+
+    def _mirrored(self) -> bytearray:
+        """What ralph wrote; the mirror is made to say the same, for an agent may reach it on disk."""
+        if self._known is None:
+            self._believe(files.read_regular(self._mirror) or b"")
+        elif self._mirror_seen is None or self._mirror_seen != files.signature(self._mirror):
+            if self._known != (files.read_regular(self._mirror) or b""):
+                files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
+                files.atomic_write(self._mirror, bytes(self._known))
+            self._mirror_seen = files.signature(self._mirror)
+        assert self._known is not None
+        return self._known
 
     def _follow_link(self, trusted: bool) -> None:
         """Write through a link that a person made; one that an agent made is none of ours."""
@@ -138,13 +158,10 @@ class Journal:
 
         Returns lines for the record: what was found, and the text that had been added.
         """
-        mirrored = files.read_regular(self._mirror) or b""
-        known = mirrored if self._known is None else self._known
-        if mirrored != known:
-            files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
-            files.atomic_write(self._mirror, known)
+        mirrored = self._mirrored()
         if self._seen is not None and self._seen == files.signature(self.path):
             return []
+        known = bytes(mirrored)
         found = files.read_regular(self.path, len(known) + _LARGEST_ADDITION)
         if found == known:
             self._seen = files.signature(self.path)
@@ -168,23 +185,23 @@ class Journal:
 
 def parse(data: bytes) -> list[dict[str, Any]]:
     """The machine lines in `data` that are records of this version, oldest first."""
-    records = []
-    for match in _RECORD.finditer(data):
-        try:
-            record = json.loads(match[1])
-        except (ValueError, RecursionError):
-            continue
-        if record.get("v") == 1 and str(record.get("event")) in _EVENTS:
-            records.append(record)
-    return records
+    return [record for match in _RECORD.finditer(data) if (record := _record(match))]
 
 
 def attempt_open(data: bytes) -> bool:
     """Whether the last attempt in `data` has a `start` and no `verdict`."""
-    for record in reversed(parse(data)):
-        if record["event"] in ("start", "verdict"):
+    for match in reversed(list(_RECORD.finditer(data))):
+        if (record := _record(match)) and record["event"] in ("start", "verdict"):
             return bool(record["event"] == "start")
     return False
+
+
+def _record(match: re.Match[bytes]) -> dict[str, Any] | None:
+    try:
+        record = json.loads(match[1])
+    except (ValueError, RecursionError):
+        return None
+    return record if record.get("v") == 1 and str(record.get("event")) in _EVENTS else None
 
 
 @dataclass
@@ -275,8 +292,7 @@ class History:
             ) from None
         self.tree, self.left = record.get("tree", self.tree), record.get("left", self.left)
         self.branch = record.get("branch", self.branch)
-        cut_off = record["event"] == "stop" and record.get("stop") == "error"  # maybe before it was done
-        if record["event"] in ("run", "start", "verdict", "recheck", "stop") and not cut_off:
+        if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
             self.pending = record if record["event"] == "verdict" else None
             self.broken = record.get("broken", [])
 

@@ -284,14 +284,15 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal, guard = journal_of(paths), guard_of(paths)
     notices = _mend(paths, journal, guard)
     plan = load_plan(paths, options)
-    if told := _doubt_passes(plan, journal):
+    records = journal.records()
+    if told := _doubt_passes(plan, journal.attempt_is_open, records):
         plan, notices = load_plan(paths, options), notices + told
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     found = limits.resolve(plan.settings, options.limits, paths.prd.name)
     if options.until:
         found = replace(found, until=limits.next_time(options.until, time.time()))
     run = Run(
-        options, paths, plan, Folder(), "", journal, guard, History(plan.key), found, rows,
+        options, paths, plan, Folder(), "", journal, guard, replay(records, plan), found, rows,
         control, view, run_id, notices=notices,
     )  # fmt: skip
     if options.git:
@@ -301,7 +302,6 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     _require_agents(run)
     _open_sandbox(run)
     _try_templates(run)
-    run.history = replay(journal.records(), run.plan)
     if run.history.run is None:
         run.history.new_run()  # the last one ended; one that crashed goes on with its own limits
     run.carried = run.history.run_seconds
@@ -319,12 +319,11 @@ def _mend(paths: Paths, journal: Journal, guard: Guard) -> list[str]:
     return notices
 
 
-def _doubt_passes(plan: Plan, journal: Journal) -> list[str]:
+def _doubt_passes(plan: Plan, attempt_is_open: bool, records: list[dict[str, Any]]) -> list[str]:
     """Set the passes back to what verdicts and people had said when the attempt began that was cut
     off: its safety copies can be lost, or an agent's own. What was done, in words."""
-    records = journal.records()
     start = next((record for record in reversed(records) if record["event"] == "start"), None)
-    if start is None or not journal.attempt_is_open or start.get("file") != plan.path.name:
+    if start is None or not attempt_is_open or start.get("file") != plan.path.name:
         return []
     history, told = History(str(start["plan"])), []
     for record in records:
@@ -394,8 +393,7 @@ def commit_values(attempt: Attempt) -> dict[str, Any]:
 def _open_tree(run: Run) -> None:
     """Open the working tree, go to the run's branch, refuse what a person has not committed."""
     tree = GitTree(run.paths.root, run.paths.private, [run.paths.prd, run.paths.progress])
-    run.tree = tree
-    history = replay(run.journal.records(), run.plan)
+    run.tree, history = tree, run.history
     start = history.open_start
     if start:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
@@ -455,7 +453,8 @@ def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
     run.notices.append(f"switched to branch {wanted}")
     run.journal.open()
     run.plan = load_plan(run.paths, run.options)
-    tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+    run.history = replay(run.journal.records(), run.plan)
+    tree.begin(resuming=False, last_tree=run.history.tree)
     return f"refs/heads/{wanted}"
 
 
