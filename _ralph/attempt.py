@@ -242,7 +242,7 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
     if not run.tree.with_git:
         return
     if passed:
-        run.git_tree.commit(verdict["tree"], verdict["head"], verdict["message"], state_files(run))
+        run.git_tree.commits.make(verdict["tree"], verdict["head"], verdict["message"])
     else:
         run.git_tree.checkout(verdict["tree"])
         run_setup(run)
@@ -465,10 +465,6 @@ def write(run: Run, event: str, headline: str, lines: list[str], **fields: Any) 
     entry = {"event": event, "plan": run.plan.key, "run": run.run_id, **fields}
     run.journal.append(headline, lines, entry)
     run.history.apply(json.loads(json.dumps(entry)))
-
-
-def state_files(run: Run) -> list[Path]:
-    return [run.paths.prd, run.paths.progress]
 
 
 def plan_digest(run: Run) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ class Git:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.dir = Path(self("rev-parse", "--absolute-git-dir").removesuffix("\n"))
+        self.dir = git_dir(root)
         self.common = _common_dir(self.dir)
 
     def __call__(
@@ -100,6 +101,12 @@ def top_level(folder: Path) -> Path | None:
     there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
     found = git(folder, "rev-parse", "--show-toplevel", check=there)
     return Path(os.fsdecode(found).rstrip("\n")) if found else None
+
+
+@functools.cache
+def git_dir(root: Path) -> Path:
+    """Where git keeps the working tree at `root`."""
+    return Path(os.fsdecode(git(root, "rev-parse", "--absolute-git-dir")).removesuffix("\n"))
 
 
 def remove_locks(git_dir: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from _ralph import attempt as attempts
 from _ralph import inbox, limits, prd
 from _ralph.agents import recovered
-from _ralph.attempt import run_outside, run_setup, state_files, write
+from _ralph.attempt import run_outside, run_setup, write
 from _ralph.checks import every_check
 from _ralph.files import digest
 from _ralph.model import Attempt, BadInput, CheckResult, Exit, Stop, Task, Verdict
@@ -252,7 +252,7 @@ def close_run(run: Run, stop: Stop) -> None:
             reason=stop.reason,
         )
     if run.tree.with_git and run.tree.branch() == run.branch:
-        run.git_tree.commit_notes("ralph: notes\n", state_files(run))
+        run.git_tree.commits.notes("ralph: notes\n")
     trim_scratch(run.paths)
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
     notify(run, stop)

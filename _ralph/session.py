@@ -14,7 +14,7 @@ from typing import Any
 from _ralph import agents, files, limits, prd, text
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
-from _ralph.git import git, remove_locks, top_level
+from _ralph.git import git, git_dir, remove_locks, top_level
 from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
@@ -152,8 +152,7 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
     if root is None:
         raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
     if use_git:
-        git_dir = os.fsdecode(git(root, "rev-parse", "--absolute-git-dir")).rstrip("\n")
-        private = Path(git_dir) / "ralph"
+        private = git_dir(root) / "ralph"
     else:
         try:
             home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")

@@ -7,7 +7,6 @@ import os
 import re
 import time
 import unicodedata
-from email.utils import parsedate_to_datetime
 
 from _ralph.model import BadInput
 
@@ -157,4 +156,6 @@ def _moment(words: str, now: float) -> float | None:
         named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
         # no seconds are told: a few minutes ago is now, and not tomorrow
         return named if month or named > now - 600 else named + 86400
+    from email.utils import parsedate_to_datetime  # it brings much along, and is hardly ever asked
+
     return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header

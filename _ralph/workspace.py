@@ -1,18 +1,16 @@
-"""The working tree: snapshots, commits made from verified trees, parking, putting back."""
+"""The working tree: snapshots of it, and putting it back."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from _ralph import files, text
+from _ralph.commits import Commits
 from _ralph.git import Git, environment, nul
-from _ralph.model import BadInput, RalphError
+from _ralph.model import BadInput
 from _ralph.protect import LeftAlone, Protected, cached
 from _ralph.refs import Refs
 
@@ -97,19 +95,25 @@ class GitTree(Folder):
         self._index = private / "index"
         self._own = {"GIT_INDEX_FILE": str(self._index)}
         self._resetting = private / "resetting"
-        self._state = [name for path in state if (name := self.git.name_of(path))]
-        self._left = LeftAlone(private / "untracked", self._state)
+        self.commits = Commits(self.git, self.refs, private, state)
+        self._left = LeftAlone(private / "untracked", self.commits.state)
         self._protected = Protected(self.git, self._own, self._left, private / "aside")
         self._nested: set[str] = set()
         self._nested_before: set[str] = set()
         self._written: tuple[files.Signature | None, str] = None, ""
-        self._clean: tuple[str, str] = "", ""
 
     def branch(self) -> str:
         return self.refs.branch()
 
     def head(self) -> str:
         return self.refs.head()
+
+    def clean_tree(self) -> str:
+        return self.commits.clean_tree()
+
+    def park(self, label: str) -> str:
+        """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
+        return self.commits.park(self.snapshot(), label)
 
     def recent(self, since: int | None = None) -> list[str]:
         return self.refs.recent(since)
@@ -134,7 +138,7 @@ class GitTree(Folder):
         said = self.refs.settle(branch, head, label)
         if not self._index.exists():
             self.git("read-tree", "HEAD", env=self._own)
-            self._leave_state_out(self._own)
+            self.commits.leave_state_out(self._own)
         if before and self.refs.strange:  # to take those files for work would undo passed tasks
             kept = self.park(f"{label}-elsewhere")
             self.checkout(before)
@@ -154,7 +158,7 @@ class GitTree(Folder):
             raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
         if not self.git("var", "GIT_COMMITTER_IDENT", check=False):
             raise BadInput("git does not know who commits here; set git config user.name and user.email")
-        self._leave_state_out(self._own)
+        self.commits.leave_state_out(self._own)
         said = self._finish_reset() if self._resetting.exists() else []
         untracked = self._look()[1]
         if not (resuming and self._left.load()):
@@ -243,7 +247,7 @@ class GitTree(Folder):
         git was told to assume unchanged, for nobody could see what is lost with them."""
         lines = self.git.names("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
         hidden = [name[2:] for name in self.git.names("ls-files", "-v", "-z") if name[0].islower()]
-        return hidden + [entry[3:] for entry in lines if entry[3:] not in self._state]
+        return hidden + [entry[3:] for entry in lines if entry[3:] not in self.commits.state]
 
     def changes(self, before: str, after: str) -> tuple[list[str], str]:
         if before == after:
@@ -264,65 +268,6 @@ class GitTree(Folder):
             process.kill()
         return text.clip(found.decode("utf-8", "replace"), size, "cut here")
 
-    def commit(self, tree: str, parent: str, message: str, state: list[Path]) -> str:
-        """Commit the verified `tree` plus the state files on `parent`; the new commit's name.
-
-        Doing it again is harmless: where HEAD is not `parent` any more, nothing happens.
-        """
-        head, there = self.refs.last_commit()
-        made = self._commit(tree, head, there, message, state) if head == parent else ""
-        if made:
-            self._clean = made, tree
-        return made
-
-    def commit_notes(self, message: str, state: list[Path]) -> str:
-        """Commit the state files alone, where they differ from HEAD."""
-        head, there = self.refs.last_commit()
-        made = self._commit(there, head, there, message, state)
-        if made and self._clean[0] == head:
-            self._clean = made, self._clean[1]
-        return made
-
-    def _commit(self, tree: str, head: str, there: str, message: str, state: list[Path]) -> str:
-        """Put `tree` plus the state files on top of `head`, unless its tree `there` is the same."""
-        with self._scratch_index(tree) as env:
-            if keep := self._committable(state):
-                self.git("update-index", "--add", "-z", "--stdin", stdin=nul(keep), env=env)
-            full = self.git("write-tree", env=env).strip()
-        if full == there:
-            return ""
-        words, made = ["commit-tree", full, "-p", head, "-F", "-"], ""
-        if self._signs:
-            with contextlib.suppress(RalphError):  # a key that asks for its passphrase: nobody is there
-                made = self.git(*words, "-S", stdin=message.encode(), check=False, timeout=30).strip()
-        made = made or self.git(*words, stdin=message.encode()).strip()
-        self.git("update-ref", "-m", f"ralph: {message.splitlines()[0]}", "HEAD", made, head)
-        self.refs.reset_index()
-        return made
-
-    @functools.cached_property
-    def _signs(self) -> bool:
-        return self.git("config", "--bool", "commit.gpgSign", check=False).strip() == "true"
-
-    def park(self, label: str) -> str | None:
-        """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
-        message = f"ralph: parked work of {label}\n".encode()
-        with self._scratch_index(self.snapshot()) as env:
-            if self._state:  # as they are in HEAD, so that `git cherry-pick` brings the work alone
-                held = self.git("ls-tree", "-z", "HEAD", "--", *self._state)
-                self.git("update-index", "-z", "--index-info", stdin=os.fsencode(held), env=env)
-            tree = self.git("write-tree", env=env).strip()
-        made = self.git("commit-tree", tree, "-p", "HEAD", "-F", "-", stdin=message).strip()
-        return self.refs.keep(made, label)
-
-    def clean_tree(self) -> str:
-        head = self.head()
-        if head != self._clean[0]:
-            with self._scratch_index(head) as env:
-                self._leave_state_out(env)
-                self._clean = head, self.git("write-tree", env=env).strip()
-        return self._clean[1]
-
     def hook_env(self) -> dict[str, str]:
         """What git gives its commit hooks: an index that holds the whole change."""
         index = self.hook_folders()[0] / "index"
@@ -340,31 +285,3 @@ class GitTree(Folder):
         configured = own[-1] if own else ""
         folder = self._root / configured if configured else self.git.common / "hooks"
         return [name for name in ("pre-commit", "commit-msg") if os.access(folder / name, os.X_OK)]
-
-    def _leave_state_out(self, env: dict[str, str]) -> None:
-        """Take the state files out of that index, lest a reset of the tree write or remove them.
-        git's own index is not asked for them: after a kill or an agent's `git rm --cached` it
-        knows nothing of files that HEAD has."""
-        if self._state:
-            self.git("update-index", "--force-remove", "-z", "--stdin", stdin=nul(self._state), env=env)
-
-    def _committable(self, state: Iterable[Path]) -> list[str]:
-        """Those state files that exist, lie in the tree and are not ignored."""
-        names = [rel for path in state if path.is_file() and (rel := self.git.name_of(path))]
-        if not names:
-            return []
-        hidden = set(self.git.names("check-ignore", "-z", "--stdin", stdin=nul(names), check=False))
-        if hidden:
-            hidden.difference_update(self.git.names("ls-files", "-z", "--", *names))
-        return [name for name in names if name not in hidden]
-
-    @contextlib.contextmanager
-    def _scratch_index(self, tree: str) -> Iterator[dict[str, str]]:
-        path = self._index.with_name("commit-index")
-        path.unlink(missing_ok=True)
-        env = {"GIT_INDEX_FILE": str(path)}
-        self.git("read-tree", tree, env=env)
-        try:
-            yield env
-        finally:
-            path.unlink(missing_ok=True)
