@@ -272,33 +272,18 @@ def run(
 
 
 def run_options(given: dict[str, Any]) -> Options:
+    """What was said on the command line of `ralph run`, by the names of its options."""
     from _ralph.session import Options
 
-    limits = {
-        "iterations": given["max_iterations"], "attempts": given["max_attempts"], "hours": given["max_hours"],
-        "usd": given["max_usd"], "tokens": given["max_tokens"], "max_wait": given["max_wait"],
-    }  # fmt: skip
-    same = (
-        "once",
-        "task",
-        "agent",
-        "judge",
-        "checks",
-        "until",
-        "agent_timeout",
-        "idle_timeout",
-        "branch",
-        "full_permissions",
-        "sandbox",
-        "notify",
-    )
+    prompt, names = given.pop("prompt"), ("iterations", "attempts", "hours", "usd", "tokens")
+    limits = {name: given.pop(f"max_{name}") for name in names}
     return Options(
-        prd=given["prd_path"],
-        prompt=given["prompt"].resolve() if given["prompt"] else None,
-        limits=limits,
-        git=not given["no_git"],
-        wait=not (given["no_wait"] or given["once"]),
-        **{name: given[name] for name in same},
+        prd=given.pop("prd_path"),
+        prompt=prompt.resolve() if prompt else None,
+        limits={**limits, "max_wait": given.pop("max_wait")},
+        git=not given.pop("no_git"),
+        wait=not (given.pop("no_wait") or given["once"]),
+        **given,
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,26 +40,22 @@ def begin(run: Run, task: Task) -> Attempt:
     known = run.history.of(task)
     require_agent(run, run.agent(task))  # the plan may have changed since the run began
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
-    run.tree.leave_alone()  # what is new since the last attempt is a person's
     last = attempt.number > 1 and attempt.number >= run.limits.attempts
-    attempt.tree_before = run.tree.snapshot()
+    attempt.tree_before = run.tree.rest()  # what is new since the last attempt is a person's
     left, before = known.unjudged
     if left and attempt.tree_before == left:
         attempt.unjudged, attempt.tree_before = True, before
         attempt.result = AgentResult(Outcome.DONE)
     elif last or run.history.worked not in ("", task.key):
         start_clean(run, attempt)
-        attempt.tree_before = run.tree.snapshot()
-    run.tree.new_nested()
     unknown = [check for check in task.checks if check.command not in known.baseline]
-    with untouched(run):
-        results = run_all(run, unknown, "before", "before the work: ")
-    baseline = {result.command: result.ok for result in results}
-    attempt.notices += run.tree.tidy(left if attempt.unjudged else attempt.tree_before)
+    tree = left if attempt.unjudged else attempt.tree_before
+    results, said = run_outside(run, unknown, "before", "before the work: ", tree)
+    attempt.notices += said
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
-    run.tree.remember(list(run.plan.settings.get("protect", [])))
+    head = run.tree.remember(list(run.plan.settings.get("protect", [])))
     hold(run, run.tree.vital())
     write(
         run,
@@ -71,9 +66,9 @@ def begin(run: Run, task: Task) -> Attempt:
         attempt=attempt.number,
         task=task.id,
         title=task.title,
-        baseline=baseline,
+        baseline={result.command: result.ok for result in results},
         branch=run.branch,
-        head=run.tree.head(),
+        head=head,
         tree=attempt.tree_before,
         prd=plan_digest(run),
         file=run.paths.prd.name,
@@ -86,14 +81,16 @@ def examine(run: Run, attempt: Attempt) -> None:
     """Say what the attempt is worth: undo what was not the agent's to change, run the checks, weigh
     what they show, ask the judge."""
     put_back(run, attempt)
-    put_back_protected(run, attempt)
-    attempt.notices += run.tree.touched()
     attempt.tree_after = run.tree.snapshot()
+    if put_back_protected(run, attempt):
+        attempt.tree_after = run.tree.snapshot()
+    attempt.notices += run.tree.touched()
     attempt.notices += [
         f"{name} is a git repository of its own and not part of the work" for name in run.tree.new_nested()
     ]
     check_work(run, attempt)
-    attempt.handoff = parse_handoff(handoff_text(run, attempt))
+    changed, attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
+    attempt.handoff = parse_handoff(handoff_text(run, attempt, changed))
     weigh(run, attempt)
     judge = run.judge
     attempt.unjudged = False
@@ -102,8 +99,7 @@ def examine(run: Run, attempt: Attempt) -> None:
         put_back(run, attempt)
         if run.tree.snapshot() != attempt.tree_after:
             attempt.notices.append("the judge had changed files; put back")
-            run.tree.checkout(attempt.tree_after)
-    attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
+            run.git_tree.checkout(attempt.tree_after)
     attempt.seconds = attempt.result.seconds + sum(check.seconds for check in attempt.checks)
 
 
@@ -141,60 +137,65 @@ def weigh(run: Run, attempt: Attempt) -> None:
 def record(run: Run, attempt: Attempt) -> None:
     """Write the verdict, the one commit point of an attempt; then do what follows from it."""
     attempt.blocked = reason_to_block(run, attempt)
-    task, result = attempt.task, attempt.result
-    base = run.tree.clean_tree()
-    after_text = run.plan.text
+    task, tree, after_text, message = attempt.task, attempt.tree_after, run.plan.text, None
     if attempt.verdict is Verdict.PASSED:
         after_text = prd.set_passed(run.plan, task, True)
+        message = attempt.message or commit_message(run, attempt)
     elif attempt.blocked:
         after_text = prd.set_blocked(run.plan, task, attempt.blocked)
-        attempt.parked = run.tree.park(attempt.name) if attempt.tree_after != base else None
-    red = [check for check in attempt.checks if not check.ok]
-    judgement = attempt.judgement
+        tree = run.tree.clean_tree()
+        attempt.parked = run.git_tree.park(attempt.name) if attempt.tree_after != tree else None
     number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
     write(
         run,
         "verdict",
         f"iteration {attempt.iteration} | {task.id} {task.title} | {attempt.verdict}{number}",
         record_lines(attempt, run.agent(task)),
-        iteration=attempt.iteration,
-        attempt=attempt.number,
-        task=task.id,
-        title=task.title,
-        verdict=str(attempt.verdict),
-        reason=attempt.reason,
-        weak=attempt.weak,
-        checks={check.command: check.ok for check in attempt.checks},
-        failure=_failure(red) if red else None,
-        head=run.tree.head(),
-        tree=base if attempt.blocked else attempt.tree_after,
-        left=attempt.tree_after,
+        **verdict_fields(attempt),
+        agent=run.agent(task).name,
+        head=begun_at(run),
+        tree=tree,
+        message=message,
         prd_before=plan_digest(run),
         prd_after=files.digest(after_text.encode()),
-        message=(attempt.message or commit_message(run, attempt))
-        if attempt.verdict is Verdict.PASSED
-        else None,
-        agent=run.agent(task).name,
-        judge=judge_record(judgement) if judgement else None,
-        unjudged=attempt.unjudged,
-        session=result.session,
-        overload=result.overload,
-        reset=result.reset,
-        exit=result.exit,
-        usd=attempt.usd,
-        tokens=attempt.tokens.as_dict(),
-        seconds=round(attempt.seconds, 1),
-        denials=result.denials[:20],
-        restored=[line.split("\n")[0] for line in attempt.restored],
-        notices=[line.split("\n")[0] for line in attempt.notices[:20]],
-        handoff=attempt.handoff,
-        blocked=attempt.blocked,
-        parked=attempt.parked,
     )
     run.guard.release()
     run.view.ended(attempt)
     run.read_plan()  # a person's edit of this very moment is kept, and the task marked in it
     carry_out(run, live=True)
+
+
+def verdict_fields(attempt: Attempt) -> dict[str, Any]:
+    """What stands in a verdict record of the attempt itself."""
+    result, judgement = attempt.result, attempt.judgement
+    red = [check for check in attempt.checks if not check.ok]
+    return {
+        "iteration": attempt.iteration,
+        "attempt": attempt.number,
+        "task": attempt.task.id,
+        "title": attempt.task.title,
+        "verdict": str(attempt.verdict),
+        "reason": attempt.reason,
+        "weak": attempt.weak,
+        "checks": {check.command: check.ok for check in attempt.checks},
+        "failure": _failure(red) if red else None,
+        "left": attempt.tree_after,
+        "judge": judge_record(judgement) if judgement else None,
+        "unjudged": attempt.unjudged,
+        "session": result.session,
+        "overload": result.overload,
+        "reset": result.reset,
+        "exit": result.exit,
+        "usd": attempt.usd,
+        "tokens": attempt.tokens.as_dict(),
+        "seconds": round(attempt.seconds, 1),
+        "denials": result.denials[:20],
+        "restored": [line.split("\n")[0] for line in attempt.restored],
+        "notices": [line.split("\n")[0] for line in attempt.notices[:20]],
+        "handoff": attempt.handoff,
+        "blocked": attempt.blocked,
+        "parked": attempt.parked,
+    }
 
 
 def judge_record(judgement: Judgement) -> dict[str, Any]:
@@ -225,8 +226,9 @@ def carry_out(run: Run, live: bool = False) -> None:
 
 def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
     passed, blocked = verdict["verdict"] == Verdict.PASSED, str(verdict.get("blocked") or "")
-    done = run.tree.head() != verdict["head"] or (blocked and run.tree.snapshot() != verdict["left"])
-    if done and not live:  # what differs now is a person's word
+    if not live and (
+        run.tree.head() != verdict["head"] or (blocked and run.tree.snapshot() != verdict["left"])
+    ):  # what differs now is a person's word
         return
     task = next((task for task in run.plan.tasks if task.id == verdict["task"]), None)
     if (
@@ -238,10 +240,12 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
         marked = prd.set_passed(run.plan, task, True) if passed else prd.set_blocked(run.plan, task, blocked)
         prd.rewrite(run.plan, marked)
         run.read_plan()
+    if not run.tree.with_git:
+        return
     if passed:
-        run.tree.commit(verdict["tree"], verdict["head"], verdict["message"], state_files(run))
-    elif run.tree.with_git:
-        run.tree.checkout(verdict["tree"])
+        run.git_tree.commits.make(verdict["tree"], verdict["head"], verdict["message"])
+    else:
+        run.git_tree.checkout(verdict["tree"])
         run_setup(run)
 
 
@@ -257,17 +261,21 @@ def put_back(run: Run, attempt: Attempt) -> None:
             f"{name} ({said or 'changed during the attempt, by the agent or by you'}{where})"
         )
     attempt.restored += announce_again(run.paths, run.run_id) + run.journal.guard()
-    head = (run.history.open_start or {}).get("head", "")
-    attempt.notices += run.tree.settle(run.branch, head, attempt.name)
-    attempt.notices += run.tree.leave_strange_tree(attempt.tree_before, attempt.name)
+    attempt.notices += run.tree.settle(run.branch, begun_at(run), attempt.name, attempt.tree_before)
 
 
-def put_back_protected(run: Run, attempt: Attempt) -> None:
-    """Undo what the agent did to protected files, as far as the task does not allow it."""
-    patterns = list(run.plan.settings.get("protect", []))
-    aside = run.paths.private / "aside"
-    for line in run.tree.restore_protected(attempt.tree_before, patterns, list(attempt.task.allow), aside):
+def begun_at(run: Run) -> str:
+    """The commit that the attempt under way began at; `put_back` sees to it that HEAD is there."""
+    return str((run.history.open_start or {}).get("head", ""))
+
+
+def put_back_protected(run: Run, attempt: Attempt) -> list[str]:
+    """Undo what the agent did to protected files, as far as the task does not allow it; name it."""
+    patterns, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
+    said = run.tree.restore_protected(attempt.tree_before, attempt.tree_after, patterns, allow)
+    for line in said:
         (attempt.notices if line.endswith("kept)") else attempt.restored).append(line)
+    return said
 
 
 def reason_to_block(run: Run, attempt: Attempt) -> str | None:
@@ -312,12 +320,13 @@ def start_clean(run: Run, attempt: Attempt) -> None:
     """A task's last attempt, and a task after another's failure, start from the last good
     commit; what was there is parked."""
     clean = run.tree.clean_tree()
-    if clean == run.tree.snapshot():
+    if clean == attempt.tree_before:
         return
-    attempt.parked = run.tree.park(f"{attempt.name}-before")
+    attempt.parked = run.git_tree.park(f"{attempt.name}-before")
     run.view.line(f"{attempt.task.id} starts clean; earlier work is kept at {attempt.parked}")
-    run.tree.checkout(clean)
+    run.git_tree.checkout(clean)
     run_setup(run)
+    attempt.tree_before = run.tree.snapshot()
 
 
 def run_setup(run: Run) -> None:
@@ -325,33 +334,48 @@ def run_setup(run: Run) -> None:
     command = run.plan.settings.get("setup")
     if not command:
         return
-    tree = run.tree.snapshot()
-    check = Check("setup", command, timeout=1800)
-    with untouched(run):
-        results = run_all(run, [check], "setup")
-    if not results:
-        raise StopNow
+    results, said = run_outside(run, [Check("setup", command, timeout=1800)], "setup")
+    run.view.lines(said)
     if not results[0].ok:
         raise NeedsPerson(f"setup {results[0].outcome}: {command}; its output is in {results[0].log}")
-    run.view.lines(run.tree.tidy(tree))
 
 
-@contextlib.contextmanager
-def untouched(run: Run) -> Iterator[None]:
-    """Keep the state files as they are: what checks and setup run can be an agent's code."""
+def run_outside(
+    run: Run, checks: list[Check], name: str, label: str = "", tree: str | None = None
+) -> tuple[list[CheckResult], list[str]]:
+    """Run checks outside of an attempt: the state files and the tree, else as it is now, are put back,
+    for what checks run can be an agent's code. The results, and what had to be put back.
+
+    StopNow if ralph was told to stop.
+    """
+    if not checks:
+        return [], []
+    tree = run.tree.snapshot() if tree is None else tree
     hold(run)
     before = run.journal.signature()
     try:
-        yield
+        results = run_all(run, checks, name, label)
     finally:
         if not run.control.check_supervisor():  # else another run may be at work: it puts them back
-            for path, kept in run.guard.restore().items():
-                run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
-            if run.journal.signature() != before:
-                for line in run.journal.guard():
-                    run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
-            if not run.journal.attempt_is_open:
-                run.guard.release()
+            put_back_state(run, before)
+    if run.control.orphaned:
+        raise StopNow
+    said = run.tree.tidy(tree)
+    if run.control.stop_now:
+        run.view.lines(said)
+        raise StopNow
+    return results, said
+
+
+def put_back_state(run: Run, notes: files.Signature | None) -> None:
+    """Undo what a check did to the state files; `notes` is the signature of progress.txt before it."""
+    for path, kept in run.guard.restore().items():
+        run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
+    if run.journal.signature() != notes:
+        for line in run.journal.guard():
+            run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
+    if not run.journal.attempt_is_open:
+        run.guard.release()
 
 
 def hold(run: Run, more: Sequence[Path] = ()) -> None:
@@ -379,7 +403,10 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
     """The repository's commit hooks as the last check; if they rewrote files, the checks again."""
     if not run.tree.with_git or not attempt.checks or not all(check.ok for check in attempt.checks):
         return
-    for name in run.tree.changed_files(attempt.tree_before, attempt.tree_after) if run.tree.hooks() else []:
+    names = run.git_tree.hooks()
+    if not names:
+        return
+    for name in run.tree.changes(attempt.tree_before, attempt.tree_after)[0]:
         if Path(name).name in ("pre-commit", "commit-msg", ".pre-commit-config.yaml"):
             attempt.notices.append(f"{name} decides what the commit hooks do, and the attempt changed it")
     message = run.paths.private / "COMMIT_EDITMSG"
@@ -387,7 +414,7 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
     hooks: list[CheckResult] = []
     for _ in range(2):  # a hook that rewrites files often fails as well: it has a second chance
         hooks = []
-        for hook in run.tree.hooks():
+        for hook in names:
             words = ("git", "hook", "run", hook, *(("--", str(message)) if hook == "commit-msg" else ()))
             hooks += run_hook(run, Check(hook, words), f"{attempt.iteration:04}-{hook}.log")
         rewritten = run.tree.snapshot()
@@ -404,13 +431,13 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
 
 def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
     return run_checks(
-        [check], cwd=run.paths.root, env=run.env(**run.tree.hook_env()), control=run.control,
+        [check], cwd=run.paths.root, env=run.env(**run.git_tree.hook_env()), control=run.control,
         log=lambda _: run.log(log), told=run.view.check,
-        wrap=lambda argv: run.wrap(argv, run.tree.hook_folders()),
+        wrap=lambda argv: run.wrap(argv, run.git_tree.hook_folders()),
     )  # fmt: skip
 
 
-def handoff_text(run: Run, attempt: Attempt) -> str:
+def handoff_text(run: Run, attempt: Attempt, changed: list[str]) -> str:
     """The handoff file, else a <handoff> block in the last message, else what is known anyway."""
     written = (files.read_regular(run.paths.handoff, 65536) or b"").decode("utf-8", "replace")
     if written.strip():
@@ -418,9 +445,8 @@ def handoff_text(run: Run, attempt: Attempt) -> str:
     _, begun, block = attempt.result.text[-65536:].rpartition("<handoff>")
     if begun and "</handoff>" in block:
         return block.partition("</handoff>")[0]
-    changed = run.tree.changed_files(attempt.tree_before, attempt.tree_after)[:20]
     red = [check.name for check in attempt.checks if not check.ok]
-    left = f"files: {', '.join(changed)}\n" if changed else ""
+    left = f"files: {', '.join(changed[:20])}\n" if changed else ""
     return left + (f"next step: make this check green: {red[0]}" if red else "")
 
 
@@ -440,10 +466,6 @@ def write(run: Run, event: str, headline: str, lines: list[str], **fields: Any) 
     entry = {"event": event, "plan": run.plan.key, "run": run.run_id, **fields}
     run.journal.append(headline, lines, entry)
     run.history.apply(json.loads(json.dumps(entry)))
-
-
-def state_files(run: Run) -> list[Path]:
-    return [run.paths.prd, run.paths.progress]
 
 
 def plan_digest(run: Run) -> str:

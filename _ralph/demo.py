@@ -18,8 +18,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _ralph import workspace
 from _ralph.files import read_regular
+from _ralph.git import git
 from _ralph.model import BadInput
 from _ralph.progress import parse
 from _ralph.prompt import resource
@@ -200,7 +200,7 @@ class _Stage:
         return done.returncode == 0
 
     def _git(self, *words: str) -> str:
-        return os.fsdecode(workspace.git(self.folder, *words, env=_NO_GIT_CONFIG)).strip()
+        return os.fsdecode(git(self.folder, *words, env=_NO_GIT_CONFIG)).strip()
 
 
 def _environment(mark: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from _ralph.workspace import git, top_level
+from _ralph.git import git, top_level
 
 RUNNERS = (("uv.lock", "uv run"), ("poetry.lock", "poetry run"), ("pdm.lock", "pdm run"))
 """Python: a lock file, and what runs the tools that it names."""

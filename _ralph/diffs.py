@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _ralph import text
-from _ralph.workspace import git, git_lines
+from _ralph.git import git, git_lines
 
 _DEADLINE = 20.0
 _LINES, _BYTES, _WIDTH = 300, 24_000, 400

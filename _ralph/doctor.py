@@ -16,13 +16,14 @@ from _ralph import agents, attempt, place, prd, rehearsal, session, text
 from _ralph.agents import Agent
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
+from _ralph.git import git
 from _ralph.model import Exit, Finding, Findings, Plan, RalphError, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.sandbox import sandbox_for
 from _ralph.schedule import Schedule, schedule_for
 from _ralph.session import Options, Run
-from _ralph.workspace import GitTree, git
+from _ralph.workspace import GitTree
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
@@ -168,7 +169,9 @@ def _git_findings(run: Run) -> Findings:
     if loose := run.tree.untracked_protected(list(run.plan.settings.get("protect", []))):
         yield "error", f"protect: {loose[0]} is not in git, so it could not be put back; commit it"
     here = run.branch.removeprefix("refs/heads/")
-    there = run.tree.plan_on(run.plan.branch, run.paths.prd) if run.plan.branch not in (None, here) else None
+    there = (
+        run.tree.refs.plan_on(run.plan.branch, run.paths.prd) if run.plan.branch not in (None, here) else None
+    )
     if there and not session.same_plan(run, there):
         yield (
             "error",
@@ -185,7 +188,7 @@ def _tree_findings(run: Run, tree: GitTree) -> Findings:
     if session.unfinished(tree, run.history):
         yield "ok", "git: unfinished work of the last attempt lies in the tree; `ralph run` goes on with it"
         return
-    if word := tree.halfway():
+    if word := tree.refs.halfway():
         yield "error", f"git: a {word} is under way; end it first: git {word} --abort"
     if modified := tree.modified():
         yield "error", f"git: modified tracked files ({text.few(modified)}); commit or stash them"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from _ralph import attempt as attempts
 from _ralph import inbox, limits, prd
 from _ralph.agents import recovered
-from _ralph.attempt import StopNow, run_all, run_setup, state_files, untouched, write
+from _ralph.attempt import run_outside, run_setup, write
 from _ralph.checks import every_check
 from _ralph.files import digest
 from _ralph.model import Attempt, BadInput, CheckResult, Exit, Stop, Task, Verdict
@@ -79,21 +79,18 @@ def open_run_record(run: Run) -> None:
         return
     run.recorded = True
     run_setup(run)
-    tree, baseline = run.tree.snapshot(), None
+    baseline = None
     if not run.history.baselined or not (run.resuming or run.history.run):
-        with untouched(run):
-            results = run_all(run, list(run.plan.checks), "baseline", "before the work: ")
-        run.view.lines(run.tree.tidy(tree))
-        if run.control.stop_now:
-            raise StopNow
+        results, said = run_outside(run, list(run.plan.checks), "baseline", "before the work: ")
+        run.view.lines(said)
         baseline = {result.command: result.ok for result in results}
     continues = run.history.run is not None
-    said = "the run goes on" if continues else "a run begins"
+    what = "the run goes on" if continues else "a run begins"
     lines = [f"- red before the work: {name}" for name, ok in (baseline or {}).items() if not ok]
     write(
         run,
         "run",
-        f"iteration {run.history.iteration} | {said}",
+        f"iteration {run.history.iteration} | {what}",
         lines,
         baseline=baseline,
         continues=continues,
@@ -158,11 +155,8 @@ def finish(run: Run) -> Stop | None:
         return Stop("complete", Exit.COMPLETE, "every task passes")
     open_run_record(run)
     run.view.line("every task passes; all checks once more")
-    with untouched(run):
-        results = run_all(run, checks, "recheck")
-    run.view.lines(run.tree.tidy(tree))
-    if run.control.stop_now:
-        raise StopNow
+    results, said = run_outside(run, checks, "recheck", tree=tree)
+    run.view.lines(said)
     return settle_recheck(run, [result for result in results if not result.ok], tree, names)
 
 
@@ -258,7 +252,7 @@ def close_run(run: Run, stop: Stop) -> None:
             reason=stop.reason,
         )
     if run.tree.with_git and run.tree.branch() == run.branch:
-        run.tree.commit_notes("ralph: notes\n", state_files(run))
+        run.git_tree.commits.notes("ralph: notes\n")
     trim_scratch(run.paths)
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
     notify(run, stop)

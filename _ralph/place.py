@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
+from _ralph.git import git, git_places
 from _ralph.model import BadInput, Paths, Plan
 from _ralph.progress import History, Journal, replay
-from _ralph.workspace import git, git_places
 
 
 def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, History]:

@@ -47,9 +47,10 @@ class Journal:
         self.path = path
         self._mirror = mirror
         self._aside = aside
-        self._seen: tuple[int, ...] | None = None
+        self._seen: files.Signature | None = None
         self._open = False
-        self._known: bytes | None = None
+        self._known: bytearray | None = None
+        self._mirror_seen: files.Signature | None = None
         self.failed = False
         """Whether an `append` could not be finished: only the next `open` knows what stands where."""
 
@@ -58,6 +59,7 @@ class Journal:
 
         `held` says that checks ran when the last run died: as in an attempt, the mirror is the truth.
         """
+        self._known = None
         known = files.read_regular(self._mirror) or b""
         if (torn := _torn(known)) is not None:
             known = known[:torn]
@@ -81,8 +83,8 @@ class Journal:
                 files.append(self.path, b"\n    | (the record above was cut off)\n")
                 notices = ["a record of progress.txt had been cut off; its text was kept"]
             self._adopt()
-        self._seen = _signature(self.path)
-        self._known = files.read_regular(self._mirror) or b""
+        self._seen = files.signature(self.path)
+        self._believe(files.read_regular(self._mirror) or b"")
         self._open = attempt_open(files.read_regular(self.path) or b"")
         return notices
 
@@ -90,9 +92,9 @@ class Journal:
         """Every record of the file, oldest first; text that is no record is passed over."""
         return parse(files.read_regular(Path(os.path.realpath(self.path))) or b"")
 
-    def signature(self) -> tuple[int, ...] | None:
+    def signature(self) -> files.Signature | None:
         """Changes whenever somebody touches the file."""
-        return _signature(self.path)
+        return files.signature(self.path)
 
     @property
     def attempt_is_open(self) -> bool:
@@ -108,14 +110,16 @@ class Journal:
         machine = machine.replace("<", "\\u003c").replace(">", "\\u003e")
         lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
         block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
-        if not self._open and self._seen != _signature(self.path):
+        if not self._open and self._seen != files.signature(self.path):
             self._adopt()
+        known = self._mirrored()
         self.failed = True
         files.append(self._mirror, block)
-        self._known = (self._known or b"") + block  # for an agent may reach the mirror on disk
+        known += block
+        self._mirror_seen = files.signature(self._mirror)
         files.append(self.path, block)
         self.failed = False
-        self._seen = _signature(self.path)
+        self._seen = files.signature(self.path)
         if record["event"] in ("start", "verdict"):
             self._open = record["event"] == "start"
 
@@ -126,7 +130,23 @@ class Journal:
             self.guard()
         else:
             files.atomic_write(self._mirror, found or b"")
-            self._known = found or b""
+            self._believe(found or b"")
+
+    def _believe(self, known: bytes) -> None:
+        """Take what stands in the mirror now for what ralph wrote."""
+        self._known, self._mirror_seen = bytearray(known), files.signature(self._mirror)
+
+    def _mirrored(self) -> bytearray:
+        """What ralph wrote; the mirror is made to say the same, for an agent may reach it on disk."""
+        if self._known is None:
+            self._believe(files.read_regular(self._mirror) or b"")
+        elif self._mirror_seen is None or self._mirror_seen != files.signature(self._mirror):
+            if self._known != (files.read_regular(self._mirror) or b""):
+                files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
+                files.atomic_write(self._mirror, bytes(self._known))
+            self._mirror_seen = files.signature(self._mirror)
+        assert self._known is not None
+        return self._known
 
     def _follow_link(self, trusted: bool) -> None:
         """Write through a link that a person made; one that an agent made is none of ours."""
@@ -141,16 +161,13 @@ class Journal:
 
         Returns lines for the record: what was found, and the text that had been added.
         """
-        mirrored = files.read_regular(self._mirror) or b""
-        known = mirrored if self._known is None else self._known
-        if mirrored != known:
-            files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
-            files.atomic_write(self._mirror, known)
-        if self._seen is not None and self._seen == _signature(self.path):
+        mirrored = self._mirrored()
+        if self._seen is not None and self._seen == files.signature(self.path):
             return []
+        known = bytes(mirrored)
         found = files.read_regular(self.path, len(known) + _LARGEST_ADDITION)
         if found == known:
-            self._seen = _signature(self.path)
+            self._seen = files.signature(self.path)
             return []
         if found is not None and len(found) == len(known) + _LARGEST_ADDITION:
             found = None
@@ -165,29 +182,29 @@ class Journal:
             said = f"progress.txt (it had been rewritten or deleted{where})"
         mode = stat.S_IMODE(self._seen[2]) if self._seen else 0o644
         files.atomic_write(self.path, known, mode)
-        self._seen = _signature(self.path)
+        self._seen = files.signature(self.path)
         return [said]
 
 
 def parse(data: bytes) -> list[dict[str, Any]]:
     """The machine lines in `data` that are records of this version, oldest first."""
-    records = []
-    for match in _RECORD.finditer(data):
-        try:
-            record = json.loads(match[1])
-        except (ValueError, RecursionError):
-            continue
-        if record.get("v") == 1 and str(record.get("event")) in _EVENTS:
-            records.append(record)
-    return records
+    return [record for match in _RECORD.finditer(data) if (record := _record(match))]
 
 
 def attempt_open(data: bytes) -> bool:
     """Whether the last attempt in `data` has a `start` and no `verdict`."""
-    for record in reversed(parse(data)):
-        if record["event"] in ("start", "verdict"):
+    for match in reversed(list(_RECORD.finditer(data))):
+        if (record := _record(match)) and record["event"] in ("start", "verdict"):
             return bool(record["event"] == "start")
     return False
+
+
+def _record(match: re.Match[bytes]) -> dict[str, Any] | None:
+    try:
+        record = json.loads(match[1])
+    except (ValueError, RecursionError):
+        return None
+    return record if record.get("v") == 1 and str(record.get("event")) in _EVENTS else None
 
 
 @dataclass
@@ -283,8 +300,7 @@ class History:
             ) from None
         self.tree, self.left = record.get("tree", self.tree), record.get("left", self.left)
         self.branch = record.get("branch", self.branch)
-        cut_off = record["event"] == "stop" and record.get("stop") == "error"  # maybe before it was done
-        if record["event"] in ("run", "start", "verdict", "recheck", "stop") and not cut_off:
+        if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
             self.pending = record if record["event"] == "verdict" else None
             self.broken = record.get("broken", [])
 
@@ -464,12 +480,3 @@ def _torn(data: bytes) -> int | None:
     end = max((match.end() for match in _RECORD.finditer(data)), default=0)
     match = _HEADER.search(data, end)
     return match.start() if match else None
-
-
-def _signature(path: Path) -> tuple[int, ...] | None:
-    """Changes whenever the file does: the kernel sets ctime, and no user can set it back."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return (found.st_ino, found.st_dev, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -99,7 +99,7 @@ def _judge_prompt(run: Run, attempt: Attempt) -> str:
         **task_values(attempt.task),
         "criteria": criteria_of(attempt.task),
         "checks": [f"{check.name}: {check.outcome}" for check in attempt.checks],
-        "diff": text.redact(text.clean(run.tree.diff(before, after, _DIFF))),
+        "diff": text.redact(text.clean(run.git_tree.diff(before, after, _DIFF))),
         "diff_command": f"git diff {before} {after}",
     }
     return render_prompt(resource("templates/judge.md"), values)

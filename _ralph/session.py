@@ -14,6 +14,7 @@ from typing import Any
 from _ralph import agents, files, limits, prd, text
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
+from _ralph.git import remove_locks
 from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
@@ -22,7 +23,7 @@ from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
 from _ralph.sandbox import Sandbox, sandbox_for
-from _ralph.workspace import Folder, GitTree, remove_locks
+from _ralph.workspace import Folder, GitTree
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 
@@ -80,6 +81,12 @@ class Run:
         return self.carried + time.monotonic() - self.started
 
     carried: float = 0.0
+
+    @property
+    def git_tree(self) -> GitTree:
+        """The tree, for what nobody asks of a plain folder."""
+        assert isinstance(self.tree, GitTree)
+        return self.tree
 
     @property
     def under_way(self) -> bool:
@@ -230,14 +237,15 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal, guard = journal_of(paths), guard_of(paths)
     notices = _mend(paths, journal, guard)
     plan = load_plan(paths, options)
-    if told := _doubt_passes(plan, journal):
+    records = journal.records()
+    if told := _doubt_passes(plan, journal.attempt_is_open, records):
         plan, notices = load_plan(paths, options), notices + told
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     found = limits.resolve(plan.settings, options.limits, paths.prd.name)
     if options.until:
         found = replace(found, until=limits.next_time(options.until, time.time()))
     run = Run(
-        options, paths, plan, Folder(paths.root), "", journal, guard, History(plan.key), found, rows,
+        options, paths, plan, Folder(), "", journal, guard, replay(records, plan), found, rows,
         control, view, run_id, notices=notices,
     )  # fmt: skip
     if options.git:
@@ -247,7 +255,6 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     _require_agents(run)
     open_sandbox(run)
     try_templates(run)
-    run.history = replay(journal.records(), run.plan)
     if run.history.run is None:
         run.history.new_run()  # the last one ended; one that crashed goes on with its own limits
     run.carried = run.history.run_seconds
@@ -265,12 +272,11 @@ def _mend(paths: Paths, journal: Journal, guard: Guard) -> list[str]:
     return notices
 
 
-def _doubt_passes(plan: Plan, journal: Journal) -> list[str]:
+def _doubt_passes(plan: Plan, attempt_is_open: bool, records: list[dict[str, Any]]) -> list[str]:
     """Set the passes back to what verdicts and people had said when the attempt began that was cut
     off: its safety copies can be lost, or an agent's own. What was done, in words."""
-    records = journal.records()
     start = next((record for record in reversed(records) if record["event"] == "start"), None)
-    if start is None or not journal.attempt_is_open or start.get("file") != plan.path.name:
+    if start is None or not attempt_is_open or start.get("file") != plan.path.name:
         return []
     history, told = History(str(start["plan"])), []
     for record in records:
@@ -312,7 +318,8 @@ def open_sandbox(run: Run) -> None:
         tasks = [task for task in run.plan.tasks if not task.passed]
         agents_here = [agent for agent in [*map(run.agent, tasks), run.judge] if agent]
         names = {agent.name for agent in agents_here}
-        frozen = [run.paths.root / ".git", *run.tree.git_folders(), run.paths.progress, *run.guarded()]
+        git_folders = [run.git_tree.git.dir, run.git_tree.git.common] if run.options.git else []
+        frozen = [run.paths.root / ".git", *git_folders, run.paths.progress, *run.guarded()]
         network = run.plan.settings.get("network") is not False
         run.box = sandbox_for(run.paths.root, run.paths.private, frozen, run.rows, names, network)
         for agent in agents_here:
@@ -340,47 +347,61 @@ def commit_values(attempt: Attempt) -> dict[str, Any]:
 def _open_tree(run: Run) -> None:
     """Open the working tree, go to the run's branch, refuse what a person has not committed."""
     tree = GitTree(run.paths.root, run.paths.private, [run.paths.prd, run.paths.progress])
-    run.tree = tree
-    history = replay(run.journal.records(), run.plan)
+    run.tree, history = tree, run.history
     start = history.open_start
     if start:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
-        tree.reset_index()  # what the agent staged may be a person's untracked file
+        tree.refs.reset_index()  # what the agent staged may be a person's untracked file
     run.notices += tree.begin(resuming=bool(start), last_tree=history.left or history.tree)
-    run.resuming = bool(start) or (tree.branch() == history.branch and unfinished(tree, history))
-    if not run.resuming and tree.snapshot() == history.tree == tree.clean_tree():
-        tree.reset_index()  # a commit may have been cut off before this
-    if not run.resuming and (word := tree.halfway()):
+    branch = tree.branch()
+    run.resuming = bool(start) or (branch == history.branch and unfinished(tree, history))
+    if not run.resuming and history.tree and tree.snapshot() == history.tree == tree.clean_tree():
+        tree.refs.reset_index()  # a commit may have been cut off before this
+    if not run.resuming and (word := tree.refs.halfway()):
         raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
     if not run.resuming and (modified := tree.modified()):
         raise BadInput(
             f"modified tracked files: {text.few(modified)}; commit or stash them, "
             f"so that nothing of yours is mixed up with the work"
         )
-    if not run.resuming:
-        _go_to_branch(run, tree)
-    run.branch = tree.branch()
+    run.branch = branch if run.resuming else _go_to_branch(run, tree, branch)
     if loose := tree.untracked_protected(list(run.plan.settings.get("protect", []))):
         raise BadInput(
             f"{loose[0]} is under a protected pattern but not in git, so it could not be put back; commit it"
         )
 
 
-def _go_to_branch(run: Run, tree: GitTree) -> None:
+def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
+    """Go from `branch` to the one that this plan is worked on; its full ref name."""
     prd_path, wanted = run.paths.prd, run.options.branch or run.plan.branch
 
     def same(source: str) -> bool:
         return same_plan(run, source)
 
+    here = branch.removeprefix("refs/heads/")
     if wanted is None:
-        if tree.branch() and not on_default_branch(tree):
-            return
-        wanted = tree.free_branch(own_branch(run.plan), prd_path, same)
-    if said := tree.switch(wanted, prd_path, same):
-        run.notices.append(said)
-        run.journal.open()
-        run.plan = load_plan(run.paths, run.options)
-        tree.begin(resuming=False, last_tree=replay(run.journal.records(), run.plan).tree)
+        if here and here not in tree.refs.default_branches(here):
+            return branch
+        wanted = tree.refs.free_branch(own_branch(run.plan), prd_path, same)
+    if wanted == here:
+        return branch
+    if not tree.refs.has_branch(wanted):
+        tree.refs.switch("-c", wanted)
+        run.notices.append(f"made branch {wanted}")
+        return f"refs/heads/{wanted}"
+    there = tree.refs.plan_on(wanted, prd_path)
+    if there is not None and not same_plan(run, there):
+        raise BadInput(
+            f"the branch {wanted} exists and its {prd_path.name} holds another plan than the one here; "
+            f"give this plan a branchName of its own, or delete that branch"
+        )
+    tree.refs.switch(wanted)
+    run.notices.append(f"switched to branch {wanted}")
+    run.journal.open()
+    run.plan = load_plan(run.paths, run.options)
+    run.history = replay(run.journal.records(), run.plan)
+    tree.begin(resuming=False, last_tree=run.history.tree)
+    return f"refs/heads/{wanted}"
 
 
 def same_plan(run: Run, source: str) -> bool:
@@ -398,12 +419,15 @@ def same_plan(run: Run, source: str) -> bool:
 
 def unfinished(tree: Folder, history: History) -> bool:
     """Whether what lies in the tree is work that the last record left, and nothing else."""
+    if not history.tree:
+        return False
     now = tree.snapshot()
     return now in (history.tree, history.left) and now != tree.clean_tree()
 
 
 def on_default_branch(tree: GitTree) -> bool:
-    return tree.branch().removeprefix("refs/heads/") in tree.default_branches()
+    here = tree.branch().removeprefix("refs/heads/")
+    return here in tree.refs.default_branches(here)
 
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
@@ -438,9 +462,7 @@ def glance(options: Options, paths: Paths, plan: Plan, history: History, notices
     """A run to look at, of what was read already."""
     found = limits.resolve(plan.settings, options.limits, paths.prd.name)
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
-    tree = (
-        GitTree(paths.root, paths.private, [paths.prd, paths.progress]) if options.git else Folder(paths.root)
-    )
+    tree = GitTree(paths.root, paths.private, [paths.prd, paths.progress]) if options.git else Folder()
     return Run(
         options, paths, plan, tree, tree.branch(), journal_of(paths), guard_of(paths), history, found, rows,
         Control(), View(level=-1), "", notices=list(notices),

@@ -11,9 +11,9 @@ from typing import Any
 
 from _ralph import prd
 from _ralph.detect import detect_checks, detect_protected
+from _ralph.git import git, top_level
 from _ralph.model import BadInput, Plan
 from _ralph.prompt import resource
-from _ralph.workspace import git, top_level
 
 
 def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:

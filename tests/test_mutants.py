@@ -39,24 +39,24 @@ from _ralph import progress
 progress.Journal.guard = lambda self: []
 """,
     "no protection": """
-from _ralph import workspace
-workspace.GitTree.restore_protected = lambda *_: []
+from _ralph import protect
+protect.Protected.restore = lambda *_: []
 """,
     "other branches stay moved": """
-from _ralph import workspace
-workspace.GitTree._settle_refs = lambda *_: []
+from _ralph import refs
+refs.Refs._settle_refs = lambda *_: []
 """,
     "hooks unguarded": """
-from _ralph import workspace
-workspace.GitTree.vital = lambda self: []
+from _ralph import refs
+refs.Refs.vital = lambda self: []
 """,
     "ignored files unseen": """
-from _ralph import workspace
-workspace.GitTree._loose = lambda *_: set()
+from _ralph import protect
+protect.Protected._loose = lambda *_: set()
 """,
     "the person's files unwatched": """
-from _ralph import workspace
-workspace.GitTree.touched = lambda self: []
+from _ralph import protect
+protect.Protected.touched = lambda self: []
 """,
     "records on disk alone": """
 from _ralph import progress

@@ -31,7 +31,7 @@ FAULTS = {
     "none": "",
     "no fsync": "import os\nos.fsync = lambda fd: None",
     "no sync of the tree": "from _ralph import files\nfiles.sync_all = lambda folder: None",
-    "no sync by git": "from _ralph import workspace\nworkspace._QUIET = workspace._QUIET[:-1]",
+    "no sync by git": "from _ralph import git\ngit._QUIET = git._QUIET[:-1]",
 }
 
 
@@ -96,7 +96,7 @@ def cut_power(repo: Repo, image: Path, driver: Path, agent: str) -> Iterator[Cut
     )  # fmt: skip
     try:
         for number in range(CUTS):
-            time.sleep(0.15 + 0.05 * (number % 3))
+            time.sleep(0.06 + 0.02 * (number % 3))
             if run.poll() is not None:
                 break
             with held(repo):
