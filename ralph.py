@@ -38,7 +38,9 @@ from _ralph.model import Attempt, BadInput, Exit, RalphError, Stop, Task, TryLat
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.live import View
+    from _ralph.model import Paths, Plan
     from _ralph.process import Control
+    from _ralph.progress import History
     from _ralph.session import Options, Run
 
 
@@ -47,7 +49,7 @@ if TYPE_CHECKING:  # everything but click is imported where it is used: `--help`
 
 def run_loop(run: Run) -> Stop:
     """Attempt after attempt until there is a reason to stop. All state is on disk between them."""
-    from _ralph import limits, night
+    from _ralph import inbox, limits, night
     from _ralph.attempt import record
 
     night.resume(run)
@@ -57,7 +59,7 @@ def run_loop(run: Run) -> Stop:
             return stop
         task = night.choose(run)
         if task is None:
-            if stop := night.finish(run):
+            if (stop := night.finish(run)) and not inbox.waiting(run.paths):
                 return stop
             continue
         if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
@@ -148,6 +150,16 @@ class DurationType(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Ids that a shell may complete; none if there is no plan that can be read."""
+    from _ralph import prd
+
+    with contextlib.suppress(RalphError, OSError):
+        plan = prd.load(ctx.params.get("prd_path") or Path("prd.json"))
+        return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
+    return []
+
+
 DURATION = DurationType()
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
@@ -172,10 +184,12 @@ def cli() -> None:
     """Work through prd.json with any coding agent, and believe only the checks.
 
     \b
-    ralph init          write prd.json, AGENTS.md and the .gitignore line
-    ralph doctor        find tonight what would spoil the night
-    ralph run           work until every task passes or a limit is reached
-    ralph status        what passed, what is next, what is blocked
+    ralph init            write prd.json, AGENTS.md and the .gitignore line
+    ralph plan brief.md   let an agent write the tasks from your brief
+    ralph doctor          find tonight what would spoil the night
+    ralph run             work until every task passes or a limit is reached
+    ralph status          what passed, what is next, what is blocked
+    ralph report          the same as a page for the morning
     ralph report        the same as a page for the morning, with diffs, questions and costs
     """
 
@@ -185,7 +199,7 @@ def cli() -> None:
 @click.option(
     "--once", is_flag=True, help="One attempt, no waiting; exit 0 if it passed or nothing was left."
 )
-@click.option("--task", metavar="ID", help="Work on this task only.")
+@click.option("--task", metavar="ID", shell_complete=known_tasks, help="Work on this task only.")
 @click.option(
     "--agent", metavar="CMD", help="Agent command, such as claude, 'claude --model haiku' or aider."
 )
@@ -242,33 +256,43 @@ def run(
     """
     from _ralph.awake import keep_awake
     from _ralph.live import View
+
+    options = run_options(given)
+    view = View(sys.stderr if as_json else sys.stdout, -1 if quiet else int(verbose))
+    try:
+        code = alone(
+            options,
+            lambda control, run_id: loop_process(options, control, view, run_id, as_json),
+            None if no_awake else keep_awake,
+        )
+    except (RalphError, OSError) as error:
+        print_summary(as_json, options, Stop("error", translate(error).exit, str(error)), 0.0)
+        raise
+    if code is None:
+        view.wipe()
+        code = lost(options, as_json)
+    ctx.exit(code)
+
+
+def alone(
+    options: Options, work: Callable[[Control, str], int], beside: Callable[[int], object] | None = None
+) -> int | None:
+    """Do `work(control, run_id)` under a supervisor, as the only one in this workspace; its exit
+    status, or None if it was killed. TryLater if somebody else is at work."""
     from _ralph.place import locate
     from _ralph.process import mark_run, supervise
     from _ralph.session import acquire, announce, bury
 
-    options = run_options(given)
-    view = View(sys.stderr if as_json else sys.stdout, -1 if quiet else int(verbose))
-    run_id = uuid.uuid4().hex
-    try:
-        paths = locate(options.prd, options.git)
-        lock = acquire(paths)
-        bury(paths)
-        mark_run(run_id)  # so that every child can be told from a stranger
-        announce(paths, run_id, os.getpid())
-        code = supervise(
-            lambda control: loop_process(options, control, view, run_id, as_json),
-            beside=None if no_awake else keep_awake,
-        )
-        if code is None:  # what it left is for the next start to bury
-            view.wipe()
-            code = lost(options, as_json)
-        else:
-            (paths.private / "running.json").unlink(missing_ok=True)
-        lock.release()
-    except (RalphError, OSError) as error:
-        print_summary(as_json, options, Stop("error", translate(error).exit, str(error)), 0.0)
-        raise
-    ctx.exit(code)
+    paths, run_id = locate(options.prd, options.git), uuid.uuid4().hex
+    lock = acquire(paths)
+    bury(paths)
+    mark_run(run_id)  # so that every child can be told from a stranger
+    announce(paths, run_id, os.getpid())
+    code = supervise(lambda control: work(control, run_id), beside=beside)
+    if code is not None:  # else what it left is for the next start to bury
+        (paths.private / "running.json").unlink(missing_ok=True)
+    lock.release()
+    return code
 
 
 def run_options(given: dict[str, Any]) -> Options:
@@ -445,7 +469,12 @@ def report(prd_path: Path, no_git: bool, output: Path | None) -> None:
 
 @cli.command()
 @with_prd
-@click.option("--task", metavar="ID", help="The prompt for this task instead of the next one.")
+@click.option(
+    "--task",
+    metavar="ID",
+    shell_complete=known_tasks,
+    help="The prompt for this task instead of the next one.",
+)
 @click.option("--agent", metavar="CMD", help="The agent that it is for.")
 @PROMPT
 def prompt(prd_path: Path, no_git: bool, task: str | None, agent: str | None, prompt: Path | None) -> None:
@@ -472,7 +501,160 @@ def prompt(prd_path: Path, no_git: bool, task: str | None, agent: str | None, pr
 
 @cli.command()
 @with_prd
-@click.argument("task_id", metavar="ID")
+@click.argument("brief")
+@click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
+@click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
+@click.option(
+    "--agent-timeout", type=DURATION, default="60m", show_default=True, help="Deadline of one agent process."
+)
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    prd_path: Path,
+    no_git: bool,
+    brief: str,
+    planner: str | None,
+    force: bool,
+    agent_timeout: float,
+) -> None:
+    """Let an agent write the tasks from a brief.
+
+    BRIEF is a file, or - for standard input. The agent only reads: whatever it changes is put back.
+    You read the plan, and say go. Exit 4 while it has open questions.
+
+    \b
+    ralph plan brief.md --planner 'claude --model opus'
+    """
+    from _ralph.planner import read_brief
+    from _ralph.session import Options
+    from _ralph.setup import init_workspace
+
+    outside_attempts("plan")
+    if no_git:
+        raise BadInput("ralph plan needs git, to put back whatever the planner changes")
+    words = read_brief(brief)
+    if not prd_path.exists():
+        click.echo("\n".join(init_workspace(prd_path)[:3]))
+    options = Options(prd_path, planner=planner, agent_timeout=agent_timeout)
+    code = alone(options, lambda control, run_id: plan_process(options, control, run_id, words, brief, force))
+    if code is None:
+        complain("the planner was killed, and ralph with it; run the same command again")
+    ctx.exit(int(Exit.ERROR) if code is None else code)
+
+
+def plan_process(options: Options, control: Control, run_id: str, words: str, brief: str, force: bool) -> int:
+    """What the supervisor's child does for `ralph plan`; its exit status."""
+    import signal
+    from dataclasses import replace
+
+    from _ralph import planner
+    from _ralph.live import View
+    from _ralph.session import peek, require_agent
+
+    view = View(sys.stdout)
+    control.on_tick = view.tick if view.stays else None
+    control.on_interrupt = lambda: setattr(control, "stop_signal", signal.SIGINT)  # nothing to finish first
+    try:
+        run = replace(peek(options, writing=True), control=control, view=view, run_id=run_id)
+        if not force:
+            planner.may_replace(run)
+        require_agent(run, run.planner)
+        view.line(f"planning with {run.planner.command}", color="cyan")
+        view.doing("planning")
+        planner.make_plan(run, words, brief)
+        view.doing("")
+        click.echo("\n".join(planner.told(run)))
+        return int(Exit.PERSON if planner.open_questions(run.plan) else Exit.COMPLETE)
+    except Exception as error:
+        if os.environ.get("RALPH_DEBUG"):
+            raise
+        view.doing("")
+        if control.stop_signal:
+            return 128 + control.stop_signal
+        complain(str(translate(error)))
+        return int(translate(error).exit)
+
+
+@cli.command()
+@with_prd
+@click.argument("what", metavar="TITLE|FILE")
+@click.option(
+    "--check",
+    "checks",
+    metavar="CMD",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A command that proves it; may be given again.",
+)
+@click.option(
+    "--criterion",
+    "acceptanceCriteria",
+    metavar="TEXT",
+    multiple=True,
+    help="What must be true when it is done; may be given again.",
+)
+@click.option("--description", metavar="TEXT", help="What is to be built, and why.")
+@click.option("--priority", type=int, help="1 is worked first.")
+@click.option(
+    "--depends-on",
+    "dependsOn",
+    metavar="ID",
+    multiple=True,
+    shell_complete=known_tasks,
+    help="Must pass first; may be given again.",
+)
+def add(prd_path: Path, no_git: bool, what: str, **said: Any) -> None:
+    """Add a task to the plan, also while a loop runs.
+
+    TITLE makes one. FILE (or - for standard input) is JSON: a task, a list of them, or another
+    version of prd.json, of which the new tasks are taken.
+
+    \b
+    ralph add 'Sort prices by currency' --check 'npm test -- sort' --criterion 'EUR before USD'
+    """
+    from _ralph import inbox, place, session, text
+    from _ralph.night import add_tasks
+    from _ralph.planner import tasks_from, tasks_to_leave
+
+    outside_attempts("add")
+    given = {key: value for key, value in said.items() if value not in (None, ())}
+    entries = tasks_from(what)
+    if entries is not None and given:
+        raise BadInput(f"{what} is a file of tasks; what they are stands in it, and not in options")
+    if not what.strip():
+        raise BadInput("the title is empty; say what is to be done")
+    entries = entries if entries is not None else [{"title": what.strip(), **given}]
+    paths, plan, history = place.read_state(prd_path, not no_git)
+    stay_on_branch(paths, plan, history, no_git)
+    names = [str(entry.get("id")) for entry in entries]
+    for task in plan.tasks:
+        if task.id in names:
+            click.echo(f"{task.id} is there already, and stays as it is")
+    entries = [entry for entry in entries if str(entry.get("id")) not in {task.id for task in plan.tasks}]
+    if place.running(paths):
+        tasks, when = tasks_to_leave(paths, plan, entries), ": the running loop takes it after its attempt"
+        inbox.leave(paths, {"event": "add", "tasks": [task.raw for task in tasks]})
+    else:
+        lock = session.acquire(paths)
+        peeked = session.peek(session.Options(prd_path, git=not no_git), writing=True)
+        tasks, when = add_tasks(peeked, entries), ""
+        lock.release()
+    for task in tasks:
+        weak = "" if task.checks else "; no check of its own proves it (--check)"
+        click.echo(f"added {text.clean(task.id)}: {task.title}{when}{weak}")
+
+
+def stay_on_branch(paths: Paths, plan: Plan, history: History, no_git: bool) -> None:
+    """BadInput where the work on this plan is on another branch than this one."""
+    from _ralph.place import elsewhere
+
+    if branch := None if no_git else elsewhere(paths, plan, history):
+        raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+
+
+@cli.command()
+@with_prd
+@click.argument("task_id", metavar="ID", shell_complete=known_tasks)
 @click.option(
     "--answer", default="", metavar="TEXT", help="Your answer to its question; stands in the next prompt."
 )
@@ -490,8 +672,7 @@ def retry(prd_path: Path, no_git: bool, task_id: str, answer: str) -> None:
     outside_attempts("retry")
     paths, plan, history = place.read_state(prd_path, not no_git)
     task = plan.task(task_id)
-    if branch := place.elsewhere(paths, plan, history) if not no_git else None:
-        raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+    stay_on_branch(paths, plan, history, no_git)
     if task.passed:
         raise BadInput(f"{task_id} has passed; to work it again, set its pass to false in {prd_path.name}")
     if place.running(paths):

@@ -109,7 +109,7 @@ def require(agent: Agent) -> None:
             f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: "
             f"--sandbox bwrap, or everything for it with --full-permissions"
             if agent.permissions == "edit"
-            else f"{agent.name} cannot be a judge: its row has no words for `read` permissions"
+            else f"{agent.name} cannot be judge or planner: its row has no words for `read` permissions"
         )
     if agent.permissions == "read":
         return

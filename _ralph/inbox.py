@@ -27,13 +27,22 @@ def waiting(paths: Paths) -> int:
 def take(paths: Paths) -> Iterator[dict[str, Any]]:
     """The messages that wait, oldest first; each leaves the inbox once it has been dealt with."""
     for path in _messages(paths):
-        try:
-            message = json.loads(files.read_regular(path) or b"")
-        except ValueError:
-            message = None
-        if isinstance(message, dict):
+        if message := _read(path):
             yield message
         path.unlink(missing_ok=True)
+
+
+def peek(paths: Paths) -> list[dict[str, Any]]:
+    """The messages that wait, oldest first; they stay."""
+    return [message for path in _messages(paths) if (message := _read(path))]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        message = json.loads(files.read_regular(path) or b"")
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None
 
 
 def _messages(paths: Paths) -> list[Path]:

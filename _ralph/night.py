@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
 from dataclasses import replace
+from typing import Any
 
 from _ralph import attempt as attempts
 from _ralph import inbox, limits, prd
@@ -15,7 +17,7 @@ from _ralph.checks import every_check
 from _ralph.files import digest
 from _ralph.model import Attempt, BadInput, CheckResult, Exit, Stop, Task, Verdict
 from _ralph.process import run_process
-from _ralph.session import Run, trim_scratch
+from _ralph.session import Run, admit, examined, is_starter, trim_scratch
 from _ralph.text import last_line, quote
 from _ralph.views import summary
 
@@ -58,6 +60,8 @@ def take_in_what_people_did(run: Run) -> None:
                 retry_task(run, str(message.get("task")), str(message.get("answer") or ""))
             except BadInput as error:  # the task is gone from the plan since
                 run.view.line(f"! ralph retry: {error}")
+        if message.get("event") == "add":
+            take_tasks(run, message.get("tasks"))
     for task in run.plan.tasks:
         known = run.history.tasks.get(task.key)
         if known and known.blocked and task.blocked is None:
@@ -225,6 +229,39 @@ def write_retry(run: Run, task: Task, answer: str, why: str) -> None:
     )
 
 
+def take_tasks(run: Run, entries: Any) -> None:
+    """Add what `ralph add` left for the loop; what the plan cannot hold any more is kept in the notes."""
+    try:
+        add_tasks(run, entries)
+    except (BadInput, TypeError, AttributeError) as error:
+        run.view.line(f"! ralph add: {error}")
+        kept = quote(json.dumps(entries, indent=2, ensure_ascii=False))
+        write(run, "add", f"not added: {error}", kept)
+
+
+def add_tasks(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
+    """Take tasks into the plan, all but those that stand there already; the new ones. BadInput, and
+    nothing is done, if the plan would not hold with them."""
+    known = {(task.raw.get("id"), task.title) for task in run.plan.tasks}
+    ids = {task.id for task in run.plan.tasks}
+    new = [entry for entry in entries if (entry.get("id"), prd.title_of(entry)) not in known]
+    new = [
+        {k: v for k, v in entry.items() if k != "id" or str(v) not in ids} for entry in new
+    ]  # taken meanwhile
+    if not new:
+        return []
+    candidate = prd.read(prd.add_tasks(run.plan, new, in_place_of_all=is_starter(run.plan)), run.plan.path)
+    if run.run_id:
+        admit(candidate, run.paths, run.options)
+    prd.rewrite(run.plan, examined(candidate, run.options).text)
+    run.read_plan()
+    for task in run.plan.tasks[-len(new) :]:
+        write(run, "add", f"{task.id} {task.title} | added", [], task=task.id, title=task.title)
+    if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
+        attempts.hold(run)
+    return list(run.plan.tasks[-len(new) :])
+
+
 def notify(run: Run, stop: Stop | None) -> None:
     """Tell --notify's command; it has 30 seconds, and its failure changes nothing."""
     if run.options.notify:
@@ -241,6 +278,9 @@ def close_run(run: Run, stop: Stop) -> None:
     """The last record, the notes committed so that the tree ends clean, people told."""
     if not run.journal.attempt_is_open:
         run.guard.release()
+    if stop.word != "error":
+        with contextlib.suppress(BadInput):  # the next start says what is wrong with the plan
+            take_in_what_people_did(run)
     if run.recorded or run.history.run:
         write(
             run,

@@ -48,19 +48,23 @@ SETTINGS = (
     "protect", "limits", "budget", "network", "agents",
 )  # fmt: skip
 
+_STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
 _LARGEST = 64 << 20
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 _STRING_OR_WORD = re.compile(r'"(?:\\.|[^"\\])*"|NaN|-?Infinity')
 
 
-def load(path: Path, project: str | None = None) -> Plan:
-    """The plan at `path`. BadInput says what is wrong, where, and what was expected.
+def load(path: Path) -> Plan:
+    """The plan at `path`. BadInput says what is wrong, where, and what was expected."""
+    return read(_read(path), path)
 
-    A plan without a name is called `project`, or like its folder.
-    """
-    source, data = _parse(path)
+
+def read(source: str, path: Path) -> Plan:
+    """The plan that `source` is, as if it stood at `path`; one without a name is called like its
+    folder. BadInput as for `load`."""
     where = path.name
+    data = _document(source, where)
     list_key, entries = _task_list(data, where)
     top = data if isinstance(data, dict) else {}
     tasks = _with_ids(
@@ -77,7 +81,7 @@ def load(path: Path, project: str | None = None) -> Plan:
         data=data,
         list_key=list_key,
         tasks=tuple(tasks),
-        project=text.one_line(str(_first(top, "project") or project or path.resolve().parent.name), 80),
+        project=text.one_line(str(_first(top, "project") or path.resolve().parent.name), 80),
         branch=_string(_first(top, "branch"), f"{where}: branchName"),
         checks=parse_checks(top.get("checks"), f"{where}: checks"),
         settings=settings,
@@ -115,8 +119,7 @@ def set_passed(plan: Plan, task: Task, passed: bool) -> str:
     if isinstance(task.raw.get("status"), str):
         edits["status"] = _own_word(plan, DONE_WORDS, "done") if passed else _open_word(plan)
     if not edits:
-        used = Counter(key for other in plan.tasks for key in ALIASES["passed"] if key in other.raw)
-        edits[used.most_common(1)[0][0] if used else "passes"] = passed
+        edits[_done_field(plan)] = passed
     return _edit(plan, task, edits)
 
 
@@ -133,6 +136,37 @@ def set_open(plan: Plan, task: Task) -> str:
     return _edit(plan, task, edits, remove="blocked")
 
 
+def tasks_in(path: Path, source: str) -> list[dict[str, Any]]:
+    """The raw tasks in a JSON text: one task, a list of them, or a whole plan; BadInput if there are none."""
+    data = _document(source, path.name)
+    if isinstance(data, dict) and not any(key in data for key in ALIASES["tasks"]):
+        data = [data]
+    list_key, entries = _task_list(data, path.name)
+    for number, entry in enumerate(entries):
+        _task(entry, number, f"{path.name}: {_at(list_key, number)}")
+    return entries
+
+
+def add_tasks(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool = False) -> str:
+    """The plan's text with open tasks at the end of its list, in the form of those that stand there;
+    or `in_place_of_all` of them. What `entries` say about being done or held does not count."""
+    taken = set() if in_place_of_all else {task.id for task in plan.tasks}
+    shaped = []
+    for entry in entries:
+        new = {key: value for key, value in entry.items() if key not in _STATE_KEYS}
+        if "id" not in new and any("id" in task.raw for task in plan.tasks):
+            new = {"id": _next_id(plan, taken, new), **new}
+        taken.add(str(new.get("id", "")))
+        shaped.append(new | {_done_field(plan): False})
+    return _put_at_end(plan, shaped, in_place_of_all)
+
+
+def title_of(raw: dict[str, Any]) -> str:
+    """A raw task's title: the first of its texts that says anything, its first line."""
+    texts = [value.strip() for key in ALIASES["title"] if isinstance(value := raw.get(key), str)]
+    return text.one_line(next((said.splitlines()[0] for said in texts if said), ""), 120)
+
+
 def add_checks(plan: Plan, commands: list[str]) -> str:
     """The plan's text with `checks` set at its top level."""
     start = _skip(plan.text, 1 if plan.text.startswith("\ufeff") else 0)
@@ -140,11 +174,11 @@ def add_checks(plan: Plan, commands: list[str]) -> str:
 
 
 def rewrite(plan: Plan, new_text: str) -> Plan:
-    """Write `new_text` in the plan's place, atomically, and read it back; BadInput before
-    anything is written if it is no document."""
-    _document(new_text, plan.path.name)
+    """Write `new_text` in the plan's place, atomically; BadInput before anything is written if it
+    is no plan."""
+    new = read(new_text, plan.path)
     atomic_write(plan.path, new_text.encode("utf-8"))
-    return load(plan.path)
+    return new
 
 
 def parse_checks(value: object, where: str) -> tuple[Check, ...]:
@@ -200,8 +234,7 @@ def constraints(plan: Plan) -> dict[str, Any]:
     return {key: value for key, value in plan.data.items() if key not in own}
 
 
-def _parse(path: Path) -> tuple[str, Any]:
-    where = path.name
+def _read(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -209,10 +242,11 @@ def _parse(path: Path) -> tuple[str, Any]:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     try:
-        source = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{where}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8") from None
-    return source, _document(source, where)
+        raise BadInput(
+            f"{path.name}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8"
+        ) from None
 
 
 def _document(source: str, where: str) -> Any:
@@ -277,13 +311,14 @@ def _task(raw: Any, index: int, where: str) -> Task:
     given = raw.get("id")
     if given is not None and (isinstance(given, bool) or not isinstance(given, (str, int)) or given == ""):
         raise BadInput(f"{where}.id: expected a text or a whole number, found {_found(given)}")
-    titles = [_string(raw.get(key), f"{where}.{key}") or "" for key in ALIASES["title"]]
-    title = next((title.strip() for title in titles if title.strip()), "")
+    for key in ALIASES["title"]:
+        _string(raw.get(key), f"{where}.{key}")
+    title = title_of(raw)
     if not title and given is None:
         raise BadInput(f"{where}: expected a title, a name or a description, found none")
     return Task(
         id="" if given is None else str(given),
-        title=text.one_line(title.splitlines()[0] if title else str(given), 120),
+        title=title or text.one_line(str(given), 120),
         index=index,
         raw=raw,
         criteria=_criteria(_first(raw, "criteria"), f"{where}.acceptanceCriteria"),
@@ -423,10 +458,12 @@ def _edit(plan: Plan, task: Task, edits: dict[str, Any], remove: str | None = No
     return source
 
 
-def _dump(value: Any) -> str:
+def _dump(value: Any, indent: str | None = None) -> str:
     """JSON in readable letters, where they can be written as UTF-8."""
-    dumped = json.dumps(value, ensure_ascii=False)
-    return dumped if dumped.isascii() or not re.search("[\ud800-\udfff]", dumped) else json.dumps(value)
+    dumped = json.dumps(value, ensure_ascii=False, indent=indent)
+    if dumped.isascii() or not re.search("[\ud800-\udfff]", dumped):
+        return dumped
+    return json.dumps(value, indent=indent)
 
 
 def _task_start(source: str, list_key: str | None, index: int) -> int:
@@ -478,6 +515,45 @@ def _remove_member(source: str, at: int, key: str) -> str:
             return source[:key_start] + source[_skip(source, after + 1) if source[after] == "," else stop :]
         previous = stop
     return source
+
+
+def _put_at_end(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool) -> str:
+    source = plan.text
+    first = _task_start(source, plan.list_key, 0)
+    last = _task_start(source, plan.list_key, len(plan.tasks) - 1)
+    end = _DECODER.raw_decode(source, last)[1]
+    gap = source[source.rindex("[", 0, first) + 1 : first]
+    inner = re.match(r"\{\s*\n([ \t]*)", source[first:])  # a task over several lines, indented by so much
+    outer = gap.rpartition("\n")[2]
+    step = (inner[1].removeprefix(outer) or "  ") if inner else None
+    dumped = [_dump(entry, step).replace("\n", f"\n{outer}") for entry in entries]
+    joined = f",{gap or ' '}".join(dumped)
+    return (
+        source[:first] + joined + source[end:]
+        if in_place_of_all
+        else f"{source[:end]},{gap or ' '}{joined}{source[end:]}"
+    )
+
+
+def _next_id(plan: Plan, taken: set[str], entry: dict[str, Any]) -> str | int:
+    """The id after the last one, if ids here end in numbers (US-007, 7), else one from the title."""
+    if match := re.fullmatch(r"(.*?)(\d+)", plan.tasks[-1].id, re.DOTALL):
+        prefix, width = match[1], len(match[2])
+        numbers = [
+            int(task_id[len(prefix) :])
+            for task_id in taken
+            if re.fullmatch(re.escape(prefix) + r"\d{1,9}", task_id)
+        ]
+        following = f"{prefix}{max(numbers, default=0) + 1:0{width}}"
+        return int(following) if isinstance(plan.tasks[-1].raw.get("id"), int) else following
+    name = text.slug(title_of(entry)).lower()
+    return next(free for n in range(1, 10_000) if (free := name if n == 1 else f"{name}-{n}") not in taken)
+
+
+def _done_field(plan: Plan) -> str:
+    """The boolean done field that this file's tasks use."""
+    used = Counter(key for task in plan.tasks for key in ALIASES["passed"] if key in task.raw)
+    return used.most_common(1)[0][0] if used else "passes"
 
 
 def _skip(source: str, at: int) -> int:

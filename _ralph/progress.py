@@ -412,7 +412,8 @@ class History:
         self.blocked_in_a_row = 0
 
     def _add(self, record: dict[str, Any]) -> None:
-        """A note for people; the tasks themselves stand in prd.json."""
+        """The tasks themselves stand in prd.json; what their planner cost is the plan's."""
+        self._money(record, TaskHistory())
 
     def _stop(self, record: dict[str, Any]) -> None:
         self.run, self.stopped = None, record

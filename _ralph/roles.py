@@ -42,7 +42,7 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
 def read_answer(task: Task, said: str) -> tuple[bool, list[str]]:
     """Whether the judge found every criterion met, and its objections. The verdict is derived from
     the criteria; an answer that cannot be read, or more than one, is a no."""
-    answers = [found for found in _objects(said[-_ANSWER:]) if isinstance(found.get("criteria"), list)]
+    answers = [found for found in json_objects(said[-_ANSWER:]) if isinstance(found.get("criteria"), list)]
     if len(answers) != 1:
         return False, [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
     entries = [entry for entry in answers[0]["criteria"] if isinstance(entry, dict)]
@@ -105,7 +105,7 @@ def _judge_prompt(run: Run, attempt: Attempt) -> str:
     return render_prompt(resource("templates/judge.md"), values)
 
 
-def _objects(said: str) -> list[dict[str, Any]]:
+def json_objects(said: str) -> list[dict[str, Any]]:
     """Every JSON object in a text that is not inside of another one."""
     decoder, found, at = json.JSONDecoder(), [], said.find("{")
     while at >= 0:

@@ -38,6 +38,7 @@ class Options:
     agent: str | None = None
     checks: tuple[str, ...] = ()
     judge: str | None = None
+    planner: str | None = None
     prompt: Path | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
     until: str | None = None
@@ -116,6 +117,13 @@ class Run:
         command = self.options.judge or self.plan.settings.get("judge")
         return agents.find_agent(command, self.rows, "read") if command else None
 
+    @property
+    def planner(self) -> Agent:
+        """The agent that writes a plan: the one given, the plan's planner, its agent, or claude."""
+        settings = self.plan.settings
+        command = self.options.planner or settings.get("planner") or settings.get("agent") or "claude"
+        return agents.find_agent(command, self.rows, "read")
+
     def template(self) -> Path:
         own = self.options.prompt or self.plan.settings.get("prompt")
         return self.paths.prd.parent / own if own else resource("templates/prompt.md")
@@ -139,7 +147,9 @@ class Run:
         found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
         if found != self.plan.text.encode():
             key = self.plan.key
-            self.plan = load_plan(self.paths, self.options)
+            plan = prd.load(self.paths.prd)
+            working = bool(self.run_id)  # only a loop knows what checks and judge it was given
+            self.plan = admit(plan, self.paths, self.options) if working else examined(plan, self.options)
             if self.plan.key != key:
                 self.history = replay(self.journal.records(), self.plan)
 
@@ -169,17 +179,36 @@ def guard_of(paths: Paths) -> Guard:
 
 
 def load_plan(paths: Paths, options: Options) -> Plan:
+    """The plan of a run, as `admit` lets it in."""
+    return admit(prd.load(paths.prd), paths, options)
+
+
+def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     """The plan, validated, with the checks of the command line; refused if nothing could prove it."""
-    plan = prd.load(paths.prd)
-    prd.validate(plan, resource("prd.schema.json"))
-    given = prd.parse_checks(list(options.checks), "--check")
-    plan = replace(plan, checks=plan.checks + given)
+    plan = examined(plan, options)
+    if is_starter(plan):
+        raise BadInput(
+            f"{paths.prd.name} holds nothing but the example that `ralph init` wrote; edit it, or: "
+            f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
+        )
     if plan.settings.get("network") is False and not options.sandbox:  # to go on would be a silent lie
         raise BadInput(f"{paths.prd.name}: network: false can only be kept with --sandbox bwrap")
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
     if not plan.checks and unchecked and not (options.judge or plan.settings.get("judge")):
         raise BadInput(_no_checks(paths, plan, unchecked))
     return plan
+
+
+def examined(plan: Plan, options: Options) -> Plan:
+    """The plan held against the schema, with the checks of the command line."""
+    prd.validate(plan, resource("prd.schema.json"))
+    return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
+
+
+def is_starter(plan: Plan) -> bool:
+    """Whether its tasks are still the example that `ralph init` wrote."""
+    starter = json.loads(resource("templates/prd.json").read_text("utf-8"))
+    return bool([task.raw for task in plan.tasks] == starter["userStories"])
 
 
 def acquire(paths: Paths) -> Any:
@@ -406,10 +435,8 @@ def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
 
 def same_plan(run: Run, source: str) -> bool:
     """Whether `source`, the text of a prd.json on another branch, is the plan of this run."""
-    there = run.paths.private / "other-prd.json"
-    there.write_text(source, encoding="utf-8")
     try:
-        found = prd.load(there, project=run.paths.prd.parent.name)
+        found = prd.read(source, run.paths.prd)
     except BadInput:
         return False
     names = {(task.id, task.title) for task in run.plan.tasks}
@@ -453,9 +480,7 @@ def peek(options: Options, writing: bool = False) -> Run:
     if writing:
         plan = prd.load(paths.prd)
         history = replay(journal.records(), plan)
-    prd.validate(plan, resource("prd.schema.json"))
-    plan = replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
-    return glance(options, paths, plan, history, notices)
+    return glance(options, paths, examined(plan, options), history, notices)
 
 
 def glance(options: Options, paths: Paths, plan: Plan, history: History, notices: Sequence[str] = ()) -> Run:

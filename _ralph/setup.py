@@ -14,6 +14,7 @@ from _ralph.detect import detect_checks, detect_protected
 from _ralph.git import git, top_level
 from _ralph.model import BadInput, Plan
 from _ralph.prompt import resource
+from _ralph.session import is_starter
 
 
 def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:
@@ -31,7 +32,7 @@ def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:
         said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
     if use_git:
         said.append(_ignore_scratch(root))
-    return [*said, *_next_steps(prd_path, use_git)]
+    return [*said, *next_steps(prd_path, use_git)]
 
 
 def eject_prompt(prd_path: Path) -> list[str]:
@@ -71,11 +72,11 @@ def _can_be_proved(plan: Plan) -> bool:
     return bool(plan.checks or any(task.checks for task in plan.tasks))
 
 
-def _next_steps(path: Path, use_git: bool) -> list[str]:
+def next_steps(path: Path, use_git: bool = True) -> list[str]:
     """What a person does now, then the commands that follow."""
     plan = prd.load(path)
     first = []
-    if plan.tasks[0].title == _starter()["userStories"][0]["title"]:
+    if is_starter(plan):
         first.append(
             f"next: edit {path}: the tasks, and the checks that prove them. "
             f"Or write what you want into brief.md: ralph plan brief.md"

@@ -10,6 +10,7 @@ from typing import Any
 from _ralph import prd
 
 ROOT = Path(__file__).resolve().parent.parent
+DEFINITIONS = json.loads((ROOT / "prd.schema.json").read_text("utf-8"))["$defs"]
 
 HEAD = """\
 # prd.json, field by field
@@ -52,9 +53,8 @@ KINDS = {
 
 def document() -> str:
     """The whole text of docs/prd.md."""
-    schema = json.loads((ROOT / "prd.schema.json").read_text("utf-8"))["$defs"]
-    plan, task = schema["plan"]["properties"], schema["task"]["properties"]
-    check = schema["check"]["anyOf"][-1]["properties"]
+    plan, task = DEFINITIONS["plan"]["properties"], DEFINITIONS["task"]["properties"]
+    check = DEFINITIONS["check"]["anyOf"][-1]["properties"]
     words = [
         ("a status that means done", prd.DONE_WORDS),
         ("a status that holds back", prd.HELD_WORDS),
@@ -93,11 +93,13 @@ def rows(fields: dict[str, Any]) -> Iterator[str]:
 
 def kind(field: dict[str, Any]) -> Iterator[str]:
     """What may stand there, in words; `null`, which is the same as nothing, is left out."""
-    for choice in field.get("anyOf", []):
-        yield from kind(choice)
     if field.get("$ref") == "#/$defs/checks":
         yield "list of checks"
-    elif "anyOf" not in field:
+        return
+    field = DEFINITIONS[field["$ref"].rpartition("/")[2]] if "$ref" in field else field
+    for choice in field.get("anyOf", []):
+        yield from kind(choice)
+    if "anyOf" not in field:
         types = field.get("type", "anything")
         for name in [types] if isinstance(types, str) else types:
             if name != "null":

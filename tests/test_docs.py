@@ -43,7 +43,6 @@ DOCUMENTS = [
     "CHANGELOG.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 ]
-NOT_YET = {"plan", "add"}
 
 
 def section(title: str, document: str = README) -> str:
@@ -108,7 +107,7 @@ def test_no_command_and_no_option_is_named_that_is_not_there(document: str) -> N
         used = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
         if name.startswith("-"):
             wrong += [words] * (name not in ("--help", "--version", "-h"))
-        elif name not in NOT_YET:
+        else:
             wrong += [f"{name} {word}" for word in used if word not in known.get(name, {word})]
             wrong += [name] * (name not in known)
     anywhere = set().union(*known.values()) | {"--version"} | FOREIGN_OPTIONS
@@ -132,12 +131,6 @@ def ralph_commands(source: str) -> Iterator[str]:
 def test_commands_in_documents_are_found() -> None:
     shown = "a `ralph run --once` b\n\n    x/ralph status --json | jq --raw  # ralph no\n\n```sh\n(cd x && ralph stop)\n```\n"
     assert [words.strip() for words in ralph_commands(shown)] == ["stop", "status --json", "run --once"]
-
-
-def test_what_the_readme_says_is_missing_is_missing() -> None:
-    said = section("What it does not do")
-    assert [word for word in NOT_YET if f"`{word}`" not in said and f"`ralph {word}`" not in said] == []
-    assert NOT_YET.isdisjoint({name for name, _ in COMMANDS} | set(options(ralph.cli.commands["run"])))
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)

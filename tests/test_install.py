@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Repo
 
 
 def built(tmp_path: Path) -> Path:
@@ -88,3 +88,31 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (elsewhere / "made/progress.txt").exists()
+
+
+def test_a_shell_completes_commands_options_and_ids(repo: Repo) -> None:
+    repo.plan({}, {}, {"id": "OTHER"})
+
+    def offered(*words: str) -> list[str]:
+        env = {
+            **repo.env,
+            "_RALPH_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(("ralph", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "ralph"],
+            cwd=repo.path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert offered("re") == ["report", "retry"]
+    assert "--max-usd" in offered("run", "--max-u")
+    assert offered("retry", "T") == ["T1", "T2"]
+    assert offered("run", "--task", "O") == ["OTHER"]
+    repo.write("prd.json", "{")
+    assert "T1" not in offered("retry", "T")

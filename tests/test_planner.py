@@ -1,0 +1,433 @@
+"""`ralph plan` and `ralph add`: new tasks, from a brief or in a person's words, and nothing lost by them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph import prd
+from _ralph.prompt import resource
+from tests.conftest import Repo
+
+TASKS: list[dict[str, Any]] = [
+    {"id": "US-001", "title": "greet", "acceptanceCriteria": ["prints hello"], "checks": ["test -f hello"], "priority": 1},
+    {"id": "US-002", "title": "by name", "acceptanceCriteria": ["prints the name"], "checks": ["test -f name"], "dependsOn": ["US-001"]},
+]  # fmt: skip
+GOOD: dict[str, Any] = {"questions": [], "description": "It greets.", "userStories": TASKS}
+ASKS: dict[str, Any] = {**GOOD, "questions": [{"question": "In which language?", "proposal": "English"}]}
+
+
+def says(*answers: object, then: str = "") -> str:
+    """A planner that gives one answer a turn, the last one again and again."""
+    texts = [answer if isinstance(answer, str) else f"I looked.\n{json.dumps(answer)}" for answer in answers]
+    return (
+        "n = P('../turns'); n.open('a').write('x'); P('../asked').write_text(prompt)\n"
+        f"answers = {texts!r}\n{then}\nprint(answers[min(n.stat().st_size, len(answers)) - 1])"
+    )
+
+
+def plan(
+    repo: Repo, script: str, *words: str, brief: str = "A program that greets."
+) -> subprocess.CompletedProcess[str]:
+    repo.write("../brief.md", brief)
+    head = "import os\nos.environ.update(RALPH_TASK_ID='', RALPH_ATTEMPT='0')\n"
+    command = repo.agent("", "planner")
+    path = repo.outside / "planner.py"
+    path.write_text(head + path.read_text() + script)
+    return repo.ralph("plan", "../brief.md", "--planner", command, *words)
+
+
+def stories(repo: Repo) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(repo.read("prd.json"))["userStories"]
+    return found
+
+
+# ---------------------------------------------------------------- plan
+
+
+def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
+    done = plan(repo, says(GOOD))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert stories(repo) == [{**task, "passes": False} for task in TASKS]
+    asked = (repo.outside / "asked").read_text()
+    assert "A program that greets." in asked and "prd.json has no checks yet" in asked
+    for told in ("US-002  by name", "after US-001", "proved by test -f name", "ralph run"):
+        assert told in done.stdout
+    code, summary, printed = repo.run(repo.agent("P({'US-001': 'hello', 'US-002': 'name'}[task]).touch()"))
+    assert (code, summary["passed"]) == (0, 2), printed
+
+
+def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
+    done = plan(repo, says(ASKS))
+    assert done.returncode == 4, done.stderr
+    assert "1. In which language?\n   proposed, and planned so: English" in done.stdout
+    assert json.loads(repo.read("prd.json"))["openQuestions"] == ASKS["questions"]
+    answered = plan(
+        repo, says(GOOD), brief="It greets in Frisian."
+    )  # nothing was worked: no --force is needed
+    assert answered.returncode == 0 and "openQuestions" not in repo.read("prd.json")
+
+
+def test_what_a_person_had_said_at_the_top_of_the_plan_stays(repo: Repo) -> None:
+    repo.ralph("init")
+    own = {
+        **json.loads(repo.read("prd.json")),
+        "checks": ["true"],
+        "protect": ["a.txt"],
+        "agent": "mine",
+        "limits": {"iterations": 5},
+    }
+    repo.write("prd.json", json.dumps(own))
+    sly = {
+        **GOOD,
+        "checks": ["rm -rf /"],
+        "agents": {},
+        "agent": "sh",
+        "setup": "evil",
+        "limits": {"iterations": 99},
+    }
+    sly["userStories"] = [{**TASKS[0], "passes": True, "agent": "evil", "blocked": "no", "status": "done"}]
+    done = plan(repo, says(sly))
+    assert done.returncode == 0, done.stderr
+    made = json.loads(repo.read("prd.json"))
+    assert {key: made[key] for key in ("checks", "protect", "agent", "limits")} == {
+        key: own[key] for key in ("checks", "protect", "agent", "limits")
+    }
+    assert "setup" not in made and "evil" not in repo.read("prd.json")
+    assert made["userStories"] == [{**TASKS[0], "passes": False}]
+    assert "- `true`" in (repo.outside / "asked").read_text()
+
+
+UNUSABLE: dict[str, tuple[object, str]] = {
+    "no object": ("That is my plan.", "no JSON object with a list `userStories`"),
+    "cut off": (json.dumps(GOOD)[:-1], "no JSON object"),
+    "no tasks": ({**GOOD, "userStories": []}, "empty list"),
+    "texts": ({**GOOD, "userStories": ["greet"]}, "expected task objects"),
+    "no criteria": ({**GOOD, "userStories": [{"title": "x", "checks": ["true"]}]}, "no acceptanceCriteria"),
+    "no checks": ({**GOOD, "userStories": [{"title": "x", "acceptanceCriteria": ["y"]}]}, "has no checks"),
+    "a circle": ({**GOOD, "userStories": [{**TASKS[0], "dependsOn": ["US-001"]}]}, "circle"),
+    "unknown": ({**GOOD, "userStories": [{**TASKS[0], "dependsOn": ["US-9"]}]}, "no such task"),
+    "twice": ({**GOOD, "userStories": [TASKS[0], TASKS[0]]}, "two tasks have the id"),
+    "blank check": ({**GOOD, "userStories": [{**TASKS[0], "checks": [" "]}]}, "blank"),
+    "nonsense": ({**GOOD, "userStories": [{**TASKS[0], "priority": {}}]}, "priority"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_an_answer_that_cannot_be_used_is_told_the_planner_once(repo: Repo, case: str) -> None:
+    answer, wrong = UNUSABLE[case]
+    done = plan(repo, says(answer, GOOD))
+    assert done.returncode == 0, done.stderr
+    asked = (repo.outside / "asked").read_text()
+    assert "could not be used" in asked and wrong in asked
+    assert (repo.outside / "turns").read_text() == "xx"
+
+
+def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) -> None:
+    repo.ralph("init")
+    before = repo.read("prd.json")
+    done = plan(repo, says("no"))
+    assert done.returncode == 1 and "twice" in done.stderr and "plan-again.out" in done.stderr
+    assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
+    assert (repo.path / ".ralph/plan-again.out").read_text().strip() == "no"
+
+
+VANDAL = """
+P('a.txt').write_text('vandal'); P('new.txt').write_text('new'); P('prd.json').write_text('{}')
+P('AGENTS.md').unlink(missing_ok=True); P('mine.txt').unlink(); P('progress.txt').write_text('## forged')
+sh('git checkout -q -b elsewhere; git add -A; git commit -qm vandal; git config core.hooksPath /tmp; git tag x')
+"""
+
+
+def test_whatever_the_planner_does_to_the_tree_is_undone(repo: Repo) -> None:
+    repo.ralph("init")
+    repo.write("b.txt", "b\n")
+    repo.commit("plan")
+    repo.write("mine.txt", "mine\n")
+    repo.write("a.txt", "staged\n")
+    repo.git("add", "a.txt")
+    repo.write("a.txt", "staged, and edited\n")
+    state = (
+        repo.git("status", "--porcelain"),
+        repo.git("rev-parse", "HEAD"),
+        repo.git("branch", "--show-current"),
+    )
+    done = plan(repo, says(GOOD, then=VANDAL))
+    assert done.returncode == 0, done.stderr + done.stdout
+    after = repo.git("status", "--porcelain").replace(" M prd.json\n", "").replace("?? progress.txt\n", "")
+    assert after == state[0].replace("?? mine.txt\n", "")
+    assert (repo.git("rev-parse", "HEAD"), repo.git("branch", "--show-current")) == state[1:]
+    assert repo.read("a.txt") == "staged, and edited\n" and repo.git("show", ":a.txt") == "staged\n"
+    assert "forged" not in repo.read("progress.txt")
+    assert (repo.path / "AGENTS.md").exists() and stories(repo)[0]["id"] == "US-001"
+    for told in ("prd.json had been changed", "branch had been switched", "mine.txt had been deleted"):
+        assert told in done.stdout
+
+
+def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
+    refused = plan(repo, says(GOOD))
+    assert refused.returncode == 2 and "2 tasks already" in refused.stderr and "--force" in refused.stderr
+    assert repo.run(repo.agent("P(task).touch()"), "--once")[0] == 0
+    worked = repo.read("prd.json")
+    refused = plan(repo, says(GOOD))
+    assert refused.returncode == 2 and "1 of 2 passed, 1 iteration" in refused.stderr
+    assert repo.read("prd.json") == worked and not (repo.outside / "asked").exists()
+    done = plan(repo, says(GOOD), "--force")
+    assert done.returncode == 0, done.stderr
+    kept = done.stdout.split("is kept at ")[1].splitlines()[0]
+    assert Path(kept).read_text() == worked
+    assert "- T1: task 1" in (repo.outside / "asked").read_text()
+
+
+def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
+    row = {
+        "argv": ["teller"], "prompt": "stdin", "permissions": {"read": []}, "output": "json",
+        "events": [{"when": {"type": "result"}, "final": "done", "set": {"text": "text"}, "add": {"usd": ["usd"]}}],
+    }  # fmt: skip
+    teller = repo.write(
+        "../bin/teller",
+        f"#!{sys.executable}\nimport json\nprint(json.dumps({{'type': 'result', 'usd': 0.25, 'text': {json.dumps(GOOD)!r}}}))\n",
+    )
+    teller.chmod(0o755)
+    repo.ralph("init")
+    repo.write(
+        "prd.json",
+        json.dumps({**json.loads(repo.read("prd.json")), "agents": {"teller": row}, "planner": "teller"}),
+    )
+    repo.write("../brief.md", "greet")
+    done = repo.ralph("plan", "../brief.md", PATH=f"{repo.outside / 'bin'}:{repo.env['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert "2 tasks planned" in done.stdout and "$0.25" in done.stdout
+    assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
+    (record,) = repo.records("add")
+    assert record["usd"] == 0.25 and "- planner: teller" in repo.read("progress.txt")
+
+
+REFUSED = {
+    "no such brief": (["plan", "nothing.md"], 2, "there is no file nothing.md"),
+    "an empty one": (["plan", "empty.md"], 2, "is empty"),
+    "no git": (["plan", "a.txt", "--no-git"], 2, "needs git"),
+    "no planner": (["plan", "a.txt", "--planner", "not-here"], 5, "not on PATH"),
+    "a planner that may not only read": (["plan", "a.txt", "--planner", "opencode-x -p"], 5, "not on PATH"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_in_one_message(repo: Repo, case: str) -> None:
+    repo.write("empty.md", " \n")
+    words, code, said = REFUSED[case]
+    done = repo.ralph(*words)
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), (
+        done.stderr
+    )
+
+
+def test_a_brief_from_standard_input(repo: Repo) -> None:
+    command = repo.agent("", "planner")
+    path = repo.outside / "planner.py"
+    path.write_text(
+        "import os\nos.environ.update(RALPH_TASK_ID='', RALPH_ATTEMPT='0')\n" + path.read_text() + says(GOOD)
+    )
+    words = [sys.executable, "-m", "ralph", "plan", "-", "--planner", command]
+    done = subprocess.run(
+        words,
+        cwd=repo.path,
+        env=repo.env,
+        input="Greet the world.",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Greet the world." in (repo.outside / "asked").read_text()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_planner_can_be_stopped_and_leaves_nothing(repo: Repo, number: int, code: int) -> None:
+    repo.ralph("init")
+    before = repo.read("prd.json")
+    path = repo.outside / "slow.py"
+    path.write_text(
+        "import subprocess, time, pathlib\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\npathlib.Path('a.txt').write_text('x')\npathlib.Path('../on').touch()\ntime.sleep(60)\n"
+    )
+    repo.write("../brief.md", "greet")
+    process = repo.start("plan", "../brief.md", "--planner", f"{sys.executable} {path}")
+    repo.wait_for("../on")
+    assert repo.ralph("run").returncode == 75  # one at a time
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == code
+    assert repo.gone_within(5) and repo.read("prd.json") == before and repo.read("a.txt") == "a\n"
+
+
+def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
+    repo.ralph("init")
+    repo.commit("plan")
+    code, _, printed = repo.run(repo.agent("P('x').touch()"), "--check", "true")
+    assert code == 2 and "ralph plan brief.md" in printed and not (repo.path / "x").exists()
+
+
+# ---------------------------------------------------------------- add
+
+# What stands in the file, what is added, and what the file is then: bytes around it stay.
+FORMS = {
+    "indented": ('{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    }\n  ]\n}\n',
+                 '{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    },\n    {\n      "id": "US-002",\n      "title": "new",\n      "passes": false\n    }\n  ]\n}\n'),
+    "one line": ('{"tasks": [{"id": "A-09", "title": "a", "done": true}]}', '{"tasks": [{"id": "A-09", "title": "a", "done": true}, {"id": "A-10", "title": "new", "done": false}]}'),
+    "a line each": ('[\n {"id": 7, "title": "a", "passes": true}\n]', '[\n {"id": 7, "title": "a", "passes": true},\n {"id": 8, "title": "new", "passes": false}\n]'),
+    "tabs": ('{\n\t"stories": [\n\t\t{\n\t\t\t"id": "x",\n\t\t\t"title": "a"\n\t\t}\n\t]\n}', '{\n\t"stories": [\n\t\t{\n\t\t\t"id": "x",\n\t\t\t"title": "a"\n\t\t},\n\t\t{\n\t\t\t"id": "new",\n\t\t\t"title": "new",\n\t\t\t"passes": false\n\t\t}\n\t]\n}'),
+    "no ids": ('[{"title": "a"}]', '[{"title": "a"}, {"title": "new", "passes": false}]'),
+    "brackets in texts": ('{"a": "[", "tasks": [{"title": "] [ }"}], "z": "]"}', '{"a": "[", "tasks": [{"title": "] [ }"}, {"title": "new", "passes": false}], "z": "]"}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_task_is_added_in_the_form_of_the_file(tmp_path: Path, form: str) -> None:
+    before, after = FORMS[form]
+    path = tmp_path / "prd.json"
+    path.write_text(before)
+    assert (
+        prd.add_tasks(prd.load(path), [{"title": "new", "passes": True, "status": "done", "blocked": "x"}])
+        == after
+    )
+
+
+def test_add_with_all_that_can_be_said(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    done = repo.ralph("add", "Sort prices", "--check", "test -f s", "--criterion", "EUR first", "--criterion", "USD last",
+                      "--description", "why", "--priority", "1", "--depends-on", "T1")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "added T2: Sort prices\n"
+    assert stories(repo)[1] == {
+        "id": "T2", "title": "Sort prices", "checks": ["test -f s"], "acceptanceCriteria": ["EUR first", "USD last"],
+        "description": "why", "priority": 1, "dependsOn": ["T1"], "passes": False,
+    }  # fmt: skip
+    assert [record["task"] for record in repo.records("add")] == ["T2"]
+
+
+def test_add_in_place_of_the_example(repo: Repo) -> None:
+    repo.ralph("init")
+    assert repo.ralph("add", "first real task", "--check", "true").stdout == "added US-001: first real task\n"
+    assert [task["title"] for task in stories(repo)] == ["first real task"]
+
+
+def test_add_from_a_file_takes_new_tasks_and_none_as_done(repo: Repo) -> None:
+    repo.plan({"checks": ["true"], "passes": True})
+    other = {
+        "userStories": [
+            {"id": "T1", "title": "rewritten"},
+            {"id": "T7", "title": "new", "passes": True, "checks": ["false"]},
+        ]
+    }
+    repo.write("../other.json", json.dumps(other))
+    done = repo.ralph("add", "../other.json")
+    assert done.stdout == "T1 is there already, and stays as it is\nadded T7: new\n", done.stderr
+    assert [(task["title"], task["passes"]) for task in stories(repo)] == [("task 1", True), ("new", False)]
+    assert repo.ralph("add", "../other.json").stdout.count("there already") == 2
+
+
+NOT_ADDED = {
+    "no such dependency": (["x", "--depends-on", "T9"], "no such task"),
+    "a file with options": (["../ok.json", "--priority", "1"], "not in options"),
+    "no file": (["nothing.json"], "there is no file nothing.json"),
+    "no JSON": (["../bad.json"], "line 1"),
+    "no tasks": (["../none.json"], "expected"),
+    "blank": ([" "], "title"),
+    "blank check": (["x", "--check", " "], "blank"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_ADDED)
+def test_what_cannot_be_added_changes_nothing(repo: Repo, case: str) -> None:
+    repo.plan({"checks": ["true"]})
+    repo.write("../ok.json", '{"title": "x"}')
+    repo.write("../bad.json", "{")
+    repo.write("../none.json", '{"tasks": []}')
+    before = repo.read("prd.json")
+    words, said = NOT_ADDED[case]
+    done = repo.ralph("add", *words)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
+
+
+@pytest.mark.parametrize("command", [["add", "x"], ["plan", "a.txt"]])
+def test_an_agent_may_not_steer(repo: Repo, command: list[str]) -> None:
+    repo.plan({"checks": ["true"]})
+    done = repo.ralph(*command, RALPH_RUN_ID="x")
+    assert done.returncode == 2 and "refused inside an attempt" in done.stderr
+
+
+def test_what_is_added_while_a_loop_runs_is_worked_by_it(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1"]})
+    process = repo.start(
+        "run",
+        "--agent",
+        repo.agent("P('../on').touch(); time.sleep(2 if task == 'T1' else 0); P(task).touch()"),
+    )
+    repo.wait_for("../on")
+    first = repo.ralph("add", "one more", "--check", "test -f T2")
+    second = repo.ralph("add", "and another", "--check", "test -f T3", "--depends-on", "T2")
+    assert first.stdout.startswith("added T2: one more: the running loop takes it"), first.stderr
+    assert second.stdout.startswith("added T3: and another"), second.stderr
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert repo.passed() == ["T1", "T2", "T3"]
+
+
+def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1 && if test -f ../slow; then touch ../on; sleep 2; fi"]})
+    process = repo.start(
+        "run",
+        "--agent",
+        repo.agent("P(task).touch(); P('../slow').touch() if task == 'T1' else P('../slow').unlink()"),
+    )
+    repo.wait_for("../on")
+    time.sleep(2.2)  # the attempt's own check is over, the last ones run
+    assert repo.ralph("add", "late", "--check", "test -f T2").returncode == 0
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and repo.passed() == ["T1", "T2"], said
+
+
+def test_what_is_added_before_a_stop_is_in_the_plan_afterwards(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
+    process = repo.start("run", "--agent", repo.agent("P('../on').touch(); time.sleep(1.5); P(task).touch()"))
+    repo.wait_for("../on")
+    repo.ralph("stop")
+    repo.ralph("add", "later", "--check", "test -f T3")
+    process.communicate(timeout=60)
+    assert process.returncode == 3 and [task["id"] for task in stories(repo)] == ["T1", "T2", "T3"]
+
+
+def test_a_message_that_is_taken_twice_adds_once(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1"]})
+    message = json.dumps(
+        {"event": "add", "tasks": [{"id": "T2", "title": "x", "checks": ["test -f T2"], "passes": False}]}
+    )
+    for number in (1, 2):  # as after a kill between the plan and the inbox
+        repo.write(f".git/ralph/inbox/{number}.json", message)
+    assert repo.run(repo.agent("P(task).touch()"))[0] == 0
+    assert repo.passed() == ["T1", "T2"]
+
+
+def test_a_message_that_the_plan_cannot_hold_any_more_is_kept_in_the_notes(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1"]})
+    for number, tasks in enumerate(
+        ([{"id": "T2", "title": "x", "dependsOn": ["T8"]}], "nonsense", [3], None)
+    ):
+        repo.write(f".git/ralph/inbox/{number}.json", json.dumps({"event": "add", "tasks": tasks}))
+    code, _, printed = repo.run(repo.agent("P(task).touch()"))
+    assert code == 0 and "no such task" in printed
+    assert '"dependsOn"' in repo.read("progress.txt")
+
+
+def test_the_starter_can_be_told_from_a_plan() -> None:
+    (only,) = json.loads(resource("templates/prd.json").read_text())["userStories"]
+    assert set(only) == {"id", "title", "description", "acceptanceCriteria", "checks", "priority", "passes"}
