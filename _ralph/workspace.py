@@ -159,6 +159,7 @@ class GitTree(Folder):
         if not self.git("var", "GIT_COMMITTER_IDENT", check=False):
             raise BadInput("git does not know who commits here; set git config user.name and user.email")
         self.commits.leave_state_out(self._own)
+        self.git("update-index", "-q", "--refresh", env=self._own, check=False)
         said = self._finish_reset() if self._resetting.exists() else []
         untracked = self._look()[1]
         if not (resuming and self._left.load()):
@@ -204,7 +205,8 @@ class GitTree(Folder):
         """Whether a file differs from what ralph's index has of it; and what that index does not
         know and git does not ignore, nested repositories with a / at their end."""
         words = ("status", "--porcelain", "-z", "-uall", "--no-renames", "--ignore-submodules=dirty")
-        entries = self.git.names(*words, env=self._own)
+        # That it looked must not change the index: else the tree would be written anew each time.
+        entries = self.git.names(*words, env={**self._own, "GIT_OPTIONAL_LOCKS": "0"})
         untracked = [entry[3:] for entry in entries if entry.startswith("??")]
         self._nested = {name for name in untracked if name.endswith("/")}
         return any(entry[1] not in " ?" for entry in entries), untracked
