@@ -1,0 +1,147 @@
+"""The transcript in the README: from an empty folder to the morning, with a scripted planner and agent.
+
+`python -m tests.transcript` prints it, with what differs from day to day made alike; `--write` puts it
+into the README.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+BLOCK = re.compile(r"(?<=<!-- transcript -->\n```console\n).*?(?=```\n)", re.DOTALL)
+
+BRIEF = """\
+A module `prices` for a shop: `total(items)` adds up prices in cents, and `show(cents)` prints them
+as euros: 1234 becomes 12.34. Tests for both.
+"""
+
+PLAN = {
+    "questions": [],
+    "description": "Prices of a shop, in cents. No floats anywhere.",
+    "checks": ["python3 -m compileall -q ."],
+    "userStories": [
+        {
+            "id": "US-001",
+            "title": "Add up prices in cents",
+            "description": "total(items) in prices.py; items are pairs of a name and cents.",
+            "acceptanceCriteria": ["total of tea 250 and milk 120 is 370", "total of nothing is 0"],
+            "checks": ["python3 -m unittest -q test_total"],
+            "priority": 1,
+        },
+        {
+            "id": "US-002",
+            "title": "Show cents as euros",
+            "description": "show(cents) in prices.py.",
+            "acceptanceCriteria": ["1234 is shown as 12.34", "5 is shown as 0.05"],
+            "checks": ["python3 -m unittest -q test_show"],
+            "priority": 2,
+            "dependsOn": ["US-001"],
+        },
+    ],
+}
+
+PLANNER = f"""\
+import json, sys
+assert "1234 becomes 12.34" in sys.stdin.read()
+print("I looked at the folder; it is empty.")
+print(json.dumps({PLAN!r}))
+"""
+
+# US-002 is done wrong at first and called complete all the same; told of the red check, the second
+# attempt does it right.
+AGENT = r"""
+import os, pathlib, sys
+P, prompt, task = pathlib.Path, sys.stdin.read(), os.environ["RALPH_TASK_ID"]
+if task == "US-001":
+    P("prices.py").write_text("def total(items):\n    return sum(cents for _, cents in items)\n")
+    P("test_total.py").write_text(
+        "import unittest, prices\n\nclass Total(unittest.TestCase):\n    def test_total(self):\n"
+        "        self.assertEqual(prices.total([('tea', 250), ('milk', 120)]), 370)\n"
+        "        self.assertEqual(prices.total([]), 0)\n")
+else:
+    good = "AssertionError" in prompt
+    cents = "{cents % 100:02}" if good else "{cents % 100}"
+    P("prices.py").write_text(P("prices.py").read_text().partition("\n\n")[0].rstrip() +
+        f"\n\n\ndef show(cents):\n    return f'{{cents // 100}}.{cents}'\n")
+    P("test_show.py").write_text(
+        "import unittest, prices\n\nclass Show(unittest.TestCase):\n    def test_show(self):\n"
+        "        self.assertEqual(prices.show(1234), '12.34')\n"
+        "        self.assertEqual(prices.show(5), '0.05')\n")
+P(os.environ["RALPH_HANDOFF"]).write_text("learned: prices are whole cents everywhere\n")
+print("COMPLETE. Every test passes.")
+"""
+
+STORY = [
+    "mkdir shop && cd shop && git init -q",
+    "ralph init",
+    "git add -A && git commit -qm start",
+    "cat ../brief.md",
+    "ralph plan ../brief.md --planner my-planner",
+    "git add -A && git commit -qm plan",
+    "ralph doctor --agent my-agent | grep -E 'plan:|git:|check:|errors'",
+    "ralph run --agent my-agent",
+    "ralph status",
+    "git log --oneline",
+    "ralph report",
+]
+
+
+def play(folder: Path) -> str:
+    """The commands of STORY and what they print, run one after another in an empty `folder`."""
+    tools = folder / "bin"
+    tools.mkdir()
+    for name, words in (("my-planner", PLANNER), ("my-agent", AGENT)):
+        (tools / name).write_text(f"#!{sys.executable}\n{words}")
+    (tools / "ralph").write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "ralph.py"} "$@"\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    (folder / "brief.md").write_text(BRIEF)
+    env = {
+        "PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "100",
+        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull,
+        "XDG_STATE_HOME": str(folder / "state"), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    (folder / "gitconfig").write_text(
+        "[user]\n\tname = You\n\temail = you@example.invalid\n[init]\n\tdefaultBranch = main\n"
+    )
+    told, where = "", folder
+    for line in STORY:
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], cwd=where, env=env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+        )  # fmt: skip
+        told += f"$ {line}\n{done.stdout}"
+        where = folder / "shop" if "cd shop" in line else where
+    return alike(told, folder)
+
+
+def alike(told: str, folder: Path) -> str:
+    """`told` without what is another on every machine and at every hour."""
+    told = told.replace(f"{folder}/bin/", "").replace(str(folder), "~")
+    told = re.sub(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", lambda m: "2026-11-21 22:30" + (":00" if m[1] else ""), told
+    )
+    told = re.sub(r"\d+\.\d s\b", "0.2 s", told)
+    told = re.sub(r"^[0-9a-f]{7,} ", "c0ffee1 ", told, flags=re.MULTILINE)
+    return re.sub(r"\b\d+\.\d+\.\d+\b", "2.47.0", told)
+
+
+def written() -> str:
+    """The transcript that stands in the README."""
+    found = BLOCK.search(README.read_text("utf-8"))
+    return found[0] if found else ""
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        transcript = play(Path(scratch).resolve())
+    print(transcript, end="")
+    if "--write" in sys.argv:
+        README.write_text(BLOCK.sub(lambda _: transcript, README.read_text("utf-8"), count=1), "utf-8")
