@@ -165,7 +165,7 @@ def run_agent(
     process = run_process(
         wrap(agent.argv(prompt_file, own_log, usd_left)),
         cwd=cwd,
-        env={key: value for key, value in env.items() if key not in NESTED},
+        env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
         timeout=timeout,
         idle=idle if agent.streams else None,
         control=control,

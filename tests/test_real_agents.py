@@ -351,6 +351,28 @@ def test_doctor_probes_it(name: str, repo: Repo) -> None:
     assert (" $0." in said) == CLIS[name].dollars
 
 
+@every_agent
+def test_it_plans(name: str, repo: Repo) -> None:
+    if not install_agents.is_installed(name):
+        pytest.skip(f"{name} is not installed: make test-agents")
+    cli, home = CLIS[name], repo.outside / "home"
+    task = {
+        "id": "US-001",
+        "title": "greet",
+        "acceptanceCriteria": ["It says hello"],
+        "checks": ["test -f hello"],
+    }
+    answer = {"questions": [], "description": "It greets.", "userStories": [task]}
+    repo.write("../brief.md", "A program that greets.")
+    with ModelServer([Say(f"I looked.\n{json.dumps(answer)}")]) as model:
+        path = f"{install_agents.programs(name)}:{repo.env['PATH']}"
+        env = {"HOME": str(home), "NO_COLOR": "1", **cli.settings(home, model.url), "PATH": path}
+        done = repo.ralph("plan", "../brief.md", "--planner", cli.command, timeout=180, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(repo.read("prd.json"))["userStories"] == [{**task, "passes": False}]
+    assert repo.read("a.txt") == "a\n" and repo.alive() == []
+
+
 @pytest.mark.parametrize("name", ["claude", "codex", "aider"])
 def test_doctor_finds_a_refused_key(name: str, repo: Repo) -> None:
     said = probe(name, repo, Fail(401))
