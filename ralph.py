@@ -38,9 +38,7 @@ from _ralph.model import Attempt, BadInput, Exit, RalphError, Stop, Task, TryLat
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.live import View
-    from _ralph.model import Paths, Plan
     from _ralph.process import Control
-    from _ralph.progress import History
     from _ralph.session import Options, Run
 
 
@@ -547,7 +545,7 @@ def plan_process(options: Options, control: Control, run_id: str, words: str, br
     import signal
     from dataclasses import replace
 
-    from _ralph import planner
+    from _ralph import planner, prd
     from _ralph.live import View
     from _ralph.session import peek, require_agent
 
@@ -564,7 +562,7 @@ def plan_process(options: Options, control: Control, run_id: str, words: str, br
         planner.make_plan(run, words, brief)
         view.doing("")
         click.echo("\n".join(planner.told(run)))
-        return int(Exit.PERSON if planner.open_questions(run.plan) else Exit.COMPLETE)
+        return int(Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE)
     except Exception as error:
         if os.environ.get("RALPH_DEBUG"):
             raise
@@ -612,44 +610,11 @@ def add(prd_path: Path, no_git: bool, what: str, **said: Any) -> None:
     \b
     ralph add 'Sort prices by currency' --check 'npm test -- sort' --criterion 'EUR before USD'
     """
-    from _ralph import inbox, place, session, text
-    from _ralph.night import add_tasks
-    from _ralph.planner import tasks_from, tasks_to_leave
+    from _ralph.planner import add_to_plan
 
     outside_attempts("add")
     given = {key: value for key, value in said.items() if value not in (None, ())}
-    entries = tasks_from(what)
-    if entries is not None and given:
-        raise BadInput(f"{what} is a file of tasks; what they are stands in it, and not in options")
-    if not what.strip():
-        raise BadInput("the title is empty; say what is to be done")
-    entries = entries if entries is not None else [{"title": what.strip(), **given}]
-    paths, plan, history = place.read_state(prd_path, not no_git)
-    stay_on_branch(paths, plan, history, no_git)
-    names = [str(entry.get("id")) for entry in entries]
-    for task in plan.tasks:
-        if task.id in names:
-            click.echo(f"{task.id} is there already, and stays as it is")
-    entries = [entry for entry in entries if str(entry.get("id")) not in {task.id for task in plan.tasks}]
-    if place.running(paths):
-        tasks, when = tasks_to_leave(paths, plan, entries), ": the running loop takes it after its attempt"
-        inbox.leave(paths, {"event": "add", "tasks": [task.raw for task in tasks]})
-    else:
-        lock = session.acquire(paths)
-        peeked = session.peek(session.Options(prd_path, git=not no_git), writing=True)
-        tasks, when = add_tasks(peeked, entries), ""
-        lock.release()
-    for task in tasks:
-        weak = "" if task.checks else "; no check of its own proves it (--check)"
-        click.echo(f"added {text.clean(task.id)}: {task.title}{when}{weak}")
-
-
-def stay_on_branch(paths: Paths, plan: Plan, history: History, no_git: bool) -> None:
-    """BadInput where the work on this plan is on another branch than this one."""
-    from _ralph.place import elsewhere
-
-    if branch := None if no_git else elsewhere(paths, plan, history):
-        raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+    click.echo("\n".join(add_to_plan(prd_path, not no_git, what, given)))
 
 
 @cli.command()
@@ -672,7 +637,7 @@ def retry(prd_path: Path, no_git: bool, task_id: str, answer: str) -> None:
     outside_attempts("retry")
     paths, plan, history = place.read_state(prd_path, not no_git)
     task = plan.task(task_id)
-    stay_on_branch(paths, plan, history, no_git)
+    place.stay_on_branch(paths, plan, history, not no_git)
     if task.passed:
         raise BadInput(f"{task_id} has passed; to work it again, set its pass to false in {prd_path.name}")
     if place.running(paths):

@@ -126,6 +126,9 @@ def _plan_findings(run: Run) -> Findings:
         for key in set(task.raw) - known:
             if near := difflib.get_close_matches(key, known, 1, 0.8):
                 yield "warning", f"plan: {task.id} has {key!r}, which is not read; is {near[0]!r} meant?"
+    if asked := prd.open_questions(run.plan):
+        what = text.count(len(asked), "open question")
+        yield "warning", f"plan: {what}, the first: {asked[0][0]}; a run follows what the planner proposed"
     bare = [task.id for task in run.plan.tasks if not task.passed and not task.checks]
     if bare:
         yield (

@@ -96,6 +96,12 @@ def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
     return None if git(paths.root, "branch", "--show-current").decode().strip() == name else name
 
 
+def stay_on_branch(paths: Paths, plan: Plan, history: History, use_git: bool) -> None:
+    """BadInput where the work on this plan is on another branch than this one."""
+    if branch := elsewhere(paths, plan, history) if use_git else None:
+        raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+
+
 def own_branch(plan: Plan) -> str:
     """The branch that a plan without a branchName works on, from the default branch."""
     return f"ralph/{text.slug(plan.project).lower()}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, inbox, prd, text
+from _ralph import files, inbox, place, prd, text
 from _ralph.attempt import write
 from _ralph.model import (
     AgentResult,
@@ -25,10 +25,11 @@ from _ralph.model import (
     Task,
     TryLater,
 )
+from _ralph.night import add_tasks
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt, resource
 from _ralph.roles import json_objects, run_role
-from _ralph.session import Run, is_starter
+from _ralph.session import Options, Run, acquire, is_starter, peek
 from _ralph.setup import next_steps
 from _ralph.views import spent_words
 
@@ -40,21 +41,51 @@ TASK_KEYS = (
 """What a planner may say of a task; that one is done, or which agent works it, is not for it to say."""
 
 
-def tasks_from(what: str) -> list[dict[str, Any]] | None:
-    """The tasks in the JSON file `what`, or on stdin for `-`; None if `what` is a title."""
+def add_to_plan(prd_path: Path, use_git: bool, what: str, given: dict[str, Any]) -> list[str]:
+    """Add one task with the title `what`, or those of the JSON file `what` (`-` is stdin); `given` is
+    what else was said of it. While a loop runs, they wait in its inbox. What was done, in lines."""
+    entries = _entries(what, given)
+    paths, plan, history = place.read_state(prd_path, use_git)
+    place.stay_on_branch(paths, plan, history, use_git)
+    there = {task.id for task in plan.tasks}
+    said = [
+        f"{entry['id']} is there already, and stays as it is"
+        for entry in entries
+        if str(entry.get("id")) in there
+    ]
+    entries = [entry for entry in entries if str(entry.get("id")) not in there]
+    when = ""
+    if entries and place.running(paths):
+        when, tasks = ": the running loop takes it after its attempt", _with_ids(paths, plan, entries)
+        inbox.leave(paths, {"event": "add", "tasks": [task.raw for task in tasks]})
+    else:
+        lock = acquire(paths)
+        tasks = add_tasks(peek(Options(prd_path, git=use_git), writing=True), entries)
+        lock.release()
+    for task in tasks:
+        weak = "" if task.checks else "; no check of its own proves it (--check)"
+        said.append(text.clean(f"added {task.id}: {task.title}{when}{weak}"))
+    return said
+
+
+def _entries(what: str, given: dict[str, Any]) -> list[dict[str, Any]]:
     path = Path(what)
-    if what != "-" and not path.is_file() and path.suffix != ".json":
-        return None
-    return prd.tasks_in(Path("stdin") if what == "-" else path, _read(what))
+    if what == "-" or path.is_file() or path.suffix == ".json":
+        if given:
+            raise BadInput(f"{what} is a file of tasks; what they are stands in it, and not in options")
+        return prd.tasks_in(Path("stdin") if what == "-" else path, _read(what))
+    if not what.strip():
+        raise BadInput("the title is empty; say what is to be done")
+    return [{"title": what.strip(), **given}]
 
 
-def tasks_to_leave(paths: Paths, plan: Plan, entries: list[dict[str, Any]]) -> list[Task]:
+def _with_ids(paths: Paths, plan: Plan, entries: list[dict[str, Any]]) -> list[Task]:
     """The tasks that `entries` become in a plan in which others wait to be taken in, with their ids."""
     for message in [message for message in inbox.peek(paths) if message.get("event") == "add"]:
         plan = prd.read(prd.add_tasks(plan, message["tasks"]), plan.path)
     plan = prd.read(prd.add_tasks(plan, entries), plan.path)
     prd.validate(plan, resource("prd.schema.json"))
-    return list(plan.tasks[len(plan.tasks) - len(entries) :])
+    return list(plan.tasks[-len(entries) :])
 
 
 def read_brief(what: str) -> str:
@@ -73,19 +104,8 @@ def may_replace(run: Run) -> None:
     if run.history.iteration or any(task.passed or task.blocked for task in tasks):
         made = text.count(run.history.iteration, "iteration")
         raise BadInput(f"{name} has work in it ({done} of {len(tasks)} passed, {made}); {ways}")
-    if not is_starter(run.plan) and not open_questions(run.plan):
+    if not is_starter(run.plan) and not prd.open_questions(run.plan):
         raise BadInput(f"{name} holds {text.count(len(tasks), 'task')} already; {ways}")
-
-
-def open_questions(plan: Plan) -> list[dict[str, str]]:
-    """What the planner could not know: `question` and the `proposal` that holds until it is answered."""
-    found = plan.data.get("openQuestions") if isinstance(plan.data, dict) else None
-    entries = [entry if isinstance(entry, dict) else {"question": entry} for entry in found or []]
-    asked = [{key: text.one_line(str(entry.get(key) or ""), 500) for key in _QUESTION} for entry in entries]
-    return [entry for entry in asked if entry["question"]]
-
-
-_QUESTION = ("question", "proposal")
 
 
 def make_plan(run: Run, brief: str, source: str) -> None:
@@ -169,7 +189,7 @@ def document(run: Run, said: str) -> str:
 
 def told(run: Run) -> list[str]:
     """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
-    tasks, asked = run.plan.tasks, open_questions(run.plan)
+    tasks, asked = run.plan.tasks, prd.open_questions(run.plan)
     ids = max(len(text.clean(task.id)) for task in tasks)
     lines = [""]
     for task in tasks:
@@ -181,9 +201,9 @@ def told(run: Run) -> list[str]:
         lines += [f"{'':{ids}}    {fact}" for fact in facts]
     if asked:
         lines += ["", f"{text.count(len(asked), 'open question')}:"]
-        for number, entry in enumerate(asked, 1):
-            lines.append(f"{number}. {entry['question']}")
-            lines += [f"   proposed, and planned so: {entry['proposal']}"] if entry["proposal"] else []
+        for number, (question, proposal) in enumerate(asked, 1):
+            lines.append(f"{number}. {question}")
+            lines += [f"   proposed, and planned so: {proposal}"] if proposal else []
         lines += ["", "Answer them in the brief and plan again."]
         lines += [f"Or, where the proposals are right, take openQuestions out of {run.paths.prd.name}."]
     return [*lines, "", f"Read the plan before you say go: {run.paths.prd}", *next_steps(run.options.prd)]

@@ -218,6 +218,19 @@ def foreign_gates(plan: Plan) -> list[str]:
     return [gate for gate in gates if isinstance(gate, str)] if isinstance(gates, list) else []
 
 
+def open_questions(plan: Plan) -> list[tuple[str, str]]:
+    """What the planner could not know: each question, and the answer that holds until a person gives one."""
+    found = plan.data.get("openQuestions") if isinstance(plan.data, dict) else None
+    asked = []
+    for entry in found if isinstance(found, list) else []:
+        parts = entry if isinstance(entry, dict) else {"question": entry}
+        question, proposal = (
+            text.one_line(str(parts.get(key) or ""), 500) for key in ("question", "proposal")
+        )
+        asked += [(question, proposal)] if question else []
+    return asked
+
+
 def constraints(plan: Plan) -> dict[str, Any]:
     """What the plan says beside its tasks and ralph's own settings: rules, goals, context."""
     if not isinstance(plan.data, dict):
