@@ -77,6 +77,9 @@ class Timeline:
         return self.spans[-1].offset + self.spans[-1].seconds if self.spans else 0.0
 
     def take(self, record: dict[str, Any]) -> None:
+        if record["event"] == "add":  # what a planner cost; its time is no run's
+            self._spend(record, self.seconds)
+            return
         if not record.get("run"):
             return  # a person's `ralph retry` between runs
         span, moment = self._span(str(record["run"]), record.get("time") or 0.0)
@@ -121,16 +124,21 @@ class Timeline:
         elif bar.record.get("run") == record["run"]:  # else it was cut off, and judged by a later run
             bar.end = span.at(moment)
         bar.verdict, bar.record = str(record["verdict"]), record
-        tokens = record.get("tokens", {})
-        spent, used = record.get("usd") or 0.0, tokens.get("input", 0) + tokens.get("output", 0)
+        spent, used = self._spend(record, span.at(moment))
         span.usd, span.tokens = span.usd + spent, span.tokens + used
-        _grow(self.usd, span.at(moment), spent)
-        _grow(self.tokens, span.at(moment), used)
         key = f"{record.get('task')}\n{record.get('title')}"
         if bar.verdict == Verdict.PASSED and key in self.tasks:
             span.passed += 1
             self._proved.add(key)
             self.passed.append((span.at(moment), len(self._proved)))
+
+    def _spend(self, record: dict[str, Any], at: float) -> tuple[float, int]:
+        """Dollars and tokens of a record, put into the series."""
+        tokens = record.get("tokens", {})
+        spent, used = record.get("usd") or 0.0, tokens.get("input", 0) + tokens.get("output", 0)
+        _grow(self.usd, at, spent)
+        _grow(self.tokens, at, used)
+        return spent, used
 
 
 def steps(series: list[tuple[float, float]], whole: float, top: float) -> str:
