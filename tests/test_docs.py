@@ -41,6 +41,7 @@ FOREIGN_OPTIONS = {
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
@@ -369,3 +370,32 @@ def test_no_file_names_a_registry_or_somebodys_folder() -> None:
             continue
         found += [f"{path.relative_to(ROOT)}: {m[0]}" for m in re.finditer(f"{registries}|{folders}", source)]
     assert found == []
+
+
+# ---------------------------------------------------------------- the house
+
+
+def test_the_plan_of_the_house_is_what_the_imports_say() -> None:
+    table = section("The plan of the house", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    floors = [
+        re.findall(r"`(\w+)`", line) for line in table.splitlines() if re.match(r"\| [^f-]|\| \|", line)
+    ]
+    floor_of = {room: floor for floor, rooms in enumerate(floors) for room in rooms}
+    rooms = {path.stem: path.read_text("utf-8") for path in (ROOT / "_ralph").glob("[a-z]*.py")}
+    assert sorted(floor_of) == sorted(rooms)
+    for room, source in rooms.items():
+        assert not re.search(r"^\s*(import ralph|from ralph )", source, re.MULTILINE)
+        below = re.findall(r"from _ralph\.(\w+) import", source)
+        below += [
+            name
+            for names in re.findall(r"from _ralph import (.+)", source)
+            for name in re.findall(r"\w+", names)
+        ]
+        assert [name for name in below if name in rooms and floor_of[name] >= floor_of[room]] == [], room
+        assert source.startswith('"""')
+
+
+def test_every_target_that_contributors_are_told_of_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    named = re.findall(r"`make ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert [name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
