@@ -22,6 +22,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -188,7 +189,6 @@ def cli() -> None:
     ralph run             work until every task passes or a limit is reached
     ralph status          what passed, what is next, what is blocked
     ralph report          the same as a page for the morning
-    ralph report        the same as a page for the morning, with diffs, questions and costs
     """
 
 
@@ -260,6 +260,7 @@ def run(
     try:
         code = alone(
             options,
+            "run",
             lambda control, run_id: loop_process(options, control, view, run_id, as_json),
             None if no_awake else keep_awake,
         )
@@ -273,7 +274,10 @@ def run(
 
 
 def alone(
-    options: Options, work: Callable[[Control, str], int], beside: Callable[[int], object] | None = None
+    options: Options,
+    what: str,
+    work: Callable[[Control, str], int],
+    beside: Callable[[int], object] | None = None,
 ) -> int | None:
     """Do `work(control, run_id)` under a supervisor, as the only one in this workspace; its exit
     status, or None if it was killed. TryLater if somebody else is at work."""
@@ -285,7 +289,7 @@ def alone(
     lock = acquire(paths)
     bury(paths)
     mark_run(run_id)  # so that every child can be told from a stranger
-    announce(paths, run_id, os.getpid())
+    announce(paths, run_id, os.getpid(), what)
     code = supervise(lambda control: work(control, run_id), beside=beside)
     if code is not None:  # else what it left is for the next start to bury
         (paths.private / "running.json").unlink(missing_ok=True)
@@ -348,7 +352,9 @@ def say_goodbye(view: View, opened: Run | None, stop: Stop) -> None:
             view.line("unfinished work lies in the tree; the next `ralph run` goes on with it")
     blocked = next((task.id for task in opened.plan.tasks if task.blocked and not task.passed), None)
     if blocked:
-        view.line(f"next: ralph status; ralph retry {blocked} --answer '...'; ralph run")
+        view.line(f"next: ralph status; ralph retry {shlex.quote(blocked)} --answer '...'; ralph run")
+    if stop.word == "red-checks":
+        view.line("next: mend it yourself; or let a task do it: ralph add 'TITLE' --check 'THE RED ONE'")
 
 
 def ended_early(opened: Run | None, control: Control, error: Exception) -> Stop:
@@ -458,10 +464,15 @@ def report(prd_path: Path, no_git: bool, output: Path | None) -> None:
     if output == Path("-"):
         click.echo(html, nl=False)
         return
+    if output and not output.parent.is_dir():
+        raise BadInput(f"there is no folder {output.parent}")
     target = output or session.scratch(paths) / "report.html"
     if output is None and files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
-    files.atomic_write(target, html.encode())
+    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
+        target.write_text(html, encoding="utf-8")
+    else:
+        files.atomic_write(target, html.encode())
     click.echo(target)
 
 
@@ -499,7 +510,7 @@ def prompt(prd_path: Path, no_git: bool, task: str | None, agent: str | None, pr
 
 @cli.command()
 @with_prd
-@click.argument("brief")
+@click.argument("brief", type=click.Path(path_type=str, allow_dash=True))
 @click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
 @click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
 @click.option(
@@ -517,24 +528,28 @@ def plan(
 ) -> None:
     """Let an agent write the tasks from a brief.
 
-    BRIEF is a file, or - for standard input. The agent only reads: whatever it changes is put back.
+    BRIEF is a file, or - for standard input. The agent only reads, in a clone of its own.
     You read the plan, and say go. Exit 4 while it has open questions.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
     """
-    from _ralph.planner import read_brief
+    from _ralph.planner import read_brief, require_commit
+    from _ralph.prd import plan_above
     from _ralph.session import Options
     from _ralph.setup import init_workspace
 
     outside_attempts("plan")
     if no_git:
-        raise BadInput("ralph plan needs git, to put back whatever the planner changes")
+        raise BadInput("ralph plan needs git: the planner works in a clone")
     words = read_brief(brief)
-    if not prd_path.exists():
+    require_commit(prd_path)
+    if not prd_path.exists() and not plan_above(prd_path):
         click.echo("\n".join(init_workspace(prd_path)[:3]))
     options = Options(prd_path, planner=planner, agent_timeout=agent_timeout)
-    code = alone(options, lambda control, run_id: plan_process(options, control, run_id, words, brief, force))
+    code = alone(
+        options, "plan", lambda control, run_id: plan_process(options, control, run_id, words, brief, force)
+    )
     if code is None:
         complain("the planner was killed, and ralph with it; run the same command again")
     ctx.exit(int(Exit.ERROR) if code is None else code)
@@ -635,18 +650,19 @@ def retry(prd_path: Path, no_git: bool, task_id: str, answer: str) -> None:
     from _ralph.night import retry_task
 
     outside_attempts("retry")
-    paths, plan, history = place.read_state(prd_path, not no_git)
-    task = plan.task(task_id)
-    place.stay_on_branch(paths, plan, history, not no_git)
-    if task.passed:
-        raise BadInput(f"{task_id} has passed; to work it again, set its pass to false in {prd_path.name}")
-    if place.running(paths):
-        inbox.leave(paths, {"event": "retry", "task": task_id, "answer": answer})
+    with session.at_rest(session.Options(prd_path, git=not no_git)) as run:
+        state = (run.paths, run.plan, run.history) if run else place.read_state(prd_path, not no_git)
+        place.stay_on_branch(*state, use_git=not no_git)
+        task = state[1].task(task_id)
+        if task.passed:
+            raise BadInput(f"{task_id} has passed; to work it again, take its pass back in {prd_path.name}")
+        if run:
+            retry_task(run, task_id, answer)
+        else:
+            inbox.leave(state[0], {"event": "retry", "task": task_id, "answer": answer})
+    if run is None:
         click.echo(f"{task_id}: the running loop takes this up after its present attempt")
         return
-    lock = session.acquire(paths)
-    retry_task(session.peek(session.Options(prd_path, git=not no_git), writing=True), task_id, answer)
-    lock.release()
     was = "is open again" if task.blocked else "was not blocked; its attempts start at zero"
     click.echo(f"{task_id} {was}{'; your answer is noted' if answer else ''}; `ralph run` goes on")
 
@@ -663,7 +679,7 @@ def stop(prd_path: Path, no_git: bool) -> None:
 
     outside_attempts("stop")
     paths = place.locate(prd_path, not no_git)
-    holder = place.running(paths)
+    holder = place.loop_at_work(paths)
     if holder is None:
         raise BadInput("no loop is running in this workspace")
     inbox.leave(paths, {"event": "stop", "run": holder["run_id"]})

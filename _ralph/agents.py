@@ -99,9 +99,10 @@ def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
 def require(agent: Agent) -> None:
     """Refuse an agent that is missing, or that could not be held to its permissions."""
     if shutil.which(agent.program) is None:
-        raise AgentUnavailable(
-            f"the agent {agent.program!r} is not on PATH; install it or name another with --agent"
-        )
+        there = os.path.isfile(agent.program) and "/" in agent.program
+        how = f"chmod +x {agent.program}" if there else "install it or name another"
+        what = "cannot be executed" if there else "is not on PATH"
+        raise AgentUnavailable(f"the agent {agent.program!r} {what}; {how}")
     if agent.name == "plain" or agent.permissions in ("full", "sandbox"):
         return
     if agent.permissions not in agent.row["permissions"]:

@@ -72,7 +72,7 @@ def begin(run: Run, task: Task) -> Attempt:
         tree=attempt.tree_before,
         prd=plan_digest(run),
         file=run.paths.prd.name,
-        by_hand=[task.id for task in run.plan.tasks if task.passed != run.history.proved(task)],
+        by_hand=[task.key for task in run.plan.tasks if task.passed != run.history.proved(task)],
     )
     return attempt
 
@@ -121,9 +121,9 @@ def weigh(run: Run, attempt: Attempt) -> None:
     """The verdict by the evidence rule."""
     task = attempt.task
     own = {check.command for check in task.checks}
-    hooks = {check.command for check in attempt.checks if check.command.startswith("git hook ")}
+    every = {check.command for check in attempt.checks}
     green = {check.command for check in attempt.checks if check.ok}  # once green, a check binds
-    binding = own | hooks | run.history.green | green
+    binding = own | every - (run.history.red - green)
     attempt.fixed = fixed_checks(attempt.checks, own, run.history.of(task).baseline)
     attempt.verdict, attempt.reason = decide(attempt, own, binding, run.tree.with_git, run.judge is not None)
     if attempt.verdict is Verdict.PASSED:
@@ -303,9 +303,7 @@ def prompt_for(run: Run, task: Task) -> str:
     own = run.history.of(task).baseline
     checks = checks_for(run.plan, task)
     red = [c.command for c in checks if own.get(c.command) is False]
-    red += [
-        c.command for c in run.plan.checks if run.history.baselined and c.command not in run.history.green
-    ]
+    red += [c.command for c in run.plan.checks if c.command in run.history.red]
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,
         attempts=run.limits.attempts,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 import shutil
@@ -35,16 +34,17 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
     control.on_interrupt = stop
     run, found = _look(options, control)
     schedule, more = _schedule(options, run)
-    errors = 0
+    errors = warnings = 0
     for level, line in chain(found, more, _findings(options, run, schedule, probe) if run else ()):
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
         echo(f"{level:7} {text.one_line(line, 500)}")
         errors += level == "error"
+        warnings += level == "warning"
     if errors:
         echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to run it every night")
         return Exit.USAGE
-    echo("\nno errors")
+    echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
     if schedule:
         echo("\n" + schedule.text())
     return Exit.COMPLETE
@@ -121,11 +121,8 @@ def _trouble(part: str, error: Exception, level: str = "error") -> Finding:
 
 
 def _plan_findings(run: Run) -> Findings:
-    known = {name for names in prd.ALIASES.values() for name in names} | {"id", "checks", "priority", "allow"}
-    for task in run.plan.tasks:
-        for key in set(task.raw) - known:
-            if near := difflib.get_close_matches(key, known, 1, 0.8):
-                yield "warning", f"plan: {task.id} has {key!r}, which is not read; is {near[0]!r} meant?"
+    for said in prd.misspelt(run.plan):
+        yield "warning", f"plan: {said}"
     if asked := prd.open_questions(run.plan):
         what = text.count(len(asked), "open question")
         yield "warning", f"plan: {what}, the first: {asked[0][0]}; a run follows what the planner proposed"
@@ -187,6 +184,12 @@ def _git_findings(run: Run) -> Findings:
 
 
 def _tree_findings(run: Run, tree: GitTree) -> Findings:
+    if (run.paths.private / "resetting").exists():
+        yield (
+            "warning",
+            "git: a reset of the files was cut off; `ralph run` ends it and parks what stands here",
+        )
+        return
     tree.begin(resuming=True)
     if session.unfinished(tree, run.history):
         yield "ok", "git: unfinished work of the last attempt lies in the tree; `ralph run` goes on with it"

@@ -15,7 +15,7 @@ from _ralph.agents import recovered
 from _ralph.attempt import run_outside, run_setup, write
 from _ralph.checks import every_check
 from _ralph.files import digest
-from _ralph.model import Attempt, BadInput, CheckResult, Exit, Stop, Task, Verdict
+from _ralph.model import Attempt, BadInput, CheckResult, Exit, Plan, Stop, Task, Verdict
 from _ralph.process import run_process
 from _ralph.session import Run, admit, examined, is_starter, trim_scratch
 from _ralph.text import last_line, quote
@@ -239,15 +239,18 @@ def take_tasks(run: Run, entries: Any) -> None:
         write(run, "add", f"not added: {error}", kept)
 
 
+def new_entries(plan: Plan, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of `entries` that are no tasks of the plan yet; one whose id was taken meanwhile loses it."""
+    known = {(task.raw.get("id"), task.title) for task in plan.tasks}
+    ids = {task.id for task in plan.tasks}
+    new = [entry for entry in entries if (entry.get("id"), prd.title_of(entry)) not in known]
+    return [{k: v for k, v in entry.items() if k != "id" or str(v) not in ids} for entry in new]
+
+
 def add_tasks(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
     """Take tasks into the plan, all but those that stand there already; the new ones. BadInput, and
     nothing is done, if the plan would not hold with them."""
-    known = {(task.raw.get("id"), task.title) for task in run.plan.tasks}
-    ids = {task.id for task in run.plan.tasks}
-    new = [entry for entry in entries if (entry.get("id"), prd.title_of(entry)) not in known]
-    new = [
-        {k: v for k, v in entry.items() if k != "id" or str(v) not in ids} for entry in new
-    ]  # taken meanwhile
+    new = new_entries(run.plan, entries)
     if not new:
         return []
     candidate = prd.read(prd.add_tasks(run.plan, new, in_place_of_all=is_starter(run.plan)), run.plan.path)

@@ -10,7 +10,7 @@ from typing import Any
 
 from _ralph import files, prd, text
 from _ralph.git import git, git_places
-from _ralph.model import BadInput, Paths, Plan
+from _ralph.model import BadInput, Paths, Plan, TryLater
 from _ralph.progress import History, Journal, replay
 
 
@@ -76,6 +76,14 @@ def running(paths: Paths) -> dict[str, Any] | None:
     except (psutil.Error, KeyError, TypeError, ValueError):
         return None
     return entry if same else None
+
+
+def loop_at_work(paths: Paths) -> dict[str, Any] | None:
+    """The process that runs a loop here and takes messages, or None; TryLater while `ralph plan` works."""
+    holder = running(paths)
+    if holder and holder.get("what") == "plan":
+        raise TryLater(f"`ralph plan` is at work here (pid {holder['pid']}); wait for its end")
+    return holder
 
 
 def running_entry(paths: Paths) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ reads. What a stranger wrote is held against the schema before it becomes the pl
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from typing import Any
 
 from _ralph import files, inbox, place, prd, text
 from _ralph.attempt import write
+from _ralph.git import git, top_level
 from _ralph.model import (
     AgentResult,
     AgentUnavailable,
@@ -25,16 +26,16 @@ from _ralph.model import (
     Task,
     TryLater,
 )
-from _ralph.night import add_tasks
+from _ralph.night import add_tasks, new_entries
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt, resource
 from _ralph.roles import json_objects, run_role
-from _ralph.session import Options, Run, acquire, is_starter, peek
+from _ralph.session import Options, Run, at_rest, is_starter
 from _ralph.setup import next_steps
 from _ralph.views import spent_words
 
 _BRIEF, _ANSWER = 24 * 1024, 12 * 1024
-_LARGEST = 16 << 20
+_LARGEST, _LONGEST = 16 << 20, 1 << 20
 TASK_KEYS = (
     "id", "title", "description", "acceptanceCriteria", "priority", "dependsOn", "checks", "allow", "notes",
 )  # fmt: skip
@@ -44,33 +45,36 @@ TASK_KEYS = (
 def add_to_plan(prd_path: Path, use_git: bool, what: str, given: dict[str, Any]) -> list[str]:
     """Add one task with the title `what`, or those of the JSON file `what` (`-` is stdin); `given` is
     what else was said of it. While a loop runs, they wait in its inbox. What was done, in lines."""
-    entries = _entries(what, given)
-    paths, plan, history = place.read_state(prd_path, use_git)
-    place.stay_on_branch(paths, plan, history, use_git)
-    there = {task.id for task in plan.tasks}
-    said = [
-        f"{entry['id']} is there already, and stays as it is"
-        for entry in entries
-        if str(entry.get("id")) in there
-    ]
-    entries = [entry for entry in entries if str(entry.get("id")) not in there]
-    when = ""
-    if entries and place.running(paths):
-        when, tasks = ": the running loop takes it after its attempt", _with_ids(paths, plan, entries)
-        inbox.leave(paths, {"event": "add", "tasks": [task.raw for task in tasks]})
-    else:
-        lock = acquire(paths)
-        tasks = add_tasks(peek(Options(prd_path, git=use_git), writing=True), entries)
-        lock.release()
+    entries, options = _entries(what, given), Options(prd_path, git=use_git)
+    with at_rest(options) as run:
+        state = (run.paths, run.plan, run.history) if run else place.read_state(prd_path, use_git)
+        place.stay_on_branch(*state, use_git=use_git)
+        paths, plan, _ = state
+        there = {task.id for task in plan.tasks}
+        known = [entry for entry in entries if entry.get("id") is not None and str(entry["id"]) in there]
+        said = [f"{text.one_line(str(entry['id']))} is there already, and stays as it is" for entry in known]
+        new = [entry for entry in entries if entry not in known]
+        _refuse_what_nothing_proves(plan, new)
+        tasks = add_tasks(run, new) if run else _leave(paths, plan, new)
+    when = "" if run else ": the running loop takes it after its attempt"
     for task in tasks:
         weak = "" if task.checks else "; no check of its own proves it (--check)"
-        said.append(text.clean(f"added {task.id}: {task.title}{when}{weak}"))
-    return said
+        said.append(text.one_line(f"added {task.id}: {task.title}{when}{weak}", 400))
+    return said or ["nothing was new"]
+
+
+def _refuse_what_nothing_proves(plan: Plan, entries: list[dict[str, Any]]) -> None:
+    """Where every task has checks of its own, one without any would stop the next run."""
+    if plan.checks or plan.settings.get("judge") or not all(task.checks for task in plan.tasks):
+        return
+    if bare := [entry for entry in entries if not entry.get("checks")]:
+        title = prd.title_of(bare[0])
+        raise BadInput(f"nothing would prove {title!r}: the plan has no checks; --check 'COMMAND' names one")
 
 
 def _entries(what: str, given: dict[str, Any]) -> list[dict[str, Any]]:
     path = Path(what)
-    if what == "-" or path.is_file() or path.suffix == ".json":
+    if what == "-" or os.path.isfile(what) or (path.suffix == ".json" and len(what.split()) == 1):
         if given:
             raise BadInput(f"{what} is a file of tasks; what they are stands in it, and not in options")
         return prd.tasks_in(Path("stdin") if what == "-" else path, _read(what))
@@ -79,13 +83,18 @@ def _entries(what: str, given: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"title": what.strip(), **given}]
 
 
-def _with_ids(paths: Paths, plan: Plan, entries: list[dict[str, Any]]) -> list[Task]:
-    """The tasks that `entries` become in a plan in which others wait to be taken in, with their ids."""
+def _leave(paths: Paths, plan: Plan, entries: list[dict[str, Any]]) -> list[Task]:
+    """Leave `entries` for the loop, as the tasks that they become in a plan in which others wait too."""
+    if not entries:
+        return []
     for message in [message for message in inbox.peek(paths) if message.get("event") == "add"]:
-        plan = prd.read(prd.add_tasks(plan, message["tasks"]), plan.path)
+        if waiting := new_entries(plan, message["tasks"]):
+            plan = prd.read(prd.add_tasks(plan, waiting), plan.path)
     plan = prd.read(prd.add_tasks(plan, entries), plan.path)
     prd.validate(plan, resource("prd.schema.json"))
-    return list(plan.tasks[-len(entries) :])
+    tasks = list(plan.tasks[-len(entries) :])
+    inbox.leave(paths, {"event": "add", "tasks": [task.raw for task in tasks]})
+    return tasks
 
 
 def read_brief(what: str) -> str:
@@ -93,7 +102,16 @@ def read_brief(what: str) -> str:
     brief = text.clean(_read(what)).strip()
     if not brief:
         raise BadInput(f"the brief {what} is empty; say in it what is to be built, and why")
-    return text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {what}")
+    return brief
+
+
+def require_commit(prd_path: Path) -> None:
+    """BadInput where git has nothing to plan from yet."""
+    root = top_level(prd_path.parent)
+    if root is None:
+        raise BadInput("this is not a git repository; git init, and a first commit, come before a plan")
+    if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
+        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
 
 
 def may_replace(run: Run) -> None:
@@ -104,7 +122,7 @@ def may_replace(run: Run) -> None:
     if run.history.iteration or any(task.passed or task.blocked for task in tasks):
         made = text.count(run.history.iteration, "iteration")
         raise BadInput(f"{name} has work in it ({done} of {len(tasks)} passed, {made}); {ways}")
-    if not is_starter(run.plan) and not prd.open_questions(run.plan):
+    if not is_starter(run.plan) and files.digest(run.plan.text.encode()) != run.history.planned:
         raise BadInput(f"{name} holds {text.count(len(tasks), 'task')} already; {ways}")
 
 
@@ -113,17 +131,20 @@ def make_plan(run: Run, brief: str, source: str) -> None:
 
     RalphError, and everything as it was, if neither can be.
     """
+    whole = run.log("brief.md")
+    whole.write_text(brief, encoding="utf-8")
+    brief = text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {whole}")
     values: dict[str, Any] = {**_values(run, brief), "errors": "", "answer": ""}
     results: list[AgentResult] = []
     for name in ("plan", "plan-again"):
-        with put_back(run):
+        with copied(run) as folder:
             prompt = render_prompt(resource("templates/plan.md"), values)
             spent = sum(result.usd or 0.0 for result in results)
-            result = run_role(run, run.planner, prompt, name, run.env(), spent)
+            result = run_role(run, run.planner, prompt, name, run.env(), spent, folder)
         _require_answer(result)
         results.append(result)
         try:
-            _adopt(run, document(run, result.text))
+            _adopt(run, document(run, _answer(run, result, name)))
             break
         except BadInput as error:
             run.view.line(f"! the plan cannot be used: {error}", color="yellow")
@@ -136,31 +157,33 @@ def make_plan(run: Run, brief: str, source: str) -> None:
 
 
 @contextlib.contextmanager
-def put_back(run: Run) -> Iterator[None]:
-    """What happens inside to files, branches and notes is undone and told."""
-    tree, label = run.git_tree, "plan"
-    tree.begin(resuming=bool(run.history.open_start))
-    index, before = tree.git.dir / "index", tree.snapshot()
-    staged, notes = files.read_regular(index), run.journal.signature()
-    run.guard.take([*run.guarded(), *tree.vital()])
-    head = tree.remember(list(run.plan.settings.get("protect", [])))
+def copied(run: Run) -> Iterator[Path]:
+    """A clone to plan in, with the tracked files as they are here: nothing that is done in it is done
+    to the tree, however it ends. The state files, which a program can reach all the same, are guarded."""
+    git, folder = run.git_tree.git, files.clear(run.paths.private / "planning")
+    here = git("stash", "create", check=False).strip() or git("rev-parse", "HEAD").strip()
+    git("clone", "-q", "--shared", "--no-checkout", str(run.paths.root), str(folder))
+    git("-C", str(folder), "checkout", "-q", "--detach", here)
+    notes = run.journal.signature()
+    run.guard.take(run.guarded())
     try:
-        yield
+        yield folder
     finally:
-        if not run.control.check_supervisor():  # else another run may be at work: it puts them back
+        if not run.control.check_supervisor():  # else another one may be at work: it puts them back
             said = [f"{path.name} had been changed, and was put back" for path in run.guard.restore()]
             if run.journal.signature() != notes:
                 said += [line.split("\n")[0] for line in run.journal.guard()]
-            said += tree.settle(run.branch, head, label, before)
-            after = tree.snapshot()
-            if after != before:
-                names = tree.changes(before, after)[0]
-                tree.checkout(before)
-                said.append(f"{text.few(names)} had been changed by the planner, and was put back")
-                if staged is not None:
-                    files.atomic_write(index, staged)
             run.guard.release()
-            run.view.lines([*said, *tree.touched()])
+            run.view.lines(said)
+            files.clear(folder)
+
+
+def _answer(run: Run, result: AgentResult, name: str) -> str:
+    """All that the planner said: of a command that prints no events, its whole output."""
+    if run.planner.streams:
+        return result.text[-_LONGEST:]
+    printed = files.read_regular(run.paths.scratch / f"{name}.out") or b""
+    return printed[-_LONGEST:].decode("utf-8", "replace")
 
 
 def document(run: Run, said: str) -> str:
@@ -177,10 +200,12 @@ def document(run: Run, said: str) -> str:
     top["description"] = text.clip(str(answer.get("description") or ""), 4000)
     if not was.checks and isinstance(answer.get("checks"), list):
         top["checks"] = answer["checks"]
-    if answer.get("questions"):
-        top["openQuestions"] = answer["questions"]
+    if not isinstance(questions := answer.get("questions") or [], list):
+        raise BadInput("questions: expected a list")
+    if questions:
+        top["openQuestions"] = questions
     tasks = [_own_keys(task) for task in answer["userStories"]]
-    source = json.dumps({**top, "userStories": tasks}, indent=2, ensure_ascii=False) + "\n"
+    source = prd.dump({**top, "userStories": tasks}, "  ") + "\n"
     plan = prd.read(source, was.path)
     prd.validate(plan, resource("prd.schema.json"))
     _require_proof(run, plan)
@@ -190,13 +215,13 @@ def document(run: Run, said: str) -> str:
 def told(run: Run) -> list[str]:
     """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
     tasks, asked = run.plan.tasks, prd.open_questions(run.plan)
-    ids = max(len(text.clean(task.id)) for task in tasks)
-    lines = [""]
+    ids = max(len(text.one_line(task.id)) for task in tasks)
+    lines = ["", *(f"every task: {text.one_line(check.command, 500)}" for check in run.plan.checks)]
     for task in tasks:
-        lines.append(f"{text.clean(task.id):{ids}}  {text.one_line(task.title, 90)}")
+        lines.append(f"{text.one_line(task.id):{ids}}  {text.one_line(task.title, 90)}")
         facts = [f"after {text.few(list(task.depends_on))}"] if task.depends_on else []
         facts += [text.count(len(task.criteria), "criterion").replace("criterions", "criteria")]
-        facts += [f"proved by {text.one_line(check.command, 90)}" for check in task.checks]
+        facts += [f"proved by {text.one_line(check.command, 500)}" for check in task.checks]
         facts += [f"may change {text.few(list(task.allow))}"] if task.allow else []
         lines += [f"{'':{ids}}    {fact}" for fact in facts]
     if asked:
@@ -206,6 +231,7 @@ def told(run: Run) -> list[str]:
             lines += [f"   proposed, and planned so: {proposal}"] if proposal else []
         lines += ["", "Answer them in the brief and plan again."]
         lines += [f"Or, where the proposals are right, take openQuestions out of {run.paths.prd.name}."]
+        return lines
     return [*lines, "", f"Read the plan before you say go: {run.paths.prd}", *next_steps(run.options.prd)]
 
 
@@ -227,7 +253,6 @@ def _require_proof(run: Run, plan: Plan) -> None:
 
 def _values(run: Run, brief: str) -> dict[str, Any]:
     plan, rulebook = run.plan, files.read_regular(run.paths.rulebook, 1 << 16) or b""
-    reads_it = "AGENTS.md" in run.planner.row.get("reads", [])
     tasks = [] if is_starter(plan) else [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
     return {
         "brief": brief,
@@ -235,7 +260,7 @@ def _values(run: Run, brief: str) -> dict[str, Any]:
         "protect": list(plan.settings.get("protect", [])),
         "done": tasks[-100:],
         "prd": run.paths.prd.name,
-        "rulebook": "" if reads_it else text.clip(text.clean(rulebook.decode("utf-8", "replace")), 6000),
+        "rulebook": text.clip(text.clean(rulebook.decode("utf-8", "replace")), 6000),
     }
 
 
@@ -278,17 +303,17 @@ def _note(run: Run, source: str, results: list[AgentResult]) -> None:
         usd=whole.usd,
         tokens=whole.tokens.as_dict(),
         seconds=round(whole.seconds, 1),
+        prd=files.digest(run.plan.text.encode()),
     )
 
 
 def _read(what: str) -> str:
     """The text of a file that a person named, or of stdin for `-`; BadInput if it is none."""
-    if what == "-":
-        data: bytes | None = sys.stdin.buffer.read(_LARGEST + 1)
-    else:
-        data = files.read_regular(Path(what).resolve(), _LARGEST + 1)
-    if data is None:
-        raise BadInput(f"there is no file {what}; - reads standard input")
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if what == "-" else Path(what).open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise BadInput(f"{what} cannot be read ({error.strerror}); - reads standard input") from None
     if len(data) > _LARGEST:
         raise BadInput(f"{what} is larger than 16 MB")
     try:

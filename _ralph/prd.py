@@ -49,6 +49,10 @@ SETTINGS = (
 )  # fmt: skip
 
 _STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
+_PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
+_TASK_KEYS = {name for names in ALIASES.values() for name in names}
+_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes", "blocked", "status"}
+_NOTHING: tuple[Any, ...] = ("", [], {}, None)
 _LARGEST = 64 << 20
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -231,6 +235,23 @@ def open_questions(plan: Plan) -> list[tuple[str, str]]:
     return asked
 
 
+def misspelt(plan: Plan) -> Iterator[str]:
+    """Keys of the plan and of its tasks that look like another word for one that is read."""
+    if isinstance(plan.data, dict):
+        yield from _near("the plan", plan.data, _PLAN_KEYS)
+    for task in plan.tasks:
+        yield from _near(task.id, task.raw, _TASK_KEYS)
+
+
+def _near(where: str, raw: dict[str, Any], known: set[str]) -> Iterator[str]:
+    import difflib
+
+    for key in [key for key in raw if key not in known]:
+        if near := difflib.get_close_matches(key, known, 1, 0.8):
+            found = text.one_line(repr(key), 60)
+            yield f"{where} has {found}, which is not read; is {near[0]!r} meant?"
+
+
 def constraints(plan: Plan) -> dict[str, Any]:
     """What the plan says beside its tasks and ralph's own settings: rules, goals, context."""
     if not isinstance(plan.data, dict):
@@ -244,14 +265,22 @@ def constraints(plan: Plan) -> dict[str, Any]:
         "project",
         "$schema",
     }
-    return {key: value for key, value in plan.data.items() if key not in own}
+    return {
+        key: value for key, value in plan.data.items() if key not in own and value not in ("", [], {}, None)
+    }
 
 
 def _read(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        raise BadInput(f"there is no {path}; `ralph init` writes one, --prd names another") from None
+        above = plan_above(path)
+        ways = (
+            f"the plan is {above}: go there, or use --prd"
+            if above
+            else "`ralph init` writes one, --prd names another"
+        )
+        raise BadInput(f"there is no {path}; {ways}") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     try:
@@ -260,6 +289,12 @@ def _read(path: Path) -> str:
         raise BadInput(
             f"{path.name}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8"
         ) from None
+
+
+def plan_above(path: Path) -> Path | None:
+    """The plan of this name in a folder further up, for who stands in a subfolder."""
+    folders = path.absolute().parent.parents
+    return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
 
 
 def _document(source: str, where: str) -> Any:
@@ -465,13 +500,13 @@ def _edit(plan: Plan, task: Task, edits: dict[str, Any], remove: str | None = No
     source = plan.text
     for key, value in edits.items():
         at = _task_start(source, plan.list_key, task.index)
-        source = _set_member(source, at, key, _dump(value))
+        source = _set_member(source, at, key, dump(value))
     if remove is not None and remove in task.raw:
         source = _remove_member(source, _task_start(source, plan.list_key, task.index), remove)
     return source
 
 
-def _dump(value: Any, indent: str | None = None) -> str:
+def dump(value: Any, indent: str | None = None) -> str:
     """JSON in readable letters, where they can be written as UTF-8."""
     dumped = json.dumps(value, ensure_ascii=False, indent=indent)
     if dumped.isascii() or not re.search("[\ud800-\udfff]", dumped):
@@ -537,9 +572,9 @@ def _put_at_end(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool
     end = _DECODER.raw_decode(source, last)[1]
     gap = source[source.rindex("[", 0, first) + 1 : first]
     inner = re.match(r"\{\s*\n([ \t]*)", source[first:])  # a task over several lines, indented by so much
-    outer = gap.rpartition("\n")[2]
+    outer, newline = gap.rpartition("\n")[2], "\r\n" if "\r\n" in gap else "\n"
     step = (inner[1].removeprefix(outer) or "  ") if inner else None
-    dumped = [_dump(entry, step).replace("\n", f"\n{outer}") for entry in entries]
+    dumped = [dump(entry, step).replace("\n", f"{newline}{outer}") for entry in entries]
     joined = f",{gap or ' '}".join(dumped)
     return (
         source[:first] + joined + source[end:]

@@ -253,6 +253,8 @@ class History:
     """The state of a plan, folded from its records alone: `apply` is called once for each.
 
     `tree` is the snapshot that the last record says should stand, `left` the one that it found;
+    `red` are checks of the plan that were red before the work and have not been green since;
+    `planned` is what prd.json was when `ralph plan` had written it;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -262,8 +264,9 @@ class History:
     tokens: Tokens = field(default_factory=Tokens)
     tasks: dict[str, TaskHistory] = field(default_factory=dict)
     learned: list[str] = field(default_factory=list)
-    green: set[str] = field(default_factory=set)
+    red: set[str] = field(default_factory=set)
     baselined: bool = False
+    planned: str = ""
     tree: str = ""
     left: str = ""
     branch: str = ""
@@ -328,7 +331,7 @@ class History:
 
     def _run(self, record: dict[str, Any]) -> None:
         if record.get("baseline") is not None:
-            self.green = {key for key, ok in record["baseline"].items() if ok}
+            self.red = {key for key, ok in record["baseline"].items() if not ok}
             self.baselined = True
         if record.get("continues"):
             return
@@ -350,7 +353,7 @@ class History:
         self._money(record, task)
         task.seconds += record.get("seconds", 0.0)
         self.run_seconds += record.get("seconds", 0.0)
-        self.green.update(key for key, ok in record.get("checks", {}).items() if ok)
+        self.red.difference_update(key for key, ok in record.get("checks", {}).items() if ok)
         task.unjudged = (record["left"], start.get("tree", "")) if record.get("unjudged") else ("", "")
         task.overload = record.get("overload") or task.overload
         task.denials = record.get("denials", [])
@@ -414,6 +417,7 @@ class History:
     def _add(self, record: dict[str, Any]) -> None:
         """The tasks themselves stand in prd.json; what their planner cost is the plan's."""
         self._money(record, TaskHistory())
+        self.planned = record.get("prd") or self.planned
 
     def _stop(self, record: dict[str, Any]) -> None:
         self.run, self.stopped = None, record

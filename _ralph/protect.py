@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -130,7 +131,9 @@ class Protected:
             found = os.lstat(self._git.root / name)
         except OSError:
             return ()
-        return (0,) if name.endswith("/") else (found.st_ino, found.st_size, found.st_mtime_ns)
+        if name.endswith("/") or _is_our_log(found):
+            return (0,)
+        return (found.st_ino, found.st_size, found.st_mtime_ns)
 
     def _loose(self, patterns: list[str], allow: Iterable[str] = ()) -> set[str]:
         """Untracked files with a protected name, whatever is ignored: an agent can ignore its own."""
@@ -154,6 +157,15 @@ class Protected:
             name = path.relative_to(self._git.root).as_posix()
             data = git(self._git.root, "cat-file", "--filters", f"--path={name}", blob)
             files.atomic_write(path, data, 0o755 if mode == "100755" else 0o644)
+
+
+def _is_our_log(found: os.stat_result) -> bool:
+    """Whether ralph itself writes there: `ralph run > ralph.log`."""
+    for fd in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(found, os.fstat(fd)):
+                return True
+    return False
 
 
 def _file_names(patterns: Iterable[str]) -> set[str]:

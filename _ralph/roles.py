@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from _ralph import agents, limits, text
@@ -72,16 +73,22 @@ def environment(run: Run, attempt: Attempt) -> dict[str, str]:
 
 
 def run_role(
-    run: Run, agent: Agent, prompt: str, name: str, env: Mapping[str, str], spent: float = 0.0
+    run: Run,
+    agent: Agent,
+    prompt: str,
+    name: str,
+    env: Mapping[str, str],
+    spent: float = 0.0,
+    cwd: Path | None = None,
 ) -> AgentResult:
-    """Run the agent of any role in the workspace; `name` is what its files in the scratch folder are
-    called, `spent` the dollars of this attempt that stand in no record yet."""
+    """Run the agent of any role in the workspace, or in `cwd`; `name` is what its files in the
+    scratch folder are called, `spent` the dollars of this attempt that stand in no record yet."""
     left = limits.usd_left(run.limits, run.history)
     return agents.run_agent(
         agent,
         prompt,
         log=lambda ending: run.log(name + ending),
-        cwd=run.paths.root,
+        cwd=cwd or run.paths.root,
         env=env,
         timeout=run.options.agent_timeout,
         idle=run.options.idle_timeout,

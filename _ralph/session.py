@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from _ralph.git import remove_locks
 from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
-from _ralph.place import journal_of, locate, own_branch, read_state, running, running_entry
+from _ralph.place import journal_of, locate, loop_at_work, own_branch, read_state, running, running_entry
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
@@ -211,25 +212,46 @@ def is_starter(plan: Plan) -> bool:
     return bool([task.raw for task in plan.tasks] == starter["userStories"])
 
 
-def acquire(paths: Paths) -> Any:
-    """The lock on this workspace, held until the process ends; TryLater names its holder."""
+def acquire(paths: Paths, patience: float = 0.2) -> Any:
+    """The lock on this workspace, held until the process ends; TryLater names its holder, after
+    `patience` seconds."""
     import filelock
 
     paths.private.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(paths.private / "lock")
     try:
-        lock.acquire(timeout=0.2)
+        lock.acquire(timeout=patience)
         if running(paths):  # its lock was deleted under it
             raise filelock.Timeout(lock.lock_file)
     except filelock.Timeout:
         holder = running(paths)
-        who = f"pid {holder['pid']}, since {holder['since']}" if holder else "another process"
+        if holder is None:
+            raise TryLater("another ralph is at work in this workspace; try again in a moment") from None
+        who = f"pid {holder['pid']}, since {holder['since']}"
+        if holder.get("what") == "plan":
+            raise TryLater(f"`ralph plan` is at work in this workspace ({who}); wait for its end") from None
         raise TryLater(f"a loop is already running in this workspace ({who}); `ralph stop` ends it") from None
     return lock
 
 
-def announce(paths: Paths, run_id: str, pid: int) -> None:
-    """Say which process runs here, for `status` and for the next start after a crash."""
+@contextlib.contextmanager
+def at_rest(options: Options) -> Iterator[Run | None]:
+    """The workspace for one change that a person makes, locked and mended; None while a loop runs
+    here, which takes messages instead. TryLater while something else is at work."""
+    paths = locate(options.prd, options.git)
+    if loop_at_work(paths):
+        yield None
+        return
+    lock = acquire(paths, patience=10.0)
+    try:
+        bury(paths)
+        yield peek(options, writing=True)
+    finally:
+        lock.release()
+
+
+def announce(paths: Paths, run_id: str, pid: int, what: str = "run") -> None:
+    """Say which process runs here, and `what`, for `status` and for the next start after a crash."""
     import psutil
 
     entry = {
@@ -237,6 +259,7 @@ def announce(paths: Paths, run_id: str, pid: int) -> None:
         "created": psutil.Process(pid).create_time(),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         "run_id": run_id,
+        "what": what,
     }
     files.atomic_write(paths.private / "running.json", json.dumps(entry).encode())
 
@@ -281,6 +304,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         _open_tree(run)
     elif plan.settings.get("protect"):
         raise BadInput("protect needs git to put files back; remove it or run without --no-git")
+    run.notices += list(prd.misspelt(run.plan))
     _require_agents(run)
     open_sandbox(run)
     try_templates(run)
@@ -311,7 +335,7 @@ def _doubt_passes(plan: Plan, attempt_is_open: bool, records: list[dict[str, Any
     for record in records:
         history.apply(record)
     for task in plan.tasks:
-        believed = history.proved(task) != (task.id in start["by_hand"])
+        believed = history.proved(task) != (task.key in start["by_hand"])
         if task.passed != believed:
             plan = prd.rewrite(plan, prd.set_passed(plan, plan.task(task.id), believed))
             told.append(f"{task.id} had been set to {'pass' if task.passed else 'open'}, and was set back")
@@ -463,10 +487,10 @@ def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
 
     words = " ".join(f"--check {shlex.quote(command)}" for command in commands or ["your test command"])
     source = "that stand in the plan" if prd.foreign_gates(plan) else "found in this project"
-    which = "no task" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} does not"
+    which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
-        f"({which} has any of its own). With the checks {source if commands else 'that you name'}:\n\n"
+        f"({which}). With the checks {source if commands else 'that you name'}:\n\n"
         f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}'
     )
 
@@ -474,12 +498,9 @@ def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
 def peek(options: Options, writing: bool = False) -> Run:
     """A run to look at: as `open_run` makes one, but nothing is switched, locked or, unless
     `writing`, mended."""
+    paths = locate(options.prd, options.git)
+    notices = _mend(paths, journal_of(paths), guard_of(paths)) if writing else []
     paths, plan, history = read_state(options.prd, options.git)
-    journal = journal_of(paths)
-    notices = _mend(paths, journal, guard_of(paths)) if writing else []
-    if writing:
-        plan = prd.load(paths.prd)
-        history = replay(journal.records(), plan)
     return glance(options, paths, examined(plan, options), history, notices)
 
 

@@ -79,7 +79,7 @@ def next_steps(path: Path, use_git: bool = True) -> list[str]:
     if is_starter(plan):
         first.append(
             f"next: edit {path}: the tasks, and the checks that prove them. "
-            f"Or write what you want into brief.md: ralph plan brief.md"
+            f"Or write what you want into brief.md, and after the commit: ralph plan brief.md"
         )
     elif not _can_be_proved(plan):
         where = f'"checks" in {path}' if plan.list_key else f'"checks" in the tasks of {path}'

@@ -693,3 +693,15 @@ def test_blocking_a_task_does_not_undo_what_passed_since_its_first_attempt(repo:
     assert (repo.path / "T2.txt").read_text() == "good"
     assert {"T2.txt", "T3.txt"} <= set(repo.git("ls-tree", "-r", "--name-only", "HEAD").split())
     assert repo.git("status", "--porcelain") == ""
+
+
+def test_a_check_of_the_plan_that_was_never_run_before_the_work_binds(repo: Repo) -> None:
+    repo.write("lib", "good\n")
+    repo.plan({"checks": ["test -e one"]})
+    repo.commit("plan")
+    assert repo.run(repo.agent("P('wrong').touch()"), "--once")[0] == 3  # its work stays in the tree
+    repo.plan({"checks": ["test -e one"]}, checks=["grep -q good lib"])
+    breaks = repo.agent("P('one').touch(); P('lib').write_text('broken')", "breaks")
+    assert repo.run(breaks, "--once")[0] == 3
+    assert repo.verdicts() == ["T1 failed", "T1 failed"]
+    assert "- `grep -q good lib`" not in repo.ralph("prompt").stdout

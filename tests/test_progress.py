@@ -602,21 +602,22 @@ def test_other_plans_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "green"),
+    ("records", "red"),
     [
         ([], set()),
-        ([record("run", baseline={"a": True, "b": False})], {"a"}),
+        ([record("run", baseline={"a": True, "b": False})], {"b"}),
         ([record("run", baseline=None)], set()),
-        ([record("run", baseline={"a": True}), record("run", baseline=None, continues=True)], {"a"}),
-        ([record("run", baseline={"a": False}), verdict("failed", checks={"a": True, "b": False})], {"a"}),
-        ([verdict("failed", checks={"a": True}), verdict("failed", checks={"a": False})], {"a"}),  # binds for good
-        ([verdict("failed", checks={"a": True}), record("run", baseline={"a": False, "b": True})], {"b"}),
-        ([start(baseline={"a": True})], set()),  # a task's own checks bind anyway
+        ([record("run", baseline={"a": False}), record("run", baseline=None, continues=True)], {"a"}),
+        ([record("run", baseline={"a": False}), verdict("failed", checks={"a": True, "b": False})], set()),
+        ([record("run", baseline={"a": False}), verdict("failed", checks={"a": False})], {"a"}),
+        ([record("run", baseline={"a": False}), verdict("failed", checks={"a": True}), verdict("failed", checks={"a": False})], set()),  # binds for good
+        ([verdict("failed", checks={"a": True}), record("run", baseline={"a": False, "b": True})], {"a"}),
+        ([verdict("failed", checks={"a": False})], set()),  # never run before the work: it binds
     ],
 )  # fmt: skip
-def test_checks_that_have_been_green(records: list[dict[str, Any]], green: set[str]) -> None:
+def test_checks_that_were_red_before_the_work(records: list[dict[str, Any]], red: set[str]) -> None:
     history = fold(*records)
-    assert history.green == green
+    assert history.red == red
     assert history.baselined == any(
         one.get("baseline") is not None and one["event"] == "run" for one in records
     )
