@@ -13,6 +13,9 @@ CRASH_STEP ?= 1
 HOSTILE_EXAMPLES ?= 1000
 SOAK_TASKS ?= 300
 
+# 1 is the whole of `make bench`, some minutes; 0.1 takes one and a half.
+BENCH_SCALE ?= 1
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-crash test-agents test-browser lint build bench clean
 
@@ -43,8 +46,8 @@ lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 build: $(STAMP) ## wheel and sdist in dist/
 	$(BIN)/python -m build --outdir dist
 
-bench: ## no benchmarks yet: they come with a later issue
-	@echo "no benchmarks yet: they come with a later issue"
+bench: $(STAMP) ## what ralph costs, as ratios to floors of the same run; FIGURES="help git" for some
+	BENCH_SCALE=$(BENCH_SCALE) $(BIN)/python benchmarks/bench.py $(FIGURES)
 
 clean: ## remove .venv, dist/ and every cache
 	rm -rf $(VENV) dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -1,0 +1,27 @@
+"""The benchmarks still run; what they say is for `make bench`, on a quiet machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+
+def test_two_figures_make_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "table.md"
+    done = subprocess.run(
+        [sys.executable, "benchmarks/bench.py", "version", "folder", "--markdown", str(table)],
+        cwd=ROOT,
+        env={**os.environ, "BENCH_SCALE": "0.01"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == table.read_text()
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if " x | at most " in line]
+    assert [row[0] for row in rows] == ["| ralph --version", "| an attempt that passes, --no-git"]
+    assert all(float(row[4].removesuffix(" x")) > 0 for row in rows)
