@@ -120,6 +120,10 @@ def translate(error: Exception) -> RalphError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "while writing"
         return TryLater(f"the disk is full ({where}); nothing was lost, run the same command again")
+    if error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE):
+        return TryLater(
+            f"the system is short of something now ({error.strerror}); nothing was lost, try again"
+        )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return BadInput(f"{error.strerror}: {error.filename or 'here'}; ralph must be able to write there")
     return RalphError(str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import select
@@ -20,6 +21,8 @@ from types import FrameType
 
 GRACE = 5.0
 """Seconds between TERM and KILL for what an attempt leaves behind."""
+SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+"""Errors that say that the system has too little of something now."""
 _KILL_DEADLINE = 10.0
 _STOP_DEADLINE = 120
 _CHUNK = 1 << 16
@@ -162,6 +165,8 @@ def run_process(
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise  # of the system's, and nothing that the command could help
             return ProcessResult(exit=127, ended="missing", error=str(error))
         pump = _Pump(child, stdin, control, on_line, tail)
         pump.attach(out_log, err_log)

@@ -142,10 +142,10 @@ BAD = {
 @pytest.mark.parametrize("tool", REAL)
 def test_the_checks_are_green_on_good_work_and_red_on_bad(tmp_path: Path, tool: str) -> None:
     path = f"{BIN}:{os.environ['PATH']}"
-    if shutil.which(tool, path=path) is None:
-        pytest.skip(f"{tool} is not installed here")
-    files, worked = REAL[tool]
     env = {**os.environ, "PATH": path}
+    if shutil.which(tool, path=path) is None or subprocess.run([tool, "--version"], env=env).returncode != 0:
+        pytest.skip(f"{tool} is not installed here")  # a launcher without a toolchain is none
+    files, worked = REAL[tool]
     for content, green in ((GOOD[worked], True), (BAD[worked], False)):
         checks = detect_checks(lay(tmp_path, {**files, worked: content}))
         assert checks
@@ -160,7 +160,7 @@ def test_the_checks_are_green_on_good_work_and_red_on_bad(tmp_path: Path, tool: 
 
 EDIT = (
     "next: edit {}: the tasks, and the checks that prove them. "
-    "Or write what you want into brief.md: ralph plan brief.md"
+    "Or write what you want into brief.md, and after the commit: ralph plan brief.md"
 )
 COMMIT = "git add prd.json AGENTS.md .gitignore && git commit -m plan"
 START = "git add -A && git commit -m start"

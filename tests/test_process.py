@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -273,3 +274,14 @@ def test_the_line_handler_can_end_it(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     result = run_process(["/no/such/program"], cwd=tmp_path, env={}, timeout=1, control=Control())
     assert result.ended == "missing" and result.exit == 127
+
+
+def test_a_shortage_of_the_system_is_no_failed_command(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    control, highest = Control(), max(int(fd) for fd in os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            run_process(["true"], cwd=tmp_path, env={}, timeout=5, control=control)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

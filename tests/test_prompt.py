@@ -214,7 +214,7 @@ def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
     )  # fmt: skip
     prompt = bench.prompt()
     assert prompt.count(SYNTAX) >= 20
-    assert "49" not in prompt
+    assert "49" not in prompt.replace(str(tmp_path), "")
 
 
 @pytest.mark.parametrize(
