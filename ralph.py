@@ -120,7 +120,9 @@ def translate(error: Exception) -> RalphError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "while writing"
         return TryLater(f"the disk is full ({where}); nothing was lost, run the same command again")
-    if error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE):
+    from _ralph.process import SHORTAGES
+
+    if error.errno in SHORTAGES:
         return TryLater(
             f"the system is short of something now ({error.strerror}); nothing was lost, try again"
         )
@@ -541,7 +543,7 @@ def plan(
     from _ralph.planner import read_brief, require_commit
     from _ralph.prd import plan_above
     from _ralph.session import Options
-    from _ralph.setup import init_workspace
+    from _ralph.setup import write_starters
 
     outside_attempts("plan")
     if no_git:
@@ -549,7 +551,7 @@ def plan(
     words = read_brief(brief)
     require_commit(prd_path)
     if not prd_path.exists() and not plan_above(prd_path):
-        click.echo("\n".join(init_workspace(prd_path)[:3]))
+        click.echo("\n".join(write_starters(prd_path)))
     options = Options(prd_path, planner=planner, agent_timeout=agent_timeout)
     code = alone(
         options, "plan", lambda control, run_id: plan_process(options, control, run_id, words, brief, force)
@@ -561,7 +563,6 @@ def plan(
 
 def plan_process(options: Options, control: Control, run_id: str, words: str, brief: str, force: bool) -> int:
     """What the supervisor's child does for `ralph plan`; its exit status."""
-    import signal
     from dataclasses import replace
 
     from _ralph import planner, prd
@@ -570,7 +571,7 @@ def plan_process(options: Options, control: Control, run_id: str, words: str, br
 
     view = View(sys.stdout)
     control.on_tick = view.tick if view.stays else None
-    control.on_interrupt = lambda: setattr(control, "stop_signal", signal.SIGINT)  # nothing to finish first
+    control.stop_at_interrupt()
     try:
         run = replace(peek(options, writing=True), control=control, view=view, run_id=run_id)
         if not force:

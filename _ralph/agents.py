@@ -136,6 +136,11 @@ def purse(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]
     return key, next(found, None)
 
 
+def known_logins(agent: Agent) -> str:
+    """What `purse` looks for, in words."""
+    return " or ".join([*agent.row.get("keys", []), *agent.row.get("login", [])])
+
+
 def run_agent(
     agent: Agent,
     prompt: str,

@@ -27,11 +27,7 @@ from _ralph.workspace import GitTree
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
     """Print one line for every thing that a night needs, then its schedule; the exit status."""
-
-    def stop() -> None:  # there is no attempt here that could be finished first
-        control.stop_signal = control.stop_signal or signal.SIGINT
-
-    control.on_interrupt = stop
+    control.stop_at_interrupt()
     run, found = _look(options, control)
     schedule, more = _schedule(options, run)
     errors = warnings = 0
@@ -247,7 +243,7 @@ def _agent_findings(run: Run, role: str, agent: Agent) -> Findings:
     elif login:
         yield "ok", f"purse: the login in {login}; no key in the environment takes its place"
     elif agent.row.get("keys"):
-        wanted = " or ".join([*agent.row["keys"], *agent.row.get("login", [])])
+        wanted = agents.known_logins(agent)
         yield "warning", f"purse: no login found here ({wanted}); log in, unless it knows one of its own"
 
 

@@ -17,7 +17,7 @@ from _ralph.checks import every_check
 from _ralph.files import digest
 from _ralph.model import Attempt, BadInput, CheckResult, Exit, Plan, Stop, Task, Verdict
 from _ralph.process import run_process
-from _ralph.session import Run, admit, examined, is_starter, trim_scratch
+from _ralph.session import Run, is_starter, trim_scratch
 from _ralph.text import last_line, quote
 from _ralph.views import summary
 
@@ -190,12 +190,10 @@ def take_back(run: Run) -> None:
     """Set back what the last re-check found broken; doing it again is harmless."""
     for task in [task for task in run.plan.tasks if task.key in run.history.broken and task.passed]:
         run.view.line(f"{task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
-        prd.rewrite(run.plan, prd.set_passed(run.plan, task, False))
-        run.read_plan()
+        run.rewrite(prd.set_passed(run.plan, task, False))
         if run.history.of(task).blocked:
             reason = "conflicting: it passed twice, and each time later work broke it"
-            prd.rewrite(run.plan, prd.set_blocked(run.plan, run.plan.task(task.id), reason))
-            run.read_plan()
+            run.rewrite(prd.set_blocked(run.plan, run.plan.task(task.id), reason))
     run.history.broken = []
 
 
@@ -216,8 +214,7 @@ def retry_task(run: Run, task_id: str, answer: str) -> None:
     """Open a task again: its attempts start at zero, and `answer` stands in the next prompt."""
     task = run.plan.task(task_id)
     write_retry(run, task, answer, "retry")
-    prd.rewrite(run.plan, prd.set_open(run.plan, task))
-    run.read_plan()
+    run.rewrite(prd.set_open(run.plan, task))
     if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
         attempts.hold(run)
 
@@ -254,15 +251,13 @@ def add_tasks(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
     if not new:
         return []
     candidate = prd.read(prd.add_tasks(run.plan, new, in_place_of_all=is_starter(run.plan)), run.plan.path)
-    if run.run_id:
-        admit(candidate, run.paths, run.options)
-    prd.rewrite(run.plan, examined(candidate, run.options).text)
-    run.read_plan()
-    for task in run.plan.tasks[-len(new) :]:
+    run.rewrite(run.admitted(candidate).text)
+    added = list(run.plan.tasks[-len(new) :])
+    for task in added:
         write(run, "add", f"{task.id} {task.title} | added", [], task=task.id, title=task.title)
     if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
         attempts.hold(run)
-    return list(run.plan.tasks[-len(new) :])
+    return added
 
 
 def notify(run: Run, stop: Stop | None) -> None:

@@ -238,18 +238,19 @@ def open_questions(plan: Plan) -> list[tuple[str, str]]:
 def misspelt(plan: Plan) -> Iterator[str]:
     """Keys of the plan and of its tasks that look like another word for one that is read."""
     if isinstance(plan.data, dict):
-        yield from _near("the plan", plan.data, _PLAN_KEYS)
-    for task in plan.tasks:
-        yield from _near(task.id, task.raw, _TASK_KEYS)
+        yield from _misspelt([("the plan", plan.data)], _PLAN_KEYS)
+    yield from _misspelt([(task.id, task.raw) for task in plan.tasks], _TASK_KEYS)
 
 
-def _near(where: str, raw: dict[str, Any], known: set[str]) -> Iterator[str]:
+def _misspelt(objects: list[tuple[str, dict[str, Any]]], known: set[str]) -> Iterator[str]:
+    """A line for each such key of `objects`, which come with their names."""
     import difflib
 
-    for key in [key for key in raw if key not in known]:
+    for key in dict.fromkeys(key for _, raw in objects for key in raw if key not in known):
         if near := difflib.get_close_matches(key, known, 1, 0.8):
-            found = text.one_line(repr(key), 60)
-            yield f"{where} has {found}, which is not read; is {near[0]!r} meant?"
+            where = [name for name, raw in objects if key in raw]
+            have, found = "has" if len(where) == 1 else "have", text.one_line(repr(key), 60)
+            yield f"{text.few(where)} {have} {found}, which is not read; is {near[0]!r} meant?"
 
 
 def constraints(plan: Plan) -> dict[str, Any]:

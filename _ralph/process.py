@@ -73,6 +73,14 @@ class Control:
         if number in (signal.SIGTERM, signal.SIGHUP) or self.interrupts > 1:
             self.stop_signal = self.stop_signal or number
 
+    def stop_at_interrupt(self) -> None:
+        """Let the first interrupt stop at once: there is no attempt that could be finished before."""
+
+        def stop() -> None:
+            self.stop_signal = self.stop_signal or signal.SIGINT
+
+        self.on_interrupt = stop
+
     @property
     def stop_now(self) -> bool:
         return self.stop_signal is not None or self.orphaned

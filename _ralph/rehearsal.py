@@ -43,7 +43,7 @@ def surroundings(run: Run, schedule: Schedule, team: Sequence[tuple[str, Agent]]
         if key or login:
             yield "ok", f"cron: {agent.name} finds {key or login} there"
         elif agent.row.get("keys"):
-            wanted = " or ".join([*agent.row["keys"], *agent.row.get("login", [])])
+            wanted = agents.known_logins(agent)
             yield "warning", f"cron: no login of {agent.name} found there ({wanted}); --probe tries it"
     if schedule.too_long():
         yield "warning", "cron: the line is longer than some crons read; shorten your PATH, or use systemd"

@@ -148,11 +148,18 @@ class Run:
         found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
         if found != self.plan.text.encode():
             key = self.plan.key
-            plan = prd.load(self.paths.prd)
-            working = bool(self.run_id)  # only a loop knows what checks and judge it was given
-            self.plan = admit(plan, self.paths, self.options) if working else examined(plan, self.options)
+            self.plan = self.admitted(prd.load(self.paths.prd))
             if self.plan.key != key:
                 self.history = replay(self.journal.records(), self.plan)
+
+    def admitted(self, plan: Plan) -> Plan:
+        """`plan` as it can be worked here; only a loop knows what checks and judge it was given."""
+        return admit(plan, self.paths, self.options) if self.run_id else examined(plan, self.options)
+
+    def rewrite(self, source: str) -> None:
+        """Write prd.json anew, and take it in."""
+        prd.rewrite(self.plan, source)
+        self.read_plan()
 
 
 def scratch(paths: Paths) -> Path:
@@ -208,8 +215,13 @@ def examined(plan: Plan, options: Options) -> Plan:
 
 def is_starter(plan: Plan) -> bool:
     """Whether its tasks are still the example that `ralph init` wrote."""
-    starter = json.loads(resource("templates/prd.json").read_text("utf-8"))
-    return bool([task.raw for task in plan.tasks] == starter["userStories"])
+    return len(plan.tasks) == 1 and bool([plan.tasks[0].raw] == starter()["userStories"])
+
+
+def starter() -> dict[str, Any]:
+    """The plan that `ralph init` writes, before it is filled in."""
+    found: dict[str, Any] = json.loads(resource("templates/prd.json").read_text("utf-8"))
+    return found
 
 
 def acquire(paths: Paths, patience: float = 0.2) -> Any:

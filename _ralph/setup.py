@@ -7,19 +7,22 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 from _ralph import prd
 from _ralph.detect import detect_checks, detect_protected
 from _ralph.git import git, top_level
 from _ralph.model import BadInput, Plan
 from _ralph.prompt import resource
-from _ralph.session import is_starter
+from _ralph.session import is_starter, starter
 
 
 def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:
-    """Write prd.json, AGENTS.md and the .gitignore line where they are missing; what was done, and
-    what a person does next."""
+    """As `write_starters`; what was done, and what a person does next."""
+    return [*write_starters(prd_path, use_git), *next_steps(prd_path, use_git)]
+
+
+def write_starters(prd_path: Path, use_git: bool = True) -> list[str]:
+    """Write prd.json, AGENTS.md and the .gitignore line where they are missing; what was done."""
     folder = prd_path.parent
     folder.mkdir(parents=True, exist_ok=True)
     root = (top_level(folder) if use_git else None) or folder
@@ -32,7 +35,7 @@ def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:
         said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
     if use_git:
         said.append(_ignore_scratch(root))
-    return [*said, *next_steps(prd_path, use_git)]
+    return said
 
 
 def eject_prompt(prd_path: Path) -> list[str]:
@@ -47,25 +50,20 @@ def eject_prompt(prd_path: Path) -> list[str]:
 def _init_plan(path: Path, root: Path) -> str:
     checks = detect_checks(root)
     if not path.exists():
-        starter = _starter()
-        starter["project"] = path.parent.resolve().name
-        starter["checks"] = checks
-        starter["protect"] = detect_protected(root)
-        path.write_text(json.dumps(starter, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        new = starter()
+        new["project"] = path.parent.resolve().name
+        new["checks"] = checks
+        new["protect"] = detect_protected(root)
+        path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return (
             f"wrote {path}; checks found here: {', '.join(checks) or 'none'}; "
-            f"protected: {', '.join(starter['protect']) or 'nothing yet'}"
+            f"protected: {', '.join(new['protect']) or 'nothing yet'}"
         )
     plan = prd.load(path)
     if _can_be_proved(plan) or plan.list_key is None or not checks:
         return f"{path} is there and stays as it is"
     prd.rewrite(plan, prd.add_checks(plan, checks))
     return f"added to {path}: checks {', '.join(checks)}"
-
-
-def _starter() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(resource("templates/prd.json").read_text("utf-8"))
-    return found
 
 
 def _can_be_proved(plan: Plan) -> bool:

@@ -557,3 +557,10 @@ def test_doctor_does_not_touch_the_tree_after_a_reset_was_cut_off(repo: Repo) ->
     repo.write(".git/ralph/resetting", f"{head} {tree}")
     repo.ralph("doctor", "--agent", "true")
     assert repo.read("a.txt") == "mine\n"
+
+
+def test_a_key_that_is_misspelt_in_many_tasks_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "prd.json"
+    path.write_text(json.dumps([{"id": f"T{i}", "title": "x", "cheks": []} for i in range(5000)]))
+    (said,) = prd.misspelt(prd.load(path))
+    assert said == "T0, T1, T2, T3 and 4996 more have 'cheks', which is not read; is 'checks' meant?"
