@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
 from collections.abc import Mapping
@@ -11,6 +12,10 @@ from typing import Any
 from _ralph import prd, text
 from _ralph.model import BadInput, Check, Paths, Plan, Task, Verdict
 from _ralph.progress import History, newest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import jinja2
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
@@ -78,14 +83,11 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
 
     BadInput names the template's line where it is wrong.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
     try:
-        source = template.read_text("utf-8")
-        rendered = environment.from_string(source).render(**values)
+        ready = _compiled(
+            template.read_text("utf-8"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        )
+        rendered = ready.render(**values)
     except OSError as error:
         raise BadInput(f"the prompt template {template} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -99,13 +101,19 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
 
 def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
     """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
-    import jinja2
-
     try:
-        rendered = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(source).render(**values)
+        rendered = _compiled(source).render(**values)
     except Exception as error:  # as in render_prompt
         raise BadInput(f"{where}: {error}") from None
     return text.one_line(rendered, 200)
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(source: str, **options: Any) -> jinja2.Template:
+    """A template, made ready once for all attempts."""
+    import jinja2
+
+    return jinja2.Environment(undefined=jinja2.StrictUndefined, **options).from_string(source)
 
 
 def _retry(last: Mapping[str, Any]) -> dict[str, Any]:
