@@ -20,13 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import shlex
-import shutil
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,11 +30,12 @@ from typing import Any
 import click
 
 from _ralph import __version__
-from _ralph.model import Attempt, BadInput, Exit, RalphError, Stop, Task, TryLater
+from _ralph.ends import BadInput, Exit, RalphError, Stop, TryLater
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.live import View
+    from _ralph.model import Attempt, Task
     from _ralph.process import Control
     from _ralph.session import Options, Run
 
@@ -287,6 +284,8 @@ def alone(
 ) -> int | None:
     """Do `work(control, run_id)` under a supervisor, as the only one in this workspace; its exit
     status, or None if it was killed. TryLater if somebody else is at work."""
+    import uuid
+
     from _ralph.place import locate
     from _ralph.process import mark_run, supervise
     from _ralph.session import acquire, announce, bury
@@ -345,6 +344,8 @@ def loop_process(options: Options, control: Control, view: View, run_id: str, as
 
 def say_goodbye(view: View, opened: Run | None, stop: Stop) -> None:
     """The last lines: why it ended, where the work is, what a person can do next."""
+    import shlex
+
     from _ralph.session import unfinished
 
     if stop.word == "error" or opened is None:
@@ -396,6 +397,8 @@ def lost(options: Options, as_json: bool) -> int:
 def print_summary(
     as_json: bool, options: Options, stop: Stop, seconds: float, opened: Run | None = None
 ) -> None:
+    import json
+
     from _ralph.place import read_state
     from _ralph.views import summary
 
@@ -430,6 +433,9 @@ def status(prd_path: Path, no_git: bool, form: str, as_json: bool) -> None:
     ralph status --json | jq '.tasks[] | select(.state == "blocked")'
     ralph status --format md | gh issue create --title 'ralph: where it is' --body-file -
     """
+    import json
+    import shutil
+
     from _ralph import status as view
 
     found = view.read(prd_path, not no_git)
@@ -774,6 +780,8 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         if "--json" in sys.argv:
+            import json
+
             from _ralph.views import summary
 
             stop = Stop("error", Exit.USAGE, error.format_message())

@@ -1,4 +1,4 @@
-"""The words: what the rooms hand to each other, the errors, and the exit codes."""
+"""The words: what the rooms hand to each other."""
 
 from __future__ import annotations
 
@@ -11,50 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
-class Exit(enum.IntEnum):
-    """Every exit status of the `ralph` command; the README's table lists the same."""
-
-    COMPLETE = 0
-    ERROR = 1
-    USAGE = 2
-    LEFT = 3
-    PERSON = 4
-    AGENT = 5
-    LATER = 75
-    HANGUP = 129
-    INTERRUPTED = 130
-    TERMINATED = 143
-
-
-class RalphError(Exception):
-    """Something that ends the command with one message; `exit` is its status."""
-
-    exit = Exit.ERROR
-
-
-class BadInput(RalphError):
-    """The command line, prd.json or the working tree is not as ralph needs it."""
-
-    exit = Exit.USAGE
-
-
-class NeedsPerson(RalphError):
-    """Nothing can go on until a person decides."""
-
-    exit = Exit.PERSON
-
-
-class AgentUnavailable(RalphError):
-    """The agent cannot run at all: missing, not logged in, not permitted."""
-
-    exit = Exit.AGENT
-
-
-class TryLater(RalphError):
-    """A later call of the same command can succeed."""
-
-    exit = Exit.LATER
+from _ralph.ends import AgentUnavailable as AgentUnavailable
+from _ralph.ends import BadInput as BadInput
+from _ralph.ends import Exit as Exit
+from _ralph.ends import NeedsPerson as NeedsPerson
+from _ralph.ends import RalphError as RalphError
+from _ralph.ends import Stop as Stop
+from _ralph.ends import TryLater as TryLater
 
 
 class Verdict(enum.StrEnum):
@@ -76,15 +39,6 @@ COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 Finding = tuple[str, str]
 """`ok`, `warning` or `error`, and a line: what was found, and what to do about it."""
 Findings = Iterable[Finding]
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Why a run ended: a word for `--json`, the exit status, a sentence for people."""
-
-    word: str
-    exit: Exit
-    reason: str
 
 
 @dataclass(frozen=True)
