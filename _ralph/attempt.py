@@ -238,7 +238,7 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
         and (live or plan_digest(run) == verdict["prd_before"])
     ):
         marked = prd.set_passed(run.plan, task, True) if passed else prd.set_blocked(run.plan, task, blocked)
-        run.rewrite(marked)
+        run.mark(marked)
     if not run.tree.with_git:
         return
     if passed:

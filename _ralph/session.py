@@ -143,6 +143,10 @@ class Run:
         """The path of a new file in the scratch folder; the newest 50 attempts are kept."""
         return files.clear(scratch(self.paths) / name)
 
+    def mark(self, marked: str) -> None:
+        """Write the plan with a field of one task set by ralph itself: what was valid before still is."""
+        self.plan = replace(prd.rewrite(self.plan, marked), checks=self.plan.checks)
+
     def read_plan(self) -> None:
         """Take in what a person changed in prd.json since it was last read."""
         found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
