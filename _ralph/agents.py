@@ -179,6 +179,7 @@ def run_agent(
         out=log(".out"),
         err=err,
         on_line=parser.line,
+        by_line=parser.reads_lines,
     )
     _read_log(parser, own_log)
     result = conclude(agent, parser, process, _stderr_tail(err))

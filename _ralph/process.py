@@ -151,13 +151,15 @@ def run_process(
     out: Path | None = None,
     err: Path | None = None,
     on_line: LineHandler | None = None,
+    by_line: bool = True,
     cap: int = 16 << 20,
     tail: int = 1 << 16,
 ) -> ProcessResult:
     """Run `argv` in a session of its own and end all that it started, however it ends.
 
     stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in
-    order), each capped at `cap` bytes on disk. Deadlines `timeout` and `idle` are in seconds.
+    order), each capped at `cap` bytes on disk. Deadlines `timeout` and `idle` are in seconds. Without
+    `by_line`, `on_line` gets stdout in pieces as they come, which costs next to nothing.
     Memory is constant but for one line at a time. Never raises for what the process does.
     """
     started = time.monotonic()
@@ -176,7 +178,7 @@ def run_process(
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise  # of the system's, and nothing that the command could help
             return ProcessResult(exit=127, ended="missing", error=str(error))
-        pump = _Pump(child, stdin, control, on_line, tail)
+        pump = _Pump(child, stdin, control, on_line, by_line, tail)
         pump.attach(out_log, err_log)
         ended = pump.run(started + timeout, idle)
         survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays)
@@ -309,6 +311,7 @@ class _Pump:
         stdin: bytes,
         control: Control,
         on_line: LineHandler | None,
+        by_line: bool,
         tail: int,
     ) -> None:
         self.strays: list[int] = []
@@ -316,6 +319,7 @@ class _Pump:
         self._stdin = memoryview(stdin)
         self._control = control
         self._on_line = on_line
+        self._by_line = by_line
         self._keep = tail
         self._tail = bytearray()
         self._line = bytearray()
@@ -412,10 +416,10 @@ class _Pump:
             del self._tail[: -self._keep]
         if self._child.stdout is None or fd != self._child.stdout.fileno():
             return True
-        if self._on_line is None:
-            self._active = time.monotonic()
-        else:
+        if self._on_line and self._by_line:
             self._split(chunk)
+        else:
+            self._hand_over(chunk)
         return True
 
     def _split(self, chunk: bytes) -> None:

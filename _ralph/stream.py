@@ -12,6 +12,7 @@ from typing import Any
 from _ralph.model import Tokens
 
 _SEARCHED = 10_000
+_TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _MOST = 10**15  # more than that is nonsense, and a few hundred digits are no float any more
 Listener = Callable[[str, str], None]
 """Hears what the agent does as it does it: a kind (`say` or `tool`) and one line."""
@@ -61,6 +62,11 @@ class StreamParser:
             for kind in {"", *(kind for kinds in kinds_of for kind in kinds)}
         }
 
+    @property
+    def reads_lines(self) -> bool:
+        """Whether anything is made of a line: without rules and listeners, only that something came."""
+        return bool(self.rules or self.listen or self.raw)
+
     def line(self, raw: bytes, printed: bool = True) -> str | None:
         """Take in one line, `printed` or of the agent's own log; the answer is as `run_process`
         expects it."""
@@ -76,16 +82,22 @@ class StreamParser:
             self.active = self.active or bool(raw.strip())
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
+        if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
+            self.events += 1  # nothing is made of it: what tools gave is most of all that is printed
+            return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
             return "quiet"
         self.events += not (self.text and printed)
         answer, kind = None, str(event.get("type", ""))
-        for rule in self._rules_of.get(kind, self._rules_of[""]):
+        for rule in self._rules_for(kind):
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
                 answer = self._apply(rule, event) or answer
         self.overspent = self.overspent or self._overspent()
         return "stop" if self.overspent else answer
+
+    def _rules_for(self, kind: str) -> list[dict[str, Any]]:
+        return self._rules_of.get(kind, self._rules_of[""])
 
     def fact(self, name: str) -> str:
         """What was last set as `name`, in one text."""
@@ -174,8 +186,14 @@ def _kinds(wanted: Any) -> list[str]:
 def pick(event: Any, path: str) -> list[Any]:
     """The values at a dotted path; `*` stands for every entry of a list or an object, nothing
     for the event itself."""
+    if "*" not in path:
+        for step in path.split(".") if path else []:
+            if not isinstance(event, dict) or step not in event:
+                return []
+            event = event[step]
+        return [event]
     found = [event]
-    for step in path.split(".") if path else []:
+    for step in path.split("."):
         if step == "*":
             found = [entry for value in found for entry in _entries(value)]
         else:
