@@ -64,16 +64,20 @@ def load(path: Path) -> Plan:
     return read(_read(path), path)
 
 
-def read(source: str, path: Path) -> Plan:
+def read(source: str, path: Path, known: tuple[Task, ...] = ()) -> Plan:
     """The plan that `source` is, as if it stood at `path`; one without a name is called like its
-    folder. BadInput as for `load`."""
+    folder. Tasks that `known` has at the same place are taken from there. BadInput as for `load`."""
     where = path.name
     data = _document(source, where)
     list_key, entries = _task_list(data, where)
     top = data if isinstance(data, dict) else {}
-    tasks = _with_ids(
-        [_task(entry, i, f"{where}: {_at(list_key, i)}") for i, entry in enumerate(entries)], where
-    )
+    tasks = [
+        known[i]
+        if i < len(known) and known[i].raw == entry
+        else _task(entry, i, f"{where}: {_at(list_key, i)}")
+        for i, entry in enumerate(entries)
+    ]
+    tasks = _with_ids(tasks, where)
     _check_dependencies(tasks, where)
     settings = {key: top[key] for key in SETTINGS if top.get(key) is not None}
     _check_settings(settings, where)
@@ -180,7 +184,7 @@ def add_checks(plan: Plan, commands: list[str]) -> str:
 def rewrite(plan: Plan, new_text: str) -> Plan:
     """Write `new_text` in the plan's place, atomically; BadInput before anything is written if it
     is no plan."""
-    new = read(new_text, plan.path)
+    new = read(new_text, plan.path, plan.tasks)
     atomic_write(plan.path, new_text.encode("utf-8"))
     return new
 
@@ -467,11 +471,14 @@ def _with_ids(tasks: list[Task], where: str) -> list[Task]:
         taken.update({task.id} - {""})
     named = []
     for task in tasks:
+        if task.id:
+            named.append(task)
+            continue
         name, number = text.slug(task.title).lower(), 2
-        while not task.id and name in taken:
+        while name in taken:
             name, number = f"{text.slug(task.title).lower()}-{number}", number + 1
-        taken.add(task.id or name)
-        named.append(task if task.id else replace(task, id=name))
+        taken.add(name)
+        named.append(replace(task, id=name))
     return named
 
 
@@ -518,7 +525,7 @@ def dump(value: Any, indent: str | None = None) -> str:
 def _task_start(source: str, list_key: str | None, index: int) -> int:
     at = _skip(source, 1 if source.startswith("\ufeff") else 0)
     if list_key is not None:
-        at = next(start for key, _, start, _ in _members(source, at) if key == list_key)
+        at = next(start for key, _, start, _ in _members(source, at, list_key) if key == list_key)
     at = _skip(source, at + 1)
     for _ in range(index):
         at = _skip(source, _DECODER.raw_decode(source, at)[1])
@@ -526,12 +533,16 @@ def _task_start(source: str, list_key: str | None, index: int) -> int:
     return at
 
 
-def _members(source: str, at: int) -> Iterator[tuple[str, int, int, int]]:
-    """Key, where the key starts, where its value starts and ends, for the object at `at`."""
+def _members(source: str, at: int, last: str | None = None) -> Iterator[tuple[str, int, int, int]]:
+    """Key, where the key starts, where its value starts and ends, for the object at `at`; the value of
+    `last` is not read, and nothing comes after it."""
     at = _skip(source, at + 1)
     while source[at] != "}":
         key, end = _DECODER.raw_decode(source, at)
         start = _skip(source, _skip(source, end) + 1)
+        if key == last:
+            yield key, at, start, start
+            return
         stop = _DECODER.raw_decode(source, start)[1]
         yield key, at, start, stop
         at = _skip(source, stop)
