@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import shutil
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
 TEMPORARY = ".ralph-tmp"
@@ -33,6 +31,8 @@ def fsync_dir(folder: Path) -> None:
 
 def sync_all(folder: Path) -> None:
     """Make everything durable that was written on this file system: agents and git sync little."""
+    import ctypes
+
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if sys.platform != "linux":
@@ -57,6 +57,8 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     A symlink stays a symlink (its target is replaced); the old file's mode is kept unless
     `mode` says otherwise. OSError leaves the old file as it was.
     """
+    import tempfile
+
     path = Path(os.path.realpath(path))
     if mode is None:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
