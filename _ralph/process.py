@@ -488,7 +488,9 @@ class _Transcript:
             with contextlib.suppress(OSError):
                 ring = os.pread(self._fd, self._half, self._half)
                 note = b"\n[%d bytes cut here]\n" % (self._size - 2 * self._half)
-                os.pwrite(self._fd, note + ring[at:] + ring[:at], self._half)
+                place, whole = self._half, memoryview(ring)
+                for part in (note, whole[at:], whole[:at]):  # joined, they would be in memory three times
+                    place += os.pwrite(self._fd, part, place)
         self._close()
 
     def _close(self) -> None:
