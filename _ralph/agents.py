@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome
+from _ralph.ends import AgentUnavailable, BadInput
+from _ralph.model import AgentResult, Outcome
 from _ralph.process import Control, ProcessResult, run_process
 from _ralph.stream import StreamParser
 

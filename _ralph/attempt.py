@@ -11,19 +11,8 @@ from typing import Any
 
 from _ralph import files, prd, text
 from _ralph.checks import checks_for, decide, fixed_checks, run_checks
-from _ralph.model import (
-    COUNTED,
-    AgentResult,
-    Attempt,
-    Check,
-    CheckResult,
-    Judgement,
-    NeedsPerson,
-    Outcome,
-    RalphError,
-    Task,
-    Verdict,
-)
+from _ralph.ends import NeedsPerson, RalphError
+from _ralph.model import COUNTED, AgentResult, Attempt, Check, CheckResult, Judgement, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
 from _ralph.roles import ask_judge
@@ -238,7 +227,7 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
         and (live or plan_digest(run) == verdict["prd_before"])
     ):
         marked = prd.set_passed(run.plan, task, True) if passed else prd.set_blocked(run.plan, task, blocked)
-        run.mark(marked)
+        run.rewrite(marked)
     if not run.tree.with_git:
         return
     if passed:

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from _ralph.ends import RalphError
 from _ralph.git import Git, nul
-from _ralph.model import RalphError
 from _ralph.refs import Refs
 
 

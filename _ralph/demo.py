@@ -18,9 +18,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from _ralph.ends import BadInput
 from _ralph.files import read_regular
 from _ralph.git import git
-from _ralph.model import BadInput
 from _ralph.progress import parse
 from _ralph.prompt import resource
 

@@ -15,8 +15,9 @@ from _ralph import agents, attempt, place, prd, rehearsal, session, text
 from _ralph.agents import Agent
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
+from _ralph.ends import Exit, RalphError
 from _ralph.git import git
-from _ralph.model import Exit, Finding, Findings, Plan, RalphError, Task
+from _ralph.model import Finding, Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.sandbox import sandbox_for

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.model import BadInput, RalphError, TryLater
+from _ralph.ends import BadInput, RalphError, TryLater
 
 GIT_TIMEOUT = 600.0
 _QUIET = (

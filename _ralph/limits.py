@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from _ralph import text
-from _ralph.model import AgentResult, BadInput, Exit, Stop
+from _ralph.ends import BadInput, Exit, Stop
+from _ralph.model import AgentResult
 from _ralph.progress import History
 
 BLOCKED_IN_A_ROW = 3

@@ -11,13 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _ralph.ends import AgentUnavailable as AgentUnavailable
-from _ralph.ends import BadInput as BadInput
-from _ralph.ends import Exit as Exit
-from _ralph.ends import NeedsPerson as NeedsPerson
-from _ralph.ends import RalphError as RalphError
-from _ralph.ends import Stop as Stop
-from _ralph.ends import TryLater as TryLater
+from _ralph.ends import BadInput
 
 
 class Verdict(enum.StrEnum):

@@ -14,8 +14,9 @@ from _ralph import inbox, limits, prd
 from _ralph.agents import recovered
 from _ralph.attempt import run_outside, run_setup, write
 from _ralph.checks import every_check
+from _ralph.ends import BadInput, Exit, Stop
 from _ralph.files import digest
-from _ralph.model import Attempt, BadInput, CheckResult, Exit, Plan, Stop, Task, Verdict
+from _ralph.model import Attempt, CheckResult, Plan, Task, Verdict
 from _ralph.process import run_process
 from _ralph.session import Run, is_starter, trim_scratch
 from _ralph.text import last_line, quote

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
+from _ralph.ends import BadInput, TryLater
 from _ralph.git import git, git_places
-from _ralph.model import BadInput, Paths, Plan, TryLater
+from _ralph.model import Paths, Plan
 from _ralph.progress import History, Journal, replay
 
 

@@ -14,18 +14,9 @@ from typing import Any
 
 from _ralph import files, inbox, place, prd, text
 from _ralph.attempt import write
+from _ralph.ends import AgentUnavailable, BadInput, RalphError, TryLater
 from _ralph.git import git, top_level
-from _ralph.model import (
-    AgentResult,
-    AgentUnavailable,
-    BadInput,
-    Outcome,
-    Paths,
-    Plan,
-    RalphError,
-    Task,
-    TryLater,
-)
+from _ralph.model import AgentResult, Outcome, Paths, Plan, Task
 from _ralph.night import add_tasks, new_entries
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt, resource

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import text
+from _ralph.ends import BadInput
 from _ralph.files import atomic_write
-from _ralph.model import BadInput, Check, Plan, Task
+from _ralph.model import Check, Plan, Task
 
 # Each meaning and the keys it has in files found in real repositories, ours first.
 ALIASES: dict[str, tuple[str, ...]] = {

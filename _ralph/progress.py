@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.model import COUNTED, BadInput, Plan, Task, Tokens, Verdict
+from _ralph.ends import BadInput
+from _ralph.model import COUNTED, Plan, Task, Tokens, Verdict
 
 _LARGEST_ADDITION = 1 << 20
 _RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)

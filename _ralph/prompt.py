@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import prd, text
-from _ralph.model import BadInput, Check, Paths, Plan, Task, Verdict
+from _ralph.ends import BadInput
+from _ralph.model import Check, Paths, Plan, Task, Verdict
 from _ralph.progress import History, newest
 
 TYPE_CHECKING = False

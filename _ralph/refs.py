@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _ralph import files, text
+from _ralph.ends import BadInput, RalphError, TryLater
 from _ralph.git import Git, remove_locks
-from _ralph.model import BadInput, RalphError, TryLater
 
 _REFS = ("refs/heads", "refs/tags", "refs/ralph")
 _HALFWAY = {

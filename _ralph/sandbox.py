@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _ralph.model import BadInput
+from _ralph.ends import BadInput
 
 # Below a home folder: what opens doors elsewhere, and what a person would not show.
 CREDENTIALS = (

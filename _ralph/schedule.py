@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.model import BadInput
+from _ralph.ends import BadInput
 from _ralph.place import state_folder
 from _ralph.prompt import render_prompt, resource
 from _ralph.session import Options

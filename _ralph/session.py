@@ -15,10 +15,11 @@ from typing import Any
 from _ralph import agents, files, limits, prd, text
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
+from _ralph.ends import BadInput, TryLater
 from _ralph.git import remove_locks
 from _ralph.guard import Guard
 from _ralph.live import View
-from _ralph.model import Attempt, BadInput, Paths, Plan, Task, TryLater
+from _ralph.model import Attempt, Paths, Plan, Task
 from _ralph.place import journal_of, locate, loop_at_work, own_branch, read_state, running, running_entry
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
@@ -143,10 +144,6 @@ class Run:
         """The path of a new file in the scratch folder; the newest 50 attempts are kept."""
         return files.clear(scratch(self.paths) / name)
 
-    def mark(self, marked: str) -> None:
-        """Write the plan with a field of one task set by ralph itself: what was valid before still is."""
-        self.plan = replace(prd.rewrite(self.plan, marked), checks=self.plan.checks)
-
     def read_plan(self) -> None:
         """Take in what a person changed in prd.json since it was last read."""
         found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
@@ -161,9 +158,8 @@ class Run:
         return admit(plan, self.paths, self.options) if self.run_id else examined(plan, self.options)
 
     def rewrite(self, source: str) -> None:
-        """Write prd.json anew, and take it in."""
-        prd.rewrite(self.plan, source)
-        self.read_plan()
+        """Write prd.json anew, and take it in: what ralph itself changed needs no new validation."""
+        self.plan = replace(prd.rewrite(self.plan, source), checks=self.plan.checks)
 
 
 def scratch(paths: Paths) -> Path:

@@ -8,7 +8,7 @@ import re
 import time
 import unicodedata
 
-from _ralph.model import BadInput
+from _ralph.ends import BadInput
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from _ralph import limits, text
-from _ralph.model import AgentResult, Attempt, Outcome, Plan, Stop, Task, Tokens, Verdict
+from _ralph.ends import Stop
+from _ralph.model import AgentResult, Attempt, Outcome, Plan, Task, Tokens, Verdict
 from _ralph.progress import History, TaskHistory
 
 if TYPE_CHECKING:  # `status` needs none of what agents need

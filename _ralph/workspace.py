@@ -9,8 +9,8 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.commits import Commits
+from _ralph.ends import BadInput
 from _ralph.git import Git, environment, nul
-from _ralph.model import BadInput
 from _ralph.protect import LeftAlone, Protected, cached
 from _ralph.refs import Refs
 

@@ -23,7 +23,8 @@ from _ralph.agents import (
     require,
     run_agent,
 )
-from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome, Plan, Tokens
+from _ralph.ends import AgentUnavailable, BadInput
+from _ralph.model import AgentResult, Outcome, Plan, Tokens
 from _ralph.process import Control, ProcessResult
 from _ralph.stream import StreamParser, pick
 from tests.conftest import ROOT

@@ -21,8 +21,9 @@ import pytest
 import ralph
 from _ralph import __version__, prd, status, text, views
 from _ralph.agents import load_rows
+from _ralph.ends import Exit, Stop
 from _ralph.limits import Limits
-from _ralph.model import Exit, Paths, Stop, Verdict
+from _ralph.model import Paths, Verdict
 from _ralph.progress import LABELS, History
 from _ralph.prompt import prompt_values, resource
 from tests import make_docs

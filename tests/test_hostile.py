@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from _ralph import prd, status
 from _ralph.agents import find_agent, load_rows, require
+from _ralph.ends import AgentUnavailable, BadInput
 from _ralph.limits import Limits, wait_for
-from _ralph.model import AgentResult, AgentUnavailable, BadInput, Outcome, Plan, Task
+from _ralph.model import AgentResult, Outcome, Plan, Task
 from _ralph.progress import History, Journal, parse, parse_handoff, replay
 from _ralph.prompt import render_line, render_prompt
 from _ralph.stream import StreamParser

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from _ralph.ends import BadInput, Exit, Stop
 from _ralph.limits import Limits, next_time, resolve, run_deadline, spent, usd_left, wait_for
-from _ralph.model import AgentResult, BadInput, Exit, Outcome, Stop, Tokens
+from _ralph.model import AgentResult, Outcome, Tokens
 from _ralph.progress import History
 
 NOW = 1_795_000_000.0

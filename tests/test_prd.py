@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from _ralph import prd
-from _ralph.model import BadInput, Exit, Plan, Task
+from _ralph.ends import BadInput, Exit
+from _ralph.model import Plan, Task
 from tests.conftest import ROOT
 from tests.test_files import within
 

@@ -13,16 +13,8 @@ import pytest
 
 from _ralph import text
 from _ralph.agents import PLAIN, Agent
-from _ralph.model import (
-    AgentResult,
-    Attempt,
-    BadInput,
-    CheckResult,
-    Outcome,
-    Task,
-    Tokens,
-    Verdict,
-)
+from _ralph.ends import BadInput
+from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Tokens, Verdict
 from _ralph.prd import load
 from _ralph.progress import History, Journal, attempt_open, newest, parse, parse_handoff, replay
 from _ralph.views import record_lines

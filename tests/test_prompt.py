@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from _ralph.checks import checks_for
-from _ralph.model import BadInput, Paths, Plan
+from _ralph.ends import BadInput
+from _ralph.model import Paths, Plan
 from _ralph.prd import load
 from _ralph.progress import History
 from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt, resource

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from _ralph.model import BadInput
+from _ralph.ends import BadInput
 from _ralph.sandbox import sandbox_for
 from tests.conftest import Repo
 

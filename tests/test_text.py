@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from _ralph import text
-from _ralph.model import BadInput, file_name
+from _ralph.ends import BadInput
+from _ralph.model import file_name
 
 HOSTILE = [
     "plain",
