@@ -29,6 +29,7 @@ def begin(run: Run, task: Task) -> Attempt:
     known = run.history.of(task)
     require_agent(run, run.agent(task))  # the plan may have changed since the run began
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
+    hold(run)
     last = attempt.number > 1 and attempt.number >= run.limits.attempts
     attempt.tree_before = run.tree.rest()  # what is new since the last attempt is a person's
     left, before = known.unjudged
@@ -337,13 +338,15 @@ def run_outside(
     if not checks:
         return [], []
     tree = run.tree.snapshot() if tree is None else tree
+    before, held = run.journal.signature(), run.guard.holds
     hold(run)
-    before = run.journal.signature()
     try:
         results = run_all(run, checks, name, label)
     finally:
         if not run.control.check_supervisor():  # else another run may be at work: it puts them back
             put_back_state(run, before)
+            if not held:
+                run.guard.release()
     if run.control.orphaned:
         raise StopNow
     said = run.tree.tidy(tree)
@@ -360,8 +363,6 @@ def put_back_state(run: Run, notes: files.Signature | None) -> None:
     if run.journal.signature() != notes:
         for line in run.journal.guard():
             run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
-    if not run.journal.attempt_is_open:
-        run.guard.release()
 
 
 def hold(run: Run, more: Sequence[Path] = ()) -> None:

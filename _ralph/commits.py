@@ -22,33 +22,33 @@ class Commits:
         self._refs = refs
         self._private = private
         self._clean: tuple[str, str] = "", ""
+        self._made: tuple[str, str] = "", ""
 
     def make(self, tree: str, parent: str, message: str) -> str:
         """Commit the verified `tree` plus the state files on `parent`; the new commit's name.
 
         Doing it again is harmless: where HEAD is not `parent` any more, nothing happens.
         """
-        head, there = self._refs.last_commit()
-        made = self._commit(tree, head, there, message) if head == parent else ""
+        made = self._commit(tree, parent, message) if self._refs.head() == parent else ""
         if made:
             self._clean = made, tree
         return made
 
     def notes(self, message: str) -> str:
         """Commit the state files alone, where they differ from HEAD."""
-        head, there = self._refs.last_commit()
-        made = self._commit(there, head, there, message)
+        head = self._refs.head()
+        made = self._commit(head, head, message)
         if made and self._clean[0] == head:
             self._clean = made, self._clean[1]
         return made
 
-    def _commit(self, tree: str, head: str, there: str, message: str) -> str:
-        """Put `tree` plus the state files on top of `head`, unless its tree `there` is the same."""
+    def _commit(self, tree: str, head: str, message: str) -> str:
+        """Put `tree` plus the state files on top of `head`, unless that has the same tree."""
         with self._scratch_index(tree) as env:
             if keep := self._committable():
                 self._git("update-index", "--add", "-z", "--stdin", stdin=nul(keep), env=env)
             full = self._git("write-tree", env=env).strip()
-        if full == there:
+        if full == self._tree_of(head):
             return ""
         words, made = ["commit-tree", full, "-p", head, "-F", "-"], ""
         if self._signs:
@@ -57,7 +57,13 @@ class Commits:
         made = made or self._git(*words, stdin=message.encode()).strip()
         self._git("update-ref", "-m", f"ralph: {message.splitlines()[0]}", "HEAD", made, head)
         self._refs.reset_index()
+        self._made = made, full
         return made
+
+    def _tree_of(self, commit: str) -> str:
+        if self._made[0] != commit:
+            self._made = commit, self._git("rev-parse", f"{commit}^{{tree}}").strip()
+        return self._made[1]
 
     @functools.cached_property
     def _signs(self) -> bool:

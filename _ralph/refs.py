@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from _ralph import files, text
@@ -33,18 +33,18 @@ class Refs:
         self._vital: dict[Path, bytes] = {}
         self._shared = False
         self._before: dict[str, str] = {}
+        self._listed: tuple[Mapping[str, object], dict[str, str], str] = {}, {}, ""
 
     def head(self) -> str:
-        return self._git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
+        refs, branch = self._all()
+        return refs.get(branch) or self._asked_head()
 
-    def last_commit(self) -> tuple[str, str]:
-        """HEAD's commit and its tree."""
-        commit, tree = self._git("rev-parse", "HEAD^{commit}", "HEAD^{tree}", check=False).split() or ("", "")
-        return commit, tree
+    def _asked_head(self) -> str:
+        return self._git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
 
     def branch(self) -> str:
         """The current branch's full ref name, empty when HEAD is detached."""
-        return self._git("symbolic-ref", "-q", "HEAD", check=False).strip()
+        return self._all()[1] or self._git("symbolic-ref", "-q", "HEAD", check=False).strip()
 
     def recent(self, since: int | None = None) -> list[str]:
         """The last commits, a line each; those since the pass of iteration `since`, if given."""
@@ -62,8 +62,8 @@ class Refs:
         }
         # In other worktrees people may be at work on branches and config, right now.
         self._shared = self._git.dir != self._git.common or any((self._git.common / "worktrees").glob("*"))
-        self._before, branch = self._list(*_REFS)
-        return self._before.get(branch) or self.head()
+        self._before = dict(self._all()[0])
+        return self.head()
 
     def vital(self) -> list[Path]:
         """Files of git's own that decide what it does here."""
@@ -74,7 +74,7 @@ class Refs:
         """Put HEAD, branch and all refs back to where the attempt found them; what was found."""
         remove_locks(self._git.dir)
         said = self._mend() + self._end_halfway()
-        now, current = self._list(*_REFS)
+        now, current = self._all()
         if (current, now.get(branch)) != (branch, head):
             said += self._settle_branch(branch, head, label)
         return said + self._settle_refs(now, branch, label)
@@ -128,7 +128,7 @@ class Refs:
         changed = [path for path, data in self._vital.items() if files.read_regular(path) != data]
         if not changed or not self._git.dir.is_dir():
             return []
-        if self.head() and self._git("var", "GIT_COMMITTER_IDENT", check=False):
+        if self._asked_head() and self._git("var", "GIT_COMMITTER_IDENT", check=False):
             return []
         for path in changed:
             files.move_aside(path, self._aside, f"git-{path.name}")
@@ -150,7 +150,7 @@ class Refs:
 
     def keep(self, commit: str, label: str) -> str:
         """Hold `commit` under refs/ralph/parked/ by a name that holds nothing else; the ref."""
-        held = {**self._list("refs/ralph/parked/", check=True)[0], **self._before}
+        held = {**self._all(check=True)[0], **self._before}
         names = (f"refs/ralph/parked/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
         ref = next(name for name in names if held.get(name, commit) == commit)
         self._git("update-ref", ref, commit)
@@ -160,12 +160,28 @@ class Refs:
         if commit and commit != head:
             self.keep(commit, f"{label}-agent")
 
-    def _list(self, *places: str, check: bool = False) -> tuple[dict[str, str], str]:
-        """The refs below `places`, each with what it names; that of them which HEAD is on, or nothing."""
+    def _all(self, check: bool = False) -> tuple[dict[str, str], str]:
+        """Every ref, each with what it names; that of them which HEAD is on, or nothing. git is asked
+        only where one of its files changed since it last told."""
+        now = self._signatures()
+        if now == self._listed[0]:
+            return self._listed[1:]
         form = "--format=%(refname) %(objectname) %(HEAD)"
-        listed = self._git("for-each-ref", form, *places, check=check)
-        lines = [line.split(" ", 2) for line in listed.splitlines()]
-        return {ref: name for ref, name, _ in lines}, next((ref for ref, _, star in lines if star == "*"), "")
+        lines = [
+            line.split(" ", 2) for line in self._git("for-each-ref", form, *_REFS, check=check).splitlines()
+        ]
+        found = {ref: name for ref, name, _ in lines}
+        on = next((ref for ref, _, star in lines if star == "*"), "")
+        self._listed = now if found else {}, found, on  # where git failed it is asked again
+        return found, on
+
+    def _signatures(self) -> dict[str, object]:
+        """What changes whenever a ref or HEAD does, whatever way git keeps them (files, reftable)."""
+        places = [self._git.dir / "HEAD", self._git.common / "packed-refs"]
+        for kept in ("refs", "reftable"):
+            for folder, _, names in os.walk(self._git.common / kept):
+                places += [Path(folder), *(Path(folder, name) for name in names)]
+        return {str(place): files.signature(place) for place in places}
 
     def _is_ancestor(self, older: str, newer: str) -> bool:
         return self._git("merge-base", older, newer, check=False).strip() == older
