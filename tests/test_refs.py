@@ -1,0 +1,63 @@
+"""Refs: listed again whenever one moved, whatever moved it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from _ralph.git import Git
+from _ralph.refs import Refs
+from tests.conftest import Repo
+
+MOVES = {
+    "a commit": "git commit -q --allow-empty -m more",
+    "a write in place": "head=$(git rev-parse HEAD^) && echo $head > .git/refs/heads/main",
+    "another branch": "git symbolic-ref HEAD refs/heads/other",
+    "a detached HEAD": "git checkout -q --detach HEAD^",
+    "a tag, packed": "git tag new && git pack-refs --all",
+    "a packed branch deleted": "git pack-refs --all && git branch -q -D other",
+    "a ref of another worktree": "git worktree add -q ../tree other && git -C ../tree commit -q --allow-empty -m x",
+}
+
+
+def listed(repo: Path) -> tuple[str, str, set[str]]:
+    words = ("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads", "refs/tags")
+    said = [
+        subprocess.run(["git", *call], cwd=repo, capture_output=True, text=True).stdout.strip()
+        for call in (("rev-parse", "HEAD"), ("symbolic-ref", "-q", "HEAD"), words)
+    ]
+    return said[0], said[1], set(said[2].splitlines())
+
+
+def known(refs: Refs) -> tuple[str, str, set[str]]:
+    return refs.head(), refs.branch(), {f"{ref} {name}" for ref, name in refs._all()[0].items()}
+
+
+@pytest.fixture
+def refs(repo: Repo, tmp_path: Path) -> Refs:
+    repo.git("commit", "-q", "--allow-empty", "-m", "second")
+    repo.git("branch", "other")
+    return Refs(Git(repo.path), tmp_path / "aside")
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES.keys())
+def test_a_ref_that_moved_is_seen(repo: Repo, refs: Refs, move: str) -> None:
+    before = known(refs)
+    assert before == listed(repo.path)
+    subprocess.run(["sh", "-ec", move], cwd=repo.path, check=True)
+    assert known(refs) == listed(repo.path) != before
+
+
+def test_git_is_asked_only_once_while_nothing_moves(refs: Refs, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = known(refs)
+    monkeypatch.setenv("PATH", "")  # no git to ask
+    assert known(refs) == before
+
+
+def test_without_signatures_a_move_is_missed(repo: Repo, refs: Refs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Refs, "_signatures", lambda _: {"always": "the same"})
+    assert known(refs) == listed(repo.path)
+    repo.git("commit", "-q", "--allow-empty", "-m", "third")
+    assert known(refs) != listed(repo.path)
