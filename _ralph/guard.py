@@ -31,10 +31,13 @@ class Guard:
     def take(self, paths: list[Path]) -> None:
         """Copy what is not copied yet. OSError means that nothing is safe: do not go on."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._data = {}
         self._taken = {str(path): self._copy(path) for path in paths}
         if self._taken != self._manifest():
             data = json.dumps(self._taken, indent=1).encode()
             files.atomic_write(self._folder / "manifest.json", data)
+        for stale in set(os.listdir(self._folder)).difference(self._data, ["manifest.json"]):
+            files.clear(self._folder / stale)
         self._seen = {str(path): _signature(path) for path in paths}
 
     def restore(self) -> dict[Path, Path | None]:

@@ -495,6 +495,16 @@ def test_lost_safety_copies_do_not_let_a_change_pass(tmp_path: Path, lost: str) 
         assert kept.whole()
 
 
+def test_copies_of_what_was_are_not_hoarded(tmp_path: Path) -> None:
+    guard, path = Guard(tmp_path / "safety", tmp_path / "aside"), tmp_path / "prd.json"
+    for number in range(3):
+        path.write_text(f"version {number}")
+        guard.take([path])
+        guard.release()
+    assert [copy.read_text() for copy in (tmp_path / "safety").iterdir()] == ["version 2"]
+    assert list(guard._data.values()) == [b"version 2"]
+
+
 def test_nothing_to_copy_is_fine(tmp_path: Path) -> None:
     guard = Guard(tmp_path / "private" / "safety", tmp_path / "aside")
     guard.take([tmp_path / "AGENTS.md"])
