@@ -16,7 +16,7 @@ from _ralph.model import COUNTED, AgentResult, Attempt, Check, CheckResult, Judg
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
 from _ralph.roles import ask_judge
-from _ralph.session import Run, announce_again, commit_values, require_agent
+from _ralph.session import Run, announce_again, commit_values, require_agent, trim_scratch
 from _ralph.views import record_lines
 
 
@@ -45,6 +45,7 @@ def begin(run: Run, task: Task) -> Attempt:
     if run.control.stop_now or run.control.interrupts:
         raise StopNow
     files.clear(run.paths.handoff)
+    trim_scratch(run.paths)
     head = run.tree.remember(list(run.plan.settings.get("protect", [])))
     hold(run, run.tree.vital())
     write(

@@ -18,7 +18,7 @@ from _ralph.ends import BadInput, Exit, Stop
 from _ralph.files import digest
 from _ralph.model import Attempt, CheckResult, Plan, Task, Verdict
 from _ralph.process import run_process
-from _ralph.session import Run, is_starter, trim_scratch
+from _ralph.session import Run, is_starter
 from _ralph.text import last_line, quote
 from _ralph.views import summary
 
@@ -292,6 +292,5 @@ def close_run(run: Run, stop: Stop) -> None:
         )
     if run.tree.with_git and run.tree.branch() == run.branch:
         run.git_tree.commits.notes("ralph: notes\n")
-    trim_scratch(run.paths)
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
     notify(run, stop)

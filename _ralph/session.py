@@ -173,12 +173,13 @@ def scratch(paths: Paths) -> Path:
     return paths.scratch
 
 
-def trim_scratch(paths: Paths, keep: int = 50) -> None:
-    """Delete transcripts of all but the newest `keep` iterations."""
-    numbered = [entry for entry in scratch(paths).iterdir() if entry.name[:4].isdigit()]
-    newest = sorted({entry.name[:4] for entry in numbered})[-keep:]
-    for entry in numbered:
-        if entry.name[:4] not in newest and entry.is_file():
+def trim_scratch(paths: Paths, keep: int = 49) -> None:
+    """Before an attempt, which makes the fiftieth: delete the logs of all but the newest `keep`."""
+    names = [(entry.name.partition("-")[0], entry) for entry in scratch(paths).iterdir()]
+    numbered = [(int(number), entry) for number, entry in names if number.isdecimal() and entry.is_file()]
+    newest = sorted({number for number, _ in numbered})[-keep:]
+    for number, entry in numbered:
+        if number not in newest:
             entry.unlink(missing_ok=True)
 
 

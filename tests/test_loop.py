@@ -705,3 +705,13 @@ def test_a_check_of_the_plan_that_was_never_run_before_the_work_binds(repo: Repo
     assert repo.run(breaks, "--once")[0] == 3
     assert repo.verdicts() == ["T1 failed", "T1 failed"]
     assert "- `grep -q good lib`" not in repo.ralph("prompt").stdout
+
+
+def test_old_transcripts_go_before_the_next_attempt(repo: Repo) -> None:
+    repo.plan({"checks": ["test -e seen"]})
+    for number in range(9951, 10_011):
+        repo.write(f".ralph/{number}-T1.out", "")
+    seen = "P('seen').write_text(' '.join(path.name for path in P('.ralph').glob('*-T1.out')))"
+    assert repo.run(repo.agent(seen))[0] == 0
+    kept = {int(name.partition("-")[0]) for name in repo.read("seen").split()}
+    assert kept == {1, *range(9962, 10_011)}
