@@ -359,11 +359,14 @@ def _require_agents(run: Run) -> None:
     """Every agent that this plan can need is there, is permitted, and tells what is limited."""
     if run.judge and not run.options.git:
         raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
-    for task in run.plan.tasks:
-        if not task.passed:
-            require_agent(run, run.agent(task))
-    if run.judge:
-        require_agent(run, run.judge)
+    for agent in _agents(run):
+        require_agent(run, agent)
+
+
+def _agents(run: Run) -> list[Agent]:
+    """The agents of the open tasks, each once, however long the list; and the judge."""
+    tasks = {task.agent: task for task in run.plan.tasks if not task.passed}
+    return [agent for agent in [*map(run.agent, tasks.values()), run.judge] if agent]
 
 
 def require_agent(run: Run, agent: Agent) -> None:
@@ -381,8 +384,7 @@ def require_agent(run: Run, agent: Agent) -> None:
 def open_sandbox(run: Run) -> None:
     """The sandbox that was asked for, if one was; BadInput if it cannot work, or hides an agent."""
     if run.options.sandbox:
-        tasks = [task for task in run.plan.tasks if not task.passed]
-        agents_here = [agent for agent in [*map(run.agent, tasks), run.judge] if agent]
+        agents_here = _agents(run)
         names = {agent.name for agent in agents_here}
         git_folders = [run.git_tree.git.dir, run.git_tree.git.common] if run.options.git else []
         frozen = [run.paths.root / ".git", *git_folders, run.paths.progress, *run.guarded()]
