@@ -175,13 +175,19 @@ def attempt_in_folder(cwd: Path) -> Measured:
     return Measured(found[1] / found[0], *found)
 
 
-def attempt_with_git(cwd: Path) -> Measured:
-    many, other = scaled(30, 5), repository(cwd / "floor")
-    script = f"for i in $(seq {many}); do : > $$-$i; env test -e $$-$i; git add -A; git commit -qm $i; done"
-    repository(cwd / "ours")
-    floor = lambda: run(["sh", "-c", script], other)[0] / many  # noqa: E731
-    found = medians(ROUNDS, floor, lambda: an_attempt(cwd / "ours", WORKS, many))
-    return Measured(found[1] / found[0], *found)
+def attempt_with_git(durable: bool) -> Callable[[Path], Measured]:
+    """With the `durable` floor, what it commits outlives a power cut, as what ralph commits does."""
+
+    def measure(cwd: Path) -> Measured:
+        many, other = scaled(30, 5), repository(cwd / "floor")
+        git, sync = ("git -c core.fsync=all", "sync -f .") if durable else ("git", ":")
+        work = f": > $$-$i; env test -e $$-$i; {sync}; {git} add -A; {git} commit -qm $i"
+        repository(cwd / "ours")
+        floor = lambda: run(["sh", "-c", f"for i in $(seq {many}); do {work}; done"], other)[0] / many  # noqa: E731
+        found = medians(ROUNDS, floor, lambda: an_attempt(cwd / "ours", WORKS, many))
+        return Measured(found[1] / found[0], *found)
+
+    return measure
 
 
 def flood(agent: str) -> Callable[[Path], Measured]:
@@ -361,7 +367,8 @@ FIGURES = (
     Figure("version", "ralph --version", CLICK, 1.3, start("--version")),
     Figure("status", "ralph status, 100 tasks", CLICK, 2.0, start("status")),
     Figure("folder", "an attempt that passes, --no-git", "its two processes, 10 KB replaced", 3.0, attempt_in_folder),
-    Figure("git", "an attempt that passes, with git", "its two processes, add, commit", 2.0, attempt_with_git),
+    Figure("git", "an attempt that passes, with git", "its two processes, add, commit", 2.0, attempt_with_git(False)),
+    Figure("durable", "the same", "the same with core.fsync=all, sync", float("inf"), attempt_with_git(True)),
     Figure("plain", "1 GB of plain output: speed", PIPE, 0.5, flood("talker"), speed=True, memory=60),
     Figure("stream", "1 GB of stream-json: speed", PIPE, 0.25, flood("claude"), speed=True, memory=60),
     Figure("line", "a line of 60 MB of stream-json", "", float("inf"), long_line, memory=200),
@@ -395,12 +402,13 @@ def row(figure: Figure) -> str:
     goal, value = [], []
     if figure.goal < float("inf"):
         goal.append(f"at {'least' if figure.speed else 'most'} {figure.goal:g} {figure.unit}")
+    if figure.goal < float("inf") or found.floor:
         value.append(f"{found.value:.2f} {figure.unit}")
     if figure.memory < float("inf"):
         goal.append(f"{figure.memory:g} MB")
         value.append(f"{found.memory:.1f} MB")
     took = [f"{seconds * 1000:.1f} ms" if seconds else "" for seconds in (found.floor, found.ours)]
-    end = ["yes" if figure.met(found) else "no", f"{os.getloadavg()[0]:.1f}"]
+    end = [("yes" if figure.met(found) else "no") if goal else "", f"{os.getloadavg()[0]:.1f}"]
     return f"| {' | '.join([figure.what, figure.floor, *took, ', '.join(value), ', '.join(goal), *end])} |"
 
 
