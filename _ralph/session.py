@@ -48,10 +48,14 @@ class Options:
     idle_timeout: float = 1200.0
     branch: str | None = None
     git: bool = True
-    wait: bool = True
+    no_wait: bool = False
     full_permissions: bool = False
     sandbox: str | None = None
+    no_awake: bool = False
     notify: str | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
 
 
 @dataclass

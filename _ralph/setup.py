@@ -17,11 +17,6 @@ from _ralph.prompt import resource
 from _ralph.session import is_starter, starter
 
 
-def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:
-    """As `write_starters`; what was done, and what a person does next."""
-    return [*write_starters(prd_path, use_git), *next_steps(prd_path, use_git)]
-
-
 def write_starters(prd_path: Path, use_git: bool = True) -> list[str]:
     """Write prd.json, AGENTS.md and the .gitignore line where they are missing; what was done."""
     folder = prd_path.parent

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -66,6 +70,17 @@ def read(prd_path: Path, use_git: bool) -> Status:
         inbox.waiting(paths),
         place.elsewhere(paths, plan, history) if use_git else None,
     )
+
+
+def show(status: Status, form: str) -> str:
+    """The state as `text`, `md` or `json`; color and width are those of the terminal."""
+    if form == "json":
+        return json.dumps(as_object(status))
+    if form == "md":
+        return markdown(status)
+    color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    width = max(shutil.get_terminal_size((120, 24)).columns, 40)
+    return "\n".join(lines(status, width, color))
 
 
 def as_object(status: Status) -> dict[str, Any]:
