@@ -20,35 +20,33 @@ from _ralph.schedule import CRON_PATH, Schedule, cron_environment
 from _ralph.session import Run
 
 _TURN = 120.0
+_LONGEST = 998  # bytes of a command that every cron takes
 _OURS = ("RALPH_RUN_", "RALPH_PRD", "XDG_CONFIG_", "XDG_STATE_")  # what ralph and git obey
 
 
-def surroundings(run: Run, schedule: Schedule, team: Sequence[tuple[str, Agent]]) -> Findings:
-    """What is there and what is not, where cron starts `schedule`; `team` are roles and their agents."""
-    agents_here = [agent for _, agent in team]
+def surroundings(run: Run, schedule: Schedule, team: Sequence[Agent]) -> Findings:
+    """What is there and what is not, where cron starts `schedule`, for the agents of `team`."""
     env = cron_environment(schedule.path)
-    missing = [name for name in _programs(run, agents_here) if not shutil.which(name, path=CRON_PATH)]
+    missing = [name for name in _programs(run, team) if not shutil.which(name, path=CRON_PATH)]
     note = f", without {text.few(missing)}; doctor's line has the PATH of now" if missing else ""
-    yield "ok", f"cron: its PATH is {CRON_PATH}{note}"
+    yield "ok", f"its PATH is {CRON_PATH}{note}"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) == os.path.realpath(here):
-        yield "ok", f"cron: HOME is {there} there, too"
+        yield "ok", f"HOME is {there} there, too"
     else:
-        yield "warning", f"cron: HOME is {there} there, and {here} here; log the agent in with HOME={there}"
+        yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
     own = {name for name in os.environ if name.startswith(_OURS)}
-    if lost := _lost(_obeyed(agents_here) | own, env):
-        yield "warning", f"cron: set here and not there: {text.few(lost)}; {_how_to_set(lost[0])}"
-    for agent in agents_here:
+    if lost := _lost(_obeyed(team) | own, env):
+        yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost[0])}"
+    for agent in team:
         key, login = agents.purse(agent, env)
         if key or login:
-            yield "ok", f"cron: {agent.name} finds {key or login} there"
+            yield "ok", f"{agent.name} finds {key or login} there"
         elif agent.row.get("keys"):
             wanted = agents.known_logins(agent)
-            yield "warning", f"cron: no login of {agent.name} found there ({wanted}); --probe tries it"
-    if schedule.too_long():
-        yield "warning", "cron: the line is longer than some crons read; shorten your PATH, or use systemd"
-    if why := schedule.refused():
-        yield "warning", f"systemd: it would not take the units: {why}; use cron"
+            yield "warning", f"no login of {agent.name} found there ({wanted}); --probe tries it"
+    if len(schedule.crontab().encode()) > _LONGEST:
+        yield "warning", "the line is longer than some crons read; shorten your PATH, or use systemd"
 
 
 def _programs(run: Run, team: Sequence[Agent]) -> list[str]:
@@ -78,15 +76,15 @@ def _how_to_set(name: str) -> str:
     return f"write {name}=... above the line in the crontab (for systemd: Environment={name}=...)"
 
 
-def turns(run: Run, schedule: Schedule, team: Sequence[tuple[str, Agent]]) -> Findings:
-    for _, agent in team:
-        if shutil.which(agent.program):
-            yield from _turn(run, agent, schedule)
-
-
-def _turn(run: Run, agent: Agent, schedule: Schedule) -> Findings:
-    """One turn of `agent`, as cron would start it, in an empty repository."""
+def turns(run: Run, schedule: Schedule, team: Sequence[Agent]) -> Findings:
+    """One turn of each agent, as cron would start it, in an empty repository."""
     env = cron_environment(schedule.path)
+    for agent in team:
+        if shutil.which(agent.program):
+            yield _told(agent, _turn(run, agent, env), env)
+
+
+def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
     with tempfile.TemporaryDirectory(prefix="ralph-probe-") as name:
         folder = Path(name).resolve()
         if run.options.git:
@@ -94,7 +92,7 @@ def _turn(run: Run, agent: Agent, schedule: Schedule) -> Findings:
         box = replace(run.box, root=folder, frozen=(run.paths.root,)) if run.box else None
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
         names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
-        result = agents.run_agent(
+        return agents.run_agent(
             replace(agent, permissions=level),
             resource("templates/probe.md").read_text("utf-8"),
             log=lambda ending: folder / f"probe{ending}",
@@ -105,19 +103,15 @@ def _turn(run: Run, agent: Agent, schedule: Schedule) -> Findings:
             control=run.control,
             wrap=box.wrap if box else lambda argv: argv,
         )
-    if result.outcome is not Outcome.INTERRUPTED:
-        yield _ended(agent, result, env)
 
 
-def _ended(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
-    said = f"probe: {agent.command}, as cron starts it"
+def _told(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
+    said = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE:
         return "ok", f"{said}, answered: {views.spent_words(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
         return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
-    if result.outcome is Outcome.TIMED_OUT:
-        return "error", f"{said}: {result.reason}; it may be limited, or without network: try it by hand"
     lost = _lost(_obeyed([agent]), env)
     advice = _how_to_set(lost[0]) if lost else "log it in as this user, then try again"
     return "error", f"{said}: {result.reason or result.outcome}; {advice}"

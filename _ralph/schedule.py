@@ -6,10 +6,8 @@ import os
 import pwd
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,6 @@ from _ralph.session import Options
 UNTIL = "07:00"
 CRON_PATH = "/usr/bin:/bin"
 """The PATH of cron, unless the crontab names another."""
-_LONGEST = 998  # bytes of a command that every cron takes
 _SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 
 
@@ -47,46 +44,21 @@ class Schedule:
 
     def units(self) -> dict[str, str]:
         """The systemd units by their file names: the service, and the timer that starts it."""
-        program, *rest = self.words
+        program, *rest = map(_unit_word, self.words)
         values = {
             "folder": self.folder.replace("%", "%%"),
             "log": self.log.replace("%", "%%"),
             "path": _unit_word(f"PATH={self.path}"),
-            "command": " ".join(
-                [_unit_word(program), *(_unit_word(word).replace("$", "$$") for word in rest)]
-            ),
+            "command": " ".join([program, *(word.replace("$", "$$") for word in rest)]),
         }
-        kinds = ("service", "timer")
-        return {
-            f"{self.name}.{kind}": render_prompt(resource(f"templates/ralph.{kind}"), values)
-            for kind in kinds
-        }
+        sources = {kind: resource(f"templates/ralph.{kind}") for kind in ("service", "timer")}
+        return {f"{self.name}.{kind}": render_prompt(source, values) for kind, source in sources.items()}
 
     def text(self) -> str:
         """What a person is told to do; systemd's part only where it can be."""
         service, timer = self.units().values() if sys.platform == "linux" else ("", "")
         values = {"name": self.name, "crontab": self.crontab(), "service": service, "timer": timer}
         return render_prompt(resource("templates/schedule.txt"), values).rstrip()
-
-    def too_long(self) -> bool:
-        return len(self.crontab().encode()) > _LONGEST
-
-    def refused(self) -> str:
-        """What systemd-analyze finds wrong with the units; nothing where there is none."""
-        if sys.platform != "linux" or not shutil.which("systemd-analyze"):
-            return ""
-        with tempfile.TemporaryDirectory(prefix="ralph-") as folder:
-            for name, unit in self.units().items():
-                Path(folder, name).write_text(unit, encoding="utf-8")
-            done = subprocess.run(
-                ["systemd-analyze", "verify", "--user", *(str(Path(folder, name)) for name in self.units())],
-                env={**os.environ, "XDG_RUNTIME_DIR": folder, "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", timeout=30,
-            )  # fmt: skip
-        ours = [line for line in done.stderr.splitlines() if self.name in line]
-        return "; ".join(ours) or (
-            f"exit {done.returncode}: {text.last_line(done.stderr)}" if done.returncode else ""
-        )
 
 
 def schedule_for(options: Options, root: Path) -> Schedule:

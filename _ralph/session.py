@@ -318,8 +318,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     )  # fmt: skip
     if options.git:
         _open_tree(run)
-    elif plan.settings.get("protect"):
-        raise BadInput("protect needs git to put files back; remove it or run without --no-git")
+    else:
+        refuse_without_git(run)
     run.notices += list(prd.misspelt(run.plan))
     _require_agents(run)
     open_sandbox(run)
@@ -358,10 +358,16 @@ def _doubt_passes(plan: Plan, attempt_is_open: bool, records: list[dict[str, Any
     return told
 
 
+def refuse_without_git(run: Run) -> None:
+    """BadInput for what cannot be kept in a plain folder."""
+    if run.judge:
+        raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
+    if run.plan.settings.get("protect"):
+        raise BadInput("protect needs git to put files back; remove it or run without --no-git")
+
+
 def _require_agents(run: Run) -> None:
     """Every agent that this plan can need is there, is permitted, and tells what is limited."""
-    if run.judge and not run.options.git:
-        raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
     for task in run.plan.tasks:
         if not task.passed:
             require_agent(run, run.agent(task))
@@ -426,17 +432,38 @@ def _open_tree(run: Run) -> None:
     run.resuming = bool(start) or (branch == history.branch and unfinished(tree, history))
     if not run.resuming and history.tree and tree.snapshot() == history.tree == tree.clean_tree():
         tree.refs.reset_index()  # a commit may have been cut off before this
-    if not run.resuming and (word := tree.refs.halfway()):
+    if not run.resuming:
+        refuse_unfinished(tree)
+    run.branch = branch if run.resuming else _go_to_branch(run, tree, branch)
+    refuse_loose(run)
+
+
+def refuse_unfinished(tree: GitTree) -> None:
+    """BadInput where a person has begun something and not committed it."""
+    if word := tree.refs.halfway():
         raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
-    if not run.resuming and (modified := tree.modified()):
+    if modified := tree.modified():
         raise BadInput(
             f"modified tracked files: {text.few(modified)}; commit or stash them, "
             f"so that nothing of yours is mixed up with the work"
         )
-    run.branch = branch if run.resuming else _go_to_branch(run, tree, branch)
-    if loose := tree.untracked_protected(list(run.plan.settings.get("protect", []))):
+
+
+def refuse_loose(run: Run) -> None:
+    """BadInput where a protected file could not be put back."""
+    if loose := run.git_tree.untracked_protected(list(run.plan.settings.get("protect", []))):
         raise BadInput(
             f"{loose[0]} is under a protected pattern but not in git, so it could not be put back; commit it"
+        )
+
+
+def refuse_other_plan(run: Run, branch: str) -> None:
+    """BadInput where `branch` is there already, for another plan."""
+    there = run.git_tree.refs.plan_on(branch, run.paths.prd)
+    if there is not None and not same_plan(run, there):
+        raise BadInput(
+            f"the branch {branch} exists and its {run.paths.prd.name} holds another plan than the one here; "
+            f"give this plan a branchName of its own, or delete that branch"
         )
 
 
@@ -458,12 +485,7 @@ def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
         tree.refs.switch("-c", wanted)
         run.notices.append(f"made branch {wanted}")
         return f"refs/heads/{wanted}"
-    there = tree.refs.plan_on(wanted, prd_path)
-    if there is not None and not same_plan(run, there):
-        raise BadInput(
-            f"the branch {wanted} exists and its {prd_path.name} holds another plan than the one here; "
-            f"give this plan a branchName of its own, or delete that branch"
-        )
+    refuse_other_plan(run, wanted)
     tree.refs.switch(wanted)
     run.notices.append(f"switched to branch {wanted}")
     run.journal.open()
