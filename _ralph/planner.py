@@ -12,11 +12,10 @@ from typing import Any
 
 import click
 
-from _ralph import files, prd, text
+from _ralph import files, place, prd, text
 from _ralph.attempt import held, write
 from _ralph.command import alone, stoppable
 from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
-from _ralph.git import git, top_level
 from _ralph.live import View
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
 from _ralph.people import read_file
@@ -43,7 +42,7 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     brief = text.clean(read_file(source)).strip()
     if not brief:
         raise BadInput(f"the brief {source} is empty; say in it what is to be built, and why")
-    _require_commit(options.prd)
+    place.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
 
@@ -71,25 +70,16 @@ def _plan(options: Options, control: Control, run_id: str, brief: str, source: s
     return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
 
 
-def _require_commit(prd_path: Path) -> None:
-    """BadInput where git has nothing to plan from yet."""
-    root = top_level(prd_path.parent)
-    if root is None:
-        raise BadInput("this is not a git repository; git init, and a first commit, come before a plan")
-    if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
-
-
 def _may_replace(run: Run) -> None:
     """BadInput if prd.json holds what a person would miss: work, or tasks of their own."""
-    name, tasks = run.paths.prd.name, run.plan.tasks
-    ways = f"`ralph add` adds to it; --force replaces it, and keeps the old one in {run.paths.private}/aside"
-    if run.history.iteration or any(task.passed or task.blocked for task in tasks):
-        done = f"{sum(task.passed for task in tasks)} of {len(tasks)} passed"
-        made = text.count(run.history.iteration, "iteration")
-        raise BadInput(f"{name} has work in it ({done}, {made}); {ways}")
-    if not is_starter(run.plan) and files.digest(run.plan.text.encode()) != run.history.planned:
-        raise BadInput(f"{name} holds {text.count(len(tasks), 'task')} already; {ways}")
+    tasks, history, source = run.plan.tasks, run.history, run.plan.text.encode()
+    worked = history.iteration or any(task.passed or task.blocked for task in tasks)
+    if worked or not (is_starter(run.plan) or files.digest(source) == history.planned):
+        done, made = sum(task.passed for task in tasks), text.count(history.iteration, "iteration")
+        raise BadInput(
+            f"{run.paths.prd.name} holds {text.count(len(tasks), 'task')} already ({done} passed, {made}); "
+            f"`ralph add` adds to it; --force replaces it, and keeps the old one in {run.paths.private}/aside"
+        )
 
 
 def make_plan(run: Run, brief: str, source: str) -> None:
@@ -110,7 +100,7 @@ def make_plan(run: Run, brief: str, source: str) -> None:
         _require_answer(result)
         results.append(result)
         try:
-            _adopt(run, document(run, _answer(run, result, name)))
+            _adopt(run, read_answer(run, _answer(run, result, name)))
             break
         except BadInput as error:
             run.view.line(f"! the plan cannot be used: {error}", color="yellow")
@@ -127,7 +117,9 @@ def copied(run: Run) -> Iterator[Path]:
     """A clone to plan in, with the tracked files as they are here: nothing that is done in it is done
     to the tree, however it ends. The state files, which a program can reach all the same, are guarded."""
     git, folder = run.git_tree.git, files.clear(run.paths.private / "planning")
-    here = git("stash", "create", check=False).strip() or git("rev-parse", "HEAD").strip()
+    if not run.tree.head():
+        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+    here = git("stash", "create", check=False).strip() or run.tree.head()
     git("clone", "-q", "--shared", "--no-checkout", str(run.paths.root), str(folder))
     git("-C", str(folder), "checkout", "-q", "--detach", here)
     try:
@@ -146,9 +138,9 @@ def _answer(run: Run, result: AgentResult, name: str) -> str:
     return printed[-_LONGEST:].decode("utf-8", "replace")
 
 
-def document(run: Run, said: str) -> str:
-    """The prd.json that the planner's answer makes: its tasks and description, under what a person
-    had said at the top level. BadInput with what is wrong."""
+def read_answer(run: Run, said: str) -> Plan:
+    """The plan that the planner's answer makes: its tasks and description, under what a person had
+    said at the top level. BadInput with what is wrong."""
     answers = [found for found in json_objects(said) if isinstance(found.get("userStories"), list)]
     if not answers:
         raise BadInput("no JSON object with a list `userStories` was found in the answer")
@@ -160,39 +152,33 @@ def document(run: Run, said: str) -> str:
     top["description"] = text.clip(str(answer.get("description") or ""), 4000)
     if not was.checks and isinstance(answer.get("checks"), list):
         top["checks"] = answer["checks"]
-    if not isinstance(questions := answer.get("questions") or [], list):
-        raise BadInput("questions: expected a list")
-    if questions:
+    if questions := answer.get("questions"):
         top["openQuestions"] = questions
     tasks = [_own_keys(task) for task in answer["userStories"]]
-    source = prd.dump({**top, "userStories": tasks}, "  ") + "\n"
-    plan = prd.read(source, was.path)
+    plan = prd.read(prd.dump({**top, "userStories": tasks}, "  ") + "\n", was.path)
     prd.validate(plan, resource("prd.schema.json"))
     _require_proof(run, plan)
-    return source
+    return plan
 
 
 def told(run: Run) -> list[str]:
     """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
-    tasks, asked = run.plan.tasks, prd.open_questions(run.plan)
-    ids = max(len(text.one_line(task.id)) for task in tasks)
     lines = ["", *(f"every task: {text.one_line(check.command, 500)}" for check in run.plan.checks)]
-    for task in tasks:
-        lines.append(f"{text.one_line(task.id):{ids}}  {text.one_line(task.title, 90)}")
-        facts = [f"after {text.few(list(task.depends_on))}"] if task.depends_on else []
-        facts += [text.count(len(task.criteria), "criterion").replace("criterions", "criteria")]
-        facts += [f"proved by {text.one_line(check.command, 500)}" for check in task.checks]
-        facts += [f"may change {text.few(list(task.allow))}"] if task.allow else []
-        lines += [f"{'':{ids}}    {fact}" for fact in facts]
-    if asked:
-        lines += ["", f"{text.count(len(asked), 'open question')}:"]
-        for number, (question, proposal) in enumerate(asked, 1):
-            lines.append(f"{number}. {question}")
-            lines += [f"   proposed, and planned so: {proposal}"] if proposal else []
-        lines += ["", "Answer them in the brief and plan again."]
-        lines += [f"Or, where the proposals are right, take openQuestions out of {run.paths.prd.name}."]
-        return lines
-    return [*lines, "", f"Read the plan before you say go: {run.paths.prd}", *next_steps(run.options.prd)]
+    for task in run.plan.tasks:
+        lines.append(f"{text.one_line(task.id)}  {text.one_line(task.title, 90)}")
+        lines += [f"    after {text.few(list(task.depends_on))}"] if task.depends_on else []
+        lines.append(f"    criteria: {len(task.criteria)}")
+        lines += [f"    proved by {text.one_line(check.command, 500)}" for check in task.checks]
+        lines += [f"    may change {text.few(list(task.allow))}"] if task.allow else []
+    asked = prd.open_questions(run.plan)
+    if not asked:
+        return [*lines, "", f"Read the plan before you say go: {run.paths.prd}", *next_steps(run.options.prd)]
+    lines += ["", f"{text.count(len(asked), 'open question')}:"]
+    for number, (question, proposal) in enumerate(asked, 1):
+        lines.append(f"{number}. {question}")
+        lines += [f"   proposed, and planned so: {proposal}"] if proposal else []
+    lines += ["", "Answer them in the brief and plan again."]
+    return [*lines, f"Or, where the proposals are right, take openQuestions out of {run.paths.prd.name}."]
 
 
 def _own_keys(task: Any) -> dict[str, Any]:
@@ -226,15 +212,13 @@ def _values(run: Run, brief: str) -> dict[str, Any]:
 
 def _require_answer(result: AgentResult) -> None:
     """The error for a planner that did not come to its end."""
-    if result.outcome is Outcome.LIMITED:
-        raise TryLater(f"the planner cannot work now: {result.reason}")
-    if result.outcome is Outcome.UNAVAILABLE:
-        raise AgentUnavailable(f"the planner cannot run: {result.reason}")
+    errors = {Outcome.LIMITED: TryLater, Outcome.UNAVAILABLE: AgentUnavailable}
     if result.outcome is not Outcome.DONE:
-        raise RalphError(f"the planner did not finish ({result.outcome}): {result.reason}")
+        error = errors.get(result.outcome, RalphError)
+        raise error(f"the planner did not finish ({result.outcome}): {result.reason}")
 
 
-def _adopt(run: Run, source: str) -> None:
+def _adopt(run: Run, plan: Plan) -> None:
     """Put the new plan in place; what stood there is kept aside, if it was a person's."""
     if not is_starter(run.plan):
         copy = run.paths.private / "replaced"
@@ -242,8 +226,7 @@ def _adopt(run: Run, source: str) -> None:
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
     run.guard.release()  # the safety copies of an attempt that was cut off would undo it
-    files.atomic_write(run.paths.prd, source.encode("utf-8"))
-    run.plan = prd.load(run.paths.prd)
+    run.plan = prd.rewrite(run.plan, plan.text)
     run.history = replay(run.journal.records(), run.plan)
 
 

@@ -292,11 +292,9 @@ def announce_again(paths: Paths, run_id: str) -> list[str]:
 
 def bury(paths: Paths) -> None:
     """After a run that died: kill what it left behind, remove the locks of its dead git calls."""
-    entry = running_entry(paths)
-    if entry is None:
-        return
-    kill_run(str(entry.get("run_id")))
-    remove_locks(paths.private.parent)
+    if entry := running_entry(paths):
+        kill_run(str(entry.get("run_id")))
+        remove_locks(paths.private.parent)
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
