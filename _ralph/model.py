@@ -203,8 +203,11 @@ class Judgement:
 
     command: str
     result: AgentResult
-    agrees: bool
-    objections: list[str] = field(default_factory=list)
+    objections: list[str]
+
+    @property
+    def agrees(self) -> bool:
+        return not self.objections
 
 
 @dataclass

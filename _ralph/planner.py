@@ -152,7 +152,10 @@ def read_answer(run: Run, said: str) -> Plan:
     top["description"] = text.clip(str(answer.get("description") or ""), 4000)
     if not was.checks and isinstance(answer.get("checks"), list):
         top["checks"] = answer["checks"]
-    if questions := answer.get("questions"):
+    questions = answer.get("questions") or []
+    if not isinstance(questions, list):
+        raise BadInput("questions: expected a list")
+    if questions:
         top["openQuestions"] = questions
     tasks = [_own_keys(task) for task in answer["userStories"]]
     plan = prd.read(prd.dump({**top, "userStories": tasks}, "  ") + "\n", was.path)
