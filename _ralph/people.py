@@ -6,13 +6,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from _ralph import inbox, place, prd, text
 from _ralph.ends import BadInput
-from _ralph.model import Paths, Plan, Task
+from _ralph.model import Plan, Task
 from _ralph.night import add_tasks, new_entries, retry_task
 from _ralph.prompt import resource
 from _ralph.session import Options, Run, at_rest
@@ -24,14 +23,14 @@ def add(prd_path: Path, use_git: bool, what: str, given: dict[str, Any]) -> list
     """Add one task with the title `what`, or those of the JSON file `what` (`-` is stdin); `given` is
     what else was said of it. What was done, in lines."""
     entries = _entries(what, given)
-    with _asked(prd_path, use_git) as (run, paths, plan):
-        there = {task.id for task in plan.tasks}
+    with at_rest(Options(prd_path, git=use_git)) as (run, busy):
+        there = {task.id for task in run.plan.tasks}
         known = [entry for entry in entries if str(entry.get("id", "")) in there]
         said = [f"{text.one_line(str(entry['id']))} is there already, and stays as it is" for entry in known]
         new = [entry for entry in entries if entry not in known]
-        _refuse_what_nothing_proves(plan, new)
-        tasks = add_tasks(run, new) if run else _leave(paths, plan, new)
-    when = "" if run else ": the running loop takes it after its attempt"
+        _refuse_what_nothing_proves(run.plan, new)
+        tasks = _leave(run, new) if busy else add_tasks(run, new)
+    when = ": the running loop takes it after its attempt" if busy else ""
     for task in tasks:
         weak = "" if task.checks else "; no check of its own proves it (--check)"
         said.append(text.one_line(f"added {task.id}: {task.title}{when}{weak}", 400))
@@ -40,12 +39,12 @@ def add(prd_path: Path, use_git: bool, what: str, given: dict[str, Any]) -> list
 
 def retry(prd_path: Path, use_git: bool, task_id: str, answer: str) -> str:
     """Open a task again, with a person's answer; what was done."""
-    with _asked(prd_path, use_git) as (run, paths, plan):
-        task = plan.task(task_id)
+    with at_rest(Options(prd_path, git=use_git)) as (run, busy):
+        task = run.plan.task(task_id)
         if task.passed:
             raise BadInput(f"{task_id} has passed; to work it again, take its pass back in {prd_path.name}")
-        if run is None:
-            inbox.leave(paths, {"event": "retry", "task": task_id, "answer": answer})
+        if busy:
+            inbox.leave(run.paths, {"event": "retry", "task": task_id, "answer": answer})
             return f"{task_id}: the running loop takes this up after its present attempt"
         retry_task(run, task_id, answer)
     was = "is open again" if task.is_blocked else "was not blocked; its attempts start at zero"
@@ -60,15 +59,6 @@ def stop(prd_path: Path, use_git: bool) -> str:
         raise BadInput("no loop is running in this workspace")
     inbox.leave(paths, {"event": "stop", "run": holder["run_id"]})
     return f"the loop (pid {holder['pid']}) will stop after this attempt"
-
-
-@contextlib.contextmanager
-def _asked(prd_path: Path, use_git: bool) -> Iterator[tuple[Run | None, Paths, Plan]]:
-    """The plan that a person asks something of, and what changes it: None while a loop runs."""
-    with at_rest(Options(prd_path, git=use_git)) as run:
-        state = (run.paths, run.plan, run.history) if run else place.read_state(prd_path, use_git)
-        place.stay_on_branch(*state, use_git=use_git)
-        yield run, *state[:2]
 
 
 def _entries(what: str, given: dict[str, Any]) -> list[dict[str, Any]]:
@@ -91,17 +81,18 @@ def _refuse_what_nothing_proves(plan: Plan, entries: list[dict[str, Any]]) -> No
         raise BadInput(f"nothing would prove {title!r}: the plan has no checks; --check 'COMMAND' names one")
 
 
-def _leave(paths: Paths, plan: Plan, entries: list[dict[str, Any]]) -> list[Task]:
+def _leave(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
     """Leave `entries` for the loop, as the tasks that they become in a plan in which others wait too."""
     if not entries:
         return []
-    for message in inbox.peek(paths):
+    plan = run.plan
+    for message in inbox.peek(run.paths):
         if waiting := new_entries(plan, message.get("tasks", [])):
             plan = prd.read(prd.add_tasks(plan, waiting), plan.path)
     plan = prd.read(prd.add_tasks(plan, entries), plan.path)
     prd.validate(plan, resource("prd.schema.json"))
     tasks = list(plan.tasks[-len(entries) :])
-    inbox.leave(paths, {"event": "add", "tasks": [task.raw for task in tasks]})
+    inbox.leave(run.paths, {"event": "add", "tasks": [task.raw for task in tasks]})
     return tasks
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
-from _ralph.ends import BadInput, TryLater
+from _ralph.ends import BadInput
 from _ralph.git import git, git_places
 from _ralph.model import Paths, Plan
 from _ralph.progress import History, Journal, replay
@@ -74,11 +74,9 @@ def running(paths: Paths) -> dict[str, Any] | None:
 
 
 def loop_at_work(paths: Paths) -> dict[str, Any] | None:
-    """The process that runs a loop here and takes messages, or None; TryLater while `ralph plan` works."""
+    """The process that runs a loop here and takes messages, which `ralph plan` does not, or None."""
     holder = running(paths)
-    if holder and holder.get("what") == "plan":
-        raise TryLater(f"`ralph plan` is at work here (pid {holder['pid']}); wait for its end")
-    return holder
+    return holder if holder and holder.get("what") != "plan" else None
 
 
 def running_entry(paths: Paths) -> dict[str, Any]:
@@ -97,12 +95,6 @@ def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
         return None
     there = git(paths.root, "rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False)
     return name if there else None
-
-
-def stay_on_branch(paths: Paths, plan: Plan, history: History, use_git: bool) -> None:
-    """BadInput where the work on this plan is on another branch than this one."""
-    if branch := elsewhere(paths, plan, history) if use_git else None:
-        raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
 
 
 def own_branch(plan: Plan) -> str:

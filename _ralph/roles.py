@@ -47,14 +47,11 @@ def objections(task: Task, said: str) -> list[str]:
     if len(answers) != 1:
         return [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
     entries = [entry for entry in answers[0]["criteria"] if isinstance(entry, dict)]
-    found = []
-    for entry in entries:
-        if entry.get("met") is not True:
-            criterion, reason = (
-                entry.get("criterion") or "a criterion",
-                entry.get("reason") or "no reason given",
-            )
-            found.append(f"{text.one_line(str(criterion), 300)}: {text.one_line(str(reason), 300)}")
+    unmet = [entry for entry in entries if entry.get("met") is not True]
+    found = [
+        f"{_line(entry.get('criterion')) or 'a criterion'}: {_line(entry.get('reason')) or 'no reason given'}"
+        for entry in unmet
+    ]
     if len(entries) < len(criteria_of(task)):
         found.append(f"it spoke of {len(entries)} criteria, and there are {len(criteria_of(task))}")
     return found
@@ -126,3 +123,7 @@ def json_objects(said: str) -> list[dict[str, Any]]:
             end = at + 1
         at = said.find("{", end)
     return found
+
+
+def _line(value: Any) -> str:
+    return text.one_line(str(value or ""), 300)

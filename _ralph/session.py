@@ -20,7 +20,16 @@ from _ralph.git import remove_locks
 from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, Paths, Plan, Task
-from _ralph.place import journal_of, locate, loop_at_work, own_branch, read_state, running, running_entry
+from _ralph.place import (
+    elsewhere,
+    journal_of,
+    locate,
+    loop_at_work,
+    own_branch,
+    read_state,
+    running,
+    running_entry,
+)
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
@@ -243,27 +252,31 @@ def acquire(paths: Paths, patience: float = 0.2) -> Any:
         holder = running(paths)
         if holder is None:
             raise TryLater("another ralph is at work in this workspace; try again in a moment") from None
-        who = f"pid {holder['pid']}, since {holder['since']}"
-        if holder.get("what") == "plan":
-            raise TryLater(f"`ralph plan` is at work in this workspace ({who}); wait for its end") from None
-        raise TryLater(f"a loop is already running in this workspace ({who}); `ralph stop` ends it") from None
+        raise TryLater(
+            f"`ralph {holder.get('what', 'run')}` is at work in this workspace "
+            f"(pid {holder['pid']}, since {holder['since']}); wait for its end, or see `ralph stop`"
+        ) from None
     return lock
 
 
 @contextlib.contextmanager
-def at_rest(options: Options) -> Iterator[Run | None]:
-    """The workspace for one change that a person makes, locked and mended; None while a loop runs
-    here, which takes messages instead. TryLater while something else is at work."""
+def at_rest(options: Options) -> Iterator[tuple[Run, bool]]:
+    """The workspace for one change that a person makes, locked and mended; or it is as it is and True,
+    while a loop runs here, which takes messages instead. BadInput where the work is on another branch."""
     paths = locate(options.prd, options.git)
-    if loop_at_work(paths):
-        yield None
-        return
-    lock = acquire(paths, patience=10.0)
+    busy = loop_at_work(paths) is not None
+    lock = None if busy else acquire(paths, patience=10.0)
     try:
-        bury(paths)
-        yield peek(options, writing=True)
+        if lock:
+            bury(paths)
+        run = peek(options, writing=not busy)
+        branch = elsewhere(paths, run.plan, run.history) if options.git else None
+        if branch:
+            raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+        yield run, busy
     finally:
-        lock.release()
+        if lock:
+            lock.release()
 
 
 def announce(paths: Paths, run_id: str, pid: int, what: str = "run") -> None:
