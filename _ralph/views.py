@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from _ralph import limits, text
 from _ralph.ends import Stop
-from _ralph.model import AgentResult, Attempt, Outcome, Plan, Task, Tokens, Verdict
+from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Plan, Task, Tokens, Verdict
 from _ralph.progress import History, TaskHistory
 
 if TYPE_CHECKING:  # `status` needs none of what agents need
@@ -128,42 +128,39 @@ def spent(seconds: float, usd: float | None, tokens: Tokens) -> str:
 
 
 def record_lines(attempt: Attempt, agent: Agent) -> list[str]:
-    """What a person reads of an attempt in progress.txt; everything an agent wrote is quoted."""
-    result = attempt.result
+    """What a person reads of an attempt in progress.txt: the first line of each part behind its label,
+    the others quoted; everything an agent wrote is."""
+    result, judgement = attempt.result, attempt.judgement
+    failed = attempt.verdict is not Verdict.PASSED
+    red = next((check for check in attempt.checks if failed and not check.ok), None)
+    handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
     command, ended = text.one_line(agent.command, 80), ended_words(result) or "ended well"
-    lines = [f"- agent: {command}, {spent_words(result)}, {ended}"]
-    if again := agent.reopen(result.session):
-        lines.append(f"- session: {text.one_line(again)}")
-    if result.overload:
-        lines.append(f"- split this task: {result.overload}")
-    if judgement := attempt.judgement:
-        said = "agrees" if judgement.agrees else "does not agree"
-        lines.append(
-            f"- judge: {text.one_line(judgement.command, 80)} {said}, {spent_words(judgement.result)}"
-        )
-        lines += text.quote("\n".join(judgement.objections))
-    if attempt.checks:
-        told = ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)
-        lines.append(f"- checks: {text.one_line(told, 500)}")
-    if attempt.changes:
-        lines.append(f"- changes: {attempt.changes}")
-    if attempt.reason:
-        lines.append(f"- reason: {text.one_line(attempt.reason, 300)}")
-    for title, entries in (("restored", attempt.restored), ("notice", attempt.notices)):
-        for entry in entries:
-            first, _, rest = entry.partition("\n")
-            lines += [f"- {title}: {text.one_line(first, 300)}", *text.quote(rest)]
-    if result.denials:
-        lines.append(f"- denied: {text.one_line('; '.join(result.denials), 300)}")
-    if attempt.verdict is not Verdict.PASSED and (red := [check for check in attempt.checks if not check.ok]):
-        lines += [f"- failure: {text.one_line(red[0].name)}", *text.quote(text.tail(red[0].tail, 2000))]
-    if attempt.handoff:
-        told = "\n".join(f"{label}: {body}" for label, body in attempt.handoff.items())
-        lines += ["- handoff:", *text.quote(told)]
-    if attempt.blocked:
-        lines.append(f"- blocked: {text.one_line(attempt.blocked, 500)}")
-    if attempt.parked:
-        lines.append(f"- parked: {attempt.parked}; back with: git cherry-pick {attempt.parked}")
-    if result.survivors:
-        lines.append(f"- still running after KILL: {result.survivors}")
+    parts = [
+        ("agent", f"{command}, {spent_words(result)}, {ended}"),
+        ("session", agent.reopen(result.session)),
+        ("split this task", result.overload),
+        ("judge", _judge_words(judgement) if judgement else ""),
+        ("checks", ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)),
+        ("changes", attempt.changes),
+        ("reason", attempt.reason),
+        *(("restored", line) for line in attempt.restored),
+        *(("notice", line) for line in attempt.notices),
+        ("denied", "; ".join(result.denials)),
+        ("failure", f"{red.name}\n{text.tail(red.tail, 2000)}" if red else ""),
+        ("handoff", "".join(handoff)),
+        ("blocked", attempt.blocked),
+        ("parked", attempt.parked and f"{attempt.parked}; back with: git cherry-pick {attempt.parked}"),
+        ("still running after KILL", ", ".join(map(str, result.survivors))),
+    ]
+    lines = []
+    for label, body in parts:
+        if body:
+            first, _, rest = body.partition("\n")
+            lines += [f"- {label}: {text.one_line(first, 500)}".rstrip(), *text.quote(rest)]
     return lines
+
+
+def _judge_words(judgement: Judgement) -> str:
+    said = "agrees" if judgement.agrees else "does not agree"
+    told = f"{text.one_line(judgement.command, 80)} {said}, {spent_words(judgement.result)}"
+    return "\n".join([told, *judgement.objections])
