@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -15,23 +16,22 @@ from _ralph import agents, attempt, place, prd, rehearsal, session, text
 from _ralph.agents import Agent
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
-from _ralph.ends import Exit, RalphError, translate
+from _ralph.ends import BadInput, Exit, RalphError, translate
 from _ralph.git import git
 from _ralph.model import Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.sandbox import sandbox_for
-from _ralph.schedule import Schedule, schedule_for
+from _ralph.schedule import schedule_for
 from _ralph.session import Options, Run
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
     """Print one line for every thing that a night needs, then its schedule; the exit status."""
     run, found = _look(options, control)
-    schedule, more = _schedule(options, run)
-    parts = _parts(run, schedule, probe) if run else ()
+    parts = _parts(run, probe) if run else ()
     levels = []
-    for level, line in chain(found, more, chain.from_iterable(_told(*part) for part in parts)):
+    for level, line in chain(found, chain.from_iterable(_told(*part) for part in parts)):
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
         echo(f"{level:7} {text.one_line(line, 500)}")
@@ -41,8 +41,8 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
         echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to run it every night")
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
-    if schedule:
-        echo("\n" + schedule.text())
+    with contextlib.suppress(BadInput):  # it stands above
+        echo("\n" + schedule_for(run).text() if run else "")
     return Exit.COMPLETE
 
 
@@ -70,13 +70,6 @@ def _read(options: Options) -> Run:
     return session.glance(options, paths, plan, replay(place.journal_of(paths).records(), plan))
 
 
-def _schedule(options: Options, run: Run | None) -> tuple[Schedule | None, Findings]:
-    try:
-        return (schedule_for(options, run.paths.root) if run else None), ()
-    except Exception as error:
-        return None, [("warning", f"schedule: {translate(error)}")]
-
-
 def _told(name: str, part: Findings) -> Findings:
     """What one part of the examination found, by its name. An error in it is one more; the others go on."""
     try:
@@ -86,27 +79,22 @@ def _told(name: str, part: Findings) -> Findings:
         yield "error", f"{name}: {translate(error)}"
 
 
-def _parts(run: Run, schedule: Schedule | None, probe: bool) -> Iterator[tuple[str, Findings]]:
+def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     """All that is looked at, part by part."""
     yield "plan", _plan(run)
     yield "lock", _lock(run)
     yield "git", _git(run) if run.options.git else _folder(run)
-    team: list[tuple[str, Agent]] = []
-    try:
-        team += _team(run)
-    except RalphError as error:
-        yield "agent", [("error", str(error))]
-    for role, agent in team:
-        yield role, _agent(run, role, agent)
+    team: list[Agent] = []
+    yield "agent", _workers(run, team)
+    yield "judge", _judge(run, team)
     yield "agents", _known_agents(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "awake", _awake()
     yield "check", _checks(run)
-    if schedule:
-        yield "cron", rehearsal.surroundings(run, schedule, [agent for _, agent in team])
-    if schedule and probe:
-        yield "probe", rehearsal.turns(run, schedule, [agent for _, agent in team])
+    yield "cron", rehearsal.surroundings(run, team)
+    if probe:
+        yield "probe", rehearsal.turns(run, team)
 
 
 # ---------------------------------------------------------------- the workspace
@@ -186,20 +174,26 @@ def _checks(run: Run) -> Findings:
 # ---------------------------------------------------------------- agents
 
 
-def _team(run: Run) -> Iterator[tuple[str, Agent]]:
-    """Every agent that this plan can need, once in each role."""
+def _workers(run: Run, team: list[Agent]) -> Findings:
+    """Every agent that the tasks can need, once; they are put into `team`."""
     tasks: list[Task | None] = [task for task in run.plan.tasks if not task.passed] or [None]
-    for agent in {agent.command: agent for agent in map(run.agent, tasks)}.values():
-        yield "agent", agent
-    if run.judge:
-        yield "judge", run.judge
+    team += {agent.command: agent for agent in map(run.agent, tasks)}.values()
+    for agent in team:
+        try:
+            yield from chain(_agent(run, agent), _permissions(run, agent))
+        except RalphError as error:  # the next one is still looked at
+            yield "error", str(error)
 
 
-def _agent(run: Run, role: str, agent: Agent) -> Findings:
+def _judge(run: Run, team: list[Agent]) -> Findings:
+    if judge := run.judge:
+        team.append(judge)
+        yield from _agent(run, judge)
+
+
+def _agent(run: Run, agent: Agent) -> Findings:
     session.require_agent(run, agent)
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
-    if role == "agent":
-        yield from _permissions(run, agent)
     key, login = agents.purse(agent, os.environ)
     if key and login:
         yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"

@@ -13,10 +13,11 @@ from pathlib import Path
 from _ralph import agents, text, views
 from _ralph.agents import Agent
 from _ralph.checks import every_check
+from _ralph.ends import BadInput
 from _ralph.git import git
 from _ralph.model import AgentResult, Finding, Findings, Outcome
 from _ralph.prompt import resource
-from _ralph.schedule import CRON_PATH, Schedule, cron_environment
+from _ralph.schedule import CRON_PATH, cron_environment, schedule_for, search_path
 from _ralph.session import Run
 
 _TURN = 120.0
@@ -24,16 +25,19 @@ _LONGEST = 998  # bytes of a command that every cron takes
 _OURS = ("RALPH_RUN_", "RALPH_PRD", "XDG_CONFIG_", "XDG_STATE_")  # what ralph and git obey
 
 
-def surroundings(run: Run, schedule: Schedule, team: Sequence[Agent]) -> Findings:
-    """What is there and what is not, where cron starts `schedule`, for the agents of `team`."""
-    env = cron_environment(schedule.path)
+def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
+    """What is there and what is not, where cron starts this run, for the agents of `team`."""
+    try:
+        line = schedule_for(run).crontab()
+    except BadInput as error:
+        yield "warning", f"no line for it can be written: {error}"
+        return
+    env = cron_environment(search_path())
     missing = [name for name in _programs(run, team) if not shutil.which(name, path=CRON_PATH)]
     note = f", without {text.few(missing)}; doctor's line has the PATH of now" if missing else ""
     yield "ok", f"its PATH is {CRON_PATH}{note}"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
-    if os.path.realpath(there) == os.path.realpath(here):
-        yield "ok", f"HOME is {there} there, too"
-    else:
+    if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
     own = {name for name in os.environ if name.startswith(_OURS)}
     if lost := _lost(_obeyed(team) | own, env):
@@ -45,7 +49,7 @@ def surroundings(run: Run, schedule: Schedule, team: Sequence[Agent]) -> Finding
         elif agent.row.get("keys"):
             wanted = agents.known_logins(agent)
             yield "warning", f"no login of {agent.name} found there ({wanted}); --probe tries it"
-    if len(schedule.crontab().encode()) > _LONGEST:
+    if len(line.encode()) > _LONGEST:
         yield "warning", "the line is longer than some crons read; shorten your PATH, or use systemd"
 
 
@@ -76,9 +80,9 @@ def _how_to_set(name: str) -> str:
     return f"write {name}=... above the line in the crontab (for systemd: Environment={name}=...)"
 
 
-def turns(run: Run, schedule: Schedule, team: Sequence[Agent]) -> Findings:
+def turns(run: Run, team: Sequence[Agent]) -> Findings:
     """One turn of each agent, as cron would start it, in an empty repository."""
-    env = cron_environment(schedule.path)
+    env = cron_environment(search_path())
     for agent in team:
         if shutil.which(agent.program):
             yield _told(agent, _turn(run, agent, env), env)

@@ -16,7 +16,7 @@ from _ralph import files, text
 from _ralph.ends import BadInput
 from _ralph.place import state_folder
 from _ralph.prompt import render_prompt, resource
-from _ralph.session import Options
+from _ralph.session import Options, Run
 
 UNTIL = "07:00"
 CRON_PATH = "/usr/bin:/bin"
@@ -61,18 +61,23 @@ class Schedule:
         return render_prompt(resource("templates/schedule.txt"), values).rstrip()
 
 
-def schedule_for(options: Options, root: Path) -> Schedule:
-    """The schedule that runs what `options` say, from this folder, as ralph was started now. Makes the
-    folder of its log. BadInput for names that neither cron nor systemd can be told."""
-    prd = options.prd.absolute()
-    name = f"ralph-{text.slug(root.name).lower()}-{files.digest(str(prd).encode())[:6]}"
+def schedule_for(run: Run) -> Schedule:
+    """The schedule that runs what the options of `run` say, from this folder, as ralph was started now.
+    Makes the folder of its log. BadInput for names that neither cron nor systemd can be told."""
+    name = f"ralph-{text.slug(run.paths.root.name).lower()}-{files.digest(str(run.paths.prd).encode())[:6]}"
     log = (state_folder() / f"{name}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    found = Schedule(name, str(Path.cwd()), tuple(_command(options)), _path(), str(log))
+    found = Schedule(name, str(Path.cwd()), tuple(_command(run.options)), search_path(), str(log))
     plain = all(word == word.strip() and not word.endswith("\\") for word in (found.folder, found.log))
     if not plain or not all(map(str.isprintable, (found.folder, found.log, found.path, *found.words))):
         raise BadInput("a name here has characters that cannot stand in a crontab or a unit; rename it")
     return found
+
+
+def search_path() -> str:
+    """The PATH of now: the folders that exist, each once."""
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys(e for e in entries if e.startswith("/") and os.path.isdir(e)))
 
 
 def cron_environment(path: str) -> dict[str, str]:
@@ -112,12 +117,6 @@ def _command(options: Options) -> list[str]:
     words += [word for check in options.checks for word in ("--check", check)]
     words += ["--full-permissions"] * options.full_permissions
     return words + ["--no-git"] * (not options.git)
-
-
-def _path() -> str:
-    """The PATH of now: the folders that exist, each once."""
-    entries = os.environ.get("PATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys(e for e in entries if e.startswith("/") and os.path.isdir(e)))
 
 
 def _unit_word(word: str) -> str:
