@@ -100,7 +100,7 @@ class _Stage:
         _say("\nLooked up in git, in the files and among the processes:")
         found = self._claims()
         for claim, holds in found.items():
-            _say(f"[{'x' if holds else '!'}] {claim}{'' if holds else '  <- DOES NOT HOLD'}")
+            _say(f"[x] {claim}" if holds else f"[!] {claim}  <- DOES NOT HOLD")
         return list(found.values()).count(False)
 
     def _claims(self) -> dict[str, bool]:
@@ -212,13 +212,7 @@ def _environment(mark: str) -> dict[str, str]:
 def _say(words: str, indent: str = "") -> None:
     """Print `words` wrapped to the terminal, the rest of a long line a little further in."""
     width = max(40, min(shutil.get_terminal_size().columns, 100))
+    further = f"{indent}   "
+    wrapper = textwrap.TextWrapper(width, indent, further, break_long_words=False, break_on_hyphens=False)
     for line in words.split("\n"):
-        wrapped = textwrap.fill(
-            line,
-            width,
-            break_long_words=False,
-            break_on_hyphens=False,
-            initial_indent=indent,
-            subsequent_indent=f"{indent}   ",
-        )
-        print(wrapped, flush=True)
+        print(wrapper.fill(line), flush=True)
