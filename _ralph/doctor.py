@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, attempt, place, prd, rehearsal, session, text
+from _ralph import agents, attempt, place, prd, schedule, session, text
 from _ralph.agents import Agent
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
@@ -22,7 +22,6 @@ from _ralph.model import Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.sandbox import sandbox_for
-from _ralph.schedule import schedule_for
 from _ralph.session import Options, Run
 
 
@@ -42,7 +41,7 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
     with contextlib.suppress(BadInput):  # it stands above
-        echo("\n" + schedule_for(run).text() if run else "")
+        echo("\n" + schedule.schedule_for(run).text() if run else "")
     return Exit.COMPLETE
 
 
@@ -92,9 +91,9 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "disk", _disk(run)
     yield "awake", _awake()
     yield "check", _checks(run)
-    yield "cron", rehearsal.surroundings(run, team)
+    yield "cron", schedule.surroundings(run, team)
     if probe:
-        yield "probe", rehearsal.turns(run, team)
+        yield "probe", schedule.turns(run, team)
 
 
 # ---------------------------------------------------------------- the workspace
