@@ -130,9 +130,7 @@ def with_prd(command: Callable[..., Any]) -> Callable[..., Any]:
 AGENT = click.option("--agent", metavar="CMD", help="Such as claude, 'claude --model haiku' or aider.")
 JUDGE = click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes.")
 FULL = click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do.")
-SANDBOX = click.option(
-    "--sandbox", type=click.Choice(["bwrap"]), help="Run agents, checks, hooks and setup inside bubblewrap."
-)
+SANDBOX = click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap.")
 CHECK = click.option(
     "--check",
     "checks",
@@ -148,7 +146,7 @@ PROMPT = click.option(
     help="Your own prompt template.",
 )
 TIMEOUT = click.option(
-    "--agent-timeout", type=duration, default="60m", show_default=True, help="Deadline of one agent process."
+    "--agent-timeout", type=duration, default="60m", show_default=True, help="Deadline of an agent."
 )
 JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdout; all else goes to stderr.")
 
@@ -173,9 +171,7 @@ def cli(ctx: click.Context) -> None:
 
 @cli.command()
 @with_prd
-@click.option(
-    "--once", is_flag=True, help="One attempt, no waiting; exit 0 if it passed or nothing was left."
-)
+@click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left.")
 @TASK
 @AGENT
 @JUDGE
@@ -190,20 +186,14 @@ def cli(ctx: click.Context) -> None:
 @click.option("--max-wait", type=duration, help="Longest wait for a provider's limit.  [default: 6h]")
 @TIMEOUT
 @click.option(
-    "--idle-timeout",
-    type=duration,
-    default="20m",
-    show_default=True,
-    help="Deadline of its silence, if it streams.",
+    "--idle-timeout", type=duration, default="20m", show_default=True, help="Deadline of its silence."
 )
 @click.option("--branch", metavar="NAME", help="Work on this branch.")
 @click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting.")
 @FULL
 @SANDBOX
 @click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run.")
-@click.option(
-    "--notify", metavar="CMD", help="Command that gets a JSON summary on stdin at the stop and at a block."
-)
+@click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block.")
 @JSON
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints.")
@@ -378,9 +368,7 @@ def add(prd: Path, git: bool, what: str, **said: Any) -> None:
 @cli.command()
 @with_prd
 @click.argument("task_id", metavar="ID", shell_complete=known_tasks)
-@click.option(
-    "--answer", default="", metavar="TEXT", help="Your answer to its question; stands in the next prompt."
-)
+@click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
 def retry(prd: Path, git: bool, task_id: str, answer: str) -> None:
     """Unblock a task, with an answer if you have one.
 

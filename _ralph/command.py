@@ -58,33 +58,31 @@ def alone(
     session.bury(paths)
     mark_run(run_id)  # so that every child can be told from a stranger
     session.announce(paths, run_id, os.getpid(), what)
-    code = supervise(lambda control: work(control, run_id), beside=beside)
-    if code is None:  # what it left is for the next start to bury
-        raise Killed(
-            f"the {'loop' if what == 'run' else 'planner'} was killed; run the same command to go on"
-        )
+    code = supervised(lambda control: work(control, run_id), beside)
     (paths.private / "running.json").unlink(missing_ok=True)
     lock.release()
     return code
 
 
-def supervised(work: Callable[[Control], int]) -> int:
-    """Do `work` under a supervisor; its exit status."""
-    code = supervise(lambda control: stoppable(lambda: work(control), control))
-    return Exit.ERROR if code is None else code
+def supervised(work: Callable[[Control], int], beside: Callable[[int], object] | None = None) -> int:
+    """Do `work` under a supervisor; its exit status. The first interrupt ends at once what does not
+    say otherwise. Killed if it was; what it left is for the next start to bury."""
 
+    def child(control: Control) -> int:
+        control.stop_at_interrupt()
+        try:
+            return work(control)
+        except Exception as error:
+            if control.stop_signal:
+                return 128 + control.stop_signal
+            if not isinstance(error, BrokenPipeError):  # `| head` has seen enough
+                complain(str(translate(error)))
+            return translate(error).exit
 
-def stoppable(work: Callable[[], int], control: Control) -> int:
-    """Do work that the first interrupt ends at once, for it has nothing to close; its exit status."""
-    control.stop_at_interrupt()
-    try:
-        return work()
-    except Exception as error:
-        if control.stop_signal:
-            return 128 + control.stop_signal
-        if not isinstance(error, BrokenPipeError):  # `| head` has seen enough
-            complain(str(translate(error)))
-        return translate(error).exit
+    code = supervise(child, beside=beside)
+    if code is None:
+        raise Killed("the process at work was killed; run the same command to go on")
+    return code
 
 
 def _child(options: Options, loop: Callable[[Run], Stop], control: Control, view: View, run_id: str) -> int:

@@ -14,7 +14,7 @@ import click
 
 from _ralph import files, place, prd, text
 from _ralph.attempt import held, write
-from _ralph.command import alone, stoppable
+from _ralph.command import alone
 from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
 from _ralph.live import View
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
@@ -47,7 +47,7 @@ def plan_from(source: str, options: Options, force: bool) -> int:
         click.echo("\n".join(write_starters(options.prd)))
 
     def work(control: Control, run_id: str) -> int:
-        return stoppable(lambda: _plan(options, control, run_id, brief, source, force), control)
+        return _plan(options, control, run_id, brief, source, force)
 
     return alone(options, "plan", work)
 
