@@ -81,7 +81,7 @@ def supervised(work: Callable[[Control], int], beside: Callable[[int], object] |
 
     code = supervise(child, beside=beside)
     if code is None:
-        raise Killed("the process at work was killed; run the same command to go on")
+        raise Killed("its work was killed; run the same command to go on")
     return code
 
 
