@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -339,15 +340,8 @@ def run_outside(
     if not checks:
         return [], []
     tree = run.tree.snapshot() if tree is None else tree
-    before, held = run.journal.signature(), run.guard.holds
-    hold(run)
-    try:
+    with held(run):
         results = run_all(run, checks, name, label)
-    finally:
-        if not run.control.check_supervisor():  # else another run may be at work: it puts them back
-            put_back_state(run, before)
-            if not held:
-                run.guard.release()
     if run.control.orphaned:
         raise StopNow
     said = run.tree.tidy(tree)
@@ -357,13 +351,22 @@ def run_outside(
     return results, said
 
 
-def put_back_state(run: Run, notes: files.Signature | None) -> None:
-    """Undo what a check did to the state files; `notes` is the signature of progress.txt before it."""
-    for path, kept in run.guard.restore().items():
-        run.view.line(f"! {path.name} was changed by a check, and put back; kept at {kept}")
-    if run.journal.signature() != notes:
-        for line in run.journal.guard():
-            run.view.line(f"! changed by a check, and put back: {line.splitlines()[0]}")
+@contextlib.contextmanager
+def held(run: Run) -> Iterator[None]:
+    """Let a stranger's program run outside of an attempt: what it does to the state files is undone."""
+    already = run.guard.holds
+    hold(run)
+    notes = run.journal.signature()
+    try:
+        yield
+    finally:
+        if not run.control.check_supervisor():  # else another run may be at work: it puts them back
+            for path, kept in run.guard.restore().items():
+                run.view.line(f"! {path.name} had been changed, and was put back; kept at {kept}")
+            if run.journal.signature() != notes:
+                run.view.lines([line.split("\n")[0] for line in run.journal.guard()])
+            if not already:
+                run.guard.release()
 
 
 def hold(run: Run, more: Sequence[Path] = ()) -> None:

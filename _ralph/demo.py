@@ -41,7 +41,7 @@ def run_demo(folder: Path | None) -> int:
     try:
         stage.build()
         stage.play()
-        broken = [claim for claim, holds in stage.claims() if not holds]
+        broken = stage.broken_claims()
     finally:
         stage.clear()
     if folder is None and not broken:
@@ -51,7 +51,7 @@ def run_demo(folder: Path | None) -> int:
         _say(f"\nTo look around: cd {shlex.quote(str(stage.folder))}")
         _say("git log --stat; ralph status; less progress.txt")
     if broken:
-        print(f"ralph: the demo failed: {len(broken)} of its claims did not hold", file=sys.stderr)
+        print(f"ralph: the demo failed: {broken} of its claims did not hold", file=sys.stderr)
     return int(bool(broken))
 
 
@@ -64,8 +64,6 @@ class _Stage:
         self._mark = uuid.uuid4().hex
         self._env = _environment(self._mark)
         self._acts: list[dict[str, str]] = json.loads((self._props / "acts.json").read_text("utf-8"))
-        self._playing = False
-        self._start = ""
         self._exits: list[int] = []
         self._counted: dict[str, int] = {}
 
@@ -88,41 +86,45 @@ class _Stage:
         self._git("config", "core.excludesFile", os.devnull)
         self._git("add", "-A")
         self._git("commit", "-q", "-m", "A to-do list")
-        self._start = self._git("rev-parse", "HEAD")
 
     def play(self) -> None:
         """The same command twice: the first one is killed in act 3."""
         for again in ("", "   # once more"):
             _say(f"\n$ ralph run -v --agent 'python agent.py' --agent-timeout {AGENT_TIMEOUT}{again}")
+            if not again:
+                _say(f"\n{self._acts[0]['heading']}")
             self._exits.append(self._follow())
 
-    def claims(self) -> list[tuple[str, bool]]:
-        """What the demo promised, each looked up where it can be seen; printed, and returned."""
-        tasks = json.loads((self.folder / "prd.json").read_text("utf-8"))["userStories"]
-        commits = [f"{task['id']}: {task['title']}" for task in tasks] + ["ralph: notes"]
-        made = self._git("log", "--format=%s", "--branches=ralph/*", "--not", "main").split("\n")
-        verdicts, starts = _records(self.folder / "progress.txt")
-        found = [
-            ("ralph was killed once, and the second run ended with exit 0", self._exits == [-9, 0]),
-            ("every task passes, and so do all tests of the program",
-             all(task["passes"] for task in tasks) and self._tests_pass()),
-            ("the tests are those that it began with", not self._git("diff", "main", "--", "test_todo.py")),
-            ("T-1 failed when it cheated and passed at its second attempt",
-             verdicts[:2] == ["T-1 failed", "T-1 passed"]),
-            ("what the killed attempt left did not count",
-             verdicts[-2:] == ["T-3 interrupted", "T-3 passed"]),
-            ("no finished task was worked again", starts == {"T-1": 2, "T-2": 1, "T-3": 2}),
-            ("one commit a task on the branch ralph/todo; main is as it was",
-             sorted(made) == sorted(commits) and self._git("rev-parse", "main") == self._start),
-            ("the tree is clean", not self._git("status", "--porcelain")),
-            ("no act left a process behind, not even the server",
-             self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0}),
-            ("no process of the demo is left now", not self._processes()),
-        ]  # fmt: skip
+    def broken_claims(self) -> int:
+        """Say of everything that the demo promised whether it holds; how much does not."""
         _say("\nLooked up in git, in the files and among the processes:")
-        for claim, holds in found:
-            _say(f"[{'x' if holds else '!'}] {claim}{'' if holds else '  <- DOES NOT HOLD'}")
-        return found
+        found = self._claims()
+        for claim, holds in found.items():
+            _say(f"[x] {claim}" if holds else f"[!] {claim}  <- DOES NOT HOLD")
+        return list(found.values()).count(False)
+
+    def _claims(self) -> dict[str, bool]:
+        """What the demo promised, each looked up where it can be seen."""
+        tasks = json.loads((self.folder / "prd.json").read_text("utf-8"))["userStories"]
+        commits = {f"{task['id']}: {task['title']}" for task in tasks} | {"ralph: notes"}
+        records = parse(read_regular(self.folder / "progress.txt") or b"")
+        verdicts = [f"{entry['task']} {entry['verdict']}" for entry in records if entry["event"] == "verdict"]
+        starts = Counter(entry["task"] for entry in records if entry["event"] == "start")
+        made = self._git("log", "--format=%s", "main..ralph/todo").split("\n")
+        main = self._git("log", "--format=%s", "main")
+        return {
+            "ralph was killed once, and the second run ended with exit 0": self._exits == [-9, 0],
+            "every task passes": all(task["passes"] for task in tasks),
+            "all tests of the program pass": self._tests_pass(),
+            "the tests are those that it began with": not self._git("diff", "main", "--", "test_todo.py"),
+            "T-1 failed when it cheated, then passed": verdicts[:2] == ["T-1 failed", "T-1 passed"],
+            "what the killed attempt left did not count": verdicts[-2:] == ["T-3 interrupted", "T-3 passed"],
+            "no finished task was worked again": starts == {"T-1": 2, "T-2": 1, "T-3": 2},
+            "one commit a task on the branch ralph/todo": {*made} == commits and len(made) == len(commits),
+            "main is as it was, and the tree is clean": main + self._git("status", "-s") == "A to-do list",
+            "no act left a process behind, not even the server": not self._processes()
+            and self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0},
+        }
 
     def clear(self) -> None:
         """Kill whatever the demo started and did not see the end of."""
@@ -154,21 +156,18 @@ class _Stage:
 
     def _hear(self, line: str, process: subprocess.Popen[str]) -> None:
         """Show one line of ralph's. The cues are words of agent.py, and of ralph for a pass."""
-        act = self._acts[0]
-        if not self._playing:
-            self._playing = True
-            _say(f"\n{act['heading']}")
         _say(line, "  ")
+        act = self._acts[0]
         if "Starting a server" in line:
             self._counted["served"] = len(self._processes("T-2"))
             _say(f"-> {self._counted['served']} processes run for it now: the agent and its server.")
         elif "Half of it is written" in line:
             self._kill(process)
-        elif line.startswith("  passed") and len(self._acts) > 1:
+        elif line.startswith("  passed") and act["task"]:
             self._counted[act["task"]] = left = len(self._processes(act["task"]))
             _say(f"-> {act['meaning']} Processes left: {left}.")
             self._acts.pop(0)
-            self._playing = False
+            _say(f"\n{self._acts[0]['heading']}")
 
     def _kill(self, process: subprocess.Popen[str]) -> None:
         """-9 for the whole of ralph at one moment: nobody is left to clean up."""
@@ -210,20 +209,10 @@ def _environment(mark: str) -> dict[str, str]:
     return {**kept, **_NO_GIT_CONFIG, **ours}
 
 
-def _records(progress: Path) -> tuple[list[str], Counter[str]]:
-    """`T-1 failed` and so on for the verdicts, and how often each task was started."""
-    records = parse(read_regular(progress) or b"")
-    verdicts = [f"{entry['task']} {entry['verdict']}" for entry in records if entry["event"] == "verdict"]
-    return verdicts, Counter(entry["task"] for entry in records if entry["event"] == "start")
-
-
 def _say(words: str, indent: str = "") -> None:
-    """Print `words` wrapped to the terminal, what follows a mark aligned behind it."""
+    """Print `words` wrapped to the terminal, the rest of a long line a little further in."""
     width = max(40, min(shutil.get_terminal_size().columns, 100))
+    further = f"{indent}   "
+    wrapper = textwrap.TextWrapper(width, indent, further, break_long_words=False, break_on_hyphens=False)
     for line in words.split("\n"):
-        lead, mark = re.findall(r"^(\s*)((?:->|\[.\]|[!|]) )?", line)[0]
-        wrapped = textwrap.fill(
-            line.strip(), width, break_long_words=False, break_on_hyphens=False,
-            initial_indent=indent + lead, subsequent_indent=indent + lead + " " * len(mark),
-        )  # fmt: skip
-        print(wrapped, flush=True)
+        print(wrapper.fill(line), flush=True)

@@ -2,209 +2,165 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, attempt, place, prd, rehearsal, session, text
+from _ralph import agents, attempt, place, prd, schedule, session, text
 from _ralph.agents import Agent
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
-from _ralph.ends import Exit, RalphError
+from _ralph.ends import BadInput, Exit, RalphError, translate
 from _ralph.git import git
-from _ralph.model import Finding, Findings, Plan, Task
+from _ralph.model import Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.sandbox import sandbox_for
-from _ralph.schedule import Schedule, schedule_for
 from _ralph.session import Options, Run
-from _ralph.workspace import GitTree
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
     """Print one line for every thing that a night needs, then its schedule; the exit status."""
-    control.stop_at_interrupt()
     run, found = _look(options, control)
-    schedule, more = _schedule(options, run)
-    errors = warnings = 0
-    for level, line in chain(found, more, _findings(options, run, schedule, probe) if run else ()):
+    parts = _parts(run, probe) if run else ()
+    levels = []
+    for level, line in chain(found, chain.from_iterable(_told(*part) for part in parts)):
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
         echo(f"{level:7} {text.one_line(line, 500)}")
-        errors += level == "error"
-        warnings += level == "warning"
+        levels.append(level)
+    errors, warnings = levels.count("error"), levels.count("warning")
     if errors:
         echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to run it every night")
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
-    if schedule:
-        echo("\n" + schedule.text())
+    with contextlib.suppress(BadInput):  # it stands above
+        echo("\n" + schedule.schedule_for(run).text() if run else "")
     return Exit.COMPLETE
 
 
-def _look(options: Options, control: Control) -> tuple[Run | None, list[Finding]]:
-    """The workspace as far as it can be read: without git or without its plan, if need be."""
-    found: list[Finding] = []
+def _look(options: Options, control: Control) -> tuple[Run | None, Findings]:
+    """The workspace as far as it can be read, without git or without its plan, if need be; and what
+    was in the way."""
+    found: Findings = ()
     for with_git in dict.fromkeys((options.git, False)):
         try:
-            run = _read(replace(options, git=with_git), found)
+            run = _read(replace(options, git=with_git))
         except Exception as error:
-            found.append(_trouble("workspace", error))
+            found = found or [("error", f"workspace: {translate(error)}")]
         else:
             run.control = control
-            return run, list(dict.fromkeys(found))
-    return None, list(dict.fromkeys(found))
+            return run, found
+    return None, found
 
 
-def _read(options: Options, found: list[Finding]) -> Run:
+def _read(options: Options) -> Run:
     paths = place.locate(options.prd, options.git)
     try:
         plan = session.load_plan(paths, options)
-        passed = sum(task.passed for task in plan.tasks)
-        found.append(
-            ("ok", f"plan: {plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed")
-        )
-    except (RalphError, OSError) as error:
-        found.append(_trouble("plan", error))
+    except (RalphError, OSError):
         plan = Plan(paths.prd, "", None, None, (), paths.root.name)
     return session.glance(options, paths, plan, replay(place.journal_of(paths).records(), plan))
 
 
-def _schedule(options: Options, run: Run | None) -> tuple[Schedule | None, list[Finding]]:
+def _told(name: str, part: Findings) -> Findings:
+    """What one part of the examination found, by its name. An error in it is one more; the others go on."""
     try:
-        return (schedule_for(options, run.paths.root) if run else None), []
+        for level, line in part:
+            yield level, f"{name}: {line}"
     except Exception as error:
-        return None, [_trouble("schedule", error, "warning")]
+        yield "error", f"{name}: {translate(error)}"
 
 
-def _findings(options: Options, run: Run, schedule: Schedule | None, probe: bool) -> Findings:
-    holder = place.running(run.paths)
-    team: list[tuple[str, Agent]] = []
-    parts: list[tuple[str, Findings]] = [
-        ("plan", _plan_findings(run)),
-        ("lock", _lock_findings(holder)),
-        ("git", _git_findings(run) if run.options.git else [] if options.git else _folder_findings(run)),
-        ("agent", _team_findings(run, team)),
-        ("sandbox", _sandbox_findings(run)),
-        ("machine", _machine_findings(run)),
-        ("check", [] if holder else _check_findings(run)),
-        ("cron", rehearsal.surroundings(run, schedule, team) if schedule else []),
-        ("probe", rehearsal.turns(run, schedule, team) if probe and schedule else []),
-    ]
-    for name, part in parts:
-        try:
-            yield from part
-        except Exception as error:
-            yield _trouble(name, error)
-
-
-def _trouble(part: str, error: Exception, level: str = "error") -> Finding:
-    """What went wrong with one part of the examination; the others go on."""
-    if os.environ.get("RALPH_DEBUG"):
-        raise error
-    if isinstance(error, RalphError):
-        return level, f"{part}: {error}"
-    if isinstance(error, OSError) and error.strerror:
-        return level, f"{part}: {error.strerror}: {error.filename or 'here'}"
-    return level, f"{part}: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where"
+def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
+    """All that is looked at, part by part."""
+    yield "plan", _plan(run)
+    yield "lock", _lock(run)
+    yield "git", _git(run) if run.options.git else _folder(run)
+    team: list[Agent] = []
+    yield "agent", _workers(run, team)
+    yield "judge", _judge(run, team)
+    yield "agents", _known_agents(run)
+    yield "sandbox", _sandbox(run)
+    yield "disk", _disk(run)
+    yield "awake", _awake()
+    yield "check", _checks(run)
+    yield "cron", schedule.surroundings(run, team)
+    if probe:
+        yield "probe", schedule.turns(run, team)
 
 
 # ---------------------------------------------------------------- the workspace
 
 
-def _plan_findings(run: Run) -> Findings:
-    for said in prd.misspelt(run.plan):
-        yield "warning", f"plan: {said}"
-    if asked := prd.open_questions(run.plan):
+def _plan(run: Run) -> Findings:
+    plan = session.load_plan(run.paths, run.options)
+    passed = sum(task.passed for task in plan.tasks)
+    yield "ok", f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
+    for said in prd.misspelt(plan):
+        yield "warning", said
+    if asked := prd.open_questions(plan):
         what = text.count(len(asked), "open question")
-        yield "warning", f"plan: {what}, the first: {asked[0][0]}; a run follows what the planner proposed"
-    bare = [task.id for task in run.plan.tasks if not task.passed and not task.checks]
-    if bare:
-        yield (
-            "warning",
-            f"plan: no check of their own: {text.few(bare)}; any change can pass them: give each one",
-        )
-    if run.plan.tasks:
-        session.try_templates(run)
+        yield "warning", f"{what}, the first: {asked[0][0]}; a run follows what the planner proposed"
+    if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
+        yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
+    session.try_templates(run)
 
 
-def _lock_findings(holder: Mapping[str, Any] | None) -> Findings:
-    if holder:
-        yield (
-            "warning",
-            f"lock: a loop runs here (pid {holder['pid']}), so no check was run; `ralph stop` ends it",
-        )
+def _lock(run: Run) -> Findings:
+    if holder := place.running(run.paths):
+        said = f"a loop runs here (pid {holder['pid']}), so no check was run; `ralph stop` ends it"
+        yield "warning", said
     else:
-        yield "ok", "lock: free"
+        yield "ok", "free"
 
 
-def _folder_findings(run: Run) -> Findings:
-    yield "warning", "git: off; only a task's own checks that go from red to green can prove work"
-    for name in ("judge", "protect"):
-        if run.judge if name == "judge" else run.plan.settings.get(name):
-            yield "error", f"git: {name} needs it; remove {name}, or run without --no-git"
+def _folder(run: Run) -> Findings:
+    yield "warning", "off; only a task's own checks that go from red to green can prove work"
+    session.refuse_without_git(run)
 
 
-def _git_findings(run: Run) -> Findings:
-    assert isinstance(run.tree, GitTree)
+def _git(run: Run) -> Findings:
     version = os.fsdecode(git(run.paths.root, "--version")).split()[2]
     if tuple(int(part) for part in version.split(".")[:2]) < (2, 36):
-        yield "error", f"git: {version} is too old to run commit hooks; 2.36 or newer is needed"
-    if not run.tree.head():
-        yield "error", "git: no commit yet; git add -A && git commit -m start"
-        return
-    if not git(run.paths.root, "var", "GIT_COMMITTER_IDENT", check=False):
-        yield "error", "git: user.name and user.email are not set; git config user.name and user.email"
-        return
+        yield "error", f"{version} is too old to run commit hooks; 2.36 or newer is needed"
     if place.running(run.paths) is None:
-        yield from _tree_findings(run, run.tree)
-    if loose := run.tree.untracked_protected(list(run.plan.settings.get("protect", []))):
-        yield "error", f"protect: {loose[0]} is not in git, so it could not be put back; commit it"
+        yield from _tree(run)
+    session.refuse_loose(run)
     here = run.branch.removeprefix("refs/heads/")
-    there = (
-        run.tree.refs.plan_on(run.plan.branch, run.paths.prd) if run.plan.branch not in (None, here) else None
-    )
-    if there and not session.same_plan(run, there):
-        yield (
-            "error",
-            f"git: the branch {run.plan.branch} holds another plan; change branchName, or delete it",
-        )
-    fresh = not here or session.on_default_branch(run.tree)
+    if run.plan.branch not in (None, here):
+        session.refuse_other_plan(run, run.plan.branch)
+    fresh = not here or session.on_default_branch(run.git_tree)
     where = run.plan.branch or (place.own_branch(run.plan) if fresh else here)
-    hooks = f", commit hooks: {', '.join(found)}" if (found := run.tree.hooks()) else ""
-    yield "ok", f"git: {version}, work on {where}{hooks}"
+    hooks = f", commit hooks: {', '.join(found)}" if (found := run.git_tree.hooks()) else ""
+    yield "ok", f"{version}, work on {where}{hooks}"
 
 
-def _tree_findings(run: Run, tree: GitTree) -> Findings:
+def _tree(run: Run) -> Findings:
     if (run.paths.private / "resetting").exists():
-        yield (
-            "warning",
-            "git: a reset of the files was cut off; `ralph run` ends it and parks what stands here",
-        )
+        yield "warning", "a reset of the files was cut off; `ralph run` ends it and parks what stands here"
         return
-    tree.begin(resuming=True)
-    if session.unfinished(tree, run.history):
-        yield "ok", "git: unfinished work of the last attempt lies in the tree; `ralph run` goes on with it"
-        return
-    if word := tree.refs.halfway():
-        yield "error", f"git: a {word} is under way; end it first: git {word} --abort"
-    if modified := tree.modified():
-        yield "error", f"git: modified tracked files ({text.few(modified)}); commit or stash them"
+    run.git_tree.begin(resuming=True)
+    if session.unfinished(run.tree, run.history):
+        yield "ok", "unfinished work of the last attempt lies in the tree; `ralph run` goes on with it"
+    else:
+        session.refuse_unfinished(run.git_tree)
 
 
-def _check_findings(run: Run) -> Findings:
-    if run.options.sandbox and not run.box:
-        return  # they would run outside of it
+def _checks(run: Run) -> Findings:
+    if place.running(run.paths) or (run.options.sandbox and not run.box):
+        return  # they would disturb the loop, or run outside of the sandbox
     if setup := run.plan.settings.get("setup"):
-        yield "ok", f"setup: {setup!r} was not run; a run begins with it"
+        yield "ok", f"setup {setup!r} was not run; a run begins with it"
     for_all = {check.command for check in run.plan.checks}
     for result in attempt.run_all(run, every_check(run.plan), "doctor"):
-        said = f"check: {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+        said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
         why = "" if result.ok else f": {text.last_line(result.tail)}"
         if result.exit in (126, 127):
             yield "error", f"{said}{why}; it cannot run here, install what it needs"
@@ -217,35 +173,36 @@ def _check_findings(run: Run) -> Findings:
 # ---------------------------------------------------------------- agents
 
 
-def _team_findings(run: Run, team: list[tuple[str, Agent]]) -> Findings:
-    """Look at every agent that this plan can need, once in each role; they are added to `team`."""
+def _workers(run: Run, team: list[Agent]) -> Findings:
+    """Every agent that the tasks can need, once; they are put into `team`."""
     tasks: list[Task | None] = [task for task in run.plan.tasks if not task.passed] or [None]
-    workers = {agent.command: agent for agent in map(run.agent, tasks)}
-    team += [("agent", agent) for agent in workers.values()]
-    team += [("judge", run.judge)] if run.judge else []
-    for role, agent in team:
+    team += {agent.command: agent for agent in map(run.agent, tasks)}.values()
+    for agent in team:
         try:
-            yield from _agent_findings(run, role, agent)
-        except RalphError as error:
-            yield _trouble(role, error)
-    yield "ok", f"agents that ralph knows: {_known_agents(run)}"
+            yield from chain(_agent(run, agent), _permissions(run, agent))
+        except RalphError as error:  # the next one is still looked at
+            yield "error", str(error)
 
 
-def _agent_findings(run: Run, role: str, agent: Agent) -> Findings:
+def _judge(run: Run, team: list[Agent]) -> Findings:
+    if judge := run.judge:
+        team.append(judge)
+        yield from _agent(run, judge)
+
+
+def _agent(run: Run, agent: Agent) -> Findings:
     session.require_agent(run, agent)
-    yield "ok", f"{role}: {agent.command} at {shutil.which(agent.program)}{_version(agent)}"
-    if role == "agent":
-        yield from _permission_findings(run, agent)
+    yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
     key, login = agents.purse(agent, os.environ)
     if key and login:
-        yield "warning", f"purse: {key} is billed, and not the subscription ({login}); unset it to use that"
+        yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
     elif key:
-        yield "ok", f"purse: {key} is set and is billed"
+        yield "ok", f"{key} is set and is billed"
     elif login:
-        yield "ok", f"purse: the login in {login}; no key in the environment takes its place"
+        yield "ok", f"the login in {login} pays; no key in the environment takes its place"
     elif agent.row.get("keys"):
         wanted = agents.known_logins(agent)
-        yield "warning", f"purse: no login found here ({wanted}); log in, unless it knows one of its own"
+        yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
 
 
 def _version(agent: Agent) -> str:
@@ -259,65 +216,63 @@ def _version(agent: Agent) -> str:
     return ", " + text.one_line((probe.stdout or probe.stderr or "no version told").strip(), 60)
 
 
-def _permission_findings(run: Run, agent: Agent) -> Findings:
+def _permissions(run: Run, agent: Agent) -> Findings:
     loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
     if agent.permissions != "full" and loose:
-        word = " ".join(loose)
-        yield "warning", f"permissions: {word} gives the agent everything; say so: --full-permissions"
+        yield "warning", f"{' '.join(loose)} gives it everything; say so: --full-permissions"
     if agent.name in run.plan.settings.get("agents", {}):
-        own = shlex.join(agent.row["argv"])
-        yield "warning", f"permissions: the row {agent.name} is the plan's own; read it: {own}"
+        yield "warning", f"its row is the plan's own; read it: {shlex.join(agent.row['argv'])}"
     elif agent.name == "plain":
         yield "ok", "permissions: a command of your own; it runs as given, with all that you may do"
     elif agent.permissions == "sandbox":
         yield "ok", "permissions: full, inside of ralph's sandbox"
     elif agent.permissions == "full":
-        yield (
-            "warning",
-            "permissions: full; it may do anything that you may do, --sandbox bwrap would bound it",
-        )
+        yield "warning", "permissions: full; it may do all that you may, --sandbox bwrap would bound it"
         needed = agent.row.get("root_needs")
         if needed and os.geteuid() == 0 and not os.environ.get(needed):
-            yield "error", f"permissions: as root, {agent.name} refuses full permissions without {needed}=1"
+            yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
     else:
         means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
         yield "ok", f"permissions: edit; {means}"
 
 
-def _known_agents(run: Run) -> str:
+def _known_agents(run: Run) -> Findings:
     """Every row, whether it is installed, and what it may do without full permissions."""
     told = []
     for name, row in run.rows.items():
         if name:
             means = row.get("edit_means", "nothing") if "edit" in row.get("permissions", {}) else "nothing"
             told.append(f"{name} ({means if shutil.which(row['argv'][0]) else 'not installed'})")
-    return "; ".join(told)
+    yield "ok", f"ralph knows {'; '.join(told)}"
 
 
 # ---------------------------------------------------------------- the machine
 
 
-def _sandbox_findings(run: Run) -> Findings:
+def _sandbox(run: Run) -> Findings:
     if run.options.sandbox:
         session.open_sandbox(run)
         network = "open" if run.box and run.box.network else "cut"
-        yield "ok", f"sandbox: bubblewrap works, the network is {network}; checks run inside it here, too"
+        yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
         return
     try:
         sandbox_for(run.paths.root, run.paths.private, [], run.rows, set(), True)
-        yield "ok", "sandbox: off; --sandbox bwrap would work here"
+        yield "ok", "off; --sandbox bwrap would work here"
     except RalphError as error:
-        yield "ok", f"sandbox: off, and not possible here: {error}"
+        yield "ok", f"off, and not possible here: {error}"
 
 
-def _machine_findings(run: Run) -> Findings:
+def _disk(run: Run) -> Findings:
     free = shutil.disk_usage(run.paths.root).free / 1e9
     advice = "; make room, a run stops when the disk is full" if free < 1 else ""
-    yield "warning" if advice else "ok", f"disk: {free:.1f} GB free{advice}"
+    yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
     for folder in (run.paths.root, run.paths.prd.parent):
         if not os.access(folder, os.W_OK):
-            yield "error", f"disk: {folder} may only be read; ralph must be able to write there"
+            yield "error", f"{folder} may only be read; ralph must be able to write there"
+
+
+def _awake() -> Findings:
     if why := cannot_stay_awake():
-        yield "warning", f"awake: the machine may fall asleep during a run ({why}); see to its settings"
+        yield "warning", f"the machine may fall asleep during a run ({why}); see to its settings"
     else:
-        yield "ok", "awake: the machine can be kept from falling asleep during a run"
+        yield "ok", "the machine can be kept from falling asleep during a run"

@@ -4,7 +4,12 @@ for `--help` needs no more than these."""
 from __future__ import annotations
 
 import enum
+import errno
+import os
 from typing import NamedTuple
+
+SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+"""Errors that say that the system has too little of something now."""
 
 
 class Exit(enum.IntEnum):
@@ -58,3 +63,19 @@ class Stop(NamedTuple):
     word: str
     exit: Exit
     reason: str
+
+
+def translate(error: Exception) -> RalphError:
+    """Any error as one of ours; one that nobody expected is raised as it is with RALPH_DEBUG."""
+    if isinstance(error, RalphError):
+        return error
+    if not isinstance(error, OSError):
+        if os.environ.get("RALPH_DEBUG"):
+            raise error
+        return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
+    said = f"{error.strerror or error}: {error.filename or 'here'}"
+    if error.errno in SHORTAGES:
+        return TryLater(f"{said}; nothing was lost, mend that and run the same command again")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return BadInput(f"{said}; ralph must be able to write there")
+    return RalphError(said)

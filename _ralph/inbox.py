@@ -14,41 +14,36 @@ from _ralph.model import Paths
 
 def leave(paths: Paths, message: dict[str, Any]) -> None:
     """Leave `message` for the loop, which takes it between attempts."""
-    folder = _folder(paths)
+    folder = paths.private / "inbox"
     folder.mkdir(parents=True, exist_ok=True)
     files.atomic_write(folder / f"{time.time_ns()}.json", json.dumps(message).encode())
 
 
 def waiting(paths: Paths) -> int:
     """How many messages wait."""
-    return len(_messages(paths))
-
-
-def take(paths: Paths) -> Iterator[dict[str, Any]]:
-    """The messages that wait, oldest first; each leaves the inbox once it has been dealt with."""
-    for path in _messages(paths):
-        if message := _read(path):
-            yield message
-        path.unlink(missing_ok=True)
+    return len(_files(paths))
 
 
 def peek(paths: Paths) -> list[dict[str, Any]]:
     """The messages that wait, oldest first; they stay."""
-    return [message for path in _messages(paths) if (message := _read(path))]
+    return [_read(path) for path in _files(paths)]
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def take(paths: Paths) -> Iterator[dict[str, Any]]:
+    """The same; each leaves the inbox once it has been dealt with."""
+    for path in _files(paths):
+        yield _read(path)
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The message in a file; an empty one if it is none."""
     try:
         message = json.loads(files.read_regular(path) or b"")
     except ValueError:
-        return None
-    return message if isinstance(message, dict) else None
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
-def _messages(paths: Paths) -> list[Path]:
-    folder = _folder(paths)
-    return sorted(folder.glob("[0-9]*.json")) if folder.is_dir() else []
-
-
-def _folder(paths: Paths) -> Path:
-    return paths.private / "inbox"
+def _files(paths: Paths) -> list[Path]:
+    return sorted((paths.private / "inbox").glob("[0-9]*.json"))

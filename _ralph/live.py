@@ -166,6 +166,12 @@ class View:
             self._level, self.stays = -1, False
 
 
+def complain(words: str) -> None:
+    """One message on stderr; what stands in it may come from a stranger's file."""
+    with contextlib.suppress(OSError, ValueError):  # a full disk under the log changes nothing
+        send(unblocked(sys.stderr), f"ralph: {text.clean(words)}\n".encode("utf-8", "replace"), _PATIENCE)
+
+
 def unblocked(stream: TextIO) -> int:
     """A descriptor that does not block where the stream is a terminal or a pipe; ours alone, so that
     the shell's own stays as it is."""

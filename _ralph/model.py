@@ -72,6 +72,11 @@ class Task:
         """What history is counted by: a task whose title changed is another task."""
         return f"{self.id}\n{self.title}"
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a person is needed before it can be worked on."""
+        return self.blocked is not None and not self.passed
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -198,8 +203,11 @@ class Judgement:
 
     command: str
     result: AgentResult
-    agrees: bool
-    objections: list[str] = field(default_factory=list)
+    objections: list[str]
+
+    @property
+    def agrees(self) -> bool:
+        return not self.objections
 
 
 @dataclass

@@ -116,7 +116,7 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         reason = f"{who} named no price for its tokens, so the limit in dollars cannot be kept"
         return Stop("no-price", Exit.USAGE, reason)
     if attempt.verdict is Verdict.LIMITED:
-        if not run.options.wait or run.options.once:
+        if run.options.no_wait or run.options.once:
             return Stop("limited", Exit.LATER, f"no attempt can be made now: {attempt.reason}")
         now = time.time()
         until = limits.wait_for(run.limits, result, run.history, now)

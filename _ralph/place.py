@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
-from _ralph.ends import BadInput, TryLater
+from _ralph.ends import BadInput
 from _ralph.git import git, git_places
 from _ralph.model import Paths, Plan
 from _ralph.progress import History, Journal, replay
@@ -27,7 +27,15 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    root, private = _in_git(folder) if use_git else (folder, _without_git(folder))
+    if not use_git:  # ralph's own folder is then somewhere else, so that no agent's `rm` finds it
+        root, private = (
+            folder,
+            state_folder() / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}",
+        )
+    elif found := git_places(folder):
+        root, private = found[0], found[1] / "ralph"
+    else:
+        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
     return Paths(
         root=root,
         prd=folder / prd_path.name,
@@ -36,19 +44,6 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
         scratch=root / ".ralph",
         private=private,
     )
-
-
-def _in_git(folder: Path) -> tuple[Path, Path]:
-    """The top of the working tree, and ralph's own folder in its git directory."""
-    found = git_places(folder)
-    if found is None:
-        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
-    return found[0], found[1] / "ralph"
-
-
-def _without_git(folder: Path) -> Path:
-    """ralph's own folder for a plain one: somewhere else, so that no agent's `rm` finds it."""
-    return state_folder() / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}"
 
 
 def state_folder() -> Path:
@@ -68,47 +63,38 @@ def journal_of(paths: Paths) -> Journal:
 def running(paths: Paths) -> dict[str, Any] | None:
     """The process that runs a loop here (`pid`, `since`, `run_id`), or None; takes no lock."""
     entry = running_entry(paths)
-    if entry is None:
+    if not entry:
         return None
     import psutil
 
     try:
-        same = abs(psutil.Process(entry["pid"]).create_time() - entry["created"]) < 1
+        return entry if abs(psutil.Process(entry["pid"]).create_time() - entry["created"]) < 1 else None
     except (psutil.Error, KeyError, TypeError, ValueError):
         return None
-    return entry if same else None
 
 
 def loop_at_work(paths: Paths) -> dict[str, Any] | None:
-    """The process that runs a loop here and takes messages, or None; TryLater while `ralph plan` works."""
+    """The process that runs a loop here and takes messages, which `ralph plan` does not, or None."""
     holder = running(paths)
-    if holder and holder.get("what") == "plan":
-        raise TryLater(f"`ralph plan` is at work here (pid {holder['pid']}); wait for its end")
-    return holder
+    return holder if holder and holder.get("what") != "plan" else None
 
 
-def running_entry(paths: Paths) -> dict[str, Any] | None:
+def running_entry(paths: Paths) -> dict[str, Any]:
+    """What the last process said of itself that ran here, also if it is dead; empty if nothing."""
     try:
         entry = json.loads((paths.private / "running.json").read_bytes())
     except (OSError, ValueError):
-        return None
-    return entry if isinstance(entry, dict) else None
+        return {}
+    return entry if isinstance(entry, dict) else {}
 
 
 def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
     """The branch that holds this plan's work, if nothing of it can be seen from here."""
     name = plan.branch or own_branch(plan)
-    if history.iteration or not git(
-        paths.root, "rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False
-    ):
+    if history.iteration or git(paths.root, "branch", "--show-current").decode().strip() == name:
         return None
-    return None if git(paths.root, "branch", "--show-current").decode().strip() == name else name
-
-
-def stay_on_branch(paths: Paths, plan: Plan, history: History, use_git: bool) -> None:
-    """BadInput where the work on this plan is on another branch than this one."""
-    if branch := elsewhere(paths, plan, history) if use_git else None:
-        raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+    there = git(paths.root, "rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False)
+    return name if there else None
 
 
 def own_branch(plan: Plan) -> str:

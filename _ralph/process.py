@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import resource
 import select
@@ -19,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from _ralph.ends import SHORTAGES
+
 GRACE = 5.0
 """Seconds between TERM and KILL for what an attempt leaves behind."""
-SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
-"""Errors that say that the system has too little of something now."""
 _KILL_DEADLINE = 10.0
 _STOP_DEADLINE = 120
 _CHUNK = 1 << 16

@@ -12,7 +12,7 @@ from typing import Any
 
 from _ralph import diffs, files, text, views
 from _ralph.model import Paths, Plan, Tokens
-from _ralph.progress import History, TaskHistory, replay
+from _ralph.progress import History, replay
 from _ralph.prompt import resource
 from _ralph.timeline import Bar, Timeline, steps, ticks
 
@@ -139,10 +139,10 @@ def _tasks(
     """The tasks by state, each with what a person needs to know of it; the newest passes first."""
     groups: dict[str, list[dict[str, Any]]] = {state: [] for state in views.STATES}
     for task, told in zip(plan.tasks, summary["tasks"], strict=True):
-        known = history.tasks.get(task.key) or TaskHistory()
+        known = history.of(task)
         tokens = Tokens() if known.usd else known.tokens  # dollars say it in fewer words
         spent = views.spent(known.seconds, known.usd or None, tokens) if known.iterations else ""
-        notes = views.task_notes(plan, task, history)
+        notes = views.task_notes(plan, told, known)
         groups[told["state"]].append({**told, "known": known, "spent": spent, "notes": notes})
     groups["passed"].sort(key=lambda card: -_passed_at(card))
     more = {state: max(len(cards) - _ROWS, 0) for state, cards in groups.items()}

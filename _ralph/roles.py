@@ -29,7 +29,7 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
     run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
     prompt, name = _judge_prompt(run, attempt), f"{attempt.name}-judge"
     result = run_role(run, judge, prompt, name, environment(run, attempt), attempt.result.usd or 0.0)
-    found = attempt.judgement = Judgement(judge.command, result, *read_answer(attempt.task, result.text))
+    found = attempt.judgement = Judgement(judge.command, result, objections(attempt.task, result.text))
     if verdict := kept_away(result):
         attempt.unjudged = True
         attempt.verdict, attempt.reason = verdict, f"the judge: {result.reason}"
@@ -40,21 +40,21 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {found.objections[0]}"
 
 
-def read_answer(task: Task, said: str) -> tuple[bool, list[str]]:
-    """Whether the judge found every criterion met, and its objections. The verdict is derived from
-    the criteria; an answer that cannot be read, or more than one, is a no."""
+def objections(task: Task, said: str) -> list[str]:
+    """Why the judge does not agree; nothing if it found every criterion met. An answer that cannot be
+    read, or more than one, is an objection."""
     answers = [found for found in json_objects(said[-_ANSWER:]) if isinstance(found.get("criteria"), list)]
     if len(answers) != 1:
-        return False, [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
+        return [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
     entries = [entry for entry in answers[0]["criteria"] if isinstance(entry, dict)]
-    objections = [
-        f"{_words(entry, 'criterion') or 'a criterion'}: {_words(entry, 'reason') or 'no reason given'}"
-        for entry in entries
-        if entry.get("met") is not True
+    unmet = [entry for entry in entries if entry.get("met") is not True]
+    found = [
+        f"{_line(entry.get('criterion')) or 'a criterion'}: {_line(entry.get('reason')) or 'no reason given'}"
+        for entry in unmet
     ]
     if len(entries) < len(criteria_of(task)):
-        objections.append(f"it spoke of {len(entries)} criteria, and there are {len(criteria_of(task))}")
-    return not objections, objections
+        found.append(f"it spoke of {len(entries)} criteria, and there are {len(criteria_of(task))}")
+    return found
 
 
 def criteria_of(task: Task) -> list[str]:
@@ -125,5 +125,5 @@ def json_objects(said: str) -> list[dict[str, Any]]:
     return found
 
 
-def _words(entry: dict[str, Any], key: str) -> str:
-    return text.one_line(str(entry.get(key) or ""), 300)
+def _line(value: Any) -> str:
+    return text.one_line(str(value or ""), 300)

@@ -1,4 +1,5 @@
-"""The schedule: what starts this run every night, as a line for cron and as units for systemd."""
+"""The schedule: what starts this run every night, as a line for cron and as units for systemd; and the
+rehearsal, a look at what it will find there and one real turn of each agent."""
 
 from __future__ import annotations
 
@@ -10,21 +11,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from _ralph import files, text
+from _ralph import agents, files, text, views
+from _ralph.agents import Agent
+from _ralph.checks import every_check
 from _ralph.ends import BadInput
+from _ralph.git import git
+from _ralph.model import AgentResult, Finding, Findings, Outcome
 from _ralph.place import state_folder
 from _ralph.prompt import render_prompt, resource
-from _ralph.session import Options
+from _ralph.session import Options, Run
 
 UNTIL = "07:00"
-CRON_PATH = "/usr/bin:/bin"
-"""The PATH of cron, unless the crontab names another."""
+_CRON_PATH = "/usr/bin:/bin"  # unless the crontab names another
 _LONGEST = 998  # bytes of a command that every cron takes
 _SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
+_OURS = ("RALPH_RUN_", "RALPH_PRD", "XDG_CONFIG_", "XDG_STATE_")  # what ralph and git obey
+_TURN = 120.0
 
 
 @dataclass(frozen=True)
@@ -47,20 +54,15 @@ class Schedule:
 
     def units(self) -> dict[str, str]:
         """The systemd units by their file names: the service, and the timer that starts it."""
-        program, *rest = self.words
+        program, *rest = map(_unit_word, self.words)
         values = {
             "folder": self.folder.replace("%", "%%"),
             "log": self.log.replace("%", "%%"),
             "path": _unit_word(f"PATH={self.path}"),
-            "command": " ".join(
-                [_unit_word(program), *(_unit_word(word).replace("$", "$$") for word in rest)]
-            ),
+            "command": " ".join([program, *(word.replace("$", "$$") for word in rest)]),
         }
-        kinds = ("service", "timer")
-        return {
-            f"{self.name}.{kind}": render_prompt(resource(f"templates/ralph.{kind}"), values)
-            for kind in kinds
-        }
+        sources = {kind: resource(f"templates/ralph.{kind}") for kind in ("service", "timer")}
+        return {f"{self.name}.{kind}": render_prompt(source, values) for kind, source in sources.items()}
 
     def text(self) -> str:
         """What a person is told to do; systemd's part only where it can be."""
@@ -68,39 +70,24 @@ class Schedule:
         values = {"name": self.name, "crontab": self.crontab(), "service": service, "timer": timer}
         return render_prompt(resource("templates/schedule.txt"), values).rstrip()
 
-    def too_long(self) -> bool:
-        return len(self.crontab().encode()) > _LONGEST
 
-    def refused(self) -> str:
-        """What systemd-analyze finds wrong with the units; nothing where there is none."""
-        if sys.platform != "linux" or not shutil.which("systemd-analyze"):
-            return ""
-        with tempfile.TemporaryDirectory(prefix="ralph-") as folder:
-            for name, unit in self.units().items():
-                Path(folder, name).write_text(unit, encoding="utf-8")
-            done = subprocess.run(
-                ["systemd-analyze", "verify", "--user", *(str(Path(folder, name)) for name in self.units())],
-                env={**os.environ, "XDG_RUNTIME_DIR": folder, "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", timeout=30,
-            )  # fmt: skip
-        ours = [line for line in done.stderr.splitlines() if self.name in line]
-        return "; ".join(ours) or (
-            f"exit {done.returncode}: {text.last_line(done.stderr)}" if done.returncode else ""
-        )
-
-
-def schedule_for(options: Options, root: Path) -> Schedule:
-    """The schedule that runs what `options` say, from this folder, as ralph was started now. Makes the
-    folder of its log. BadInput for names that neither cron nor systemd can be told."""
-    prd = options.prd.absolute()
-    name = f"ralph-{text.slug(root.name).lower()}-{files.digest(str(prd).encode())[:6]}"
+def schedule_for(run: Run) -> Schedule:
+    """The schedule that runs what the options of `run` say, from this folder, as ralph was started now.
+    Makes the folder of its log. BadInput for names that neither cron nor systemd can be told."""
+    name = f"ralph-{text.slug(run.paths.root.name).lower()}-{files.digest(str(run.paths.prd).encode())[:6]}"
     log = (state_folder() / f"{name}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    found = Schedule(name, str(Path.cwd()), tuple(_command(options)), _path(), str(log))
+    found = Schedule(name, str(Path.cwd()), tuple(_command(run.options)), _search_path(), str(log))
     plain = all(word == word.strip() and not word.endswith("\\") for word in (found.folder, found.log))
     if not plain or not all(map(str.isprintable, (found.folder, found.log, found.path, *found.words))):
         raise BadInput("a name here has characters that cannot stand in a crontab or a unit; rename it")
     return found
+
+
+def _search_path() -> str:
+    """The PATH of now: the folders that exist, each once."""
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys(e for e in entries if e.startswith("/") and os.path.isdir(e)))
 
 
 def cron_environment(path: str) -> dict[str, str]:
@@ -142,15 +129,108 @@ def _command(options: Options) -> list[str]:
     return words + ["--no-git"] * (not options.git)
 
 
-def _path() -> str:
-    """The PATH of now: the folders that exist, each once."""
-    entries = os.environ.get("PATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys(e for e in entries if e.startswith("/") and os.path.isdir(e)))
-
-
 def _unit_word(word: str) -> str:
     """One word of a unit's line, in quotes where it needs them."""
     if _SAFE.fullmatch(word):
         return word
     quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{quoted}"'
+
+
+# ---------------------------------------------------------------- the rehearsal
+
+
+def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
+    """What is there and what is not, where cron starts this run, for the agents of `team`."""
+    try:
+        line = schedule_for(run).crontab()
+    except BadInput as error:
+        yield "warning", f"no line for it can be written: {error}"
+        return
+    env = cron_environment(_search_path())
+    missing = [name for name in _programs(run, team) if not shutil.which(name, path=_CRON_PATH)]
+    note = f", without {text.few(missing)}; doctor's line has the PATH of now" if missing else ""
+    yield "ok", f"its PATH is {_CRON_PATH}{note}"
+    there, here = env["HOME"], os.environ.get("HOME", "not set")
+    if os.path.realpath(there) != os.path.realpath(here):
+        yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
+    own = {name for name in os.environ if name.startswith(_OURS)}
+    if lost := _lost(_obeyed(team) | own, env):
+        yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost[0])}"
+    for agent in team:
+        key, login = agents.purse(agent, env)
+        if key or login:
+            yield "ok", f"{agent.name} finds {key or login} there"
+        elif agent.row.get("keys"):
+            wanted = agents.known_logins(agent)
+            yield "warning", f"no login of {agent.name} found there ({wanted}); --probe tries it"
+    if len(line.encode()) > _LONGEST:
+        yield "warning", "the line is longer than some crons read; shorten your PATH, or use systemd"
+
+
+def _programs(run: Run, team: Sequence[Agent]) -> list[str]:
+    """What a night starts by name and finds here: git, ralph, agents, the first words of checks."""
+    names = ["git", "ralph", *(agent.program for agent in team)]
+    for check in every_check(run.plan):
+        words = check.run.split() if isinstance(check.run, str) else list(check.run)
+        names += [word for word in words if "=" not in word][:1]
+    return [name for name in dict.fromkeys(names) if "/" not in name and shutil.which(name)]
+
+
+def _obeyed(team: Sequence[Agent]) -> set[str]:
+    """Variables that decide how these agents log in, and where their settings lie."""
+    names = {str(agent.row.get("root_needs", "")) for agent in team if agent.permissions == "full"}
+    for agent in team:
+        places = [*agent.row.get("login", []), *agent.row.get("config", [])]
+        names |= {*agent.row.get("keys", []), *(place[1:] for place in places if place[0] == "$")}
+    return names
+
+
+def _lost(names: Iterable[str], env: Mapping[str, str]) -> list[str]:
+    """Those of `names` that are set here, and that cron does not have."""
+    return sorted(name for name in names if os.environ.get(name) and name not in env)
+
+
+def _how_to_set(name: str) -> str:
+    return f"write {name}=... above the line in the crontab (for systemd: Environment={name}=...)"
+
+
+def turns(run: Run, team: Sequence[Agent]) -> Findings:
+    """One turn of each agent, as cron would start it, in an empty repository."""
+    env = cron_environment(_search_path())
+    for agent in team:
+        if shutil.which(agent.program):
+            yield _told(agent, _turn(run, agent, env), env)
+
+
+def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
+    with tempfile.TemporaryDirectory(prefix="ralph-probe-") as name:
+        folder = Path(name).resolve()
+        if run.options.git:
+            git(folder, "init", "-q")
+        box = replace(run.box, root=folder, frozen=(run.paths.root,)) if run.box else None
+        level = "read" if "read" in agent.row["permissions"] else agent.permissions
+        names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
+        return agents.run_agent(
+            replace(agent, permissions=level),
+            resource("templates/probe.md").read_text("utf-8"),
+            log=lambda ending: folder / f"probe{ending}",
+            cwd=folder,
+            env={**env, **names, "RALPH_RUN_ID": "doctor", "RALPH_HANDOFF": str(folder / "handoff.md")},
+            timeout=_TURN,
+            idle=_TURN,
+            control=run.control,
+            wrap=box.wrap if box else lambda argv: argv,
+        )
+
+
+def _told(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
+    said = f"{agent.command}, as cron starts it"
+    if result.outcome is Outcome.DONE:
+        return "ok", f"{said}, answered: {views.spent_words(result)}"
+    if result.outcome is Outcome.LIMITED:
+        until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
+        return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
+    lost = _lost(_obeyed([agent]), env)
+    advice = _how_to_set(lost[0]) if lost else "log it in as this user, then try again"
+    return "error", f"{said}: {result.reason or result.outcome}; {advice}"

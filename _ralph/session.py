@@ -20,7 +20,16 @@ from _ralph.git import remove_locks
 from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, Paths, Plan, Task
-from _ralph.place import journal_of, locate, loop_at_work, own_branch, read_state, running, running_entry
+from _ralph.place import (
+    elsewhere,
+    journal_of,
+    locate,
+    loop_at_work,
+    own_branch,
+    read_state,
+    running,
+    running_entry,
+)
 from _ralph.process import Control, kill_run
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
@@ -48,10 +57,14 @@ class Options:
     idle_timeout: float = 1200.0
     branch: str | None = None
     git: bool = True
-    wait: bool = True
+    no_wait: bool = False
     full_permissions: bool = False
     sandbox: str | None = None
+    no_awake: bool = False
     notify: str | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
 
 
 @dataclass
@@ -240,27 +253,31 @@ def acquire(paths: Paths, patience: float = 0.2) -> Any:
         holder = running(paths)
         if holder is None:
             raise TryLater("another ralph is at work in this workspace; try again in a moment") from None
-        who = f"pid {holder['pid']}, since {holder['since']}"
-        if holder.get("what") == "plan":
-            raise TryLater(f"`ralph plan` is at work in this workspace ({who}); wait for its end") from None
-        raise TryLater(f"a loop is already running in this workspace ({who}); `ralph stop` ends it") from None
+        raise TryLater(
+            f"`ralph {holder.get('what', 'run')}` is at work in this workspace "
+            f"(pid {holder['pid']}, since {holder['since']}); wait for its end, or see `ralph stop`"
+        ) from None
     return lock
 
 
 @contextlib.contextmanager
-def at_rest(options: Options) -> Iterator[Run | None]:
-    """The workspace for one change that a person makes, locked and mended; None while a loop runs
-    here, which takes messages instead. TryLater while something else is at work."""
+def at_rest(options: Options) -> Iterator[tuple[Run, bool]]:
+    """The workspace for one change that a person makes, locked and mended; or it is as it is and True,
+    while a loop runs here, which takes messages instead. BadInput where the work is on another branch."""
     paths = locate(options.prd, options.git)
-    if loop_at_work(paths):
-        yield None
-        return
-    lock = acquire(paths, patience=10.0)
+    busy = loop_at_work(paths) is not None
+    lock = None if busy else acquire(paths, patience=10.0)
     try:
-        bury(paths)
-        yield peek(options, writing=True)
+        if lock:
+            bury(paths)
+        run = peek(options, writing=not busy)
+        branch = elsewhere(paths, run.plan, run.history) if options.git else None
+        if branch:
+            raise BadInput(f"the work on this plan is on branch {branch}; first: git switch {branch}")
+        yield run, busy
     finally:
-        lock.release()
+        if lock:
+            lock.release()
 
 
 def announce(paths: Paths, run_id: str, pid: int, what: str = "run") -> None:
@@ -289,11 +306,9 @@ def announce_again(paths: Paths, run_id: str) -> list[str]:
 
 def bury(paths: Paths) -> None:
     """After a run that died: kill what it left behind, remove the locks of its dead git calls."""
-    entry = running_entry(paths)
-    if entry is None:
-        return
-    kill_run(str(entry.get("run_id")))
-    remove_locks(paths.private.parent)
+    if entry := running_entry(paths):
+        kill_run(str(entry.get("run_id")))
+        remove_locks(paths.private.parent)
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
@@ -315,8 +330,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     )  # fmt: skip
     if options.git:
         _open_tree(run)
-    elif plan.settings.get("protect"):
-        raise BadInput("protect needs git to put files back; remove it or run without --no-git")
+    else:
+        refuse_without_git(run)
     run.notices += list(prd.misspelt(run.plan))
     _require_agents(run)
     open_sandbox(run)
@@ -355,10 +370,16 @@ def _doubt_passes(plan: Plan, attempt_is_open: bool, records: list[dict[str, Any
     return told
 
 
+def refuse_without_git(run: Run) -> None:
+    """BadInput for what cannot be kept in a plain folder."""
+    if run.judge:
+        raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
+    if run.plan.settings.get("protect"):
+        raise BadInput("protect needs git to put files back; remove it or run without --no-git")
+
+
 def _require_agents(run: Run) -> None:
     """Every agent that this plan can need is there, is permitted, and tells what is limited."""
-    if run.judge and not run.options.git:
-        raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
     for agent in _agents(run):
         require_agent(run, agent)
 
@@ -425,17 +446,38 @@ def _open_tree(run: Run) -> None:
     run.resuming = bool(start) or (branch == history.branch and unfinished(tree, history))
     if not run.resuming and history.tree and tree.snapshot() == history.tree == tree.clean_tree():
         tree.refs.reset_index()  # a commit may have been cut off before this
-    if not run.resuming and (word := tree.refs.halfway()):
+    if not run.resuming:
+        refuse_unfinished(tree)
+    run.branch = branch if run.resuming else _go_to_branch(run, tree, branch)
+    refuse_loose(run)
+
+
+def refuse_unfinished(tree: GitTree) -> None:
+    """BadInput where a person has begun something and not committed it."""
+    if word := tree.refs.halfway():
         raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
-    if not run.resuming and (modified := tree.modified()):
+    if modified := tree.modified():
         raise BadInput(
             f"modified tracked files: {text.few(modified)}; commit or stash them, "
             f"so that nothing of yours is mixed up with the work"
         )
-    run.branch = branch if run.resuming else _go_to_branch(run, tree, branch)
-    if loose := tree.untracked_protected(list(run.plan.settings.get("protect", []))):
+
+
+def refuse_loose(run: Run) -> None:
+    """BadInput where a protected file could not be put back."""
+    if loose := run.git_tree.untracked_protected(list(run.plan.settings.get("protect", []))):
         raise BadInput(
             f"{loose[0]} is under a protected pattern but not in git, so it could not be put back; commit it"
+        )
+
+
+def refuse_other_plan(run: Run, branch: str) -> None:
+    """BadInput where `branch` is there already, for another plan."""
+    there = run.git_tree.refs.plan_on(branch, run.paths.prd)
+    if there is not None and not same_plan(run, there):
+        raise BadInput(
+            f"the branch {branch} exists and its {run.paths.prd.name} holds another plan than the one here; "
+            f"give this plan a branchName of its own, or delete that branch"
         )
 
 
@@ -457,12 +499,7 @@ def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
         tree.refs.switch("-c", wanted)
         run.notices.append(f"made branch {wanted}")
         return f"refs/heads/{wanted}"
-    there = tree.refs.plan_on(wanted, prd_path)
-    if there is not None and not same_plan(run, there):
-        raise BadInput(
-            f"the branch {wanted} exists and its {prd_path.name} holds another plan than the one here; "
-            f"give this plan a branchName of its own, or delete that branch"
-        )
+    refuse_other_plan(run, wanted)
     tree.refs.switch(wanted)
     run.notices.append(f"switched to branch {wanted}")
     run.journal.open()

@@ -17,11 +17,6 @@ from _ralph.prompt import resource
 from _ralph.session import is_starter, starter
 
 
-def init_workspace(prd_path: Path, use_git: bool = True) -> list[str]:
-    """As `write_starters`; what was done, and what a person does next."""
-    return [*write_starters(prd_path, use_git), *next_steps(prd_path, use_git)]
-
-
 def write_starters(prd_path: Path, use_git: bool = True) -> list[str]:
     """Write prd.json, AGENTS.md and the .gitignore line where they are missing; what was done."""
     folder = prd_path.parent
@@ -85,13 +80,13 @@ def next_steps(path: Path, use_git: bool = True) -> list[str]:
         first.append(f"next: name the commands that prove the work under {where}")
     option = f" --prd {shlex.quote(str(path))}" if path != Path("prd.json") else ""
     option += "" if use_git else " --no-git"
-    commands = _git_steps(path, to_edit=bool(first)) if use_git else []
+    commands = _git_steps(path) if use_git else []
     commands += [f"ralph doctor{option}", f"ralph run{option}"]
     return [*first, f"{'then' if first else 'next'}: {'; '.join(commands)}"]
 
 
-def _git_steps(path: Path, to_edit: bool) -> list[str]:
-    """The commands that bring the plan into git, where it is not there as it is, or as it will be."""
+def _git_steps(path: Path) -> list[str]:
+    """The commands that bring the plan into git, where it is not there as it is."""
     here = "git" if path.parent == Path() else f"git -C {shlex.quote(str(path.parent))}"
     start = f"{here} add -A && {here} commit -m start"
     root = top_level(path.parent)
@@ -101,18 +96,16 @@ def _git_steps(path: Path, to_edit: bool) -> list[str]:
         return [start]
     folder = path.parent.resolve()
     names = [path.name, *(os.path.relpath(root / name, folder) for name in ("AGENTS.md", ".gitignore"))]
-    kept = os.fsdecode(git(folder, "ls-files", "-coz", "--exclude-standard", "--", *names)).split("\0")
-    kept = [name for name in names if name in kept]  # an ignored one cannot be added
-    if not kept or not (to_edit or git(folder, "status", "--porcelain", "--", *kept)):
-        return []
-    return [f"{here} add {shlex.join(kept)} && {here} commit -m plan"]
+    changed = os.fsdecode(git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names)).split("\0")
+    new = [name for name in names if name in changed]
+    return [f"{here} add {shlex.join(new)} && {here} commit -m plan"] if new else []
 
 
 def _ignore_scratch(root: Path) -> str:
     ignore = root / ".gitignore"
-    lines = ignore.read_text("utf-8", "replace").splitlines() if ignore.exists() else []
-    if ".ralph/" in lines:
+    there = ignore.read_text("utf-8", "surrogateescape") if ignore.exists() else ""
+    if ".ralph/" in there.splitlines():
         return ".gitignore names .ralph/ already"
     with ignore.open("a", encoding="utf-8") as file:
-        file.write(("\n" if lines and not ignore.read_bytes().endswith(b"\n") else "") + ".ralph/\n")
+        file.write(".ralph/\n" if there.endswith("\n") or not there else "\n.ralph/\n")
     return "added .ralph/ to .gitignore"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -14,9 +18,9 @@ from typing import Any
 from click import style
 
 from _ralph import inbox, place, prd, text
-from _ralph.model import Plan, Task
-from _ralph.progress import History, TaskHistory
-from _ralph.views import spent, summary, task_remark, task_state, task_warnings
+from _ralph.model import Plan
+from _ralph.progress import History
+from _ralph.views import spent, summary, task_remark, task_spent, task_warnings
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
@@ -43,8 +47,7 @@ class Row:
     id: str
     title: str
     remark: str
-    time: str
-    cost: str
+    spent: str
     warnings: list[str]
 
     @property
@@ -68,6 +71,17 @@ def read(prd_path: Path, use_git: bool) -> Status:
     )
 
 
+def show(status: Status, form: str) -> str:
+    """The state as `text`, `md` or `json`; color and width are those of the terminal."""
+    if form == "json":
+        return json.dumps(as_object(status))
+    if form == "md":
+        return markdown(status)
+    color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    width = max(shutil.get_terminal_size((120, 24)).columns, 40)
+    return "\n".join(lines(status, width, color))
+
+
 def as_object(status: Status) -> dict[str, Any]:
     """What `--json` prints: the shape of `run --json`, and what only a look from outside can tell."""
     upcoming = prd.next_task(status.plan)
@@ -85,42 +99,34 @@ def as_object(status: Status) -> dict[str, Any]:
 def lines(status: Status, width: int, color: bool) -> list[str]:
     """The table, a task each, in `width` columns; then what is going on, and the count last, where
     the eye is."""
-    rows = _rows(status)
-    passed, total = sum(task.passed for task in status.plan.tasks), len(rows)
-    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(status, rows)}"
+    told = as_object(status)
+    rows, passed, total = _rows(status, told), told["passed"], told["total"]
+    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(told)}"
     bar = "#" * (_BAR * passed // total)
     paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
-    told = [line for said in _sentences(status) for line in text.wrap(text.one_line(said, 600), width)]
+    said = [line for words in _sentences(status) for line in text.wrap(text.one_line(words, 600), width)]
     last = text.wrap(f"{headline}  [{bar:.<{_BAR}}]", width)
-    return [*_table(rows, width, color), "", *told, *(_paint(line, paint, color) for line in last)]
+    return [*_table(rows, width, color), "", *said, *(_paint(line, paint, color) for line in last)]
 
 
 def _table(rows: list[Row], width: int, color: bool) -> list[str]:
     """Columns as wide as their content, but for the title, which gets what is left; a narrow terminal
-    shows neither time nor cost."""
+    does not show what was spent."""
     states = max(len(row.state) for row in rows)
     ids = min(max(text.cells(row.id) for row in rows), width // 3)
-    ends = _ends(rows) if width >= _NARROW else [""] * len(rows)
-    left = width - states - ids - 4 - len(ends[0])
+    spent = [f"  {row.spent}" if row.spent and width >= _NARROW else "" for row in rows]
+    ends = max(map(len, spent))
+    left = width - states - ids - 4 - ends
     titles = min(max(text.cells(row.title + row.aside) for row in rows), left)
     table = []
-    for row, end in zip(rows, ends, strict=True):
+    for row, end in zip(rows, spent, strict=True):
         state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
         aside = text.cut(row.aside, titles // 2)
-        title = text.cut(row.title, titles - text.cells(aside)) + aside
-        table.append(f"{state}  {text.pad(row.id, ids)}  {text.pad(title, titles)}{end}".rstrip())
+        title = text.pad(text.cut(row.title, titles - text.cells(aside)) + aside, titles)
+        table.append(f"{state}  {text.pad(row.id, ids)}  {title}{end:>{ends}}".rstrip())
         for warning in row.warnings:
             table += [" " * (states + 2) + line for line in text.wrap(warning, width - states - 2)]
     return table
-
-
-def _ends(rows: list[Row]) -> list[str]:
-    """Time and cost of every row, right-aligned; a column in which nothing stands is left out."""
-    times, costs = max(len(row.time) for row in rows), max(len(row.cost) for row in rows)
-    return [
-        (f"  {row.time:>{times}}" if times else "") + (f"  {row.cost:>{costs}}" if costs else "")
-        for row in rows
-    ]
 
 
 def _paint(words: str, name: str, color: bool) -> str:
@@ -132,23 +138,16 @@ def _paint(words: str, name: str, color: bool) -> str:
 
 def markdown(status: Status) -> str:
     """The same to paste into an issue or a pull request. Foreign text in it is text and nothing else."""
-    rows, blocked = _rows(status), [task for task in status.plan.tasks if _is_blocked(task)]
+    told = as_object(status)
     parts = [
-        f"## {escape(status.plan.project)}: {_counts(status, rows)}\n",
-        "| state | task | title | notes | time | cost |\n|---|---|---|---|---:|---:|",
+        f"## {escape(status.plan.project)}: {_counts(told)}\n",
+        "| state | task | title | notes | spent |\n|---|---|---|---|---:|",
     ]
-    for row in rows:
+    for row in _rows(status, told):
         notes = "; ".join([row.remark] * bool(row.remark) + row.warnings)
-        cells = (row.state, row.id, row.title, notes, row.time, row.cost)
-        parts.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
-    if blocked:
-        parts.append("\n### Blocked\n")
-    for task in blocked:
-        parts.append(f"- **{escape(task.id)}** {escape(task.title)}: {escape(task.blocked or '', 500)}")
-        if question := (status.history.tasks.get(task.key) or TaskHistory()).question:
-            parts.append(f"  - question: {escape(question, 1000)}")
-    parts.append("")
-    parts += [f"{escape(sentence, 500)}  " for sentence in _sentences(status)]
+        cells = (escape(cell, 1000) for cell in (row.state, row.id, row.title, notes, row.spent))
+        parts.append(f"| {' | '.join(cells)} |")
+    parts += ["", *(f"{escape(sentence, 500)}  " for sentence in _sentences(status))]
     return "\n".join(parts)
 
 
@@ -163,49 +162,30 @@ def escape(words: str, width: int = 300) -> str:
 # ---------------------------------------------------------------- what both say
 
 
-def _rows(status: Status) -> list[Row]:
-    upcoming = prd.next_task(status.plan)
-    return [_row(status, task, upcoming) for task in status.plan.tasks]
-
-
-def _row(status: Status, task: Task, upcoming: Task | None) -> Row:
-    known = status.history.tasks.get(task.key) or TaskHistory()
-    state = task_state(status.plan, task, status.history)
-    if status.running:
-        state = "running" if task.id == status.running["task"] else state
-    elif task is upcoming:
-        state = "next"
-    return Row(
-        state=state,
-        id=text.one_line(task.id),
-        title=text.one_line(task.title),
-        remark=task_remark(status.plan, task, status.history),
-        time=text.duration(known.seconds) if known.iterations else "",
-        cost=_cost(known),
-        warnings=task_warnings(status.plan, task, status.history),
-    )
-
-
-def _cost(known: TaskHistory) -> str:
-    if known.usd or not known.tokens.total:
-        return f"${known.usd:.2f}" if known.usd else ""
-    return f"{known.tokens.total / 1000:.1f}k tokens"
-
-
-def _is_blocked(task: Task) -> bool:
-    return task.blocked is not None and not task.passed
-
-
-def _counts(status: Status, rows: list[Row]) -> str:
-    """`55 of 100 passed (3 weak), 2 failed, 1 blocked, 40 waiting`"""
-    plan, history = status.plan, status.history
-    states = Counter(task_state(plan, task, history) for task in plan.tasks)
-    weak = sum(row.remark == "weak" for row in rows)
-    others = [
-        f"{states[state]} {state}" for state in ("failed", "blocked", "waiting", "open") if states[state]
+def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
+    """The tasks; the one that is worked on, or that comes next, has a state of its own here."""
+    here = status.running["task"] if status.running else told["next"]
+    marked = "running" if status.running else "next"
+    return [
+        Row(
+            marked if task.id == here else about["state"],
+            text.one_line(task.id),
+            text.one_line(task.title),
+            task_remark(about),
+            task_spent(about),
+            task_warnings(status.plan, about, status.history.of(task)),
+        )
+        for task, about in zip(status.plan.tasks, told["tasks"], strict=True)
     ]
-    passed = f"{states['passed']} of {len(plan.tasks)} passed{f' ({weak} weak)' if weak else ''}"
-    return ", ".join([passed, *others])
+
+
+def _counts(told: dict[str, Any]) -> str:
+    """`55 of 100 passed (3 weak), 2 failed, 1 blocked, 40 waiting`, from a summary."""
+    states = Counter(task["state"] for task in told["tasks"])
+    weak = sum(task["weak"] for task in told["tasks"])
+    passed = f"{told['passed']} of {told['total']} passed{f' ({weak} weak)' if weak else ''}"
+    rest = [f"{states[state]} {state}" for state in ("failed", "blocked", "waiting", "open") if states[state]]
+    return ", ".join([passed, *rest])
 
 
 def _sentences(status: Status) -> list[str]:
@@ -221,7 +201,7 @@ def _sentences(status: Status) -> list[str]:
         name = shlex.quote(status.elsewhere)
         said.append(f"the work on this plan is on branch {status.elsewhere}: git switch {name}")
     upcoming = prd.next_task(status.plan)
-    blocked = next((task for task in status.plan.tasks if _is_blocked(task)), None)
+    blocked = next((task for task in status.plan.tasks if task.is_blocked), None)
     if blocked:
         said.append(
             f"to go on with {blocked.id}: ralph retry {shlex.quote(blocked.id)} --answer '...'; ralph run"

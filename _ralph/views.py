@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from _ralph import limits, text
 from _ralph.ends import Stop
-from _ralph.model import AgentResult, Attempt, Outcome, Plan, Task, Tokens, Verdict
+from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Plan, Task, Tokens, Verdict
 from _ralph.progress import History, TaskHistory
 
 if TYPE_CHECKING:  # `status` needs none of what agents need
@@ -31,16 +31,13 @@ def ended_words(result: AgentResult) -> str:
     return result.reason if result.outcome is not Outcome.DONE else ""
 
 
-def task_state(plan: Plan, task: Task, history: History) -> str:
+def _state(plan: Plan, task: Task, history: History) -> str:
     """One of STATES."""
-    if task.passed:
-        return "passed"
-    if task.blocked is not None:
-        return "blocked"
+    if task.passed or task.is_blocked:
+        return "passed" if task.passed else "blocked"
     if not plan.passed_ids.issuperset(task.depends_on):
         return "waiting"
-    known = history.tasks.get(task.key)
-    return "failed" if known and known.attempts else "open"
+    return "failed" if history.of(task).attempts else "open"
 
 
 def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> dict[str, Any]:
@@ -63,12 +60,12 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
 
 
 def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
-    known = history.tasks.get(task.key) or TaskHistory()
+    known = history.of(task)
     reason = None if task.passed else task.blocked or (known.last or {}).get("reason")
     return {
         "id": task.id,
         "title": task.title,
-        "state": task_state(plan, task, history),
+        "state": _state(plan, task, history),
         "weak": task.passed and known.weak,
         "attempts": known.tried,
         "failures": known.attempts,
@@ -83,28 +80,26 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     }
 
 
-def task_remark(plan: Plan, task: Task, history: History) -> str:
-    """What stands beside a task's title: what it waits for, or that its pass is weak."""
-    state = task_state(plan, task, history)
-    if state == "waiting":
-        return f"waits for {text.few([other for other in task.depends_on if other not in plan.passed_ids])}"
-    return "weak" if state == "passed" and (history.tasks.get(task.key) or TaskHistory()).weak else ""
+def task_remark(told: dict[str, Any]) -> str:
+    """What stands beside the title of a task that a summary tells of: what it waits for, or that its
+    pass is weak."""
+    if told["state"] == "waiting":
+        return f"waits for {text.few(told['waits_for'])}"
+    return "weak" if told["weak"] else ""
 
 
-def task_warnings(plan: Plan, task: Task, history: History) -> list[str]:
+def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:
     """What a person should know of a task before they do something about it, a line each."""
-    known, warnings = history.tasks.get(task.key) or TaskHistory(), []
-    reason = str((known.last or {}).get("reason") or "")
-    if task.blocked is not None and not task.passed:
-        warnings.append(task.blocked)
-        warnings += [f"its work: git show {known.parked}"] * bool(known.parked)
-    elif known.attempts and not task.passed:
+    warnings, reason = [], told["reason"] or ""
+    if told["state"] == "blocked":
+        warnings += [reason, *([f"its work: git show {known.parked}"] if known.parked else [])]
+    elif known.attempts and told["state"] != "passed":
         attempts = limits.resolve(plan.settings, {}, plan.path.name).attempts
         warnings.append(f"failed {known.attempts} of {attempts}: {reason}")
-    elif reason and not task.passed:
+    elif reason:
         warnings.append(reason)  # it had passed, and no longer holds
-    if known.question and not task.passed and known.question not in (task.blocked or ""):
-        warnings.append(f"it asks: {known.question}")
+    if told["question"] and told["question"] not in reason:
+        warnings.append(f"it asks: {told['question']}")
     if known.denials:
         warnings.append(f"denied: {'; '.join(known.denials)}")
     if known.overload:
@@ -112,10 +107,18 @@ def task_warnings(plan: Plan, task: Task, history: History) -> list[str]:
     return [text.one_line(warning, 300) for warning in warnings]
 
 
-def task_notes(plan: Plan, task: Task, history: History) -> list[str]:
+def task_spent(told: dict[str, Any]) -> str:
+    """What a task took so far: `5 min 12 s, $0.42`, or tokens where no dollars were told."""
+    tokens = told["tokens"]["input"] + told["tokens"]["output"]
+    cost = f"${told['usd']:.2f}" if told["usd"] else f"{tokens / 1000:.1f}k tokens" if tokens else ""
+    time = text.duration(told["seconds"]) if told["seconds"] else ""
+    return ", ".join(part for part in (time, cost) if part)
+
+
+def task_notes(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:
     """Remark and warnings, where there is room for both."""
-    remark = task_remark(plan, task, history)
-    return [*([remark] if remark else []), *task_warnings(plan, task, history)]
+    remark = task_remark(told)
+    return [*([remark] if remark else []), *task_warnings(plan, told, known)]
 
 
 def spent(seconds: float, usd: float | None, tokens: Tokens) -> str:
@@ -125,42 +128,39 @@ def spent(seconds: float, usd: float | None, tokens: Tokens) -> str:
 
 
 def record_lines(attempt: Attempt, agent: Agent) -> list[str]:
-    """What a person reads of an attempt in progress.txt; everything an agent wrote is quoted."""
-    result = attempt.result
+    """What a person reads of an attempt in progress.txt: the first line of each part behind its label,
+    the others quoted; everything an agent wrote is."""
+    result, judgement = attempt.result, attempt.judgement
+    failed = attempt.verdict is not Verdict.PASSED
+    red = next((check for check in attempt.checks if failed and not check.ok), None)
+    handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
     command, ended = text.one_line(agent.command, 80), ended_words(result) or "ended well"
-    lines = [f"- agent: {command}, {spent_words(result)}, {ended}"]
-    if again := agent.reopen(result.session):
-        lines.append(f"- session: {text.one_line(again)}")
-    if result.overload:
-        lines.append(f"- split this task: {result.overload}")
-    if judgement := attempt.judgement:
-        said = "agrees" if judgement.agrees else "does not agree"
-        lines.append(
-            f"- judge: {text.one_line(judgement.command, 80)} {said}, {spent_words(judgement.result)}"
-        )
-        lines += text.quote("\n".join(judgement.objections))
-    if attempt.checks:
-        told = ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)
-        lines.append(f"- checks: {text.one_line(told, 500)}")
-    if attempt.changes:
-        lines.append(f"- changes: {attempt.changes}")
-    if attempt.reason:
-        lines.append(f"- reason: {text.one_line(attempt.reason, 300)}")
-    for title, entries in (("restored", attempt.restored), ("notice", attempt.notices)):
-        for entry in entries:
-            first, _, rest = entry.partition("\n")
-            lines += [f"- {title}: {text.one_line(first, 300)}", *text.quote(rest)]
-    if result.denials:
-        lines.append(f"- denied: {text.one_line('; '.join(result.denials), 300)}")
-    if attempt.verdict is not Verdict.PASSED and (red := [check for check in attempt.checks if not check.ok]):
-        lines += [f"- failure: {text.one_line(red[0].name)}", *text.quote(text.tail(red[0].tail, 2000))]
-    if attempt.handoff:
-        told = "\n".join(f"{label}: {body}" for label, body in attempt.handoff.items())
-        lines += ["- handoff:", *text.quote(told)]
-    if attempt.blocked:
-        lines.append(f"- blocked: {text.one_line(attempt.blocked, 500)}")
-    if attempt.parked:
-        lines.append(f"- parked: {attempt.parked}; back with: git cherry-pick {attempt.parked}")
-    if result.survivors:
-        lines.append(f"- still running after KILL: {result.survivors}")
+    parts = [
+        ("agent", f"{command}, {spent_words(result)}, {ended}"),
+        ("session", agent.reopen(result.session)),
+        ("split this task", result.overload),
+        ("judge", _judge_words(judgement) if judgement else ""),
+        ("checks", ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)),
+        ("changes", attempt.changes),
+        ("reason", attempt.reason),
+        *(("restored", line) for line in attempt.restored),
+        *(("notice", line) for line in attempt.notices),
+        ("denied", "; ".join(result.denials)),
+        ("failure", f"{red.name}\n{text.tail(red.tail, 2000)}" if red else ""),
+        ("handoff", "".join(handoff)),
+        ("blocked", attempt.blocked),
+        ("parked", attempt.parked and f"{attempt.parked}; back with: git cherry-pick {attempt.parked}"),
+        ("still running after KILL", ", ".join(map(str, result.survivors))),
+    ]
+    lines = []
+    for label, body in parts:
+        if body:
+            first, _, rest = body.partition("\n")
+            lines += [f"- {label}: {text.one_line(first, 500)}".rstrip(), *text.quote(rest)]
     return lines
+
+
+def _judge_words(judgement: Judgement) -> str:
+    said = "agrees" if judgement.agrees else "does not agree"
+    told = f"{text.one_line(judgement.command, 80)} {said}, {spent_words(judgement.result)}"
+    return "\n".join([told, *judgement.objections])

@@ -58,7 +58,7 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "notes that are noise": ("head -c 100000 /dev/urandom > progress.txt", [], ""),
     "notes that are a folder": ("mkdir progress.txt", [], ""),
     "notes that are a pipe": ("mkfifo progress.txt", [], ""),
-    "an edited file": ("echo more >> a.txt", [], "modified tracked files (a.txt)"),
+    "an edited file": ("echo more >> a.txt", [], "modified tracked files: a.txt"),
     "a HEAD that is noise": ("echo noise > .git/HEAD", [], "git cannot work here"),
     "no repository": ("rm -rf .git", [], "not in a git repository"),
     "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", [], "no commit yet"),
@@ -253,7 +253,7 @@ def test_systemd_takes_the_units(tmp_path: Path, name: str) -> None:
     repo = Repo(tmp_path / name)
     repo.plan(OWN)
     done = repo.ralph("doctor", "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
-    assert not errors(done) and not any(line.startswith("systemd: ") for _, line in found(done))
+    assert not errors(done)
     service, timer = units(done.stdout, tmp_path)
     assert verify([service, timer], tmp_path) == ""
     broken = Path(service).read_text("utf-8").replace("%%", "%").replace("KillMode=mixed", "KillMode=most")
@@ -314,18 +314,11 @@ def test_percent_signs_and_backslashes_survive_every_cron(tmp_path: Path, word: 
     assert (tmp_path / "log").read_text() == word
 
 
-def test_a_line_or_a_unit_that_would_not_be_taken_is_a_warning(repo: Repo) -> None:
+def test_a_line_that_would_not_be_taken_is_a_warning(repo: Repo) -> None:
     repo.plan(OWN)
     done = repo.ralph("doctor", "--agent", "true", "--check", f"true {'x' * 1000}")
     assert says(done, "warning", "longer than some crons read")
-    fake = repo.outside / "bin"
-    fake.mkdir()
-    (fake / "systemd-analyze").write_text('#!/bin/sh\necho "other.service:1: old"; echo "$4:8: bad" >&2\n')
-    (fake / "systemd-analyze").chmod(0o755)
-    done = repo.ralph("doctor", "--agent", "true", PATH=f"{fake}:{repo.env['PATH']}")
-    told = [line for _, line in found(done) if line.startswith("systemd: ")]
-    assert len(told) == (sys.platform == "linux") and "other" not in "".join(told)
-    assert not says(done, "warning", "longer than some crons read")
+    assert not says(repo.ralph("doctor", "--agent", "true"), "warning", "longer than some crons read")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "ends\\", "tab\there"])

@@ -155,7 +155,7 @@ def test_a_killed_loop_leaves_no_line_behind(repo: Repo) -> None:
     (loop,) = [child for child in repo.alive() if child.ppid() == seen.process.pid]
     loop.kill()
     seen.finish()
-    assert seen.lines()[-1].startswith("ralph: the loop was killed")
+    assert seen.lines()[-1].startswith("ralph: its work was killed")
     assert not any("idle" in line for line in seen.lines())
 
 
