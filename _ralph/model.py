@@ -92,6 +92,11 @@ class Plan:
         """Iterations, attempts and money are counted for this project on this branch."""
         return f"{self.project}@{self.branch or ''}"
 
+    @property
+    def top(self) -> dict[str, Any]:
+        """What stands beside the list of tasks; nothing, where that is the whole document."""
+        return self.data if isinstance(self.data, dict) else {}
+
     @functools.cached_property
     def passed_ids(self) -> frozenset[str]:
         """What dependencies are held against."""

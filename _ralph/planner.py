@@ -12,14 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, inbox, place, prd, text
+from _ralph import files, inbox, jsontext, place, prd, text
 from _ralph.attempt import write
 from _ralph.ends import AgentUnavailable, BadInput, RalphError, TryLater
+from _ralph.files import resource
 from _ralph.git import git, top_level
 from _ralph.model import AgentResult, Outcome, Paths, Plan, Task
 from _ralph.night import add_tasks, new_entries
 from _ralph.progress import replay
-from _ralph.prompt import render_prompt, resource
+from _ralph.prompt import render_prompt
 from _ralph.roles import json_objects, run_role
 from _ralph.session import Options, Run, at_rest, is_starter
 from _ralph.setup import next_steps
@@ -82,7 +83,7 @@ def _leave(paths: Paths, plan: Plan, entries: list[dict[str, Any]]) -> list[Task
         if waiting := new_entries(plan, message["tasks"]):
             plan = prd.read(prd.add_tasks(plan, waiting), plan.path)
     plan = prd.read(prd.add_tasks(plan, entries), plan.path)
-    prd.validate(plan, resource("prd.schema.json"))
+    prd.validate(plan)
     tasks = list(plan.tasks[-len(entries) :])
     inbox.leave(paths, {"event": "add", "tasks": [task.raw for task in tasks]})
     return tasks
@@ -184,7 +185,7 @@ def document(run: Run, said: str) -> str:
     if not answers:
         raise BadInput("no JSON object with a list `userStories` was found in the answer")
     answer, was = answers[-1], run.plan
-    top = dict(was.data) if isinstance(was.data, dict) else {}
+    top = dict(was.top)
     for key in ("openQuestions", was.list_key or ""):
         top.pop(key, None)
     top.setdefault("project", was.project)
@@ -196,9 +197,9 @@ def document(run: Run, said: str) -> str:
     if questions:
         top["openQuestions"] = questions
     tasks = [_own_keys(task) for task in answer["userStories"]]
-    source = prd.dump({**top, "userStories": tasks}, "  ") + "\n"
+    source = jsontext.dump({**top, "userStories": tasks}, "  ") + "\n"
     plan = prd.read(source, was.path)
-    prd.validate(plan, resource("prd.schema.json"))
+    prd.validate(plan)
     _require_proof(run, plan)
     return source
 

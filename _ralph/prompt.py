@@ -23,13 +23,6 @@ BOUND = 48 * 1024
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
-def resource(name: str) -> Path:
-    """A file of templates/ or the schema, in a checkout as in an installed wheel."""
-    package = Path(__file__).resolve().parent
-    inside = package / name
-    return inside if inside.exists() else package.parent / name
-
-
 def prompt_values(
     plan: Plan,
     task: Task,

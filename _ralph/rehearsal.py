@@ -13,9 +13,9 @@ from pathlib import Path
 from _ralph import agents, text, views
 from _ralph.agents import Agent
 from _ralph.checks import every_check
+from _ralph.files import resource
 from _ralph.git import git
 from _ralph.model import AgentResult, Finding, Findings, Outcome
-from _ralph.prompt import resource
 from _ralph.schedule import CRON_PATH, Schedule, cron_environment
 from _ralph.session import Run
 

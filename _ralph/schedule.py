@@ -16,8 +16,9 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.ends import BadInput
+from _ralph.files import resource
 from _ralph.place import state_folder
-from _ralph.prompt import render_prompt, resource
+from _ralph.prompt import render_prompt
 from _ralph.session import Options
 
 UNTIL = "07:00"

@@ -54,10 +54,10 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
         "reason": stop.reason if stop else ended.get("reason"),
         "passed": sum(task.passed for task in tasks),
         "total": len(tasks),
-        "iterations": history.run_iterations if stop else history.iteration,
+        "iterations": history.this_run.iterations if stop else history.iteration,
         "seconds": round(seconds, 1),
-        "usd": round(history.run_usd if stop else history.usd, 6),
-        "tokens": (history.run_tokens if stop else history.tokens).as_dict(),
+        "usd": round(history.this_run.usd if stop else history.usd, 6),
+        "tokens": (history.this_run.tokens if stop else history.tokens).as_dict(),
         "tasks": [_task_summary(plan, task, history) for task in tasks if plan],
     }
 
@@ -99,7 +99,7 @@ def task_warnings(plan: Plan, task: Task, history: History) -> list[str]:
         warnings.append(task.blocked)
         warnings += [f"its work: git show {known.parked}"] * bool(known.parked)
     elif known.attempts and not task.passed:
-        attempts = limits.resolve(plan.settings, {}, plan.path.name).attempts
+        attempts = limits.resolve(plan.settings, {}).attempts
         warnings.append(f"failed {known.attempts} of {attempts}: {reason}")
     elif reason and not task.passed:
         warnings.append(reason)  # it had passed, and no longer holds

@@ -11,10 +11,11 @@ import pytest
 
 from _ralph.checks import checks_for
 from _ralph.ends import BadInput
+from _ralph.files import resource
 from _ralph.model import Paths, Plan
 from _ralph.prd import load
 from _ralph.progress import History
-from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt, resource
+from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt
 from tests.conftest import ROOT
 from tests.test_prd import SHARED, WILD, needs_shared
 
