@@ -438,5 +438,5 @@ def test_a_line_from_a_template(source: str, wanted: str) -> None:
     ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"],
 )
 def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
-    with pytest.raises(BadInput, match=r"^prd\.json: commit: "):
+    with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
         render_line(source, {"task": {"id": "T-1"}}, "prd.json: commit")
