@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from _ralph import files, text
 from _ralph.ends import BadInput
@@ -25,14 +25,14 @@ class Journal:
     Beside the file stands a mirror in git's own folder, written first. While an attempt runs,
     the mirror is the truth about what ralph wrote, so a forged or lost record is undone from
     it; between attempts the file is, so that a person may edit it. An agent may reach the mirror
-    on disk: what it said when ralph last wrote it is known here.
+    on disk: what it said when ralph last wrote it is known by a file without a name.
     """
 
     def __init__(self, path: Path, mirror: Path, aside: Path) -> None:
         self.path = path
         self._mirror = mirror
         self._aside = aside
-        self._known: bytearray | None = None
+        self._known: IO[bytes] | None = None
         self._seen: files.Signature | None = None
         self._mirror_seen: files.Signature | None = None
         self.attempt_is_open = False
@@ -69,7 +69,7 @@ class Journal:
                 notices = ["a record of progress.txt had been cut off; its text was kept"]
             self._adopt()
         self._seen = files.signature(self.path)
-        self.attempt_is_open = attempt_open(self._known or b"")
+        self.attempt_is_open = attempt_open(self._whole())
         return notices
 
     def records(self) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class Journal:
         known = self._mirrored()
         self.failed = True
         files.append(self._mirror, block)
-        known += block
+        known.write(block)
         self._mirror_seen = files.signature(self._mirror)
         files.append(self.path, block)
         self.failed = False
@@ -107,10 +107,10 @@ class Journal:
 
         Returns lines for the record: what was found, and the text that had been added.
         """
-        mirrored = self._mirrored()
+        self._mirrored()
         if self._seen is not None and self._seen == self.signature():
             return []
-        known = bytes(mirrored)
+        known = self._whole()
         limit = len(known) + _LARGEST_ADDITION
         found = files.read_regular(self.path, limit)
         said = []
@@ -137,15 +137,24 @@ class Journal:
 
     def _believe(self, known: bytes) -> None:
         """Take what stands in the mirror now for what ralph wrote."""
-        self._known, self._mirror_seen = bytearray(known), files.signature(self._mirror)
+        import tempfile
 
-    def _mirrored(self) -> bytearray:
+        self._known = tempfile.TemporaryFile("a+b", dir=self._mirror.parent)  # noqa: SIM115
+        self._known.write(known)
+        self._mirror_seen = files.signature(self._mirror)
+
+    def _whole(self) -> bytes:
+        assert self._known is not None
+        self._known.seek(0)
+        return self._known.read()
+
+    def _mirrored(self) -> IO[bytes]:
         """What ralph wrote; the mirror is made to say the same."""
         if self._known is None:
             self._believe(files.read_regular(self._mirror) or b"")
         elif self._mirror_seen != files.signature(self._mirror):
             files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
-            files.atomic_write(self._mirror, bytes(self._known))
+            files.atomic_write(self._mirror, self._whole())
             self._mirror_seen = files.signature(self._mirror)
         assert self._known is not None
         return self._known
@@ -164,7 +173,7 @@ def parse(data: bytes) -> list[dict[str, Any]]:
     return [record for match in _RECORD.finditer(data) if (record := _record(match))]
 
 
-def attempt_open(data: bytes | bytearray) -> bool:
+def attempt_open(data: bytes) -> bool:
     """Whether the last attempt in `data` has a `start` and no `verdict`."""
     for match in reversed(list(_RECORD.finditer(data))):
         if (record := _record(match)) and record["event"] in ("start", "verdict"):
