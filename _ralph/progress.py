@@ -235,7 +235,7 @@ class History(Spent):
 
 def _require_kinds(record: dict[str, Any]) -> None:
     """TypeError where a record, edited by hand or forged, holds what nobody could print or add up."""
-    said: list[Any] = [*(record.get("handoff") or {}).values()]
+    said: list[Any] = [words for words in (record.get("handoff") or {}).values() if words is not None]
     for part in (record, record.get("failure") or {}, record.get("judge") or {}):
         said += [part[key] for key in _TEXTS if part.get(key) is not None]
         said += [entry for key in _LISTS for entry in part.get(key) or []]
