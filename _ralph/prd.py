@@ -47,15 +47,7 @@ _STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"],
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
 _TASK_KEYS = {name for names in ALIASES.values() for name in names}
 _TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes", "blocked", "status"}
-_UNTOLD = {
-    *SETTINGS,
-    *ALIASES["tasks"],
-    *ALIASES["branch"],
-    *ALIASES["gates"],
-    "checks",
-    "project",
-    "$schema",
-}
+_UNTOLD = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
 _STRING_OR_WORD = re.compile(r'"(?:\\.|[^"\\])*"|NaN|-?Infinity')
 
@@ -340,10 +332,10 @@ def _document(source: str, name: str) -> Any:
         return json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
     except json.JSONDecodeError as error:
         raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise BadInput(f"{name}: nested too deeply") from None
-    except ValueError as error:
-        raise BadInput(f"{name}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{name}: {'nested too deeply' if isinstance(error, RecursionError) else error}"
+        ) from None
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -372,9 +364,7 @@ def _tasks(data: Any, where: str, known: tuple[Task, ...] = ()) -> tuple[str | N
     if entries == []:
         raise BadInput(f"{where} is an empty list; expected at least one task")
     if not isinstance(entries, list):
-        found = (
-            f"an object with {', '.join(list(entries)[:12])}" if isinstance(entries, dict) else str(entries)
-        )
+        found = f"an object with {', '.join([*entries][:12])}" if isinstance(entries, dict) else str(entries)
         raise BadInput(
             f"{where}: expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, or as the whole "
             f"document, found {text.one_line(found)}"
@@ -387,7 +377,7 @@ def _tasks(data: Any, where: str, known: tuple[Task, ...] = ()) -> tuple[str | N
 
 def _task(raw: Any, index: int, where: str) -> Task:
     if not isinstance(raw, dict):
-        raise BadInput(f"{where}: expected a task object, found {text.one_line(json.dumps(raw))}")
+        raise _Unexpected(where)
     found = _get(raw, "id", int, str)
     given = "" if found is None else str(found)
     title = title_of(raw) or text.one_line(given, 120)
@@ -487,11 +477,13 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
 def _get(raw: dict[str, Any], meaning: str, *kinds: type) -> Any:
     """What stands in an object under the first key of this meaning, or None; _Unexpected if it is none
     of `kinds`, where any are given."""
-    values = (raw.get(key) for key in ALIASES.get(meaning, (meaning,)))
-    found = next((value for value in values if value is not None), None)
-    if found is not None and kinds and type(found) not in kinds:
-        raise _Unexpected(meaning)
-    return found
+    for key in ALIASES.get(meaning, (meaning,)):
+        found = raw.get(key)
+        if found is not None:
+            if kinds and type(found) not in kinds:
+                raise _Unexpected(meaning)
+            return found
+    return None
 
 
 def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:

@@ -355,7 +355,7 @@ REFUSED: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "null": ("null", ("found None",)),
     "other keys": ('{"phases": [], "goal": 1}', ("found an object with phases, goal",)),
     "tasks as an object": ('{"tasks": {"a": 1}}', ("tasks: expected a list", "found an object with a")),
-    "a task as a text": ('{"tasks": [{"title": "a"}, "b"]}', ("tasks[1]: expected a task object", 'found "b"')),
+    "a task as a text": ('{"tasks": [{"title": "a"}, "b"]}', ("tasks[1]: 'b' is not of type 'object'",)),
     "a task without words": ('[{"passes": false}]', ("document[0]: expected a title", "found none")),
     "a blank title": ('[{"title": " "}]', ("document[0]: expected a title",)),
     "nested lists": ("[" * 100_000, (DEEP,)),
