@@ -275,9 +275,9 @@ def reason_to_block(run: Run, attempt: Attempt) -> str | None:
     if attempt.verdict not in COUNTED:
         return None
     question = attempt.handoff.get("blocked on", "")
-    if question and known.questions and known.questions[-1] == question:
+    if question and known.question == question:
         return text.one_line(f"blocked on: {question}", 500)
-    if attempt.verdict is Verdict.NO_OP and known.no_ops:
+    if attempt.verdict is Verdict.NO_OP and known.last.get("verdict") == Verdict.NO_OP:
         return (
             "already done? two attempts changed nothing, and every check is green: "
             "set its passes to true, or give it a check that is red now"

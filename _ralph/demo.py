@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _ralph.ends import BadInput
-from _ralph.files import read_regular
+from _ralph.files import read_regular, resource
 from _ralph.git import git
-from _ralph.progress import parse
-from _ralph.prompt import resource
+from _ralph.journal import parse
 
 if TYPE_CHECKING:
     import psutil

@@ -15,6 +15,13 @@ TEMPORARY = ".ralph-tmp"
 Signature = tuple[int, ...]
 
 
+def resource(name: str) -> Path:
+    """A file of templates/ or the schema, in a checkout as in an installed wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / name
+    return inside if inside.exists() else package.parent / name
+
+
 def digest(data: bytes) -> str:
     """A short fingerprint, for telling two versions of a file apart."""
     return hashlib.sha256(data).hexdigest()[:16]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _ralph import text
 from _ralph.ends import BadInput
 
 
@@ -96,6 +96,11 @@ class Plan:
     def key(self) -> str:
         """Iterations, attempts and money are counted for this project on this branch."""
         return f"{self.project}@{self.branch or ''}"
+
+    @property
+    def top(self) -> dict[str, Any]:
+        """What stands beside the list of tasks; nothing, where that is the whole document."""
+        return self.data if isinstance(self.data, dict) else {}
 
     @functools.cached_property
     def passed_ids(self) -> frozenset[str]:
@@ -258,12 +263,7 @@ class Attempt:
     @property
     def name(self) -> str:
         """What its files in the scratch folder are called: `0017-US-003`."""
-        return f"{self.iteration:04}-{file_name(self.task.id)}"
-
-
-def file_name(task_id: str) -> str:
-    """A task's id as a part of file and ref names; never empty."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", task_id)[:40].strip("-") or "task"
+        return f"{self.iteration:04}-{text.slug(self.task.id)}"
 
 
 @dataclass(frozen=True)

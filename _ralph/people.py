@@ -13,7 +13,6 @@ from _ralph import inbox, place, prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Plan, Task
 from _ralph.night import add_tasks, new_entries, retry_task
-from _ralph.prompt import resource
 from _ralph.session import Options, Run, at_rest
 
 _LARGEST = 16 << 20
@@ -90,7 +89,7 @@ def _leave(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
         if waiting := new_entries(plan, message.get("tasks", [])):
             plan = prd.read(prd.add_tasks(plan, waiting), plan.path)
     plan = prd.read(prd.add_tasks(plan, entries), plan.path)
-    prd.validate(plan, resource("prd.schema.json"))
+    prd.validate(plan)
     tasks = list(plan.tasks[-len(entries) :])
     inbox.leave(run.paths, {"event": "add", "tasks": [task.raw for task in tasks]})
     return tasks

@@ -11,8 +11,9 @@ from typing import Any
 from _ralph import files, prd, text
 from _ralph.ends import BadInput
 from _ralph.git import git, git_places
+from _ralph.journal import Journal
 from _ralph.model import Paths, Plan
-from _ralph.progress import History, Journal, replay
+from _ralph.progress import History, replay
 
 
 def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, History]:

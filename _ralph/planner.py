@@ -12,16 +12,17 @@ from typing import Any
 
 import click
 
-from _ralph import files, place, prd, text
+from _ralph import files, jsontext, place, prd, text
 from _ralph.attempt import held, write
 from _ralph.command import alone
 from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
+from _ralph.files import resource
 from _ralph.live import View
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
 from _ralph.people import read_file
 from _ralph.process import Control
 from _ralph.progress import replay
-from _ralph.prompt import render_prompt, resource
+from _ralph.prompt import render_prompt
 from _ralph.roles import json_objects, run_role
 from _ralph.session import Options, Run, is_starter, peek, require_agent
 from _ralph.setup import next_steps, write_starters
@@ -145,7 +146,7 @@ def read_answer(run: Run, said: str) -> Plan:
     if not answers:
         raise BadInput("no JSON object with a list `userStories` was found in the answer")
     answer, was = answers[-1], run.plan
-    top = dict(was.data) if isinstance(was.data, dict) else {}
+    top = dict(was.top)
     for key in ("openQuestions", was.list_key or ""):
         top.pop(key, None)
     top.setdefault("project", was.project)
@@ -158,8 +159,8 @@ def read_answer(run: Run, said: str) -> Plan:
     if questions:
         top["openQuestions"] = questions
     tasks = [_own_keys(task) for task in answer["userStories"]]
-    plan = prd.read(prd.dump({**top, "userStories": tasks}, "  ") + "\n", was.path)
-    prd.validate(plan, resource("prd.schema.json"))
+    plan = prd.read(jsontext.dump({**top, "userStories": tasks}, "  ") + "\n", was.path)
+    prd.validate(plan)
     _require_proof(run, plan)
     return plan
 

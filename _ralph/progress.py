@@ -1,30 +1,21 @@
-"""progress.txt: the lab notes people read and the log that ralph resumes from."""
+"""What the records of progress.txt say: the state of a plan, its tasks and its run, and the handoffs."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import stat
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from _ralph import files, text
+from _ralph import text
 from _ralph.ends import BadInput
 from _ralph.model import COUNTED, Plan, Task, Tokens, Verdict
 
-_LARGEST_ADDITION = 1 << 20
-_RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)
-_HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
-_EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "stop"})
 _TEXTS = (
-    "task", "title", "tree", "left", "branch", "head", "reason", "overload",
-    "parked", "answer", "message", "stop",
+    "task", "title", "tree", "left", "branch", "head", "reason", "overload", "parked", "answer",
+    "message", "stop", "agent", "name", "tail", "log",
 )  # fmt: skip
 _NUMBERS = ("time", "iteration", "attempt", "seconds", "usd", "until")
-_LISTS = ("denials", "restored", "notices", "broken")
+_LISTS = ("denials", "restored", "notices", "broken", "others", "objections")
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
@@ -36,221 +27,67 @@ _LABEL = re.compile(
 )
 
 
-class Journal:
-    """The records of progress.txt, appended durably and never rewritten.
+@dataclass(kw_only=True)
+class Spent:
+    """What was spent: dollars as far as they were told, tokens, seconds of agents and checks."""
 
-    Beside the file stands a mirror in git's own folder, written first. While an attempt runs,
-    the mirror is the truth about what ralph wrote, so a forged or lost record is undone from
-    it; between attempts the file is, so that a person may edit it.
-    """
+    usd: float = 0.0
+    tokens: Tokens = field(default_factory=Tokens)
+    seconds: float = 0.0
 
-    def __init__(self, path: Path, mirror: Path, aside: Path) -> None:
-        self.path = path
-        self._mirror = mirror
-        self._aside = aside
-        self._seen: files.Signature | None = None
-        self._open = False
-        self._known: bytearray | None = None
-        self._mirror_seen: files.Signature | None = None
-        self.failed = False
-        """Whether an `append` could not be finished: only the next `open` knows what stands where."""
-
-    def open(self, held: bool = False) -> list[str]:
-        """Bring file and mirror together after whatever happened; what was done, in words.
-
-        `held` says that checks ran when the last run died: as in an attempt, the mirror is the truth.
-        """
-        self._known = None
-        known = files.read_regular(self._mirror) or b""
-        if (torn := _torn(known)) is not None:
-            known = known[:torn]
-            files.atomic_write(self._mirror, known)
-        held = attempt_open(known) or (held and known != b"")
-        self._follow_link(trusted=not held)
-        limit = len(known) + _LARGEST_ADDITION if held else -1
-        found = files.read_regular(self.path, limit)
-        if found is None and os.path.lexists(self.path) and not held:
-            raise BadInput(f"{self.path} is not a regular file; move it away")
-        notices = []
-        if known.startswith(found or b"") and len(_RECORD.findall(known[len(found or b"") :])) <= 1:
-            if found is None:
-                files.move_aside(self.path, self._aside, "progress.txt")
-            if known != (found or b""):  # ralph died between the mirror and the file
-                files.append(self.path, known[len(found or b"") :])
-        elif held:
-            notices = self.guard()
-        else:
-            if _torn(found or b"") is not None:
-                files.append(self.path, b"\n    | (the record above was cut off)\n")
-                notices = ["a record of progress.txt had been cut off; its text was kept"]
-            self._adopt()
-        self._seen = files.signature(self.path)
-        self._believe(files.read_regular(self._mirror) or b"")
-        self._open = attempt_open(files.read_regular(self.path) or b"")
-        return notices
-
-    def records(self) -> list[dict[str, Any]]:
-        """Every record of the file, oldest first; text that is no record is passed over."""
-        return parse(files.read_regular(Path(os.path.realpath(self.path))) or b"")
-
-    def signature(self) -> files.Signature | None:
-        """Changes whenever somebody touches the file."""
-        return files.signature(self.path)
-
-    @property
-    def attempt_is_open(self) -> bool:
-        """Whether the last attempt has a `start` and no `verdict`."""
-        return self._open
-
-    def append(self, headline: str, lines: list[str], record: dict[str, Any]) -> None:
-        """Write one record: mirror, then file, each with one write and an fsync. OSError if it
-        could not be made durable."""
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
-        head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
-        machine = json.dumps({"v": 1, "time": round(time.time(), 3), **record}, ensure_ascii=True)
-        machine = machine.replace("<", "\\u003c").replace(">", "\\u003e")
-        lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
-        block = "\n".join(["", head, *lines, f"<!-- ralph {machine} -->", ""]).encode("utf-8", "replace")
-        if not self._open and self._seen != files.signature(self.path):
-            self._adopt()
-        known = self._mirrored()
-        self.failed = True
-        files.append(self._mirror, block)
-        known += block
-        self._mirror_seen = files.signature(self._mirror)
-        files.append(self.path, block)
-        self.failed = False
-        self._seen = files.signature(self.path)
-        if record["event"] in ("start", "verdict"):
-            self._open = record["event"] == "start"
-
-    def _adopt(self) -> None:
-        """Between attempts a person may edit: the file is the truth, unless it is gone."""
-        found = files.read_regular(self.path)
-        if found is None and self._seen is not None:
-            self.guard()
-        else:
-            files.atomic_write(self._mirror, found or b"")
-            self._believe(found or b"")
-
-    def _believe(self, known: bytes) -> None:
-        """Take what stands in the mirror now for what ralph wrote."""
-        self._known, self._mirror_seen = bytearray(known), files.signature(self._mirror)
-
-    def _mirrored(self) -> bytearray:
-        """What ralph wrote; the mirror is made to say the same, for an agent may reach it on disk."""
-        if self._known is None:
-            self._believe(files.read_regular(self._mirror) or b"")
-        elif self._mirror_seen is None or self._mirror_seen != files.signature(self._mirror):
-            if self._known != (files.read_regular(self._mirror) or b""):
-                files.clear(self._mirror).parent.mkdir(parents=True, exist_ok=True)
-                files.atomic_write(self._mirror, bytes(self._known))
-            self._mirror_seen = files.signature(self._mirror)
-        assert self._known is not None
-        return self._known
-
-    def _follow_link(self, trusted: bool) -> None:
-        """Write through a link that a person made; one that an agent made is none of ours."""
-        note, target = self._mirror.with_suffix(".link"), os.path.realpath(self.path)
-        if self.path.is_symlink() and trusted:
-            files.atomic_write(note, os.fsencode(target))
-        if self.path.is_symlink() and files.read_regular(note) == os.fsencode(target):
-            self.path = Path(target)
-
-    def guard(self) -> list[str]:
-        """Put the file back to what ralph wrote; what others appended is kept, quoted.
-
-        Returns lines for the record: what was found, and the text that had been added.
-        """
-        mirrored = self._mirrored()
-        if self._seen is not None and self._seen == files.signature(self.path):
-            return []
-        known = bytes(mirrored)
-        found = files.read_regular(self.path, len(known) + _LARGEST_ADDITION)
-        if found == known:
-            self._seen = files.signature(self.path)
-            return []
-        if found is not None and len(found) == len(known) + _LARGEST_ADDITION:
-            found = None
-        added = found[len(known) :] if found is not None and found.startswith(known) else None
-        kept = files.move_aside(self.path, self._aside, "progress.txt")
-        where = f"; kept as {kept.name}" if kept else ""
-        if added is not None:
-            said = f"progress.txt (text had been added{where}):\n" + text.redact(
-                added.decode("utf-8", "replace")
-            )
-        else:
-            said = f"progress.txt (it had been rewritten or deleted{where})"
-        mode = stat.S_IMODE(self._seen[2]) if self._seen else 0o644
-        files.atomic_write(self.path, known, mode)
-        self._seen = files.signature(self.path)
-        return [said]
-
-
-def parse(data: bytes) -> list[dict[str, Any]]:
-    """The machine lines in `data` that are records of this version, oldest first."""
-    return [record for match in _RECORD.finditer(data) if (record := _record(match))]
-
-
-def attempt_open(data: bytes) -> bool:
-    """Whether the last attempt in `data` has a `start` and no `verdict`."""
-    for match in reversed(list(_RECORD.finditer(data))):
-        if (record := _record(match)) and record["event"] in ("start", "verdict"):
-            return bool(record["event"] == "start")
-    return False
-
-
-def _record(match: re.Match[bytes]) -> dict[str, Any] | None:
-    try:
-        record = json.loads(match[1])
-    except (ValueError, RecursionError):
-        return None
-    return record if record.get("v") == 1 and str(record.get("event")) in _EVENTS else None
+    def add(self, record: dict[str, Any]) -> None:
+        self.usd += record.get("usd") or 0.0
+        self.tokens.add(Tokens(**record.get("tokens", {})))
+        self.seconds += record.get("seconds", 0.0)
 
 
 @dataclass
-class TaskHistory:
+class RunHistory(Spent):
+    """What is counted for one run; its seconds are those that it waited, too."""
+
+    iterations: int = 0
+    blocked_in_a_row: int = 0
+    fruitless_waits: int = 0
+
+
+@dataclass
+class TaskHistory(Spent):
     """What the records say of one task. `attempts` are those that count against its limit since
-    the last `retry` or pass, `tried` all that ended with a verdict on its work; `unjudged` is the
-    tree that only lacks its judge, and the one before that work."""
+    the last `retry` or pass, `last` the record of the newest of them, `tried` all that ended with a
+    verdict on its work; `unjudged` is the tree that only lacks its judge, and the one before that work."""
 
     attempts: int = 0
     tried: int = 0
     iterations: list[int] = field(default_factory=list)
-    seconds: float = 0.0
-    usd: float = 0.0
-    tokens: Tokens = field(default_factory=Tokens)
     baseline: dict[str, bool] = field(default_factory=dict)
-    last: dict[str, Any] | None = None
-    no_ops: int = 0
-    questions: list[str] = field(default_factory=list)
+    last: dict[str, Any] = field(default_factory=dict)
     ruled_out: list[str] = field(default_factory=list)
     answer: str = ""
     passed_at: int | None = None
     weak: bool = False
     set_back: int = 0
-    blocked: bool = False
     parked: str = ""
     unjudged: tuple[str, str] = ("", "")
     overload: str = ""
     denials: list[str] = field(default_factory=list)
 
     @property
+    def blocked(self) -> bool:
+        """Whether its last attempt was the last for now."""
+        return bool(self.last.get("blocked"))
+
+    @property
     def question(self) -> str:
         """What its last attempt asked a person; empty if nothing."""
-        return self.questions[-1] if self.questions else ""
+        return str(self.last.get("handoff", {}).get("blocked on", ""))
 
-    def start_anew(self, answer: str = "") -> None:
-        """Attempts begin at zero; money spent and what was ruled out stay."""
-        self.attempts = self.no_ops = 0
-        self.blocked = False
-        self.questions, self.last = [], None
-        self.baseline = {}
-        self.answer = answer
+    def start_anew(self) -> None:
+        """Attempts begin at zero; what was spent and what was ruled out stay."""
+        self.attempts, self.last, self.baseline, self.answer = 0, {}, {}, ""
 
 
 @dataclass
-class History:
+class History(Spent):
     """The state of a plan, folded from its records alone: `apply` is called once for each.
 
     `tree` is the snapshot that the last record says should stand, `left` the one that it found;
@@ -261,8 +98,6 @@ class History:
 
     plan: str
     iteration: int = 0
-    usd: float = 0.0
-    tokens: Tokens = field(default_factory=Tokens)
     tasks: dict[str, TaskHistory] = field(default_factory=dict)
     learned: list[str] = field(default_factory=list)
     red: set[str] = field(default_factory=set)
@@ -277,12 +112,7 @@ class History:
     open_start: dict[str, Any] | None = None
     run: dict[str, Any] | None = None
     stopped: dict[str, Any] | None = None
-    run_iterations: int = 0
-    run_seconds: float = 0.0
-    run_usd: float = 0.0
-    run_tokens: Tokens = field(default_factory=Tokens)
-    blocked_in_a_row: int = 0
-    fruitless_waits: int = 0
+    this_run: RunHistory = field(default_factory=RunHistory)
     waiting: dict[str, Any] | None = None
     rechecked: tuple[str, str] | None = None
 
@@ -295,7 +125,7 @@ class History:
             _require_kinds(record)
             if waited:
                 until = min(record.get("time", 0.0), waited.get("until", 0.0))
-                self.run_seconds += max(until - waited.get("time", until), 0.0)
+                self.this_run.seconds += max(until - waited.get("time", until), 0.0)
             getattr(self, f"_{record['event']}")(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{record['event']} of iteration {record.get('iteration', '?')}"
@@ -307,17 +137,6 @@ class History:
         if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
             self.pending = record if record["event"] == "verdict" else None
             self.broken = record.get("broken", [])
-
-    @property
-    def seconds(self) -> float:
-        """What agents and checks took; waits are not in it."""
-        return sum((task.seconds for task in self.tasks.values()), 0.0)
-
-    def new_run(self) -> None:
-        """What is counted for one run begins at zero."""
-        self.run_iterations = self.blocked_in_a_row = self.fruitless_waits = 0
-        self.run_tokens = Tokens()
-        self.run_seconds = self.run_usd = 0.0
 
     def of(self, task: Task) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
@@ -334,16 +153,14 @@ class History:
         if record.get("baseline") is not None:
             self.red = {key for key, ok in record["baseline"].items() if not ok}
             self.baselined = True
-        if record.get("continues"):
-            return
-        self.run, self.stopped = record, None
-        self.new_run()
+        if not record.get("continues"):
+            self.run, self.stopped, self.this_run = record, None, RunHistory()
 
     def _start(self, record: dict[str, Any]) -> None:
         self.open_start = record
         self.worked = f"{record['task']}\n{record['title']}"
         self.iteration = record["iteration"]
-        self.run_iterations += 1
+        self.this_run.iterations += 1
         task = self._task(record)
         task.baseline = {**record.get("baseline", {}), **task.baseline}
         task.iterations.append(record["iteration"])
@@ -351,9 +168,8 @@ class History:
     def _verdict(self, record: dict[str, Any]) -> None:
         start, self.open_start = self.open_start or {}, None
         task, verdict = self._task(record), Verdict(record["verdict"])
-        self._money(record, task)
-        task.seconds += record.get("seconds", 0.0)
-        self.run_seconds += record.get("seconds", 0.0)
+        for spent in (self, self.this_run, task):
+            spent.add(record)
         self.red.difference_update(key for key, ok in record.get("checks", {}).items() if ok)
         task.unjudged = (record["left"], start.get("tree", "")) if record.get("unjudged") else ("", "")
         task.overload = record.get("overload") or task.overload
@@ -366,33 +182,24 @@ class History:
         if verdict in COUNTED:
             task.attempts += 1
             task.last = record
-            task.no_ops = task.no_ops + 1 if verdict is Verdict.NO_OP else 0
-            task.questions.append(handoff.get("blocked on", ""))
-            task.blocked = bool(record.get("blocked"))
             task.parked = record.get("parked") or ""
         if verdict is Verdict.PASSED:
-            set_back = task.set_back
             task.start_anew()
-            task.set_back, task.passed_at, task.weak = set_back, record["iteration"], bool(record.get("weak"))
+            task.passed_at, task.weak = record["iteration"], bool(record.get("weak"))
+        self._in_a_row(record, verdict)
+
+    def _in_a_row(self, record: dict[str, Any], verdict: Verdict) -> None:
+        """What ends a run early: tasks blocked in a row, waits that brought nothing."""
+        run = self.this_run
+        run.blocked_in_a_row += bool(record.get("blocked"))
+        if verdict is Verdict.PASSED:
+            run.blocked_in_a_row = 0
         worked = record.get("tokens", {}).get("output", 0) > 0
         if worked or verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED):
-            self.fruitless_waits = 0
-        self.blocked_in_a_row = (
-            0 if verdict is Verdict.PASSED else self.blocked_in_a_row + bool(record.get("blocked"))
-        )
-
-    def _money(self, record: dict[str, Any], task: TaskHistory) -> None:
-        tokens = Tokens(**record.get("tokens", {}))
-        usd = record.get("usd") or 0.0
-        self.usd += usd
-        self.run_usd += usd
-        task.usd += usd
-        self.tokens.add(tokens)
-        task.tokens.add(tokens)
-        self.run_tokens.add(tokens)
+            run.fruitless_waits = 0
 
     def _wait(self, record: dict[str, Any]) -> None:
-        self.fruitless_waits += bool(record.get("backoff"))
+        self.this_run.fruitless_waits += bool(record.get("backoff"))
         self.waiting = record
 
     def _recheck(self, record: dict[str, Any]) -> None:
@@ -401,23 +208,25 @@ class History:
         for key in record.get("broken", []):
             task = self.tasks.setdefault(key, TaskHistory())
             task.start_anew()
-            since = "; ".join(record.get("since", {}).get(key, []))
-            reason = f"it passed at iteration {task.passed_at}, and later work broke it: {since}"
-            task.last = {"verdict": "passed and broken since", "reason": reason}
             task.set_back += 1
-            task.blocked = task.set_back > 1
+            since = "; ".join(record.get("since", {}).get(key, []))
+            task.last = {
+                "verdict": "passed and broken since",
+                "reason": f"it passed at iteration {task.passed_at}, and later work broke it: {since}",
+                "blocked": task.set_back > 1,
+            }
 
     def _retry(self, record: dict[str, Any]) -> None:
         task = self._task(record)
-        task.start_anew(record.get("answer") or task.answer)
+        answer = record.get("answer") or task.answer
+        task.start_anew()
+        task.answer, task.set_back, self.this_run.blocked_in_a_row = answer, 0, 0
         if self.pending and self.pending.get("blocked") and self.pending["task"] == record["task"]:
             self.pending = None  # a person opened what was about to be blocked
-        task.set_back = 0
-        self.blocked_in_a_row = 0
 
     def _add(self, record: dict[str, Any]) -> None:
         """The tasks themselves stand in prd.json; what their planner cost is the plan's."""
-        self._money(record, TaskHistory())
+        self.add(record)
         self.planned = record.get("prd") or self.planned
 
     def _stop(self, record: dict[str, Any]) -> None:
@@ -426,17 +235,15 @@ class History:
 
 def _require_kinds(record: dict[str, Any]) -> None:
     """TypeError where a record, edited by hand or forged, holds what nobody could print or add up."""
-    failure, judge = record.get("failure") or {}, record.get("judge") or {}
-    texts = [record.get(key) for key in _TEXTS] + [failure.get(key) for key in ("name", "tail", "log")]
-    texts += [judge.get("agent"), *(record.get("handoff") or {}).values()]
-    entries = [entry for key in _LISTS for entry in record.get(key) or []]
-    entries += [*(failure.get("others") or []), *(judge.get("objections") or [])]
-    entries += [words for words in texts if words is not None]
-    if not all(isinstance(entry, str) for entry in entries):
+    said: list[Any] = [words for words in (record.get("handoff") or {}).values() if words is not None]
+    for part in (record, record.get("failure") or {}, record.get("judge") or {}):
+        said += [part[key] for key in _TEXTS if part.get(key) is not None]
+        said += [entry for key in _LISTS for entry in part.get(key) or []]
+        for number in (part[key] for key in _NUMBERS if part.get(key) is not None):
+            if not (isinstance(number, (int, float)) and 0 <= number < 10**12):
+                raise TypeError("a sensible number was expected")
+    if not all(isinstance(entry, str) for entry in said):
         raise TypeError("a text was expected")
-    for value in (record.get(key) for key in _NUMBERS):
-        if value is not None and not (isinstance(value, (int, float)) and 0 <= value < 10**12):
-            raise TypeError("a sensible number was expected")
 
 
 def replay(records: list[dict[str, Any]], plan: Plan) -> History:
@@ -479,10 +286,3 @@ def newest(entries: list[str], size: int) -> list[str]:
             break
         kept.append(entry)
     return kept[::-1]
-
-
-def _torn(data: bytes) -> int | None:
-    """Where a last record begins that has no machine line, else None."""
-    end = max((match.end() for match in _RECORD.finditer(data)), default=0)
-    match = _HEADER.search(data, end)
-    return match.start() if match else None

@@ -23,13 +23,6 @@ BOUND = 48 * 1024
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
-def resource(name: str) -> Path:
-    """A file of templates/ or the schema, in a checkout as in an installed wheel."""
-    package = Path(__file__).resolve().parent
-    inside = package / name
-    return inside if inside.exists() else package.parent / name
-
-
 def prompt_values(
     plan: Plan,
     task: Task,
@@ -85,16 +78,13 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
     BadInput names the template's line where it is wrong.
     """
     try:
-        ready = _compiled(
-            template.read_text("utf-8"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-        )
-        rendered = ready.render(**values)
-    except OSError as error:
-        raise BadInput(f"the prompt template {template} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{template}: expected UTF-8") from None
-    except Exception as error:  # an expression in a template can raise anything
-        raise BadInput(f"{template}{_line_of(error)}: {error}") from None
+        source = template.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "expected UTF-8")
+        raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
+    rendered = _rendered(
+        source, values, str(template), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
@@ -102,11 +92,17 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
 
 def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
     """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
+    return text.one_line(_rendered(source, values, where), 200)
+
+
+def _rendered(source: str, values: Mapping[str, Any], where: str, **options: Any) -> str:
     try:
-        rendered = _compiled(source).render(**values)
-    except Exception as error:  # as in render_prompt
-        raise BadInput(f"{where}: {error}") from None
-    return text.one_line(rendered, 200)
+        return _compiled(source, **options).render(**values)
+    except Exception as error:  # an expression in a template can raise anything
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
+        line = getattr(error, "lineno", None) or next(reversed(lines), None)
+        raise BadInput(f"{where}{f', line {line}' if line else ''}: {error}") from None
 
 
 @functools.lru_cache(maxsize=4)
@@ -134,24 +130,9 @@ def _retry(last: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _line_of(error: Exception) -> str:
-    """`, line 3`: where in a template an error was raised, if that is known."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
-    line = getattr(error, "lineno", None) or (lines[-1] if lines else None)
-    return f", line {line}" if line else ""
-
-
 def _few(entries: list[str], size: int) -> list[str]:
     """The first entries that fit in `size` bytes, each on one line."""
-    kept: list[str] = []
-    for entry in entries:
-        line = text.clip(text.one_line(entry, 200), 400)
-        size -= len(line.encode()) + 5
-        if size < 0:
-            break
-        kept.append(line)
-    return kept
+    return newest([text.one_line(entry) for entry in reversed(entries)], size)[::-1]
 
 
 def _json(value: Any, size: int) -> str:

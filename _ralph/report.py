@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from _ralph import diffs, files, text, views
+from _ralph.files import resource
 from _ralph.model import Paths, Plan, Tokens
 from _ralph.progress import History, replay
-from _ralph.prompt import resource
 from _ralph.timeline import Bar, Timeline, steps, ticks
 
 _ROWS, _LINES, _BARS = 500, 200, 2000

@@ -12,8 +12,9 @@ from typing import Any
 from _ralph import agents, limits, text
 from _ralph.agents import Agent
 from _ralph.checks import kept_away
+from _ralph.files import resource
 from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict
-from _ralph.prompt import render_prompt, resource, task_values
+from _ralph.prompt import render_prompt, task_values
 from _ralph.session import Run
 
 _DIFF = 24 * 1024

@@ -20,10 +20,11 @@ from _ralph import agents, files, text, views
 from _ralph.agents import Agent
 from _ralph.checks import every_check
 from _ralph.ends import BadInput
+from _ralph.files import resource
 from _ralph.git import git
 from _ralph.model import AgentResult, Finding, Findings, Outcome
 from _ralph.place import state_folder
-from _ralph.prompt import render_prompt, resource
+from _ralph.prompt import render_prompt
 from _ralph.session import Options, Run
 
 UNTIL = "07:00"

@@ -16,8 +16,10 @@ from _ralph import agents, files, limits, prd, text
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
 from _ralph.ends import BadInput, TryLater
+from _ralph.files import resource
 from _ralph.git import remove_locks
 from _ralph.guard import Guard
+from _ralph.journal import Journal
 from _ralph.live import View
 from _ralph.model import Attempt, Paths, Plan, Task
 from _ralph.place import (
@@ -31,8 +33,8 @@ from _ralph.place import (
     running_entry,
 )
 from _ralph.process import Control, kill_run
-from _ralph.progress import History, Journal, replay
-from _ralph.prompt import render_line, resource
+from _ralph.progress import History, RunHistory, replay
+from _ralph.prompt import render_line
 from _ralph.sandbox import Sandbox, sandbox_for
 from _ralph.workspace import Folder, GitTree
 
@@ -223,7 +225,7 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
 
 def examined(plan: Plan, options: Options) -> Plan:
     """The plan held against the schema, with the checks of the command line."""
-    prd.validate(plan, resource("prd.schema.json"))
+    prd.validate(plan)
     return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
 
 
@@ -321,7 +323,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     if told := _doubt_passes(plan, journal.attempt_is_open, records):
         plan, notices = load_plan(paths, options), notices + told
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
-    found = limits.resolve(plan.settings, options.limits, paths.prd.name)
+    found = limits.resolve(plan.settings, options.limits)
     if options.until:
         found = replace(found, until=limits.next_time(options.until, time.time()))
     run = Run(
@@ -337,8 +339,10 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     open_sandbox(run)
     try_templates(run)
     if run.history.run is None:
-        run.history.new_run()  # the last one ended; one that crashed goes on with its own limits
-    run.carried = run.history.run_seconds
+        run.history.this_run = (
+            RunHistory()
+        )  # the last one ended; one that crashed goes on with its own limits
+    run.carried = run.history.this_run.seconds
     return run
 
 
@@ -558,7 +562,7 @@ def peek(options: Options, writing: bool = False) -> Run:
 
 def glance(options: Options, paths: Paths, plan: Plan, history: History, notices: Sequence[str] = ()) -> Run:
     """A run to look at, of what was read already."""
-    found = limits.resolve(plan.settings, options.limits, paths.prd.name)
+    found = limits.resolve(plan.settings, options.limits)
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     tree = GitTree(paths.root, paths.private, [paths.prd, paths.progress]) if options.git else Folder()
     return Run(

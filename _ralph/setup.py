@@ -11,9 +11,9 @@ from pathlib import Path
 from _ralph import prd
 from _ralph.detect import detect_checks, detect_protected
 from _ralph.ends import BadInput
+from _ralph.files import resource
 from _ralph.git import git, top_level
 from _ralph.model import Plan
-from _ralph.prompt import resource
 from _ralph.session import is_starter, starter
 
 

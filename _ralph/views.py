@@ -51,10 +51,10 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
         "reason": stop.reason if stop else ended.get("reason"),
         "passed": sum(task.passed for task in tasks),
         "total": len(tasks),
-        "iterations": history.run_iterations if stop else history.iteration,
+        "iterations": history.this_run.iterations if stop else history.iteration,
         "seconds": round(seconds, 1),
-        "usd": round(history.run_usd if stop else history.usd, 6),
-        "tokens": (history.run_tokens if stop else history.tokens).as_dict(),
+        "usd": round(history.this_run.usd if stop else history.usd, 6),
+        "tokens": (history.this_run.tokens if stop else history.tokens).as_dict(),
         "tasks": [_task_summary(plan, task, history) for task in tasks if plan],
     }
 
@@ -94,7 +94,7 @@ def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[
     if told["state"] == "blocked":
         warnings += [reason, *([f"its work: git show {known.parked}"] if known.parked else [])]
     elif known.attempts and told["state"] != "passed":
-        attempts = limits.resolve(plan.settings, {}, plan.path.name).attempts
+        attempts = limits.resolve(plan.settings, {}).attempts
         warnings.append(f"failed {known.attempts} of {attempts}: {reason}")
     elif reason:
         warnings.append(reason)  # it had passed, and no longer holds

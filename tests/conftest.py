@@ -124,7 +124,7 @@ class Repo:
         return [task["id"] for task in json.loads(self.read("prd.json"))["userStories"] if task["passes"]]
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
-        from _ralph.progress import parse
+        from _ralph.journal import parse
 
         found = parse((self.path / "progress.txt").read_bytes())
         return [record for record in found if event in ("", record["event"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from _ralph import prd
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFINITIONS = json.loads((ROOT / "prd.schema.json").read_text("utf-8"))["$defs"]
+SCHEMA = json.loads((ROOT / "prd.schema.json").read_text("utf-8"))
+DEFINITIONS = SCHEMA["$defs"]
 
 HEAD = """\
 # prd.json, field by field
@@ -48,13 +50,14 @@ KINDS = {
     "number": "number",
     "boolean": "true or false",
     "array": "list",
+    "object": "object",
+    "anything": "anything",
 }
 
 
 def document() -> str:
     """The whole text of docs/prd.md."""
-    plan, task = DEFINITIONS["plan"]["properties"], DEFINITIONS["task"]["properties"]
-    check = DEFINITIONS["check"]["anyOf"][-1]["properties"]
+    plan, task, check = (part["properties"] for part in (SCHEMA, DEFINITIONS["task"], DEFINITIONS["check"]))
     words = [
         ("a status that means done", prd.DONE_WORDS),
         ("a status that holds back", prd.HELD_WORDS),
@@ -84,26 +87,16 @@ def rows(fields: dict[str, Any]) -> Iterator[str]:
     """A line for every key, but for those that are only other words: they have a table of their own."""
     for name, field in fields.items():
         if not field["description"].startswith("Another word"):
-            kinds = " or ".join(dict.fromkeys(kind(field)))
-            meaning = field["description"].replace(
-                "{{ task.id }}: {{ task.title }}", "`{{ task.id }}: {{ task.title }}`"
-            )
-            yield f"| `{name}` | {kinds} | {meaning} |\n"
+            meaning = re.sub(r"(\{\{.*\}\})", r"`\1`", field["description"])
+            yield f"| `{name}` | {kinds(field)} | {meaning} |\n"
 
 
-def kind(field: dict[str, Any]) -> Iterator[str]:
+def kinds(field: dict[str, Any]) -> str:
     """What may stand there, in words; `null`, which is the same as nothing, is left out."""
-    if field.get("$ref") == "#/$defs/checks":
-        yield "list of checks"
-        return
-    field = DEFINITIONS[field["$ref"].rpartition("/")[2]] if "$ref" in field else field
-    for choice in field.get("anyOf", []):
-        yield from kind(choice)
-    if "anyOf" not in field:
-        types = field.get("type", "anything")
-        for name in [types] if isinstance(types, str) else types:
-            if name != "null":
-                yield KINDS.get(name, name)
+    name = field.get("$ref", "").rpartition("/")[2]
+    types = DEFINITIONS.get(name, field).get("type", "anything")
+    words = [KINDS[word] for word in ([types] if isinstance(types, str) else types) if word != "null"]
+    return "list of checks" if name == "checks" else " or ".join(dict.fromkeys(words))
 
 
 def code(words: Any) -> str:

@@ -489,7 +489,7 @@ def test_a_row_may_be_called_otherwise_than_its_program() -> None:
 )  # fmt: skip
 def test_a_row_that_is_none_is_refused(tmp_path: Path, row: object) -> None:
     with pytest.raises(BadInput, match=r"agents\.mine"):
-        prd.validate(a_plan(tmp_path, {"mine": row}), ROOT / "prd.schema.json")
+        prd.validate(a_plan(tmp_path, {"mine": row}))
 
 
 def a_plan(folder: Path, rows: dict[str, Any]) -> Plan:
@@ -500,7 +500,7 @@ def a_plan(folder: Path, rows: dict[str, Any]) -> Plan:
 
 def test_the_rows_that_come_along_are_whole(tmp_path: Path) -> None:
     rows = {name: row for name, row in ROWS.items() if name}
-    prd.validate(a_plan(tmp_path, rows), ROOT / "prd.schema.json")
+    prd.validate(a_plan(tmp_path, rows))
     assert list(rows) == ["claude", "codex", "aider", "gemini", "opencode", "pi"]
     for name, row in rows.items():
         assert row["argv"][0] == name

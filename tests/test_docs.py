@@ -22,10 +22,11 @@ import ralph
 from _ralph import __version__, prd, status, text, views
 from _ralph.agents import load_rows
 from _ralph.ends import Exit, Stop
-from _ralph.limits import Limits
+from _ralph.files import resource
+from _ralph.limits import NONE, Limits
 from _ralph.model import Paths, Verdict
 from _ralph.progress import LABELS, History
-from _ralph.prompt import prompt_values, resource
+from _ralph.prompt import prompt_values
 from tests import make_docs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -161,7 +162,7 @@ def test_defaults_of_the_limits() -> None:
     assert float(defaults["--max-hours"]) == limits.hours
     assert text.seconds(defaults["--max-wait"]) == limits.max_wait
     assert {defaults[name] for name in ("--until", "--max-usd", "--max-tokens")} == {"none"}
-    assert (limits.until, limits.usd, limits.tokens) == (None, None, None)
+    assert {limits.until, limits.usd, limits.tokens} == {NONE}
     by_name = {param.opts[0]: param.default for param in ralph.cli.commands["run"].params}
     for name in ("--agent-timeout", "--idle-timeout"):
         assert text.seconds(defaults[name]) == text.seconds(by_name[name])
@@ -196,7 +197,7 @@ def test_examples_of_prd_json_load_and_validate(tmp_path: Path, document: str, n
         path = tmp_path / "prd.json"
         path.write_text(json.dumps(block), "utf-8")
         plan = prd.load(path)
-        prd.validate(plan, resource("prd.schema.json"))
+        prd.validate(plan)
         assert plan.checks or all(task.checks for task in plan.tasks)
         assert prd.next_task(plan) is not None
 
@@ -283,7 +284,7 @@ def test_the_row_of_an_agent_that_is_shown_can_be_used(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```json\n(.*?)```", source, re.DOTALL)
     path = tmp_path / "prd.json"
     path.write_text(json.dumps({**json.loads(shown), "tasks": [{"id": "A", "title": "a"}]}))
-    prd.validate(prd.load(path), ROOT / "prd.schema.json")
+    prd.validate(prd.load(path))
 
 
 # ---------------------------------------------------------------- the prompt template

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import pytest
 
 from _ralph import prd
-from _ralph.prompt import resource
 from tests.conftest import ROOT, Repo
 
 WORK = "P(f'{task}.txt').touch()"
@@ -168,7 +167,7 @@ def test_a_list_of_boxes_becomes_a_plan(repo: Repo) -> None:
     done = shell(repo, block("from-the-bash-loop.md", "plan.md"))
     assert done.returncode == 0, done.stderr
     plan = prd.load(repo.path / "prd.json")
-    prd.validate(plan, resource("prd.schema.json"))
+    prd.validate(plan)
     assert [(task.title, task.passed) for task in plan.tasks] == [
         ("Add a price", True), ("Add a \"filter\" & 'sort'", False), ("Nested \\ one", True),
     ]  # fmt: skip

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from _ralph import prd, status
 from _ralph.agents import find_agent, load_rows, require
 from _ralph.ends import AgentUnavailable, BadInput
+from _ralph.journal import Journal, parse
 from _ralph.limits import Limits, wait_for
 from _ralph.model import AgentResult, Outcome, Plan, Task
-from _ralph.progress import History, Journal, parse, parse_handoff, replay
+from _ralph.progress import History, parse_handoff, replay
 from _ralph.prompt import render_line, render_prompt
 from _ralph.stream import StreamParser
 from _ralph.text import moment
@@ -28,7 +29,6 @@ from tests.conftest import ROOT
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
 ROWS = load_rows(ROOT / "templates/agents.json", {})
-SCHEMA = ROOT / "prd.schema.json"
 hostile = settings(
     max_examples=EXAMPLES, derandomize=True, deadline=None, database=None,
     suppress_health_check=list(HealthCheck),
@@ -66,7 +66,7 @@ def refused_or_open(path: Path) -> None:
     """A plan is refused with words, or read with no task passed that does not say so."""
     try:
         plan = prd.load(path)
-        prd.validate(plan, SCHEMA)
+        prd.validate(plan)
     except BadInput as error:
         assert str(error)
         return
@@ -302,7 +302,7 @@ def test_any_row_of_an_agent_in_a_plan(
     (scratch / "prd.json").write_text(json.dumps({"tasks": [task], "agents": {"x": row}}))
     try:
         plan = prd.load(scratch / "prd.json")
-        prd.validate(plan, SCHEMA)
+        prd.validate(plan)
         agent = find_agent("x --flag", {**ROWS, **plan.settings["agents"]}, "edit")
         require(agent)
     except (BadInput, AgentUnavailable) as error:

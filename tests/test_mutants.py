@@ -35,8 +35,8 @@ from _ralph import guard
 guard.Guard.restore = lambda self: {}
 """,
     "no journal guard": """
-from _ralph import progress
-progress.Journal.guard = lambda self: []
+from _ralph import journal
+journal.Journal.guard = lambda self: []
 """,
     "no protection": """
 from _ralph import protect
@@ -59,11 +59,11 @@ from _ralph import protect
 protect.Protected.touched = lambda self: []
 """,
     "records on disk alone": """
-from _ralph import progress
-def guard(self, real=progress.Journal.guard):
+from _ralph import journal
+def guard(self, real=journal.Journal.guard):
     self._known = None
     return real(self)
-progress.Journal.guard = guard
+journal.Journal.guard = guard
 """,
     "the lock's file believed": """
 from _ralph import attempt

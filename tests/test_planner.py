@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from _ralph import prd
-from _ralph.prompt import resource
+from _ralph.files import resource
 from tests.conftest import Repo
 
 TASKS: list[dict[str, Any]] = [

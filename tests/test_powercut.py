@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from _ralph.progress import parse
+from _ralph.journal import parse
 from tests.conftest import Repo
 from tests.test_crash import audit, prepare
 

@@ -14,9 +14,10 @@ import pytest
 from _ralph import text
 from _ralph.agents import PLAIN, Agent
 from _ralph.ends import BadInput
+from _ralph.journal import Journal, attempt_open, parse
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Tokens, Verdict
 from _ralph.prd import load
-from _ralph.progress import History, Journal, attempt_open, newest, parse, parse_handoff, replay
+from _ralph.progress import History, newest, parse_handoff, replay
 from _ralph.views import record_lines
 from tests.test_files import lay, within
 
@@ -530,12 +531,12 @@ def test_attempts_that_count(words: str, attempts: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "no_ops"),
-    [("no-op", 1), ("no-op no-op", 2), ("no-op failed", 0), ("no-op limited no-op", 2), ("no-op retry", 0)],
-)
-def test_no_ops_in_a_row(words: str, no_ops: int) -> None:
+    ("words", "last"),
+    [("no-op", "no-op"), ("no-op failed", "failed"), ("no-op limited", "no-op"), ("no-op retry", None), ("", None)],
+)  # fmt: skip
+def test_the_last_attempt_that_counted(words: str, last: str | None) -> None:
     records = [record("retry") if word == "retry" else verdict(word) for word in words.split()]
-    assert fold(*records).of(TASK).no_ops == no_ops
+    assert fold(*records).of(TASK).last.get("verdict") == last
 
 
 def test_a_changed_title_and_another_task_start_from_zero() -> None:
@@ -553,10 +554,10 @@ def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
         record("retry", answer="the old one"),
     )
     known = history.of(TASK)
-    assert (known.attempts, known.blocked, known.last, known.questions) == (0, False, None, [])
+    assert (known.attempts, known.blocked, known.last, known.question) == (0, False, {}, "")
     assert known.baseline == {}
     assert (known.answer, known.ruled_out, known.usd, known.seconds) == ("the old one", ["the URL"], 1.0, 5.0)
-    assert (history.learned, history.usd, history.blocked_in_a_row) == (["use make"], 1.0, 0)
+    assert (history.learned, history.usd, history.this_run.blocked_in_a_row) == (["use make"], 1.0, 0)
 
 
 def test_money_for_the_task_the_run_and_the_plan() -> None:
@@ -574,14 +575,14 @@ def test_money_for_the_task_the_run_and_the_plan() -> None:
         verdict("no-op", **paid),
     )
     assert (history.usd, history.tokens) == (1.25, Tokens(500, 50, 250))
-    assert (history.run_usd, history.run_tokens.total, history.run_seconds) == (0.5, 220, 4.0)
+    assert (history.this_run.usd, history.this_run.tokens.total, history.this_run.seconds) == (0.5, 220, 4.0)
     assert (history.of(TASK).usd, history.of(TASK).tokens) == (1.0, Tokens(400, 40, 200))
     assert (history.of(TASK).seconds, history.of(TASK).attempts) == (8.0, 3)
 
 
 def test_iterations_for_the_plan_and_the_run() -> None:
     history = fold(record("run"), start(1), start(2), record("stop"), record("run"), start(3))
-    assert (history.iteration, history.run_iterations, history.of(TASK).iterations) == (3, 1, [1, 2, 3])
+    assert (history.iteration, history.this_run.iterations, history.of(TASK).iterations) == (3, 1, [1, 2, 3])
 
 
 def test_other_plans_are_passed_over() -> None:
@@ -635,7 +636,7 @@ def test_what_was_red_first_is_remembered() -> None:
 )
 def test_blocked(records: list[dict[str, Any]], blocked: bool, row: int) -> None:
     history = fold(*records)
-    assert (history.of(TASK).blocked, history.blocked_in_a_row) == (blocked, row)
+    assert (history.of(TASK).blocked, history.this_run.blocked_in_a_row) == (blocked, row)
 
 
 @pytest.mark.parametrize(
@@ -660,10 +661,10 @@ def test_what_is_still_to_be_carried_out(
 
 def test_waits_that_brought_nothing() -> None:
     wait = record("wait", backoff=True)
-    assert fold(wait, verdict("limited"), wait).fruitless_waits == 2
-    assert fold(wait, record("wait", backoff=False)).fruitless_waits == 1
-    assert fold(wait, wait, verdict("failed")).fruitless_waits == 0
-    assert fold(wait, record("run")).fruitless_waits == 0
+    assert fold(wait, verdict("limited"), wait).this_run.fruitless_waits == 2
+    assert fold(wait, record("wait", backoff=False)).this_run.fruitless_waits == 1
+    assert fold(wait, wait, verdict("failed")).this_run.fruitless_waits == 0
+    assert fold(wait, record("run")).this_run.fruitless_waits == 0
 
 
 def test_a_pass_that_breaks_twice_is_blocked() -> None:
@@ -704,7 +705,7 @@ def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
     wanted = fold(*written)
     wanted.run, wanted.pending = None, None
     known, folded = history.tasks.pop(TASK.key), wanted.tasks.pop(TASK.key)
-    known.last = folded.last = None
+    known.last = folded.last = {}
     assert (history, known) == (wanted, folded)
 
 

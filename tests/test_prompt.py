@@ -11,10 +11,11 @@ import pytest
 
 from _ralph.checks import checks_for
 from _ralph.ends import BadInput
+from _ralph.files import resource
 from _ralph.model import Paths, Plan
 from _ralph.prd import load
 from _ralph.progress import History
-from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt, resource
+from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt
 from tests.conftest import ROOT
 from tests.test_prd import SHARED, WILD, needs_shared
 
@@ -437,5 +438,5 @@ def test_a_line_from_a_template(source: str, wanted: str) -> None:
     ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"],
 )
 def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
-    with pytest.raises(BadInput, match=r"^prd\.json: commit: "):
+    with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
         render_line(source, {"task": {"id": "T-1"}}, "prd.json: commit")

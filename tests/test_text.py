@@ -11,7 +11,6 @@ import pytest
 
 from _ralph import text
 from _ralph.ends import BadInput
-from _ralph.model import file_name
 
 HOSTILE = [
     "plain",
@@ -194,7 +193,6 @@ def test_tail(given: str, size: int, wanted: str) -> None:
 )
 def test_slug(given: str, wanted: str) -> None:
     assert text.slug(given) == wanted
-    assert file_name(given) == wanted
 
 
 @pytest.mark.parametrize("hostile", [*HOSTILE, "x\n" * 9000, "é" * 9000])
