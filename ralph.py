@@ -469,7 +469,7 @@ def report(prd_path: Path, no_git: bool, output: Path | None) -> None:
     paths, plan, history = place.read_state(prd_path, not no_git)
     options = ["--prd", str(prd_path)] if prd_path != Path("prd.json") else []
     html = page(
-        paths, plan, place.journal_of(paths).records(), git=not no_git,
+        paths, plan, history, place.journal_of(paths).records(), git=not no_git,
         running=place.running(paths), options=[*options, *(["--no-git"] if no_git else [])],
         elsewhere=None if no_git else place.elsewhere(paths, plan, history),
     )  # fmt: skip
