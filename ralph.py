@@ -271,7 +271,7 @@ def run(
         print_summary(as_json, options, Stop("error", translate(error).exit, str(error)), 0.0)
         raise
     if code is None:
-        view.wipe()
+        view.doing("")
         code = lost(options, as_json)
     ctx.exit(code)
 
