@@ -287,8 +287,8 @@ def alone(
     import uuid
 
     from _ralph.place import locate
-    from _ralph.process import mark_run, supervise
     from _ralph.session import acquire, announce, bury
+    from _ralph.supervisor import mark_run, supervise
 
     paths, run_id = locate(options.prd, options.git), uuid.uuid4().hex
     lock = acquire(paths)
@@ -735,8 +735,8 @@ def doctor(ctx: click.Context, /, prd_path: Path, no_git: bool, probe: bool, **g
     ralph doctor --agent claude --full-permissions --probe
     """
     from _ralph.doctor import examine
-    from _ralph.process import supervise
     from _ralph.session import Options
+    from _ralph.supervisor import supervise
 
     options = Options(prd_path, git=not no_git, **given)
 

@@ -21,10 +21,11 @@ from _ralph.guard import Guard
 from _ralph.live import View
 from _ralph.model import Attempt, Paths, Plan, Task
 from _ralph.place import journal_of, locate, loop_at_work, own_branch, read_state, running, running_entry
-from _ralph.process import Control, kill_run
+from _ralph.process import Control
 from _ralph.progress import History, Journal, replay
 from _ralph.prompt import render_line, resource
 from _ralph.sandbox import Sandbox, sandbox_for
+from _ralph.supervisor import kill_run
 from _ralph.workspace import Folder, GitTree
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
