@@ -26,6 +26,7 @@ _KILL_DEADLINE = 10.0
 _CHUNK = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 _LINUX = sys.platform == "linux"
+_LOOK = 60.0 if _LINUX else 1.0  # where a process can leave our tree, it is seen before it does
 
 LineHandler = Callable[[bytes], str | None]
 """Gets each complete line of stdout; answers `stop` to end the process, `quiet` if the line
@@ -223,7 +224,8 @@ class _Pump:
                 return "stop"
             if now >= limit:
                 return "deadline" if now >= deadline else "idle"
-            for fd in control.wait(min(limit - now, 60.0 if _LINUX else 1.0), self._logs):
+            soon = _LOOK if self._logs else 0.05  # most end right after they have closed their output
+            for fd in control.wait(min(limit - now, soon), self._logs):
                 self._read(fd)
             if not _LINUX:
                 self.strays = _descendants() | _alive(self.strays)
