@@ -23,7 +23,7 @@ GRACE = 5.0
 SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 """Errors that say that the system has too little of something now."""
 _KILL_DEADLINE = 10.0
-_CHUNK = 1 << 16
+_CHUNK = _TAIL = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 _LINUX = sys.platform == "linux"
 _LOOK = 60.0 if _LINUX else 1.0  # where a process can leave our tree, it is seen before it does
@@ -136,7 +136,6 @@ def run_process(
     on_line: LineHandler | None = None,
     by_line: bool = True,
     cap: int = 16 << 20,
-    tail: int = 1 << 16,
 ) -> ProcessResult:
     """Run `argv` in a session of its own and end all that it started, however it ends.
 
@@ -161,11 +160,16 @@ def run_process(
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise  # of the system's, and nothing that the command could help
             return ProcessResult(exit=127, ended="missing", error=str(error))
-        pump = _Pump(child, out_log, err_log, on_line, by_line, tail)
+        pipes = [(pipe, log) for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)) if pipe]
+        for pipe, _ in pipes:
+            os.set_blocking(pipe.fileno(), False)
+        logs = {pipe.fileno(): log for pipe, log in pipes}
+        pump = _Pump(child, logs, on_line, by_line and on_line is not None)
         ended = pump.run(control, started + timeout, idle)
         survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays)
         pump.drain()
-    return ProcessResult(child.returncode, time.monotonic() - started, ended, pump.tail, "", survivors)
+    said = pump.tail[-_TAIL:].decode("utf-8", "replace")
+    return ProcessResult(child.returncode, time.monotonic() - started, ended, said, "", survivors)
 
 
 @contextlib.contextmanager
@@ -181,51 +185,34 @@ def _input(data: bytes) -> Iterator[int]:
         yield file.fileno()
 
 
+@dataclass
 class _Pump:
-    """Moves bytes from one child to its transcripts and to whoever reads its lines."""
+    """Moves bytes from one child to its transcripts, by descriptor, and to whoever reads its lines."""
 
-    def __init__(
-        self,
-        child: subprocess.Popen[bytes],
-        out: Transcript,
-        err: Transcript,
-        on_line: LineHandler | None,
-        by_line: bool,
-        tail: int,
-    ) -> None:
-        self.strays: set[int] = set()
-        self._child = child
-        self._on_line = on_line
-        self._by_line = by_line and on_line is not None
-        self._keep = tail
-        self._tail = bytearray()
-        self._line = bytearray()
-        self._skipping = False
-        self._stop = False
-        self._active = time.monotonic()
-        self._pipes = [pipe for pipe in (child.stdout, child.stderr) if pipe is not None]
-        self._logs = {pipe.fileno(): log for pipe, log in zip(self._pipes, (out, err), strict=False)}
-        self._stdout = self._pipes[0].fileno()
-        for fd in self._logs:
-            os.set_blocking(fd, False)
-
-    @property
-    def tail(self) -> str:
-        return self._tail[-self._keep :].decode("utf-8", "replace")
+    child: subprocess.Popen[bytes]
+    logs: dict[int, Transcript]
+    on_line: LineHandler | None
+    by_line: bool
+    tail: bytearray = field(default_factory=bytearray)
+    strays: set[int] = field(default_factory=set)
+    line: bytearray = field(default_factory=bytearray)
+    skipping: bool = False
+    stop: bool = False
+    active: float = field(default_factory=time.monotonic)
 
     def run(self, control: Control, deadline: float, idle: float | None) -> str:
         """Until the child exits or must end; the word for `ProcessResult.ended`."""
-        while self._child.poll() is None:
+        while self.child.poll() is None:
             now = time.monotonic()
-            limit = deadline if idle is None else min(deadline, self._active + idle)
+            limit = deadline if idle is None else min(deadline, self.active + idle)
             if control.stop_now:
                 return "interrupted"
-            if self._stop:
+            if self.stop:
                 return "stop"
             if now >= limit:
                 return "deadline" if now >= deadline else "idle"
-            soon = _LOOK if self._logs else 0.05  # most end right after they have closed their output
-            for fd in control.wait(min(limit - now, soon), self._logs):
+            soon = _LOOK if self.logs else 0.05  # most end right after they have closed their output
+            for fd in control.wait(min(limit - now, soon), self.logs):
                 self._read(fd)
             if not _LINUX:
                 self.strays = _descendants() | _alive(self.strays)
@@ -233,13 +220,14 @@ class _Pump:
 
     def drain(self) -> None:
         """Read what is still in the pipes, now that no writer is left, and close them."""
-        for fd in list(self._logs):
+        for fd in list(self.logs):
             while self._read(fd):
                 pass
-        if self._line:
-            self._hand_over(bytes(self._line))
-        for pipe in self._pipes:
-            pipe.close()
+        if self.line:
+            self._hand_over(bytes(self.line))
+        for pipe in (self.child.stdout, self.child.stderr):
+            if pipe is not None:
+                pipe.close()
 
     def _read(self, fd: int) -> bool:
         """Whether there was something."""
@@ -248,36 +236,36 @@ class _Pump:
         except BlockingIOError:
             return False
         if not chunk:
-            del self._logs[fd]
+            del self.logs[fd]
             return False
-        self._logs[fd].write(chunk)
-        self._tail += chunk
-        if len(self._tail) > 2 * self._keep:
-            del self._tail[: -self._keep]
-        if fd == self._stdout:
-            (self._split if self._by_line else self._hand_over)(chunk)
+        self.logs[fd].write(chunk)
+        self.tail += chunk
+        if len(self.tail) > 2 * _TAIL:
+            del self.tail[:-_TAIL]
+        if self.child.stdout is not None and fd == self.child.stdout.fileno():
+            (self._split if self.by_line else self._hand_over)(chunk)
         return True
 
     def _split(self, chunk: bytes) -> None:
         """Hand over complete lines; one longer than the limit is dropped, not kept."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
-            whole = bytes(self._line) + line if self._line else line
-            self._line.clear()
-            if not self._skipping:
+            whole = bytes(self.line) + line if self.line else line
+            self.line.clear()
+            if not self.skipping:
                 self._hand_over(whole)
-            self._skipping = False
-        if not self._skipping:
-            self._line += rest
-        if len(self._line) > _LONGEST_LINE:
-            self._line.clear()
-            self._skipping = True
+            self.skipping = False
+        if not self.skipping:
+            self.line += rest
+        if len(self.line) > _LONGEST_LINE:
+            self.line.clear()
+            self.skipping = True
 
     def _hand_over(self, line: bytes) -> None:
-        answer = self._on_line(line) if self._on_line else None
-        self._stop = self._stop or answer == "stop"
+        answer = self.on_line(line) if self.on_line else None
+        self.stop = self.stop or answer == "stop"
         if answer != "quiet":
-            self._active = time.monotonic()
+            self.active = time.monotonic()
 
 
 def sweep(
