@@ -263,6 +263,7 @@ def report(prd: Path, git: bool, output: Path | None) -> None:
     html = page(
         paths,
         plan,
+        history,
         place.journal_of(paths).records(),
         git=git,
         running=place.running(paths),

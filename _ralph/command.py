@@ -18,8 +18,9 @@ from _ralph.attempt import StopNow
 from _ralph.awake import keep_awake
 from _ralph.ends import Exit, RalphError, Stop, translate
 from _ralph.live import View, complain
-from _ralph.process import Control, mark_run, supervise
+from _ralph.process import Control
 from _ralph.session import Options, Run
+from _ralph.supervisor import mark_run, supervise
 from _ralph.views import summary
 
 
@@ -38,7 +39,7 @@ def spend_night(options: Options, loop: Callable[[Run], Stop]) -> int:
             None if options.no_awake else keep_awake,
         )
     except Exception as error:
-        view.wipe()
+        view.doing("")
         stop = _stop_for(error)
     complain(stop.reason)
     _print_summary(options, stop)
@@ -69,7 +70,6 @@ def supervised(work: Callable[[Control], int], beside: Callable[[int], object] |
     say otherwise. Killed if it was; what it left is for the next start to bury."""
 
     def child(control: Control) -> int:
-        control.stop_at_interrupt()
         try:
             return work(control)
         except Exception as error:

@@ -2,112 +2,76 @@
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from _ralph import text
-from _ralph.git import git, git_lines
+from _ralph.git import git_lines
 
 _DEADLINE = 20.0
-_LINES, _BYTES, _WIDTH = 300, 24_000, 400
-_KINDS = {b"+": "add", b"-": "del", b"@": "hunk"}
-_LOG = ("--no-show-signature", "--encoding=UTF-8")
-_DIFF = (
-    "-p", "--numstat", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--submodule=short",
+_LINES, _WIDTH = 300, 400
+_KINDS = {b"+": "add", b"-": "del"}
+_LOG = (
+    "-c", "core.bigFileThreshold=1m",  # beyond that a file counts as binary
+    "log", "-1000", "--grep=^Ralph-Iteration: ", "--ignore-missing", "--no-show-signature",
+    "--full-history", "--sparse",  # also a commit of nothing but files that are not shown
+    "--format=%x00%H%x1f%(trailers:key=Ralph-Iteration,valueonly,unfold,separator=%x2C)%x1f%s",
+    "--encoding=UTF-8", "-p", "--shortstat", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
+    "--submodule=short", "--end-of-options",
 )  # fmt: skip
 
 
 @dataclass
-class Diff:
-    """The change of one commit. `parts` are runs of lines of one kind: file, hunk, add, del or
-    same; `cut` counts the lines that are not among them, `size` is what it takes of a page."""
+class Change:
+    """One commit. `stat` is git's own count of what changed, `lines` are pairs of a kind (file, hunk,
+    add, del or same) and a line; `cut` counts the lines that are not among them."""
 
     commit: str
-    files: int = 0
-    added: int = 0
-    removed: int = 0
-    parts: list[tuple[str, str]] = field(default_factory=list)
+    subject: str
+    stat: str = ""
+    lines: list[tuple[str, str]] = field(default_factory=list)
     cut: int = 0
-    size: int = 0
-    lines: int = 0
+    _kind: str = ""
 
     @property
-    def full(self) -> bool:
-        return self.lines >= _LINES or self.size >= _BYTES
+    def parts(self) -> list[tuple[str, str]]:
+        """The same with all neighbours of one kind in one text."""
+        runs = groupby(self.lines, key=lambda line: line[0])
+        return [(kind, "\n".join(words for _, words in run)) for kind, run in runs]
 
-    def add(self, kind: str, raw: bytes) -> None:
-        line = text.redact(text.clean(raw.decode("utf-8", "replace"))).replace("\n", " ")
-        if len(line) > _WIDTH:
-            line = f"{line[:_WIDTH]} [{len(line) - _WIDTH} characters cut]"
-        if self.parts and self.parts[-1][0] == kind:
-            self.parts[-1] = (kind, f"{self.parts[-1][1]}\n{line}")
-        else:
-            self.parts.append((kind, line))
-        self.lines, self.size = self.lines + 1, self.size + len(html.escape(line).encode()) + 1
+    def take(self, raw: bytes) -> None:
+        """One line of git's output; no line of a change begins with a letter."""
+        if raw.startswith(b"diff --git "):
+            self._kind = "file"
+        elif raw.startswith(b"@@"):
+            self._kind = "hunk"
+        elif self._kind not in ("", "file"):
+            self._kind = _KINDS.get(raw[:1], "same")
+        elif not self._kind or raw.startswith((b"index ", b"--- ", b"+++ ")):
+            self.stat = self.stat or raw.decode().strip()
+            return
+        if len(self.lines) >= _LINES:
+            self.cut += 1
+            return
+        said = text.redact(text.clean(raw.decode("utf-8", "replace").rstrip("\r\n"))).replace("\n", " ")
+        self.lines.append((self._kind, said if len(said) <= _WIDTH else f"{said[:_WIDTH]} [cut]"))
 
-    def count(self, raw: bytes) -> None:
-        """One line of `--numstat`; `-` stands for a binary file."""
-        numbers = raw.split(b"\t")[:2]
-        if len(numbers) == 2:
-            self.files += 1
-            self.added += int(numbers[0]) if numbers[0].isdigit() else 0
-            self.removed += int(numbers[1]) if numbers[1].isdigit() else 0
 
-
-def commits_of(root: Path, branch: str, since: str) -> dict[str, tuple[str, str]]:
-    """The passes on `branch`, or merged from it to HEAD, after the commit `since`: hash and
-    subject by iteration."""
+def passes(root: Path, branch: str, since: str, hidden: list[str]) -> dict[str, Change]:
+    """What the newest passes on `branch`, or merged from it to HEAD, changed after the commit `since`,
+    by iteration; the files `hidden` apart. One git call: what it does not tell in time is not there."""
     tips = [branch, "HEAD"] if branch.startswith("refs/heads/") else ["HEAD"]
     start = [f"^{since}"] if re.fullmatch(r"[0-9a-f]{40,64}", since) else []
-    form = "--format=%H%x1f%(trailers:key=Ralph-Iteration,valueonly,separator=%x2C)%x1f%s"
-    words = ["log", "-z", *_LOG, form, "--grep=^Ralph-Iteration: ", "--ignore-missing", "--end-of-options"]
-    listed = git(root, *words, *tips, *start, "--", check=False, timeout=_DEADLINE).decode("utf-8", "replace")
-    entries = [entry.split("\x1f", 2) for entry in listed.split("\0") if entry.count("\x1f") > 1]
-    return {number.strip(): (commit, subject) for commit, number, subject in reversed(entries)}
-
-
-def changes_in(root: Path, commits: list[str], hidden: Iterable[str], size: int) -> dict[str, Diff]:
-    """What each of `commits` changed, the files `hidden` apart, in one git call. What would make
-    more than `size` bytes on a page, or take too long, is not there."""
-    if not commits:
-        return {}
     apart = [f":(top,exclude,literal){name}" for name in hidden]
-    large = ("-c", "core.bigFileThreshold=1m")  # beyond that a file counts as binary
-    words = (*large, "log", "--no-walk=unsorted", *_LOG, *_DIFF, "--format=%x00%H", *commits)
-    found: dict[str, Diff] = {}
-    for diff in _read(git_lines(root, *words, "--", ":(top)", *apart, timeout=_DEADLINE)):
-        size -= diff.size
-        if size < 0:
-            break
-        found[diff.commit] = diff
-    return found
-
-
-def _read(lines: Iterable[bytes]) -> Iterator[Diff]:
-    """The changes in git's output. No line of a change begins with a NUL or with a letter."""
-    diff, place = Diff(""), "numbers"
-    for raw in lines:
-        kind, line = "", raw.rstrip(b"\r\n")
+    found: dict[str, Change] = {}
+    change = Change("", "")
+    for raw in git_lines(root, *_LOG, *tips, *start, "--", ":(top)", *apart, timeout=_DEADLINE):
         if raw.startswith(b"\0"):
-            if diff.commit:
-                yield diff
-            diff, place = Diff(line[1:].decode()), "numbers"
-        elif raw.startswith(b"diff --git "):
-            kind, place = "file", "head"
-        elif place == "numbers":
-            diff.count(line)
-        elif place == "body":
-            kind = _KINDS.get(raw[:1], "same")
-        elif raw.startswith(b"@@"):
-            kind, place = "hunk", "body"
-        elif raw.startswith((b"new file", b"deleted file", b"old mode", b"new mode", b"Binary files")):
-            kind = "file"
-        if kind and diff.full:
-            diff.cut += 1
-        elif kind:
-            diff.add(kind, line)
-    if diff.commit:
-        yield diff
+            commit, iteration, subject = raw[1:].decode("utf-8", "replace").split("\x1f", 2)
+            change = Change(commit, subject)
+            found.setdefault(iteration.strip(), change)
+        else:
+            change.take(raw)
+    return found

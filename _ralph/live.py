@@ -37,19 +37,18 @@ class View:
         self._doing = ""
         self._done = ""
         self._since = 0.0
-        self._drawn = False
         self._agent: StreamParser | None = None
         self._second, self._lines = 0, 0
         try:
-            self._live, self._fd = self._stream.isatty(), unblocked(self._stream)
+            terminal, self._fd = self._stream.isatty(), unblocked(self._stream)
         except (OSError, ValueError):
-            self._live, self._fd, self._level = False, -1, -1
-        self.stays = self._live and level >= 0 and os.environ.get("TERM", "dumb") != "dumb"
+            terminal, self._fd = False, -1
+        self.stays = terminal and level >= 0 and os.environ.get("TERM", "dumb") != "dumb"
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         """One line, stamped with the time; `words` is cleaned of anything but text."""
         if self._level >= 0:
-            stamp = time.strftime("%H:%M:%S" if self._live else "%Y-%m-%d %H:%M:%S")
+            stamp = time.strftime("%H:%M:%S" if self.stays else "%Y-%m-%d %H:%M:%S")
             said = text.one_line(words, 400)
             if color and self.stays and not os.environ.get("NO_COLOR"):
                 said = style(said, fg=color)
@@ -68,7 +67,8 @@ class View:
         self.line(words, color="yellow" if failed else "green")
 
     def doing(self, words: str) -> None:
-        """What the status line says from now on; an empty text takes it away."""
+        """What the status line says from now on; an empty text takes it away, also one that a killed
+        loop left."""
         self._doing, self._since, self._agent = words, time.monotonic(), None
         self.tick()
 
@@ -77,29 +77,22 @@ class View:
         self._agent = agent
         if self._level > 0:
             agent.raw = self._raw
-        elif self._live and self._level == 0:
+        elif self.stays:
             agent.listen = self._heard
 
     def tick(self) -> None:
         """Draw the status line anew; called about once a second while something runs."""
-        if not self.stays:
-            return
-        if not self._doing:
-            self.wipe()
-            return
+        if self.stays:
+            self._put(_CLEAR + (self._cut(self._status()) if self._doing else ""))
+
+    def _status(self) -> str:
         now = time.monotonic()
         parts = [self._doing, text.duration(now - self._since, short=True)]
         if self._agent is not None:
             parts.append(f"idle {text.duration(now - self._agent.heard, short=True)}")
-            parts += [words for words in (tokens_words(self._agent.tokens()),) if words]
-            parts += [f"${self._agent.usd:.2f}"] if self._agent.usd is not None else []
-        self._put(_CLEAR + self._cut(" | ".join([*parts, self._done])))
-        self._drawn = True
-
-    def wipe(self) -> None:
-        """Take away a status line, also one that a killed loop left."""
-        self._put(_CLEAR if self.stays else "")
-        self._drawn = False
+            parts.append(tokens_words(self._agent.tokens()))
+            parts.append("" if self._agent.usd is None else f"${self._agent.usd:.2f}")
+        return " | ".join(part for part in [*parts, self._done] if part)
 
     def check(self, result: CheckResult, label: str = "") -> None:
         why = "" if result.ok or label else f": {text.last_line(result.tail)}"
@@ -120,14 +113,12 @@ class View:
         self.doing("")
         result = attempt.result
         self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
+        self.lines([f"denied: {line}" for line in result.denials])
+        self.lines([f"split this task: {result.overload}"] * bool(result.overload))
         reason = attempt.reason or ended_words(result)
         weak = " (weak: it has no check of its own)" if attempt.weak else ""
         said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(result)}"
         self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
-        if result.denials:
-            self.line(f"denied: {'; '.join(result.denials)}", "  ", "yellow")
-        if result.overload:
-            self.line(f"split this task: {result.overload}", "  ", "yellow")
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ", "red")
 
@@ -153,14 +144,13 @@ class View:
         return text.cut(line, width)
 
     def _write(self, line: str) -> None:
-        self._put(f"{_CLEAR if self._drawn else ''}{line}\n")
-        self._drawn = False
+        self._put(f"{_CLEAR if self.stays else ''}{line}\n")
         if self._doing:
             self.tick()
 
     def _put(self, words: str) -> None:
         try:
-            whole = send(self._fd, words.encode(self._stream.encoding or "utf-8", "replace"), self._patience)
+            whole = send(self._fd, words.encode("utf-8", "replace"), self._patience)
             self._patience = _PATIENCE if whole else 0.0  # nobody reads: lines are lost, the loop goes on
         except (OSError, ValueError):
             self._level, self.stays = -1, False
@@ -186,14 +176,11 @@ def unblocked(stream: TextIO) -> int:
 def send(fd: int, data: bytes, patience: float) -> bool:
     """Write `data`, waiting at most `patience` seconds for whoever reads; whether all was taken."""
     end, view = time.monotonic() + patience, memoryview(data)
-    while view:
-        left = max(end - time.monotonic(), 0.0)
-        if not select.select([], [fd], [], left)[1]:
-            return False
-        with contextlib.suppress(BlockingIOError):
+    while view and select.select([], [fd], [], max(end - time.monotonic(), 0.0))[1]:
+        try:
             view = view[os.write(fd, view[:_PIECE]) :]
-            continue
-        if left == 0.0:
-            return False
-        time.sleep(0.01)  # a terminal that says it has room, and has none
-    return True
+        except BlockingIOError:  # a terminal that says it has room, and has none
+            if time.monotonic() >= end:
+                break
+            time.sleep(0.01)
+    return not view

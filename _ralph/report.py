@@ -1,4 +1,4 @@
-"""The morning page: plan, records and git turned into the values of templates/report.html."""
+"""The morning page: plan, records and commits for templates/report.html, which has the words."""
 
 from __future__ import annotations
 
@@ -6,60 +6,79 @@ import html
 import re
 import shlex
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from _ralph import diffs, files, text, views
+from _ralph import diffs, files, text, timeline, views
 from _ralph.files import resource
 from _ralph.model import Paths, Plan, Tokens
-from _ralph.progress import History, replay
-from _ralph.timeline import Bar, Timeline, steps, ticks
+from _ralph.prd import next_task
+from _ralph.progress import History
 
-_ROWS, _LINES, _BARS = 500, 200, 2000
-"""Entries that one list of tasks or attempts shows, one of what was found or put back, and the chart."""
-_SIZE, _DIFFS = 3_000_000, 1_600_000
-"""Bytes of all texts on the page, and of the diffs among them."""
-_TAIL, _PART, _SHORT = 4000, 1500, 24
-"""Bytes of a check's tail, of a part of a handoff, and of any text once the page is full."""
-_SHOWN = ("decisions", "risks", "ruled out", "next step")
-_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
+if TYPE_CHECKING:
+    import jinja2
+
+_SIZE, _SHORT = 3_000_000, 24
+"""Bytes of all texts on the page, and of any text once they are used up."""
+_ODD = ("restored", "notices", "denials")
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
 
 
 class _Room:
     """What every text passes on its way to the page: cleaned, redacted, and cut short once the
     page is full."""
 
-    def __init__(self, size: int) -> None:
-        self._left = size
+    def __init__(self) -> None:
+        self.used = 0
 
     def __call__(self, value: Any) -> Any:
         if type(value) is not str:  # numbers, and what has passed already
             return value
-        said = text.redact(text.clean(value))
-        self._left -= len(html.escape(said).encode())
+        said = _said(value)
+        self.used += len(html.escape(said).encode())
         return text.one_line(said, _SHORT) if self.full else said
 
     @property
     def full(self) -> bool:
-        return self._left < 0
+        return self.used > _SIZE
+
+    @property
+    def half(self) -> bool:
+        return self.used > _SIZE / 2
 
 
 def page(
-    paths: Paths,
-    plan: Plan,
-    records: list[dict[str, Any]],
-    *,
-    git: bool,
-    running: dict[str, Any] | None,
-    options: Sequence[str] = (),
-    elsewhere: str | None = None,
+    paths: Paths, plan: Plan, history: History, records: list[dict[str, Any]], *, git: bool, **shown: Any
 ) -> str:
-    """The whole page. `running` is the loop at work, `options` stand in the commands that it shows,
-    `elsewhere` is the branch to look at instead."""
+    """The whole page. `shown` goes to the template as it is: `running` is the loop at work, `options`
+    stand in the commands that it shows, `elsewhere` is the branch to look at instead."""
+    room = _Room()
+    own = [record for record in records if record.get("plan") == plan.key]
+    verdicts = [record for record in own if record["event"] == "verdict"]
+    summary = views.summary(plan, history, None, history.seconds)
+    return _template(room).render(
+        shown,
+        room=room,
+        now=time.time(),
+        project=plan.project,
+        folder=str(paths.root),
+        history=history,
+        summary=summary,
+        next=next_task(plan),
+        groups=_tasks(plan, history, summary["tasks"]),
+        verdicts={record["iteration"]: record for record in verdicts},
+        commits=_commits(paths, history, own) if git else {},
+        proved=sum(task.passed and history.proved(task) for task in plan.tasks),
+        unpriced=sum(not record.get("usd") for record in verdicts),
+        restored=[record for record in verdicts if any(record.get(kind) for kind in _ODD)],
+        learned=_learned(paths, verdicts),
+        found=_found(plan, verdicts),
+        **_timeline(plan, history, own, shown["running"]),
+    )
+
+
+def _template(room: _Room) -> jinja2.Template:
     import jinja2
 
-    room = _Room(_SIZE)
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -68,238 +87,90 @@ def page(
         finalize=room,
     )
     environment.filters.update(
-        line=_line, counted=text.count, duration=text.duration, when=_when, command=_command
-    )
-    source = resource("templates/report.html").read_text("utf-8")
-    values = page_values(paths, plan, records, git, running)
-    return environment.from_string(source).render(
-        **values, room=room, options=list(options), elsewhere=elsewhere
-    )
+        line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
+        spent=_spent,
+    )  # fmt: skip
+    return environment.from_string(resource("templates/report.html").read_text("utf-8"))
 
 
-def page_values(
-    paths: Paths,
-    plan: Plan,
-    records: list[dict[str, Any]],
-    git: bool,
-    running: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """Everything the template uses. BadInput names a record that is damaged."""
-    from _ralph.prd import next_task
-
-    history, now = replay(records, plan), time.time()
-    own = [record for record in records if record.get("plan") == plan.key]
-    verdicts = [record for record in own if record["event"] == "verdict"]
-    times = Timeline(frozenset(task.key for task in plan.tasks))
-    for record in own:
-        times.take(record)
-    if running:
-        times.still_running(now)
-    summary = views.summary(plan, history, None, history.seconds)
-    upcoming = next_task(plan)
-    return {
-        "project": plan.project,
-        "branch": (history.branch or "").removeprefix("refs/heads/"),
-        "folder": str(paths.root),
-        "now": now,
-        "running": running,
-        "summary": summary,
-        "stopped": history.stopped,
-        "next": upcoming.id if upcoming else None,
-        **_yield(plan, history, times),
-        **_tasks(paths, plan, history, own, git, summary),
-        "restored": _restored(verdicts),
-        "learned": _learned(paths, verdicts),
-        "found": _found(plan, verdicts),
-        **_figure(times, len(plan.tasks), history),
-    }
-
-
-def _yield(plan: Plan, history: History, times: Timeline) -> dict[str, Any]:
-    """What came out for what went in; only what ralph itself has seen to pass counts."""
-    proved = sum(task.passed and history.proved(task) for task in plan.tasks)
-    unpriced = sum(not bar.record.get("usd") for bar in times.attempts if bar.record["event"] == "verdict")
-    return {
-        "proved": proved,
-        "hours": times.seconds,
-        "unpriced": unpriced if history.usd else 0,
-        "per_usd": proved / history.usd if history.usd else None,
-        "per_hour": proved * 3600 / times.seconds if times.seconds >= 60 else None,
-    }
-
-
-def _tasks(
-    paths: Paths,
-    plan: Plan,
-    history: History,
-    records: list[dict[str, Any]],
-    git: bool,
-    summary: dict[str, Any],
-) -> dict[str, Any]:
-    """The tasks by state, each with what a person needs to know of it; the newest passes first."""
+def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The tasks by state, as the summary tells of them, each with what is known of it; the newest
+    passes first."""
     groups: dict[str, list[dict[str, Any]]] = {state: [] for state in views.STATES}
-    for task, told in zip(plan.tasks, summary["tasks"], strict=True):
+    for task, told in zip(plan.tasks, told_of, strict=True):
         known = history.of(task)
-        tokens = Tokens() if known.usd else known.tokens  # dollars say it in fewer words
-        spent = views.spent(known.seconds, known.usd or None, tokens) if known.iterations else ""
-        notes = views.task_notes(plan, told, known)
-        groups[told["state"]].append({**told, "known": known, "spent": spent, "notes": notes})
-    groups["passed"].sort(key=lambda card: -_passed_at(card))
-    more = {state: max(len(cards) - _ROWS, 0) for state, cards in groups.items()}
-    groups = {state: cards[:_ROWS] for state, cards in groups.items()}
-    for card in groups["blocked"] + groups["failed"]:
-        card.update(_failure(card["known"].last or {}))
-    passes = {(r["iteration"], r["task"]): r for r in records if r.get("verdict") == "passed"}
-    for card in groups["passed"]:
-        record = passes.get((card["known"].passed_at, card["id"]), {})
-        card.update(handoff=_parts(record), commit="", diff=None)
-    if git:
-        _add_commits(paths, groups["passed"], history, records)
-    return {"groups": groups, "more": more}
+        card = {"task": task, "known": known, "notes": views.task_notes(plan, told, known)}
+        groups[told["state"]].append(card)
+    groups["passed"].sort(key=lambda card: card["known"].passed_at or -1, reverse=True)
+    return groups
 
 
-def _passed_at(card: dict[str, Any]) -> float:
-    at = card["known"].passed_at
-    return -1 if at is None else at
+def _commits(paths: Paths, history: History, records: list[dict[str, Any]]) -> dict[str, diffs.Change]:
+    since = next((str(record.get("head")) for record in records if record["event"] == "start"), "")
+    state = [path for path in (paths.prd, paths.progress) if path.is_relative_to(paths.root)]
+    hidden = [path.relative_to(paths.root).as_posix() for path in state]
+    return diffs.passes(paths.root, history.branch or "", since, hidden)
 
 
-def _failure(last: dict[str, Any]) -> dict[str, Any]:
-    """What the last attempt that counted left to read: question, first failure, objections."""
-    failure, handoff = last.get("failure") or {}, last.get("handoff") or {}
+def _timeline(
+    plan: Plan, history: History, records: list[dict[str, Any]], running: dict[str, Any] | None
+) -> dict[str, Any]:
+    if running and records:
+        now = {"event": "now", "verdict": "running", "reason": "still running", "time": time.time()}
+        records = [*records, {**(history.open_start or {}), **now, "run": records[-1].get("run")}]
+    places = timeline.axis(records)
     return {
-        "question": _cut(handoff.get("blocked on"), _PART),
-        "check": failure.get("name", ""),
-        "tail": _cut(failure.get("tail"), _TAIL, text.tail),
-        "log": failure.get("log", ""),
-        "others": (failure.get("others") or [])[:20],
-        "objections": [_cut(line, 400) for line in ((last.get("judge") or {}).get("objections") or [])[:20]],
-        "handoff": _parts(last),
+        "seconds": places[-1]["at"] if places else 0.0,
+        "runs": timeline.runs(places),
+        "attempts": timeline.attempts(places),
+        "waits": timeline.waits(places),
+        "passes": timeline.passes(places, {task.key for task in plan.tasks}),
     }
 
 
-def _parts(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Those parts of a handoff that help to review the work."""
-    handoff = record.get("handoff") or {}
-    return [(label, _cut(handoff[label], _PART)) for label in _SHOWN if handoff.get(label)]
-
-
-def _add_commits(
-    paths: Paths, cards: list[dict[str, Any]], history: History, records: list[dict[str, Any]]
-) -> None:
-    """Give each pass its commit and, as far as the page has room, what it changed."""
-    since = next((str(record.get("head")) for record in records if record["event"] == "start"), "")
-    found = diffs.commits_of(paths.root, history.branch or "", since)
-    for card in cards:
-        card["commit"], card["subject"] = found.get(str(card["known"].passed_at), ("", ""))
-    hidden = [
-        path.relative_to(paths.root).as_posix()
-        for path in (paths.prd, paths.progress)
-        if path.is_relative_to(paths.root)
-    ]
-    changes = diffs.changes_in(
-        paths.root, [card["commit"] for card in cards if card["commit"]], hidden, _DIFFS
-    )
-    for card in cards:
-        card["diff"] = changes.get(card["commit"])
-
-
-def _restored(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The attempts after which something was put back, was noticed or had been denied, newest first."""
-    kinds = ("restored", "notices", "denials")
-    found = [record for record in verdicts if any(record.get(kind) for kind in kinds)]
-    return [
-        {**record, "lines": [(kind, line) for kind in kinds for line in (record.get(kind) or [])[:8]]}
-        for record in found[: -_LINES - 1 : -1]
-    ]
-
-
-def _learned(paths: Paths, verdicts: list[dict[str, Any]]) -> str:
+def _learned(paths: Paths, verdicts: list[dict[str, Any]]) -> list[str]:
     """Lines that a person may add to AGENTS.md: those that do not stand there yet."""
     rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode("utf-8", "replace")
-    told = [line for record in verdicts for line in _entries((record.get("handoff") or {}).get("learned"))]
-    new = [f"- {line}" for line in dict.fromkeys(told) if line not in rulebook]
-    return _cut("\n".join(new), 32_000, text.tail)
+    told = [line for record in verdicts for line in _entries(record, "learned")]
+    return [line for line in dict.fromkeys(told) if line not in rulebook]
 
 
-def _found(plan: Plan, verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The follow-up tasks that agents named and that the plan does not have, newest first."""
-    seen = {task.title for task in plan.tasks}
-    found = []
-    for record in verdicts:
-        for line in _entries((record.get("handoff") or {}).get("found")):
-            title = text.one_line(line, 120)
-            if title not in seen:
-                seen.add(title)
-                found.append({"title": title, "task": record["task"], "iteration": record["iteration"]})
-    return found[: -_LINES - 1 : -1]
+def _found(plan: Plan, verdicts: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The titles of follow-up tasks that agents named and that the plan does not have, each with the
+    record that named it first."""
+    named = [(line, record) for record in verdicts for line in _entries(record, "found", 120)]
+    known = {task.title for task in plan.tasks}
+    return {title: record for title, record in reversed(named) if title not in known}
 
 
-def _entries(words: str | None) -> list[str]:
+def _entries(record: dict[str, Any], part: str, width: int = 500) -> list[str]:
     """The entries of a part of a handoff: its bullets with what belongs to them, else its lines."""
-    lines = [line for line in _cut(words, _PART).splitlines() if line.strip()]
-    bulleted = any(_BULLET.match(line) for line in lines)
-    entries: list[str] = []
-    for line in lines:
-        said = text.one_line(_BULLET.sub("", line), 500)
-        if bulleted and entries and not _BULLET.match(line):
-            entries[-1] += f" {said}"
-        else:
-            entries.append(said)
-    return entries
+    said = _said((record.get("handoff") or {}).get(part) or "")
+    entries = _BULLET.split(said) if _BULLET.search(said) else said.splitlines()
+    return [text.one_line(entry, width) for entry in entries if entry.strip()]
 
 
-def _figure(times: Timeline, tasks: int, history: History) -> dict[str, Any]:
-    """What the charts, the table of runs and the table of attempts show."""
-    whole = times.seconds
-    cost = times.usd or times.tokens
-    top = cost[-1][1] if cost else 0.0
-    bars = [_row(bar, whole) for bar in times.attempts[-_BARS:]]
-    counts = Counter(bar.verdict for bar in times.attempts)
-    if times.waits:
-        counts["waiting"] = len(times.waits)
-    return {
-        "spans": times.spans[: -_ROWS - 1 : -1],
-        "bars": bars,
-        "hidden": len(times.attempts) - len(bars),
-        "attempts": bars[: -_ROWS - 1 : -1],
-        "waits": [{"at": bar.place(whole), "seconds": bar.end - bar.start} for bar in times.waits[-_ROWS:]],
-        "counts": counts,
-        "passed_line": steps(times.passed, whole, tasks),
-        "cost_line": steps(cost, whole, top) if cost else "",
-        "cost": (f"${history.usd:.2f}" if times.usd else f"{top:,.0f} tokens") if cost else "",
-        "ticks": ticks(whole),
-        "breaks": [round(1000 * span.offset / whole, 1) for span in times.spans[1:61]] if whole else [],
-    }
-
-
-def _row(bar: Bar, whole: float) -> dict[str, Any]:
-    """One attempt as a bar and as a row of the table."""
-    record = bar.record
-    tokens = Tokens(**record.get("tokens", {}))
-    return {
-        "began": bar.began,
-        "at": bar.place(whole),
-        "verdict": bar.verdict,
-        "iteration": record["iteration"],
-        "task": record.get("task") or "",
-        "reason": record.get("reason") or "",
-        "seconds": record.get("seconds", bar.end - bar.start),
-        "cost": f"${record['usd']:.2f}" if record.get("usd") else views.tokens_words(tokens),
-    }
-
-
-def _cut(words: str | None, size: int, cut: Callable[[str, int], str] = text.clip) -> str:
-    return cut(text.redact(text.clean(words or "")), size)
+def _said(words: str) -> str:
+    return text.redact(text.clean(words))
 
 
 def _line(words: str | None, width: int = 200) -> str:
-    return text.one_line(text.redact(text.clean(words or "")), width)
+    return text.one_line(_said(words or ""), width)
+
+
+def _tail(words: str | None) -> str:
+    return text.tail(_said(words or ""), 4000)
 
 
 def _command(words: list[str]) -> str:
     """A line to copy; never half of one."""
     line = shlex.join(_line(word, 1000) for word in words)
     return line if len(line) < 500 else "(the line is too long to stand here)"
+
+
+def _spent(known: Any) -> str:
+    """What a task, a run or an attempt took; where dollars are known, they say it in fewer words."""
+    return views.spent(known.seconds, known.usd or None, Tokens() if known.usd else known.tokens)
 
 
 def _when(moment: float) -> str:

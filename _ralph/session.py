@@ -32,10 +32,11 @@ from _ralph.place import (
     running,
     running_entry,
 )
-from _ralph.process import Control, kill_run
+from _ralph.process import Control
 from _ralph.progress import History, RunHistory, replay
 from _ralph.prompt import render_line
 from _ralph.sandbox import Sandbox, sandbox_for
+from _ralph.supervisor import kill_run
 from _ralph.workspace import Folder, GitTree
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"

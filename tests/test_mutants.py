@@ -171,7 +171,7 @@ def test_without_the_mark_what_cleared_its_environment_outlives_both_halves(repo
     agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
     script = repo.outside / "sabotaged.py"
     script.write_text(
-        "from _ralph import process\nprocess._number = lambda run_id: 0\nimport ralph\nralph.main()\n"
+        "from _ralph import supervisor\nsupervisor._number = lambda run_id: 0\nimport ralph\nralph.main()\n"
     )
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../hanging")

@@ -113,7 +113,9 @@ def test_a_loop_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
     fake.mkdir()
     (fake / "git").write_text("#!/bin/sh\ntouch ../hanging\nexec sleep 600\n")
     script = repo.outside / "short.py"
-    script.write_text("from _ralph import process\nprocess._STOP_DEADLINE = 1\nimport ralph\nralph.main()\n")
+    script.write_text(
+        "from _ralph import supervisor\nsupervisor._STOP_DEADLINE = 1\nimport ralph\nralph.main()\n"
+    )
     agent = repo.agent(f"P('../agent').touch(); time.sleep(1); os.chmod({str(fake / 'git')!r}, 0o755)")
     env = {**repo.env, "PATH": f"{fake}:{repo.env['PATH']}"}
     words = [sys.executable, str(script), "run", "-q", "--agent", agent]

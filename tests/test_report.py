@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from _ralph.timeline import Timeline, steps, ticks
+from _ralph import timeline
 from tests.conftest import Repo
 
 LARGEST = 5_000_000
@@ -175,7 +175,7 @@ def test_the_page_of_a_night(night: Repo) -> None:
     passed = shown.section("Passed", "Not done")
     assert passed.index("T1") < passed.index("T6") and "marked by hand" in passed
     commit = night.git("log", "-1", "--format=%H", "--grep=^T1: ").strip()
-    assert f"{commit[:12]} T1: task 1 1 file, +401 -0" in passed
+    assert f"{commit[:12]} T1: task 1" in passed and "1 file changed, 401 insertions(+)" in passed
     assert "prices are kept in cents" in passed and "+good" in passed and "prd.json" not in passed
     assert "104 more lines" in passed and f"git show {commit[:12]}" in passed
     left = shown.section("Not done", "Put back")
@@ -235,7 +235,7 @@ def test_the_commits_of_a_branch_that_was_merged_and_deleted(repo: Repo) -> None
     repo.git("checkout", "-qf", "main")
     repo.git("merge", "-q", "ralph/p", "--no-ff", "-m", "the night")
     repo.git("branch", "-qD", "ralph/p")
-    assert "T1: task 1 1 file, +401 -0" in page(repo).text
+    assert "1 file changed, 401 insertions(+)" in page(repo).text
 
 
 def test_while_a_loop_runs(repo: Repo) -> None:
@@ -261,11 +261,7 @@ def test_before_the_first_attempt(repo: Repo) -> None:
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
     assert "Nothing has been run yet." in shown.text and "Nothing has passed yet." in shown.text
-    assert (
-        "Dollars none nothing spent yet" in shown.text
-        and "Timeline" not in shown.text
-        and "per hour" not in shown.text
-    )
+    assert "Cost none Time" in shown.text and "Timeline" not in shown.text and "per hour" not in shown.text
 
 
 def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
@@ -275,7 +271,7 @@ def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
     )
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "900 tokens in 100 tokens out" in shown.text and "no agent told what it cost" in shown.text
+    assert "Cost not told 900 tokens in 100 tokens out" in shown.text
     assert "per dollar" not in shown.text and "per hour" not in shown.text and "$" not in shown.text
     assert "The last run was cut off" in shown.text
 
@@ -296,7 +292,7 @@ def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
     assert "$2.03" in shown.text and "3 h 0 min 2 h 10 min of it in agents and checks" in shown.text
-    assert "Tasks passed per dollar 0.98 0.7 per hour of runs" in shown.text
+    assert "0.98 per dollar 0.7 per hour of runs" in shown.text
     assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt told no price" in shown.text
     assert "2 runs, 3 h 0 min" in shown.text and "waiting 1" in shown.text
 
@@ -589,60 +585,42 @@ def test_settings_of_git_change_nothing(repo: Repo) -> None:
 # ---------------------------------------------------------------- the axis
 
 
-def told(*records: dict[str, Any], running: float | None = None) -> Timeline:
-    times = Timeline(frozenset({"T1\ntask 1"}))
-    for entry in records:
-        times.take(entry)
-    if running is not None:
-        times.still_running(running)
-    return times
-
-
 def test_the_axis_leaves_out_the_time_between_runs() -> None:
-    times = told(
+    places = timeline.axis([
         record("run", 100), *attempt(1, 110, took=50), record("stop", 170, reason="limit"),
         record("retry", 5000, run=""), record("run", 9000, "r2"), *attempt(2, 9010, took=20, run="r2"),
-    )  # fmt: skip
-    assert [(span.offset, span.seconds, span.attempts, span.stop) for span in times.spans] == [
-        (0, 70, 1, "limit"), (70, 30, 1, ""),
+    ])  # fmt: skip
+    assert [(run.start, run.seconds, run.attempts, run.word) for run in timeline.runs(places)] == [
+        (0, 70, 1, "limit"), (70, 30, 1, "cut off"),
     ]  # fmt: skip
-    assert times.seconds == 100
+    assert places[-1]["at"] == 100
 
 
 def test_an_attempt_that_was_cut_off_ends_with_its_run() -> None:
     opened, ended = attempt(1, 110, took=5000, verdict="interrupted")
-    times = told(record("run", 100), opened, {**ended, "run": "r2"}, record("run", 5111, "r2"))
-    assert [(bar.start, bar.end, bar.verdict) for bar in times.attempts] == [(10, 10, "interrupted")]
-    assert told(record("run", 100), opened).attempts[0].verdict == "cut off"
-    assert told(record("run", 100), opened, running=200).attempts[0].end == 100
+    records = [record("run", 100), opened, {**ended, "run": "r2"}, record("run", 5111, "r2")]
+    bars = timeline.attempts(timeline.axis(records))
+    assert [(bar.start, bar.end, bar.word) for bar in bars] == [(10, 10, "interrupted")]
+    assert timeline.attempts(timeline.axis(records[:2]))[0].word == "cut off"
 
 
 @pytest.mark.parametrize(
     ("until", "after", "waited"), [(150, 160, 50), (150, 130, 30), (5000, 160, 60), (0, 160, 0)]
 )
 def test_waits(until: float, after: float, waited: float) -> None:
-    times = told(record("run", 100), record("wait", 100, until=until), record("stop", after))
-    assert [bar.end - bar.start for bar in times.waits] == [waited]
+    places = timeline.axis([record("run", 100), record("wait", 100, until=until), record("stop", after)])
+    assert [bar.seconds for bar in timeline.waits(places)] == [waited]
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
-    times = told(record("run", 100), *attempt(1, 150, took=50), *attempt(2, 20, took=10, verdict="passed"))
-    assert times.seconds == 100 and all(bar.end >= bar.start >= 0 for bar in times.attempts)
+    records = [record("run", 100), *attempt(1, 150, took=50), *attempt(2, 20, took=10, verdict="passed")]
+    places = timeline.axis(records)
+    assert [place["at"] for place in places] == [0, 50, 100, 100, 110]
 
 
 def test_a_pass_that_was_taken_back_is_one_less() -> None:
     broken = record("recheck", 300, ok=False, broken=["T1\ntask 1"])
-    times = told(
-        record("run", 0), *attempt(1, 10, verdict="passed"), broken, *attempt(2, 310, verdict="passed")
-    )
-    assert [value for _, value in times.passed] == [1, 0, 1]
-    assert told(*attempt(1, 10, task="T9", verdict="passed")).passed == []
-
-
-def test_steps_and_ticks() -> None:
-    assert steps([(50, 1), (100, 2)], 100, 4) == "M0,100H500.0V75.0H1000.0V50.0H1000.0"
-    assert steps([], 0, 0) == "M0,100H1000.0"
-    assert ticks(7200) == [(0, "0 min"), (250, "30 min"), (500, "60 min"), (750, "90 min"), (1000, "120 min")]
-    assert [label for _, label in ticks(30_000)] == ["0 h", "2 h", "4 h", "6 h", "8 h"]
-    for whole in (0, 0.3, 1, 59, 61, 3599, 10**5, 10**9):
-        assert 1 <= len(ticks(whole)) <= 6
+    passed = [attempt(number, at, verdict="passed") for number, at in ((1, 10), (2, 310))]
+    places = timeline.axis([record("run", 0), *passed[0], broken, *passed[1]])
+    assert timeline.passes(places, {"T1\ntask 1"}) == [(0, 0), (70, 1), (300, 0), (370, 1)]
+    assert timeline.passes(places, {"T9\ntask 9"}) == [(0, 0)]
