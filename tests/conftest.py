@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -24,9 +25,15 @@ MARK = "RALPH_TEST_MARK"
 class Repo:
     """A git repository with a plan and an agent, all in one folder of their own."""
 
+    template: ClassVar[Path]  # one commit on main; a copy costs a tenth of what git takes to make it
+
     def __init__(self, folder: Path, git: bool = True) -> None:
         self.path = folder / "repo"
-        self.path.mkdir(parents=True)
+        if git:
+            shutil.copytree(Repo.template, self.path)
+        else:
+            self.path.mkdir(parents=True)
+            self.write("a.txt", "a\n")
         self.outside = folder
         self.mark = f"{folder.name}-{os.getpid()}-{time.time_ns()}"
         self.env = {
@@ -39,12 +46,6 @@ class Repo:
             "XDG_STATE_HOME": str(folder / "state"),
             MARK: self.mark,
         }
-        self.write("a.txt", "a\n")
-        if git:
-            self.git("init", "-q", "-b", "main")
-            self.git("config", "user.email", "test@example.invalid")
-            self.git("config", "user.name", "Test")
-            self.commit("start")
 
     def git(self, *words: str) -> str:
         done = subprocess.run(
@@ -74,15 +75,18 @@ class Repo:
     def agent(self, script: str, name: str = "agent") -> str:
         """A scripted agent: Python, with the attempt's names at hand; its command."""
         head = """
-            import json, os, pathlib, signal, subprocess, sys, time
+            import os, pathlib, sys, time
             P = pathlib.Path
             prompt = sys.stdin.read()
             task, attempt = os.environ["RALPH_TASK_ID"], int(os.environ["RALPH_ATTEMPT"])
-            def sh(command): return subprocess.run(command, shell=True, check=False)
+            def sh(command): import subprocess; return subprocess.run(command, shell=True, check=False)
             def said(label, words): P(os.environ["RALPH_HANDOFF"]).open("a").write(f"{label}: {words}\\n")
         """
+        slow = [module for module in ("json", "signal", "subprocess") if f"{module}." in script]
         path = self.outside / f"{name}.py"
-        path.write_text(textwrap.dedent(head) + textwrap.dedent(script))
+        path.write_text(
+            "".join(f"import {module}\n" for module in slow) + textwrap.dedent(head) + textwrap.dedent(script)
+        )
         return f"{sys.executable} {path}"
 
     def ralph(self, *words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
@@ -156,6 +160,17 @@ class Repo:
                 return False
             time.sleep(0.05)
         return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def template(tmp_path_factory: pytest.TempPathFactory) -> None:
+    made = Repo(tmp_path_factory.mktemp("template"), git=False)
+    made.git("init", "-q", "-b", "main", "--template=")
+    made.git("config", "user.email", "test@example.invalid")
+    made.git("config", "user.name", "Test")
+    made.commit("start")
+    (made.path / ".git/hooks").mkdir()
+    Repo.template = made.path
 
 
 @pytest.fixture
