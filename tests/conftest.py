@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +23,9 @@ from typing import Any, ClassVar
 
 import psutil
 import pytest
+
+import ralph
+from _ralph import text
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
@@ -90,6 +99,25 @@ class Repo:
         return f"{sys.executable} {path}"
 
     def ralph(self, *words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+        """`ralph` as a process of its own, forked from this one where that is safe: to start Python
+        and to import everything costs more than a whole attempt."""
+        if sys.platform != "linux":
+            return self.ralph_anew(*words, timeout=timeout, **env)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            pid = os.fork()
+            if pid == 0:
+                become_ralph(self.path, {**self.env, **env}, words, (out.fileno(), err.fileno()))
+            ended = os.pidfd_open(pid)
+            if not select.select([ended], [], [], timeout)[0]:
+                os.kill(pid, signal.SIGKILL)
+            os.close(ended)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            for stream in (out, err):
+                stream.seek(0)
+            return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
+
+    def ralph_anew(self, *words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+        """The same as a person starts it, by a program of its own."""
         return subprocess.run(
             [sys.executable, "-m", "ralph", *words],
             cwd=self.path,
@@ -137,14 +165,13 @@ class Repo:
         return [f"{record['task']} {record['verdict']}" for record in self.records("verdict")]
 
     def alive(self) -> list[psutil.Process]:
-        """Every process that was started from here, however far it went."""
+        """Every process that was started from here, however far it went, and any that stands here."""
         found = []
         for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+            with contextlib.suppress(psutil.Error, OSError):
+                ours = process.environ().get(MARK) == self.mark or process.cwd() == str(self.path)
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-            except (psutil.Error, OSError):
-                continue
         return found
 
     def wait_for(self, name: str, timeout: float = 20) -> None:
@@ -160,6 +187,42 @@ class Repo:
                 return False
             time.sleep(0.05)
         return True
+
+
+def become_ralph(folder: Path, env: dict[str, str], words: tuple[str, ...], out: tuple[int, int]) -> None:
+    """Be in this forked process what `python -m ralph` would be; never returns."""
+    code: Any = 1
+    try:
+        gc.freeze()  # what is here already is nothing to look through
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env)
+        for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *out)):
+            os.dup2(stream, number)
+        sys.stdin = os.fdopen(0)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace")
+        sys.argv = [str(ROOT / "ralph.py"), *words]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        text._secrets.cache_clear()
+        ralph.main()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def imported() -> None:
+    """What a forked ralph need not import again."""
+    for room in (ROOT / "_ralph").glob("[a-z]*.py"):
+        importlib.import_module(f"_ralph.{room.stem}")
+    for library in ("filelock", "jinja2", "jsonschema", "rich.console", "rich.table"):
+        importlib.import_module(library)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -187,7 +187,7 @@ def test_a_check_between_attempts_that_kills_ralph_changes_no_state(repo: Repo, 
     (repo.path / "prd.json").write_text(
         repo.read("prd.json").replace("test -f T2.txt", f"{sys.executable} {check}")
     )
-    assert repo.ralph("run", "-q", "--agent", works).returncode == -9
+    assert repo.ralph_anew("run", "-q", "--agent", works).returncode == -9
     check.write_text("raise SystemExit(1)")
     assert repo.gone_within(2.0)
     code, _, printed = repo.run(repo.agent("pass"), "--json")
@@ -215,7 +215,7 @@ def test_without_safety_copies_no_pass_is_believed_that_nobody_gave(repo: Repo, 
     works = repo.agent('P(f"{task}.txt").touch()')
     assert repo.run(works, "--once")[0] == 0
     attack = repo.agent(f'before = P("prd.json").read_bytes()\n{FLIPS}\n{LOST[lost]}\n{KILLS}', "attack")
-    assert repo.ralph("run", "-q", "--agent", attack).returncode == -9
+    assert repo.ralph_anew("run", "-q", "--agent", attack).returncode == -9
     assert repo.passed() == ["T1", "T2", "T3", "T4"] and repo.gone_within(2.0)
     code, _, printed = repo.run(works, "--once")
     assert code == 0, printed
@@ -278,7 +278,7 @@ def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> No
 def test_git_that_was_broken_before_a_kill_is_named(repo: Repo, name: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     attack = repo.agent(f"P('.git/{name}').write_text('[cor')\n{KILLS}")
-    assert repo.ralph("run", "-q", "--agent", attack).returncode == -9
+    assert repo.ralph_anew("run", "-q", "--agent", attack).returncode == -9
     code, summary, printed = repo.run("true")
     assert (code, summary["stop"]) == (2, "error") and f".git/{name}" in printed
 
