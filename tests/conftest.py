@@ -98,15 +98,17 @@ class Repo:
         )
         return f"{sys.executable} {path}"
 
-    def ralph(self, *words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+    def ralph(
+        self, *words: str, timeout: float = 60, first: str = "", **env: str
+    ) -> subprocess.CompletedProcess[str]:
         """`ralph` as a process of its own, forked from this one where that is safe: to start Python
-        and to import everything costs more than a whole attempt."""
+        and to import everything costs more than a whole attempt. `first` is Python that it runs before."""
         if sys.platform != "linux":
-            return self.ralph_anew(*words, timeout=timeout, **env)
+            return self.ralph_anew(*words, timeout=timeout, first=first, **env)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             pid = os.fork()
             if pid == 0:
-                become_ralph(self.path, {**self.env, **env}, words, (out.fileno(), err.fileno()))
+                become_ralph(self.path, {**self.env, **env}, words, first, (out.fileno(), err.fileno()))
             ended = os.pidfd_open(pid)
             if not select.select([ended], [], [], timeout)[0]:
                 os.kill(pid, signal.SIGKILL)
@@ -116,10 +118,13 @@ class Repo:
                 stream.seek(0)
             return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
 
-    def ralph_anew(self, *words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+    def ralph_anew(
+        self, *words: str, timeout: float = 60, first: str = "", **env: str
+    ) -> subprocess.CompletedProcess[str]:
         """The same as a person starts it, by a program of its own."""
+        start = ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
         return subprocess.run(
-            [sys.executable, "-m", "ralph", *words],
+            [sys.executable, *start, *words],
             cwd=self.path,
             env={**self.env, **env},
             capture_output=True,
@@ -189,7 +194,9 @@ class Repo:
         return True
 
 
-def become_ralph(folder: Path, env: dict[str, str], words: tuple[str, ...], out: tuple[int, int]) -> None:
+def become_ralph(
+    folder: Path, env: dict[str, str], words: tuple[str, ...], first: str, out: tuple[int, int]
+) -> None:
     """Be in this forked process what `python -m ralph` would be; never returns."""
     code: Any = 1
     try:
@@ -205,6 +212,7 @@ def become_ralph(folder: Path, env: dict[str, str], words: tuple[str, ...], out:
         sys.argv = [str(ROOT / "ralph.py"), *words]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         text._secrets.cache_clear()
+        exec(first, {})
         ralph.main()
     except SystemExit as ended:
         code = ended.code

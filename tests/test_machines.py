@@ -159,12 +159,10 @@ def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_e
 @pytest.mark.parametrize("days", ["1", "-1", "(-1) ** next(calls)"])
 def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
     """Once in the middle of an attempt, or back and forth at every look at it."""
-    jump = f"import itertools, os, time\ncalls, real = itertools.count(), time.time\ntime.time = lambda: real() + 86400 * ({days}) * os.path.exists('../jump')\nimport ralph\nralph.main()\n"
-    script = repo.write("../jumps.py", jump).resolve()
+    jump = f"import itertools, os, time\ncalls, real = itertools.count(), time.time\ntime.time = lambda: real() + 86400 * ({days}) * os.path.exists('../jump')"
     repo.plan(OWN, {"checks": ["false"]}, limits={"attempts": 1, "hours": 1})
     agent = repo.agent("P('../jump').touch(); P(f'{task}.txt').touch(); task == 'T2' and time.sleep(60)")
-    words = [sys.executable, str(script), "run", "-q", "--agent", agent, "--agent-timeout", "1s"]
-    done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60)
+    done = repo.ralph("run", "-q", "--agent", agent, "--agent-timeout", "1s", first=jump)
     assert (done.returncode, repo.verdicts()) == (4, ["T1 passed", "T2 timed-out"]), done.stderr
 
 

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -480,17 +479,7 @@ MUTANTS = {
 
 
 def mutant(repo: Repo, name: str, **env: str) -> str:
-    code = (
-        f"import sys\n{MUTANTS[name]}\nimport ralph\nsys.argv = ['ralph', 'report', '-o', '-']\nralph.main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=repo.path,
-        env={**repo.env, **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = repo.ralph("report", "-o", "-", first=MUTANTS[name], **env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
