@@ -36,10 +36,10 @@ class Repo:
 
     template: ClassVar[Path]  # one commit on main; a copy costs a tenth of what git takes to make it
 
-    def __init__(self, folder: Path, git: bool = True) -> None:
+    def __init__(self, folder: Path, git: bool = True, like: Path | None = None) -> None:
         self.path = folder / "repo"
         if git:
-            shutil.copytree(Repo.template, self.path)
+            shutil.copytree(like or Repo.template, self.path, symlinks=True)
         else:
             self.path.mkdir(parents=True)
             self.write("a.txt", "a\n")
@@ -55,6 +55,9 @@ class Repo:
             "XDG_STATE_HOME": str(folder / "state"),
             MARK: self.mark,
         }
+
+    def copy(self, folder: Path) -> Repo:
+        return Repo(folder, like=self.path)
 
     def git(self, *words: str) -> str:
         done = subprocess.run(

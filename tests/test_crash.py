@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def prepare(repo: Repo) -> str:
 
 
 def crash(repo: Repo, agent: str, at: int, how: str) -> int:
-    env = {"CRASH_COUNT": str(repo.outside / "count"), "CRASH_AT": str(at), "CRASH_HOW": how}
+    env: dict[str, Any] = {"CRASH_COUNT": str(repo.outside / "count"), "CRASH_AT": str(at), "CRASH_HOW": how}
     done = repo.ralph("run", "-q", "--agent", agent, first="import tests.crash_driver", **env)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode

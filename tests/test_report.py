@@ -478,7 +478,7 @@ MUTANTS = {
 }
 
 
-def mutant(repo: Repo, name: str, **env: str) -> str:
+def mutant(repo: Repo, name: str, **env: Any) -> str:
     done = repo.ralph("report", "-o", "-", first=MUTANTS[name], **env)
     assert done.returncode == 0, done.stderr
     return done.stdout
