@@ -63,17 +63,23 @@ LIES = {
 }
 
 
+def test_no_claim_makes_a_task_pass_that_its_own_check_denies(repo: Repo) -> None:
+    """One attempt a lie, again and again at the same task."""
+    repo.plan(own("T1"), limits={"attempts": len(LIES) + 1}, checks=["test -f a.txt"])
+    before = repo.read("prd.json")
+    lies = repo.agent(f"exec({list(LIES.values())!r}[attempt - 1])")
+    code, summary, _ = repo.run(lies, "--max-iterations", str(len(LIES)))
+    assert (code, summary["passed"], repo.read("prd.json")) == (3, 0, before)
+    assert repo.verdicts() == ["T1 failed"] * len(LIES)
+
+
 @pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("kind", ["global", "own"])
-def test_no_claim_makes_a_task_pass(repo: Repo, lie: str, kind: str) -> None:
-    tasks = [{}] if kind == "global" else [own("T1")]
-    repo.plan(*tasks, checks=["test -f a.txt"])
+def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo, lie: str) -> None:
+    repo.plan({}, checks=["test -f a.txt"])
     before = repo.read("prd.json")
     code, summary, _ = repo.run(repo.agent(LIES[lie]), "--max-iterations", "1")
-    assert code == 3
-    assert summary["passed"] == 0
-    assert repo.read("prd.json") == before
-    assert repo.verdicts() == ["T1 no-op" if kind == "global" else "T1 failed"]
+    assert (code, summary["passed"], repo.read("prd.json")) == (3, 0, before)
+    assert repo.verdicts() == ["T1 no-op"]
 
 
 def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> None:

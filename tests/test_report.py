@@ -353,7 +353,7 @@ def test_one_and_500_iterations(repo: Repo, number: int) -> None:
 
 
 def test_hostile_sizes_are_cut(repo: Repo) -> None:
-    repo.plan(*({"checks": ["false"], "passes": i > 20, "title": "<&>" * 40} for i in range(1, 2001)))
+    repo.plan(*({"checks": ["false"], "passes": i > 20, "title": "<&>" * 40} for i in range(1, 1001)))
     repo.commit("plan")
     head = repo.git("rev-parse", "HEAD").strip()
     repo.write("one-line.txt", "'" * 900_000)
@@ -378,7 +378,7 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
     print(f"{len(source)} bytes in {seconds:.1f} s")
     assert seconds < 60
     shown = Page(source)
-    assert "and 1480 more" in shown.text and "Not done 20" in shown.text
+    assert "and 480 more" in shown.text and "Not done 20" in shown.text
     assert "more lines: git show" in shown.text and "The page is full" in shown.text
 
 
