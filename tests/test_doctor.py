@@ -101,6 +101,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     ):
         assert any(line.startswith(part) for _, line in found(done)), part
     assert ("[Service]" in done.stdout) == (not said)
+    assert "notes" in name or not (repo.path / "progress.txt").exists()
 
 
 def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:

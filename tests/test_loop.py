@@ -533,18 +533,6 @@ def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) ->
         assert "[MY_API_KEY]" in words and "[db_password]" in words and "12345678901" in words
 
 
-def test_doctor_names_every_trouble(repo: Repo) -> None:
-    repo.plan(own("T1"), checks=["true"])
-    good = repo.ralph("doctor", "--agent", repo.agent(MAKES))
-    assert good.returncode == 0, good.stdout
-    assert "red now" in good.stdout and "green now" in good.stdout
-    repo.write("a.txt", "changed")
-    bad = repo.ralph("doctor", "--agent", "no-such-agent")
-    assert bad.returncode == 2
-    assert "not on PATH" in bad.stdout and "a.txt" in bad.stdout
-    assert not (repo.path / "progress.txt").exists()
-
-
 def test_it_runs_as_a_copy_in_a_repository_and_as_a_module(repo: Repo) -> None:
     import shutil
 
