@@ -25,15 +25,19 @@ def can_unshare() -> bool:
         return False
 
 
+def worker(repo: Repo) -> str:
+    """An agent that works, without Python."""
+    script = f"#!/bin/sh\ncat > /dev/null; echo >> {repo.outside}/runs; touch $RALPH_TASK_ID.txt\n"
+    agent = repo.write("../agent.sh", script).resolve()
+    agent.chmod(0o755)
+    return str(agent)
+
+
 def shell(repo: Repo, line: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run a line of shell in the repository; RALPH stands for `ralph run` with an agent that works."""
     if "unshare" in line and not can_unshare():
         pytest.skip("needs user namespaces")
-    agent = repo.write(
-        "../agent.sh", f"#!/bin/sh\ncat > /dev/null; echo >> {repo.outside}/runs; touch $RALPH_TASK_ID.txt\n"
-    ).resolve()
-    agent.chmod(0o755)
-    ralph = f"{sys.executable} -m ralph run --agent {agent}"
+    ralph = f"{sys.executable} -m ralph run --agent {worker(repo)}"
     done = subprocess.run(
         ["sh", "-c", re.sub(r"\bRALPH\b", lambda _: ralph, line)],
         cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=timeout,
@@ -109,12 +113,17 @@ REPOSITORIES = {
 def test_it_works_in_any_repository_or_says_why_not(repo: Repo, name: str) -> None:
     prepare, code, said = REPOSITORIES[name]
     repo.plan(OWN)
-    state = "git status --porcelain -uall; git for-each-ref; cat .git/HEAD; ls"
-    line = f"exec 3>&1 >&2; {prepare}; exec >&3; {{ {state}; }} > {repo.outside}/before 2>&-; RALPH -q 2> {repo.outside}/said; echo $?; {state}"
-    ended, *after = shell(repo, line).stdout.splitlines()
-    told = (repo.outside / "said").read_text()
-    assert int(ended) == code and said in told and told.count("ralph: ") <= 1, told
-    before = (repo.outside / "before").read_text().splitlines()
+    repo.path = Path(shell(repo, f"{{ {prepare}; }} >&2; pwd").stdout.rstrip("\n"))
+
+    def state() -> list[str]:
+        return shell(
+            repo, "git status --porcelain -uall; git for-each-ref; cat .git/HEAD; ls"
+        ).stdout.splitlines()
+
+    before = state()
+    done = repo.ralph("run", "-q", "--agent", worker(repo))
+    assert done.returncode == code and said in done.stderr and done.stderr.count("ralph: ") <= 1, done.stderr
+    after = state()
     if code == 2:
         assert after == before
     if code == 0:
