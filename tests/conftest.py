@@ -76,6 +76,18 @@ class Repo:
         path.write_text(content)
         return path
 
+    def program(self, name: str, script: str) -> Path:
+        """A script of the shell that can be run."""
+        path = self.write(name, f"#!/bin/sh\n{script}\n").resolve()
+        path.chmod(0o755)
+        return path
+
+    def tool(self, name: str, script: str) -> Path:
+        """The same, the first of its name on PATH."""
+        path = self.program(f"../bin/{name}", script)
+        self.env["PATH"] = f"{path.parent}:{self.env['PATH']}"
+        return path
+
     def read(self, name: str) -> str:
         return (self.path / name).read_text()
 

@@ -122,8 +122,7 @@ def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, what: str) -> None:
     repo.write("AGENTS.md", "the rules\n")
     repo.write("tests/test_x.py", "real\n")
     repo.commit("rules")
-    hook = repo.write(".git/hooks/commit-msg", "#!/bin/sh\ntest -s $1\n")
-    hook.chmod(0o755)
+    hook = repo.program(".git/hooks/commit-msg", "test -s $1")
     other = repo.git("commit-tree", "-m", "other", "-p", "HEAD", "HEAD^{tree}").strip()
     repo.git("update-ref", "refs/ralph/parked/0000-old", other)
     repo.git("branch", "other", other)
@@ -233,7 +232,7 @@ def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) ->
 
 
 def test_a_hook_in_the_tree_that_an_attempt_changes_is_named(repo: Repo) -> None:
-    repo.write("hooks/pre-commit", "#!/bin/sh\nexit 1\n").chmod(0o755)
+    repo.program("hooks/pre-commit", "exit 1")
     repo.git("add", "-A")
     repo.git("commit", "-qm", "hook")
     repo.git("config", "core.hooksPath", "hooks")

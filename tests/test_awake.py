@@ -24,11 +24,8 @@ HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
 
 def fake(repo: Repo, script: str, name: str = "systemd-inhibit") -> Path:
     """A program on PATH that notes its arguments, one line a call; where it notes them."""
-    noted, program = repo.outside / "noted", repo.outside / "bin" / name
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\necho "$@" >> {noted}\n{script}\n')
-    program.chmod(0o755)
-    repo.env["PATH"] = f"{program.parent}:{repo.env['PATH']}"
+    noted = repo.outside / "noted"
+    repo.tool(name, f'echo "$@" >> {noted}\n{script}')
     return noted
 
 

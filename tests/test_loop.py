@@ -301,11 +301,9 @@ def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -
 
 
 def test_commit_hooks_are_the_last_check_and_may_rewrite(repo: Repo) -> None:
-    hook = repo.path / ".git/hooks/pre-commit"
-    hook.write_text(
-        "#!/bin/sh\ngit diff --cached --name-only > ../staged\ntest -f T1.txt && sed -i 's/good/good, formatted/' T1.txt\n! grep -q forbidden T1.txt\n"
-    )
-    hook.chmod(0o755)
+    formats = "test -f T1.txt && sed -i 's/good/good, formatted/' T1.txt"
+    hook = f"git diff --cached --name-only > ../staged\n{formats}\n! grep -q forbidden T1.txt"
+    repo.program(".git/hooks/pre-commit", hook)
     repo.plan(own("T1"))
     agent = repo.agent('P("T1.txt").write_text("good forbidden" if attempt == 1 else "good")')
     code, _, _ = repo.run(agent)
@@ -392,11 +390,8 @@ def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(
     repo.plan(own("T1"))
     code, _, printed = repo.run("no-such-agent-anywhere")
     assert code == 5 and "not on PATH" in printed
-    fake = repo.outside / "bin"
-    fake.mkdir()
-    (fake / "claude").write_text("#!/bin/sh\nexit 0\n")
-    (fake / "claude").chmod(0o755)
-    done = repo.ralph("run", "--agent", "claude", PATH=f"{fake}:/usr/bin:/bin")
+    fake = repo.tool("claude", "exit 0")
+    done = repo.ralph("run", "--agent", "claude", PATH=f"{fake.parent}:/usr/bin:/bin")
     if not all((Path("/usr/bin") / tool).exists() for tool in ("bwrap", "socat")):
         assert done.returncode == 5 and "--full-permissions" in done.stderr
     code = repo.ralph("run", "--agent", "aider", "--max-usd", "1").returncode
@@ -631,9 +626,8 @@ def test_state_files_stay_where_gits_index_does_not_know_them(repo: Repo, how: s
 
 
 def test_a_hook_that_rewrites_and_fails_has_a_second_chance(repo: Repo) -> None:
-    hook = repo.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\ngrep -q formatted T1.txt && exit 0\necho formatted >> T1.txt\nexit 1\n")
-    hook.chmod(0o755)
+    hook = "grep -q formatted T1.txt && exit 0\necho formatted >> T1.txt\nexit 1"
+    repo.program(".git/hooks/pre-commit", hook)
     repo.plan(own("T1"))
     assert repo.run(repo.agent(MAKES))[0] == 0
     assert repo.verdicts() == ["T1 passed"] and "formatted" in repo.git("show", "HEAD:T1.txt")

@@ -27,10 +27,8 @@ def can_unshare() -> bool:
 
 def worker(repo: Repo) -> str:
     """An agent that works, without Python."""
-    script = f"#!/bin/sh\ncat > /dev/null; echo >> {repo.outside}/runs; touch $RALPH_TASK_ID.txt\n"
-    agent = repo.write("../agent.sh", script).resolve()
-    agent.chmod(0o755)
-    return str(agent)
+    script = f"cat > /dev/null; echo >> {repo.outside}/runs; touch $RALPH_TASK_ID.txt"
+    return str(repo.program("../agent.sh", script))
 
 
 def shell(repo: Repo, line: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:

@@ -107,15 +107,13 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
 def test_a_loop_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
     """A git that hangs stands for any system call that does not come back."""
     repo.plan({"checks": ["false"]})
-    fake = repo.outside / "bin"
-    fake.mkdir()
-    (fake / "git").write_text("#!/bin/sh\ntouch ../hanging\nexec sleep 600\n")
+    fake = repo.tool("git", "touch ../hanging\nexec sleep 600")
+    fake.chmod(0o644)
     script = repo.outside / "short.py"
     script.write_text("from _ralph import process\nprocess._STOP_DEADLINE = 1\nimport ralph\nralph.main()\n")
-    agent = repo.agent(f"P('../agent').touch(); time.sleep(1); os.chmod({str(fake / 'git')!r}, 0o755)")
-    env = {**repo.env, "PATH": f"{fake}:{repo.env['PATH']}"}
+    agent = repo.agent(f"P('../agent').touch(); time.sleep(1); os.chmod({str(fake)!r}, 0o755)")
     words = [sys.executable, str(script), "run", "-q", "--agent", agent]
-    process = subprocess.Popen(words, cwd=repo.path, env=env, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(words, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL)
     repo.wait_for("../hanging")
     process.terminate()
     assert process.wait(15) == 1
