@@ -136,7 +136,8 @@ def git_dir(root: Path) -> Path:
 
 def remove_locks(git_dir: Path) -> None:
     """Remove the lock files of git calls that died with an agent or with a run."""
-    for lock in (git_dir / "index.lock", git_dir / "HEAD.lock", *git_dir.glob("refs/**/*.lock")):
+    names = ("index.lock", "HEAD.lock", "ralph/index.lock")
+    for lock in (*(git_dir / name for name in names), *git_dir.glob("refs/**/*.lock")):
         files.clear(lock)
 
 

@@ -136,9 +136,8 @@ class GitTree(Folder):
 
     def settle(self, branch: str, head: str, label: str, before: str = "") -> list[str]:
         said = self.refs.settle(branch, head, label)
-        if not self._index.exists():
-            self.git("read-tree", "HEAD", env=self._own)
-            self.commits.leave_state_out(self._own)
+        if before and self._written[0] != files.signature(self._index):  # it is gone, or another's
+            self.git("read-tree", before, env=self._own)
         if before and self.refs.strange:  # to take those files for work would undo passed tasks
             kept = self.park(f"{label}-elsewhere")
             self.checkout(before)

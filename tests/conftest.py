@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import json
 import os
+import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
+
+import ralph
+from _ralph import text
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
@@ -24,9 +34,15 @@ MARK = "RALPH_TEST_MARK"
 class Repo:
     """A git repository with a plan and an agent, all in one folder of their own."""
 
-    def __init__(self, folder: Path, git: bool = True) -> None:
+    template: ClassVar[Path]  # one commit on main; a copy costs a tenth of what git takes to make it
+
+    def __init__(self, folder: Path, git: bool = True, like: Path | None = None) -> None:
         self.path = folder / "repo"
-        self.path.mkdir(parents=True)
+        if git:
+            shutil.copytree(like or Repo.template, self.path, symlinks=True)
+        else:
+            self.path.mkdir(parents=True)
+            self.write("a.txt", "a\n")
         self.outside = folder
         self.mark = f"{folder.name}-{os.getpid()}-{time.time_ns()}"
         self.env = {
@@ -39,12 +55,9 @@ class Repo:
             "XDG_STATE_HOME": str(folder / "state"),
             MARK: self.mark,
         }
-        self.write("a.txt", "a\n")
-        if git:
-            self.git("init", "-q", "-b", "main")
-            self.git("config", "user.email", "test@example.invalid")
-            self.git("config", "user.name", "Test")
-            self.commit("start")
+
+    def copy(self, folder: Path) -> Repo:
+        return Repo(folder, like=self.path)
 
     def git(self, *words: str) -> str:
         done = subprocess.run(
@@ -63,6 +76,18 @@ class Repo:
         path.write_text(content)
         return path
 
+    def program(self, name: str, script: str) -> Path:
+        """A script of the shell that can be run."""
+        path = self.write(name, f"#!/bin/sh\n{script}\n").resolve()
+        path.chmod(0o755)
+        return path
+
+    def tool(self, name: str, script: str) -> Path:
+        """The same, the first of its name on PATH."""
+        path = self.program(f"../bin/{name}", script)
+        self.env["PATH"] = f"{path.parent}:{self.env['PATH']}"
+        return path
+
     def read(self, name: str) -> str:
         return (self.path / name).read_text()
 
@@ -74,20 +99,47 @@ class Repo:
     def agent(self, script: str, name: str = "agent") -> str:
         """A scripted agent: Python, with the attempt's names at hand; its command."""
         head = """
-            import json, os, pathlib, signal, subprocess, sys, time
+            import os, pathlib, sys, time
             P = pathlib.Path
             prompt = sys.stdin.read()
             task, attempt = os.environ["RALPH_TASK_ID"], int(os.environ["RALPH_ATTEMPT"])
-            def sh(command): return subprocess.run(command, shell=True, check=False)
+            def sh(command): import subprocess; return subprocess.run(command, shell=True, check=False)
             def said(label, words): P(os.environ["RALPH_HANDOFF"]).open("a").write(f"{label}: {words}\\n")
         """
+        slow = [module for module in ("json", "signal", "subprocess") if f"{module}." in script]
         path = self.outside / f"{name}.py"
-        path.write_text(textwrap.dedent(head) + textwrap.dedent(script))
+        path.write_text(
+            "".join(f"import {module}\n" for module in slow) + textwrap.dedent(head) + textwrap.dedent(script)
+        )
         return f"{sys.executable} {path}"
 
-    def ralph(self, *words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+    def ralph(
+        self, *words: str, timeout: float = 60, first: str = "", **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`ralph` as a process of its own, forked from this one where that is safe: to start Python
+        and to import everything costs more than a whole attempt. `first` is Python that it runs before."""
+        if sys.platform != "linux":
+            return self.ralph_anew(*words, timeout=timeout, first=first, **env)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            pid = os.fork()
+            if pid == 0:
+                become_ralph(self.path, {**self.env, **env}, words, first, (out.fileno(), err.fileno()))
+            ended = os.pidfd_open(pid)
+            if not select.select([ended], [], [], timeout)[0]:
+                os.kill(pid, signal.SIGKILL)
+            os.close(ended)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            for stream in (out, err):
+                stream.seek(0)
+            return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
+
+    def ralph_anew(
+        self, *words: str, timeout: float = 60, first: str = "", **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """The same as a person starts it, by a program of its own."""
+        start = ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
         return subprocess.run(
-            [sys.executable, "-m", "ralph", *words],
+            [sys.executable, *start, *words],
             cwd=self.path,
             env={**self.env, **env},
             capture_output=True,
@@ -133,14 +185,13 @@ class Repo:
         return [f"{record['task']} {record['verdict']}" for record in self.records("verdict")]
 
     def alive(self) -> list[psutil.Process]:
-        """Every process that was started from here, however far it went."""
+        """Every process that was started from here, however far it went, and any that stands here."""
         found = []
         for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+            with contextlib.suppress(psutil.Error, OSError):
+                ours = process.environ().get(MARK) == self.mark or process.cwd() == str(self.path)
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-            except (psutil.Error, OSError):
-                continue
         return found
 
     def wait_for(self, name: str, timeout: float = 20) -> None:
@@ -156,6 +207,56 @@ class Repo:
                 return False
             time.sleep(0.05)
         return True
+
+
+def become_ralph(
+    folder: Path, env: dict[str, str], words: tuple[str, ...], first: str, out: tuple[int, int]
+) -> None:
+    """Be in this forked process what `python -m ralph` would be; never returns."""
+    code: Any = 1
+    try:
+        gc.freeze()  # what is here already is nothing to look through
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env)
+        for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *out)):
+            os.dup2(stream, number)
+        sys.stdin = os.fdopen(0)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace")
+        sys.argv = [str(ROOT / "ralph.py"), *words]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        text._secrets.cache_clear()
+        exec(first, {})
+        ralph.main()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def imported() -> None:
+    """What a forked ralph need not import again."""
+    for room in (ROOT / "_ralph").glob("[a-z]*.py"):
+        importlib.import_module(f"_ralph.{room.stem}")
+    for library in ("filelock", "jinja2", "jsonschema", "rich.console", "rich.table"):
+        importlib.import_module(library)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def template(tmp_path_factory: pytest.TempPathFactory) -> None:
+    made = Repo(tmp_path_factory.mktemp("template"), git=False)
+    made.git("init", "-q", "-b", "main", "--template=")
+    made.git("config", "user.email", "test@example.invalid")
+    made.git("config", "user.name", "Test")
+    made.commit("start")
+    (made.path / ".git/hooks").mkdir()
+    Repo.template = made.path
 
 
 @pytest.fixture

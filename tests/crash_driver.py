@@ -1,4 +1,4 @@
-"""Runs ralph and kills the process that makes state-changing call number CRASH_AT.
+"""Imported by ralph in its process, it kills that at state-changing call number CRASH_AT.
 
 CRASH_HOW is `before`, `after` or, for writes, `half`; `full` kills nothing, but lets the call fail as
 on a full disk. Without CRASH_AT it counts the calls into
@@ -13,7 +13,6 @@ import functools
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -69,9 +68,3 @@ for name in ("write", "fsync", "replace", "rename", "unlink"):
     setattr(os, name, _wrap(getattr(os, name), lambda *a, **_k: not (a and a[0] in (1, 2))))
 os.open = _wrap(os.open, _for_writing)
 subprocess.run = _wrap(subprocess.run)
-
-if __name__ == "__main__":
-    import ralph
-
-    sys.argv[0] = "ralph"
-    ralph.main()

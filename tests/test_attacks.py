@@ -13,117 +13,148 @@ from tests.conftest import Repo
 
 BIG = 'with open("{0}", "wb") as f: f.truncate(3 << 30)'
 
-# What the agent does instead of work on T1, and what the record then says of it.
+# What agents do instead of work, and what the record then says of it.
 VANDALS = {
-    "prd.json deleted": ('P("prd.json").unlink()', "restored: prd.json"),
-    "prd.json cut": ('P("prd.json").write_text("{")', "restored: prd.json"),
-    "prd.json a FIFO": ('P("prd.json").unlink(); os.mkfifo("prd.json")', "restored: prd.json"),
-    "prd.json a folder": ('P("prd.json").unlink(); P("prd.json/x").mkdir(parents=True)', "restored: prd.json"),
-    "prd.json a link": ('P("prd.json").unlink(); os.symlink("/etc/passwd", "prd.json")', "restored: prd.json"),
-    "prd.json a hard link": ('os.link("prd.json", "../other"); P("../other").open("a").write(" ")', "restored: prd.json"),
-    "prd.json unreadable": ('os.chmod("prd.json", 0)', "restored: prd.json"),
-    "prd.json 3 GB": (BIG.format("prd.json"), "restored: prd.json"),
-    "tasks reordered": ('d = json.loads(P("prd.json").read_text()); d["userStories"].reverse(); P("prd.json").write_text(json.dumps(d))', "restored: prd.json (changed"),
-    "a task deleted": ('d = json.loads(P("prd.json").read_text()); del d["userStories"][1]; P("prd.json").write_text(json.dumps(d))', "T2 had been deleted"),
-    "checks weakened": ('d = json.loads(P("prd.json").read_text()); d["userStories"][1]["checks"] = ["true"]; P("prd.json").write_text(json.dumps(d))', "T2 had been rewritten"),
-    "progress.txt deleted": ('P("progress.txt").unlink()', "restored: progress.txt"),
-    "progress.txt emptied": ('P("progress.txt").write_text("")', "restored: progress.txt"),
-    "progress.txt a FIFO": ('P("progress.txt").unlink(); os.mkfifo("progress.txt")', "restored: progress.txt"),
-    "progress.txt a folder": ('P("progress.txt").unlink(); P("progress.txt").mkdir()', "restored: progress.txt"),
-    "progress.txt 3 GB": (BIG.format("progress.txt"), "restored: progress.txt"),
-    "AGENTS.md edited": ('P("AGENTS.md").write_text("obey me")', "restored: AGENTS.md"),
-    "AGENTS.md deleted": ('P("AGENTS.md").unlink()', "restored: AGENTS.md"),
-    "scratch deleted": ('sh("rm -rf .ralph")', ""),
-    "scratch a link": ('sh("rm -rf .ralph"); os.symlink("/tmp", ".ralph")', ""),
-    "handoff a folder": ('P(os.environ["RALPH_HANDOFF"]).mkdir()', ""),
-    "handoff a FIFO": ('os.mkfifo(os.environ["RALPH_HANDOFF"])', ""),
-    "handoff 3 GB": (BIG.format(".ralph/handoff.md"), ""),
-    "git clean": ('sh("git clean -fdxq")', "mine.txt had been deleted"),
-    "git reset": ('sh("git reset -q --hard")', ""),
-    "git stash": ('sh("git add -A; git stash -q")', "mine.txt had been deleted"),
-    "amended": ('sh("git add -A; git commit -q --amend -m amended")', "the branch had been rewritten"),
-    "HEAD moved": ('sh("git checkout -q --detach; git commit -q --allow-empty -m x")', "switched to a detached HEAD"),
-    "branch deleted": ('sh("git checkout -q main; git branch -D ralph/p")', "switched to main"),
-    "history rewritten": ('sh("git update-ref refs/heads/ralph/p $(git commit-tree -m x HEAD^{tree})")', "the branch had been rewritten"),
-    "index lock left": ('P(".git/index.lock").touch()', ""),
-    "HEAD lock left": ('P(".git/HEAD.lock").touch()', ""),
-    "git's HEAD garbage": ('P(".git/HEAD").write_text("garbage")', "its HEAD as"),
-    "git's HEAD a folder": ('P(".git/HEAD").unlink(); P(".git/HEAD").mkdir()', "its HEAD as"),
-    "git's config garbage": ('P(".git/config").write_text("garbage")', ".git/config (changed"),
-    "git's config cut": ('P(".git/config").write_text("[cor")', ".git/config (changed"),
-    "nested repository": ('sh("git init -q nested; cd nested; git -c user.name=x -c user.email=x commit -q --allow-empty -m x")', "nested/ is a git repository of its own"),
-    "loop lock deleted": ('sh("rm -f .git/ralph/lock")', "the loop's lock had been deleted"),
-    "invalid names": ('open(b"bad\\xff\\nname", "w").write("x"); open("-rf", "w").write("x")', ""),
-    "parent killed": ("os.kill(os.getppid(), 9)", "attempt 1 begins"),
-    "mirror deleted": ('sh("rm .git/ralph/*.progress"); P("progress.txt").open("a").write("a word")', "text had been added"),
-    "ralph's own folder deleted": ('sh("rm -rf .git/ralph")', "the loop's lock had been deleted"),
-    "git's index deleted": ('P(".git/index").unlink()', ""),
-    "criteria rewritten": ('d = json.loads(P("prd.json").read_text()); d["userStories"][0]["acceptanceCriteria"] = ["easy"]; P("prd.json").write_text(json.dumps(d))', "T1 had been rewritten"),
-    "a merge left": ('sh("git commit -qm mine --allow-empty; git merge -q --no-commit --no-ff other")', "a merge had been begun"),
-    "a rebase left": ('sh("git commit -qam mine --allow-empty; git rebase -q -x false other")', "a rebase had been begun"),
-    "another branch moved": ('sh("git branch -qf other HEAD")', "heads/other had been moved, and was put back"),
-    "another branch deleted": ('sh("git branch -qD other")', "heads/other had been deleted"),
-    "another branch moved, in a repository made shared": ('sh("git worktree add -q --detach ../w; git branch -qf other HEAD")', "heads/other had been moved, and was put back"),
-    "a tag deleted": ('sh("git tag -d v1")', "tags/v1 had been deleted"),
-    "parked work deleted": ('sh("git update-ref -d refs/ralph/parked/0000-old")', "0000-old had been deleted"),
-    "a hook emptied": ('P(".git/hooks/commit-msg").write_text("#!/bin/sh\\n")', ".git/hooks/commit-msg (changed"),
-    "a hook planted": ('P(".git/hooks/post-checkout").write_text("#!/bin/sh\\ntouch planted\\n"); os.chmod(".git/hooks/post-checkout", 0o755)', ".git/hooks/post-checkout (changed"),
-    "hooks elsewhere": ('sh("git config core.hooksPath /dev/null")', ".git/config (changed"),
-    "an alias": ('sh("git config alias.status push")', ".git/config (changed"),
-    "a test gutted": ('P("tests/test_x.py").write_text("")', "restored: tests/test_x.py"),
-    "a test deleted": ('sh("rm -rf tests")', "restored: tests/test_x.py"),
-    "a test gutted, and known to ralph's index": ('P("tests/test_x.py").write_text(""); sh("GIT_INDEX_FILE=.git/ralph/index git add -A")', "restored: tests/test_x.py"),
-    "a test a link": ('P("tests/test_x.py").unlink(); os.symlink("/dev/null", "tests/test_x.py")', "restored: tests/test_x.py"),
-    "a test a folder": ('P("tests/test_x.py").unlink(); P("tests/test_x.py").mkdir(); P("tests/test_x.py/y").touch()', "restored: tests/test_x.py"),
-    "conftest.py": ('P("conftest.py").write_text("cheat")', "conftest.py (new and protected; moved aside"),
-    "conftest.py ignored": ('P("tests/conftest.py").write_text("cheat"); P(".gitignore").write_text("conftest.py")', "tests/conftest.py (new and protected"),
-    "conftest.py excluded": ('P("conftest.py").write_text("cheat"); P(".git/info").mkdir(exist_ok=True); P(".git/info/exclude").write_text("conftest.py")', "conftest.py (new and protected"),
-    "yours overwritten": ('P("mine.txt").write_text("gone")', "mine.txt had been changed"),
-    "yours deleted": ('P("mine.txt").unlink()', "mine.txt had been deleted"),
-    "all garbage collected": ('sh("git reflog expire --expire=now --all; git gc -q --prune=now")', ""),
-    "killed everything": ('sh("kill -9 -1") if os.environ.get("NEVER") else os.kill(os.getpid(), 9)', ""),
+    "the plan": {
+        "prd.json deleted": ('P("prd.json").unlink()', "restored: prd.json"),
+        "prd.json cut": ('P("prd.json").write_text("{")', "restored: prd.json"),
+        "prd.json a FIFO": ('P("prd.json").unlink(); os.mkfifo("prd.json")', "restored: prd.json"),
+        "prd.json a folder": ('P("prd.json").unlink(); P("prd.json/x").mkdir(parents=True)', "restored: prd.json"),
+        "prd.json a link": ('P("prd.json").unlink(); os.symlink("/etc/passwd", "prd.json")', "restored: prd.json"),
+        "prd.json a hard link": ('os.link("prd.json", "../other"); P("../other").open("a").write(" ")', "restored: prd.json"),
+        "prd.json unreadable": ('os.chmod("prd.json", 0)', "restored: prd.json"),
+        "prd.json 3 GB": (BIG.format("prd.json"), "restored: prd.json"),
+        "tasks reordered": ('d = json.loads(P("prd.json").read_text()); d["userStories"].reverse(); P("prd.json").write_text(json.dumps(d))', "restored: prd.json (changed"),
+        "a task deleted": ('d = json.loads(P("prd.json").read_text()); del d["userStories"][-1]; P("prd.json").write_text(json.dumps(d))', "LAST had been deleted"),
+        "checks weakened": ('d = json.loads(P("prd.json").read_text()); d["userStories"][-1]["checks"] = ["true"]; P("prd.json").write_text(json.dumps(d))', "LAST had been rewritten"),
+        "criteria rewritten": ('d = json.loads(P("prd.json").read_text()); d["userStories"][-1]["acceptanceCriteria"] = ["easy"]; P("prd.json").write_text(json.dumps(d))', "LAST had been rewritten"),
+    },
+    "the notes": {
+        "mirror deleted": ('sh("rm .git/ralph/*.progress"); P("progress.txt").open("a").write("a word")', "text had been added"),
+        "progress.txt deleted": ('P("progress.txt").unlink()', "restored: progress.txt"),
+        "progress.txt emptied": ('P("progress.txt").write_text("")', "restored: progress.txt"),
+        "progress.txt a FIFO": ('P("progress.txt").unlink(); os.mkfifo("progress.txt")', "restored: progress.txt"),
+        "progress.txt a folder": ('P("progress.txt").unlink(); P("progress.txt").mkdir()', "restored: progress.txt"),
+        "progress.txt 3 GB": (BIG.format("progress.txt"), "restored: progress.txt"),
+        "AGENTS.md edited": ('P("AGENTS.md").write_text("obey me")', "restored: AGENTS.md"),
+        "AGENTS.md deleted": ('P("AGENTS.md").unlink()', "restored: AGENTS.md"),
+        "killed everything": ('sh("kill -9 -1") if os.environ.get("NEVER") else os.kill(os.getpid(), 9)', ""),
+        "loop lock deleted": ('sh("rm -f .git/ralph/lock")', "the loop's lock had been deleted"),
+        "ralph's own folder deleted": ('sh("rm -rf .git/ralph")', "the loop's lock had been deleted"),
+    },
+    "the scratch, and what is the person's": {
+        "index lock left": ('P(".git/index.lock").touch()', ""),
+        "scratch deleted": ('sh("rm -rf .ralph")', ""),
+        "scratch a link": ('sh("rm -rf .ralph"); os.symlink("/tmp", ".ralph")', ""),
+        "handoff a folder": ('P(os.environ["RALPH_HANDOFF"]).mkdir()', ""),
+        "handoff a FIFO": ('os.mkfifo(os.environ["RALPH_HANDOFF"])', ""),
+        "handoff 3 GB": (BIG.format(".ralph/handoff.md"), ""),
+        "invalid names": ('open(b"bad\\xff\\nname", "w").write("x"); open("-rf", "w").write("x")', ""),
+        "nested repository": ('sh("git init -q nested; cd nested; git -c user.name=x -c user.email=x commit -q --allow-empty -m x")', "nested/ is a git repository of its own"),
+        "yours overwritten": ('P("mine.txt").write_text("gone")', "mine.txt had been changed"),
+        "yours deleted": ('P("mine.txt").unlink()', "mine.txt had been deleted"),
+    },
+    "the branches": {
+        "HEAD lock left": ('P(".git/HEAD.lock").touch()', ""),
+        "amended": ('sh("git add -A; git commit -q --amend -m amended")', "the branch had been rewritten"),
+        "HEAD moved": ('sh("git checkout -q --detach; git commit -q --allow-empty -m x")', "switched to a detached HEAD"),
+        "branch deleted": ('sh("git checkout -qf main; git branch -D ralph/p")', "switched to main"),
+        "history rewritten": ('sh("git update-ref refs/heads/ralph/p $(git commit-tree -m x HEAD^{tree})")', "the branch had been rewritten"),
+        "another branch moved": ('sh("git branch -qf other HEAD")', "heads/other had been moved, and was put back"),
+        "another branch deleted": ('sh("git branch -qD other")', "heads/other had been deleted"),
+        "a tag deleted": ('sh("git tag -d v1")', "tags/v1 had been deleted"),
+        "parked work deleted": ('sh("git update-ref -d refs/ralph/parked/0000-old")', "0000-old had been deleted"),
+        "a merge left": ('sh("git commit -qm mine --allow-empty; git merge -q --no-commit --no-ff other")', "a merge had been begun"),
+        "a rebase left": ('sh("git commit -qam mine --allow-empty; git rebase -q -x false other")', "a rebase had been begun"),
+        "git reset": ('sh("git reset -q --hard")', ""),
+        "git clean": ('sh("git clean -fdxq")', "mine.txt had been deleted"),
+    },
+    "git's own files": {
+        "all garbage collected": ('sh("git reflog expire --expire=now --all; git gc -q --prune=now")', ""),
+        "git's HEAD garbage": ('P(".git/HEAD").write_text("garbage")', "its HEAD as"),
+        "git's HEAD a folder": ('P(".git/HEAD").unlink(); P(".git/HEAD").mkdir()', "its HEAD as"),
+        "git's config garbage": ('P(".git/config").write_text("garbage")', ".git/config (changed"),
+        "git's config cut": ('P(".git/config").write_text("[cor")', ".git/config (changed"),
+        "git's index deleted": ('P(".git/index").unlink()', ""),
+        "ralph's index garbage": ('P(".git/ralph/index").write_text("x")', ""),
+        "ralph's index locked": ('P(".git/ralph/index.lock").touch()', ""),
+        "a hook emptied": ('P(".git/hooks/commit-msg").write_text("#!/bin/sh\\n")', ".git/hooks/commit-msg (changed"),
+        "a hook planted": ('P(".git/hooks/post-checkout").write_text("#!/bin/sh\\ntouch planted\\n"); os.chmod(".git/hooks/post-checkout", 0o755)', ".git/hooks/post-checkout (changed"),
+        "hooks elsewhere": ('sh("git config core.hooksPath /dev/null")', ".git/config (changed"),
+        "an alias": ('sh("git config alias.status push")', ".git/config (changed"),
+        "another branch moved, in a repository made shared": ('sh("git worktree add -q --detach ../w; git branch -qf other HEAD")', "heads/other had been moved, and was put back"),
+    },
+    "the tests": {
+        "a test gutted": ('P("tests/test_x.py").write_text("")', "restored: tests/test_x.py"),
+        "a test deleted": ('sh("rm -rf tests")', "restored: tests/test_x.py"),
+        "a test gutted, and known to ralph's index": ('P("tests/test_x.py").write_text(""); sh("GIT_INDEX_FILE=.git/ralph/index git add -A")', "restored: tests/test_x.py"),
+        "a test a link": ('P("tests/test_x.py").unlink(); os.symlink("/dev/null", "tests/test_x.py")', "restored: tests/test_x.py"),
+        "a test a folder": ('P("tests/test_x.py").unlink(); P("tests/test_x.py").mkdir(); P("tests/test_x.py/y").touch()', "restored: tests/test_x.py"),
+        "conftest.py": ('P("conftest.py").write_text("cheat")', "conftest.py (new and protected; moved aside"),
+        "conftest.py excluded": ('P("conftest.py").write_text("cheat"); P(".git/info").mkdir(exist_ok=True); P(".git/info/exclude").write_text("conftest.py")', "conftest.py (new and protected"),
+        "conftest.py ignored": ('P("tests/conftest.py").write_text("cheat"); P(".gitignore").write_text("conftest.py")', "tests/conftest.py (new and protected"),
+        "git stash": ('sh("git add -A; git stash -q")', "mine.txt had been deleted"),
+    },
 }  # fmt: skip
 
+LOOKS = """
+import json, subprocess
+def told(command): return subprocess.run(command, shell=True, capture_output=True, text=True).stdout
+deed = P("../deeds") / task
+if deed.exists() and attempt == 1:
+    exec(deed.read_text())
+else:
+    seen = {
+        "plan": json.loads(P("prd.json").read_text()), "rules": P("AGENTS.md").read_text(),
+        "hook": P(".git/hooks/commit-msg").read_text(), "branch": told("git branch --show-current"),
+        "refs": told("git for-each-ref").splitlines(),
+    }
+    P(f"../seen-{task}").write_text(json.dumps(seen))
+    P(f"{task}.txt").write_text("good")
+"""
 
-@pytest.mark.parametrize("vandal", VANDALS)
-def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, vandal: str) -> None:
-    deed, named = VANDALS[vandal]
+
+@pytest.mark.parametrize("what", VANDALS)
+def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, what: str) -> None:
+    """A task each: its first attempt does the deed, the second one looks around and works."""
+    vandals = {f"V{number}": vandal for number, vandal in enumerate(VANDALS[what].items(), 1)}
+    tasks = [*vandals, "LAST"]
     repo.write("AGENTS.md", "the rules\n")
     repo.write("tests/test_x.py", "real\n")
     repo.commit("rules")
-    hook = repo.write(".git/hooks/commit-msg", "#!/bin/sh\ntest -s $1\n")
-    hook.chmod(0o755)
-    repo.git(
-        "update-ref",
-        "refs/ralph/parked/0000-old",
-        repo.git("commit-tree", "-m", "other", "-p", "HEAD", "HEAD^{tree}").strip(),
-    )
-    repo.git("branch", "other", "refs/ralph/parked/0000-old")
+    hook = repo.program(".git/hooks/commit-msg", "test -s $1")
+    other = repo.git("commit-tree", "-m", "other", "-p", "HEAD", "HEAD^{tree}").strip()
+    repo.git("update-ref", "refs/ralph/parked/0000-old", other)
+    repo.git("branch", "other", other)
     repo.git("tag", "v1")
-    refs = repo.git("for-each-ref").splitlines()
+    refs = set(repo.git("for-each-ref").splitlines())
+    for task, (_, (deed, _)) in vandals.items():
+        repo.write(f"../deeds/{task}", deed)
     repo.write("mine.txt", "mine\n")
-    checks = [{"checks": [f"grep -q good T{i}.txt"]} for i in (1, 2)]
-    repo.plan(*checks, protect=["tests/**", "conftest.py"])
-    plan = repo.read("prd.json")
-    agent = repo.agent(deed + '\nif attempt == 2: P(f"{task}.txt").write_text("good")')
-    words = ("run", "-q", "--agent", agent, "--max-iterations", "1")
-    first = repo.ralph(*words)
-    assert "Traceback" not in first.stderr, first.stderr
-    assert repo.passed() == []
-    if vandal != "parent killed":
-        assert first.returncode == 3, first.stderr
-        assert repo.verdicts() == ["T1 failed"]
-    assert repo.read("prd.json") == plan
-    assert repo.read("AGENTS.md") == "the rules\n"
-    assert repo.git("branch", "--show-current").strip() == "ralph/p"
-    assert repo.git("log", "--format=%s", "main..ralph/p").split() in ([], ["ralph:", "notes"])
-    assert named in repo.read("progress.txt")
-    assert set(refs) <= set(repo.git("for-each-ref").splitlines())
-    assert hook.read_text().endswith("test -s $1\n")
+    repo.plan(
+        *({"id": task, "checks": [f"grep -q good {task}.txt"]} for task in tasks),
+        protect=["tests/**", "conftest.py"],
+    )
+    plan = json.loads(repo.read("prd.json"))
 
-    second = repo.ralph("run", "-q", "--agent", repo.agent('P(f"{task}.txt").write_text("good")'))
+    words = ("run", "-q", "--agent", repo.agent(LOOKS))
+    first = repo.ralph(*words, "--max-iterations", "1")
+    assert (first.returncode, repo.verdicts(), repo.passed()) == (3, ["V1 failed"], []), first.stderr
+    second = repo.ralph(*words)
     assert second.returncode == 0, second.stderr
-    assert repo.passed() == ["T1", "T2"]
+    verdicts = [f"{task} {word}" for task in vandals for word in ("failed", "passed")]
+    assert repo.verdicts() == [*verdicts, "LAST passed"]
+    subjects = repo.git("log", "--format=%s", "main..ralph/p").splitlines()
+    assert [line.split(":")[0] for line in subjects if line != "ralph: notes"] == tasks[::-1]
+    notes = repo.read("progress.txt").split("\n## ")
+    seen = {"rules": "the rules\n", "hook": hook.read_text(), "branch": "ralph/p\n", "plan": plan}
+    for number, (task, (name, (_, told))) in enumerate(vandals.items()):
+        found = json.loads((repo.outside / f"seen-{task}").read_text())
+        assert refs <= set(found.pop("refs")), name
+        assert found == seen, name
+        (failed,) = [note for note in notes if f"| {task} task" in note and "| failed, attempt 1" in note]
+        assert told in failed, name
+        plan["userStories"][number]["passes"] = True
     assert not repo.alive()
 
 
@@ -155,7 +186,7 @@ def test_a_check_between_attempts_that_kills_ralph_changes_no_state(repo: Repo, 
     (repo.path / "prd.json").write_text(
         repo.read("prd.json").replace("test -f T2.txt", f"{sys.executable} {check}")
     )
-    assert repo.ralph("run", "-q", "--agent", works).returncode == -9
+    assert repo.ralph_anew("run", "-q", "--agent", works).returncode == -9
     check.write_text("raise SystemExit(1)")
     assert repo.gone_within(2.0)
     code, _, printed = repo.run(repo.agent("pass"), "--json")
@@ -183,7 +214,7 @@ def test_without_safety_copies_no_pass_is_believed_that_nobody_gave(repo: Repo, 
     works = repo.agent('P(f"{task}.txt").touch()')
     assert repo.run(works, "--once")[0] == 0
     attack = repo.agent(f'before = P("prd.json").read_bytes()\n{FLIPS}\n{LOST[lost]}\n{KILLS}', "attack")
-    assert repo.ralph("run", "-q", "--agent", attack).returncode == -9
+    assert repo.ralph_anew("run", "-q", "--agent", attack).returncode == -9
     assert repo.passed() == ["T1", "T2", "T3", "T4"] and repo.gone_within(2.0)
     code, _, printed = repo.run(works, "--once")
     assert code == 0, printed
@@ -201,7 +232,7 @@ def test_what_was_put_back_is_named_and_the_other_version_is_kept(repo: Repo) ->
 
 
 def test_a_hook_in_the_tree_that_an_attempt_changes_is_named(repo: Repo) -> None:
-    repo.write("hooks/pre-commit", "#!/bin/sh\nexit 1\n").chmod(0o755)
+    repo.program("hooks/pre-commit", "exit 1")
     repo.git("add", "-A")
     repo.git("commit", "-qm", "hook")
     repo.git("config", "core.hooksPath", "hooks")
@@ -246,7 +277,7 @@ def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> No
 def test_git_that_was_broken_before_a_kill_is_named(repo: Repo, name: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     attack = repo.agent(f"P('.git/{name}').write_text('[cor')\n{KILLS}")
-    assert repo.ralph("run", "-q", "--agent", attack).returncode == -9
+    assert repo.ralph_anew("run", "-q", "--agent", attack).returncode == -9
     code, summary, printed = repo.run("true")
     assert (code, summary["stop"]) == (2, "error") and f".git/{name}" in printed
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, Repo
+from tests.conftest import Repo
 
 # Cheats before it works: what it flips and forges must not count, wherever the kill falls.
 AGENT = """
@@ -39,12 +38,9 @@ def prepare(repo: Repo) -> str:
 
 
 def crash(repo: Repo, agent: str, at: int, how: str) -> int:
-    env = {**repo.env, "CRASH_COUNT": str(repo.outside / "count"), "CRASH_AT": str(at), "CRASH_HOW": how}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/crash_driver.py"), "run", "-q", "--agent", agent],
-        cwd=repo.path, env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    env: dict[str, Any] = {"CRASH_COUNT": str(repo.outside / "count"), "CRASH_AT": str(at), "CRASH_HOW": how}
+    done = repo.ralph("run", "-q", "--agent", agent, first="import tests.crash_driver", **env)
+    assert "Traceback" not in done.stderr, done.stderr
     return done.returncode
 
 

@@ -101,6 +101,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     ):
         assert any(line.startswith(part) for _, line in found(done)), part
     assert ("[Service]" in done.stdout) == (not said)
+    assert "notes" in name or not (repo.path / "progress.txt").exists()
 
 
 def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
@@ -166,11 +167,7 @@ def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
 @pytest.mark.skipif(bool(works()), reason=works())
 def test_a_sandbox_that_cannot_be_is_an_error_and_no_check_runs_outside_of_it(repo: Repo) -> None:
     repo.plan({"checks": ["touch ../ran"]})
-    fake = repo.outside / "bin"
-    fake.mkdir()
-    (fake / "bwrap").write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n")
-    (fake / "bwrap").chmod(0o755)
-    repo.env["PATH"] = f"{fake}:{repo.env['PATH']}"
+    repo.tool("bwrap", "echo no namespaces >&2; exit 1")
     done = repo.ralph("doctor", "--agent", "true", "--sandbox", "bwrap")
     assert len(errors(done)) == 1 and "no namespaces" in errors(done)[0]
     assert not (repo.outside / "ran").exists()
@@ -188,11 +185,7 @@ def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
     rows = (ROOT / "templates/agents.json").read_text("utf-8")
     assert '"root_needs": "IS_SANDBOX"' in rows
     repo.write("prd.json", plan.replace('"agents"', '"was"'))
-    program = repo.outside / "bin" / "claude"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 1.0\n")
-    program.chmod(0o755)
-    repo.env["PATH"] = f"{program.parent}:{repo.env['PATH']}"
+    repo.tool("claude", "echo 1.0")
     words[2] = "claude"
     assert "IS_SANDBOX" in "".join(errors(repo.ralph(*words)))
     done = repo.ralph(*words, IS_SANDBOX="1")
@@ -350,17 +343,11 @@ def test_the_line_names_ralph_as_it_was_started(repo: Repo, words: list[str]) ->
     assert wanted in done.stdout
 
 
-def test_what_cron_does_not_have_is_named(repo: Repo, tmp_path: Path) -> None:
-    fake = tmp_path / "bin"
-    fake.mkdir()
+def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
     table = "# mine\nOTHER = 'x'\n30 22 * * 1-5 A=b true\n"
-    for name, script in (
-        ("mine", "cat > /dev/null"),
-        ("crontab", f"printf %s {shlex.quote(table)}"),
-        ("checker", "true"),
-    ):
-        (fake / name).write_text(f"#!/bin/sh\n{script}\n")
-        (fake / name).chmod(0o755)
+    repo.tool("mine", "cat > /dev/null")
+    repo.tool("checker", "true")
+    repo.tool("crontab", f"printf %s {shlex.quote(table)}")
     row: dict[str, Any] = {
         "argv": ["mine", "{args}"],
         "permissions": {"edit": []},
@@ -368,7 +355,7 @@ def test_what_cron_does_not_have_is_named(repo: Repo, tmp_path: Path) -> None:
         "login": ["$MINE_TOKEN"],
     }
     repo.plan({"checks": ["A=b checker -x"]}, agents={"mine": row}, agent="mine")
-    repo.env |= {"PATH": f"{fake}:{repo.env['PATH']}", "MINE_KEY": "secret", "RALPH_RUN_MAX_USD": "3"}
+    repo.env |= {"MINE_KEY": "secret", "RALPH_RUN_MAX_USD": "3"}
     done = repo.ralph("doctor")
     missing = next(line for _, line in found(done) if "cron: its PATH" in line)
     assert "mine" in missing and "checker" in missing and "git" not in missing.replace("git is", "")
@@ -376,8 +363,7 @@ def test_what_cron_does_not_have_is_named(repo: Repo, tmp_path: Path) -> None:
     assert says(done, "warning", "no login of mine found there")
     assert says(done, "warning", f"HOME is {HOME} there")
     assert "secret" not in done.stdout
-    table = "MINE_KEY=secret\n" + table
-    (fake / "crontab").write_text(f"#!/bin/sh\nprintf %s {shlex.quote(table)}\n")
+    repo.tool("crontab", f"printf %s {shlex.quote('MINE_KEY=secret' + chr(10) + table)}")
     done = repo.ralph("doctor")
     assert says(done, "ok", "mine finds MINE_KEY there") and "secret" not in done.stdout
 
@@ -434,14 +420,9 @@ def test_how_a_probe_ends(repo: Repo, name: str) -> None:
         "permissions": {"edit": ["--edit"], "read": ["--read"]},
         "events": ends,
     }
-    program = repo.outside / "bin" / "mine"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!/bin/sh\necho $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}\n"
-    )
-    program.chmod(0o755)
+    repo.tool("mine", f"echo $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}")
     repo.plan(OWN, agents={"mine": row}, agent="mine")
-    done = repo.ralph("doctor", "--probe", PATH=f"{program.parent}:{repo.env['PATH']}")
+    done = repo.ralph("doctor", "--probe")
     assert says(done, level, words), done.stdout
     assert (repo.outside / "words").read_text() == "--read\n"
 

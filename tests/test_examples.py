@@ -79,11 +79,8 @@ def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
     repo.commit("plan")
     assert shell(repo, estimate).stdout.strip() == '"no attempt yet"'
     event = {"type": "result", "subtype": "success", "is_error": False, "total_cost_usd": 0.5, "result": ""}
-    claude = repo.outside / "claude"
-    claude.write_text(
-        f"#!/bin/sh\ntouch $RALPH_TASK_ID.txt\nsleep 0.2\ncat > /dev/null\necho '{json.dumps(event)}'\n"
-    )
-    claude.chmod(0o755)
+    script = f"touch $RALPH_TASK_ID.txt\nsleep 0.2\ncat > /dev/null\necho '{json.dumps(event)}'"
+    claude = repo.program("../claude", script)
     words = ["--full-permissions", "--agent", str(claude), "--max-iterations", "2"]
     assert repo.ralph("run", *words).returncode == 3
     found = json.loads(shell(repo, estimate).stdout)
@@ -142,10 +139,7 @@ def test_a_mail_is_sent(repo: Repo) -> None:
     repo.write("told.sh", block("overnight.md", "told.sh"))
     repo.plan({"checks": ["false"]}, limits={"attempts": 1})
     repo.commit("plan")
-    mail = repo.outside / "bin" / "mail"
-    mail.parent.mkdir()
-    mail.write_text(f'#!/bin/sh\n(echo "$*"; cat) >> {repo.outside / "sent"}\n')
-    mail.chmod(0o755)
+    repo.tool("mail", f'(echo "$*"; cat) >> {repo.outside / "sent"}')
     agent = repo.agent("said('blocked on', 'Which format?')\nP('x').touch()")
     assert shell(repo, "ralph run --notify 'sh told.sh'", RALPH_RUN_AGENT=agent).returncode == 4
     sent = (repo.outside / "sent").read_text()

@@ -63,17 +63,23 @@ LIES = {
 }
 
 
+def test_no_claim_makes_a_task_pass_that_its_own_check_denies(repo: Repo) -> None:
+    """One attempt a lie, again and again at the same task."""
+    repo.plan(own("T1"), limits={"attempts": len(LIES) + 1}, checks=["test -f a.txt"])
+    before = repo.read("prd.json")
+    lies = repo.agent(f"exec({list(LIES.values())!r}[attempt - 1])")
+    code, summary, _ = repo.run(lies, "--max-iterations", str(len(LIES)))
+    assert (code, summary["passed"], repo.read("prd.json")) == (3, 0, before)
+    assert repo.verdicts() == ["T1 failed"] * len(LIES)
+
+
 @pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("kind", ["global", "own"])
-def test_no_claim_makes_a_task_pass(repo: Repo, lie: str, kind: str) -> None:
-    tasks = [{}] if kind == "global" else [own("T1")]
-    repo.plan(*tasks, checks=["test -f a.txt"])
+def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo, lie: str) -> None:
+    repo.plan({}, checks=["test -f a.txt"])
     before = repo.read("prd.json")
     code, summary, _ = repo.run(repo.agent(LIES[lie]), "--max-iterations", "1")
-    assert code == 3
-    assert summary["passed"] == 0
-    assert repo.read("prd.json") == before
-    assert repo.verdicts() == ["T1 no-op" if kind == "global" else "T1 failed"]
+    assert (code, summary["passed"], repo.read("prd.json")) == (3, 0, before)
+    assert repo.verdicts() == ["T1 no-op"]
 
 
 def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> None:
@@ -295,11 +301,9 @@ def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -
 
 
 def test_commit_hooks_are_the_last_check_and_may_rewrite(repo: Repo) -> None:
-    hook = repo.path / ".git/hooks/pre-commit"
-    hook.write_text(
-        "#!/bin/sh\ngit diff --cached --name-only > ../staged\ntest -f T1.txt && sed -i 's/good/good, formatted/' T1.txt\n! grep -q forbidden T1.txt\n"
-    )
-    hook.chmod(0o755)
+    formats = "test -f T1.txt && sed -i 's/good/good, formatted/' T1.txt"
+    hook = f"git diff --cached --name-only > ../staged\n{formats}\n! grep -q forbidden T1.txt"
+    repo.program(".git/hooks/pre-commit", hook)
     repo.plan(own("T1"))
     agent = repo.agent('P("T1.txt").write_text("good forbidden" if attempt == 1 else "good")')
     code, _, _ = repo.run(agent)
@@ -386,11 +390,8 @@ def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(
     repo.plan(own("T1"))
     code, _, printed = repo.run("no-such-agent-anywhere")
     assert code == 5 and "not on PATH" in printed
-    fake = repo.outside / "bin"
-    fake.mkdir()
-    (fake / "claude").write_text("#!/bin/sh\nexit 0\n")
-    (fake / "claude").chmod(0o755)
-    done = repo.ralph("run", "--agent", "claude", PATH=f"{fake}:/usr/bin:/bin")
+    fake = repo.tool("claude", "exit 0")
+    done = repo.ralph("run", "--agent", "claude", PATH=f"{fake.parent}:/usr/bin:/bin")
     if not all((Path("/usr/bin") / tool).exists() for tool in ("bwrap", "socat")):
         assert done.returncode == 5 and "--full-permissions" in done.stderr
     code = repo.ralph("run", "--agent", "aider", "--max-usd", "1").returncode
@@ -527,18 +528,6 @@ def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) ->
         assert "[MY_API_KEY]" in words and "[db_password]" in words and "12345678901" in words
 
 
-def test_doctor_names_every_trouble(repo: Repo) -> None:
-    repo.plan(own("T1"), checks=["true"])
-    good = repo.ralph("doctor", "--agent", repo.agent(MAKES))
-    assert good.returncode == 0, good.stdout
-    assert "red now" in good.stdout and "green now" in good.stdout
-    repo.write("a.txt", "changed")
-    bad = repo.ralph("doctor", "--agent", "no-such-agent")
-    assert bad.returncode == 2
-    assert "not on PATH" in bad.stdout and "a.txt" in bad.stdout
-    assert not (repo.path / "progress.txt").exists()
-
-
 def test_it_runs_as_a_copy_in_a_repository_and_as_a_module(repo: Repo) -> None:
     import shutil
 
@@ -637,9 +626,8 @@ def test_state_files_stay_where_gits_index_does_not_know_them(repo: Repo, how: s
 
 
 def test_a_hook_that_rewrites_and_fails_has_a_second_chance(repo: Repo) -> None:
-    hook = repo.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\ngrep -q formatted T1.txt && exit 0\necho formatted >> T1.txt\nexit 1\n")
-    hook.chmod(0o755)
+    hook = "grep -q formatted T1.txt && exit 0\necho formatted >> T1.txt\nexit 1"
+    repo.program(".git/hooks/pre-commit", hook)
     repo.plan(own("T1"))
     assert repo.run(repo.agent(MAKES))[0] == 0
     assert repo.verdicts() == ["T1 passed"] and "formatted" in repo.git("show", "HEAD:T1.txt")

@@ -25,15 +25,17 @@ def can_unshare() -> bool:
         return False
 
 
+def worker(repo: Repo) -> str:
+    """An agent that works, without Python."""
+    script = f"cat > /dev/null; echo >> {repo.outside}/runs; touch $RALPH_TASK_ID.txt"
+    return str(repo.program("../agent.sh", script))
+
+
 def shell(repo: Repo, line: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run a line of shell in the repository; RALPH stands for `ralph run` with an agent that works."""
     if "unshare" in line and not can_unshare():
         pytest.skip("needs user namespaces")
-    agent = repo.write(
-        "../agent.sh", f"#!/bin/sh\ncat > /dev/null; echo >> {repo.outside}/runs; touch $RALPH_TASK_ID.txt\n"
-    ).resolve()
-    agent.chmod(0o755)
-    ralph = f"{sys.executable} -m ralph run --agent {agent}"
+    ralph = f"{sys.executable} -m ralph run --agent {worker(repo)}"
     done = subprocess.run(
         ["sh", "-c", re.sub(r"\bRALPH\b", lambda _: ralph, line)],
         cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=timeout,
@@ -109,12 +111,17 @@ REPOSITORIES = {
 def test_it_works_in_any_repository_or_says_why_not(repo: Repo, name: str) -> None:
     prepare, code, said = REPOSITORIES[name]
     repo.plan(OWN)
-    state = "git status --porcelain -uall; git for-each-ref; cat .git/HEAD; ls"
-    line = f"exec 3>&1 >&2; {prepare}; exec >&3; {{ {state}; }} > {repo.outside}/before 2>&-; RALPH -q 2> {repo.outside}/said; echo $?; {state}"
-    ended, *after = shell(repo, line).stdout.splitlines()
-    told = (repo.outside / "said").read_text()
-    assert int(ended) == code and said in told and told.count("ralph: ") <= 1, told
-    before = (repo.outside / "before").read_text().splitlines()
+    repo.path = Path(shell(repo, f"{{ {prepare}; }} >&2; pwd").stdout.rstrip("\n"))
+
+    def state() -> list[str]:
+        return shell(
+            repo, "git status --porcelain -uall; git for-each-ref; cat .git/HEAD; ls"
+        ).stdout.splitlines()
+
+    before = state()
+    done = repo.ralph("run", "-q", "--agent", worker(repo))
+    assert done.returncode == code and said in done.stderr and done.stderr.count("ralph: ") <= 1, done.stderr
+    after = state()
     if code == 2:
         assert after == before
     if code == 0:
@@ -159,12 +166,10 @@ def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_e
 @pytest.mark.parametrize("days", ["1", "-1", "(-1) ** next(calls)"])
 def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
     """Once in the middle of an attempt, or back and forth at every look at it."""
-    jump = f"import itertools, os, time\ncalls, real = itertools.count(), time.time\ntime.time = lambda: real() + 86400 * ({days}) * os.path.exists('../jump')\nimport ralph\nralph.main()\n"
-    script = repo.write("../jumps.py", jump).resolve()
+    jump = f"import itertools, os, time\ncalls, real = itertools.count(), time.time\ntime.time = lambda: real() + 86400 * ({days}) * os.path.exists('../jump')"
     repo.plan(OWN, {"checks": ["false"]}, limits={"attempts": 1, "hours": 1})
     agent = repo.agent("P('../jump').touch(); P(f'{task}.txt').touch(); task == 'T2' and time.sleep(60)")
-    words = [sys.executable, str(script), "run", "-q", "--agent", agent, "--agent-timeout", "1s"]
-    done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60)
+    done = repo.ralph("run", "-q", "--agent", agent, "--agent-timeout", "1s", first=jump)
     assert (done.returncode, repo.verdicts()) == (4, ["T1 passed", "T2 timed-out"]), done.stderr
 
 

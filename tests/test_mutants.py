@@ -100,12 +100,9 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
     repo.git("branch", "other")
     repo.plan({}, checks=["true"], protect=["guarded.txt", "conftest.py"])
     repo.write("mine.txt", "mine\n")
-    script = repo.outside / "sabotaged.py"
-    script.write_text(sabotage + "\nimport sys, ralph\nsys.argv[0] = 'ralph'\nralph.main()\n")
-    words = [sys.executable, str(script), "run", "-q", "--max-iterations", "1", "--agent", repo.agent(CHEAT)]
-    process = subprocess.Popen(words, cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL)
+    done = repo.ralph("run", "-q", "--max-iterations", "1", "--agent", repo.agent(CHEAT), first=sabotage)
     found = set()
-    if process.wait(60) != 3:
+    if done.returncode != 3:
         found.add("exit")
     if "T1" in repo.passed():
         found.add("passed")
@@ -169,10 +166,6 @@ def test_without_preparation_it_fails_on_a_bare_machine(repo: Repo, line: str) -
 def test_without_the_mark_what_cleared_its_environment_outlives_both_halves(repo: Repo) -> None:
     repo.plan({"checks": ["true"]})
     agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
-    script = repo.outside / "sabotaged.py"
-    script.write_text(
-        "from _ralph import supervisor\nsupervisor._number = lambda run_id: 0\nimport ralph\nralph.main()\n"
-    )
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../hanging")
     loop = psutil.Process(process.pid).children()[0]
@@ -180,9 +173,8 @@ def test_without_the_mark_what_cleared_its_environment_outlives_both_halves(repo
     loop.kill()
     process.kill()
     process.wait(5)
-    subprocess.run(
-        [sys.executable, str(script), "run", "-q", "--task", "nope"], cwd=repo.path, env=repo.env, timeout=60
-    )
+    unmarked = "from _ralph import supervisor\nsupervisor._number = lambda run_id: 0"
+    repo.ralph("run", "-q", "--task", "nope", first=unmarked)
     left = [psutil.Process(pid) for pid in sleepers(repo)]
     names = [one.name() for one in left]
     for one in left:
@@ -195,10 +187,7 @@ def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
     agent = repo.agent("P('../started').touch(); time.sleep(3); P('T1.txt').touch()")
     first = repo.start("run", "--agent", agent)
     repo.wait_for("../started")
-    script = repo.outside / "sabotaged.py"
-    script.write_text(SABOTAGE["no lock"] + "\nimport sys, ralph\nsys.argv[0] = 'ralph'\nralph.main()\n")
-    words = [sys.executable, str(script), "run", "--json", "--agent", repo.agent("pass", "second")]
-    second = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60)
+    second = repo.ralph("run", "--json", "--agent", repo.agent("pass", "second"), first=SABOTAGE["no lock"])
     assert json.loads(second.stdout)["exit"] != 75
     first.wait(30)
 
@@ -290,14 +279,9 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
 def test_the_order_of_writes_is_kept_and_every_step_of_it_is_needed(repo: Repo, mutant: str) -> None:
     sabotage, rule = ORDER[mutant]
     repo.plan({"checks": ["test -f T1.txt"]})
-    script, log = repo.outside / "sabotaged.py", repo.outside / "order"
-    script.write_text(
-        "import os, sys\nfrom tests import recorder\nrecorder.install()\n"
-        f"{sabotage}\nimport ralph\nsys.argv[0] = 'ralph'\nralph.main()\n"
-    )
-    words = [sys.executable, str(script), "run", "-q", "--agent", repo.agent("P('T1.txt').touch()")]
-    env = {**repo.env, "ORDER_LOG": str(log)}
-    done = subprocess.run(words, cwd=repo.path, env=env, stdin=subprocess.DEVNULL, timeout=60)
-    assert done.returncode == 0
+    log = repo.outside / "order"
+    first = f"import os\nfrom tests import recorder\nrecorder.install()\n{sabotage}"
+    words = ("run", "-q", "--agent", repo.agent("P('T1.txt').touch()"))
+    assert repo.ralph(*words, first=first, ORDER_LOG=str(log)).returncode == 0
     found = broken_order(log, repo)
     assert (rule in found) if rule else not found, found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,15 +32,22 @@ BETWEEN_RUNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("deed", BETWEEN_RUNS)
-def test_what_a_person_does_between_runs_counts(repo: Repo, deed: str) -> None:
-    code, wanted = BETWEEN_RUNS[deed]
+@pytest.fixture(scope="module")
+def under_way(tmp_path_factory: pytest.TempPathFactory) -> Repo:
+    repo = Repo(tmp_path_factory.mktemp("night"))
     tasks = [{"id": task, "checks": [f"grep -q good {task}.txt"]} for task in ("T3", "T1", "T2")]
     repo.plan(*tasks, limits={"attempts": 2})
     half = repo.agent("P(f'half-{task}.txt').touch()\nif task == 'T1': " + WORKS)
     assert repo.run(half, "--max-iterations", "4")[0] == 3
     assert repo.verdicts() == ["T3 failed", "T3 failed", "T1 passed", "T2 failed"]
     repo.write("mine.txt", "mine\n")
+    return repo
+
+
+@pytest.mark.parametrize("deed", BETWEEN_RUNS)
+def test_what_a_person_does_between_runs_counts(under_way: Repo, tmp_path: Path, deed: str) -> None:
+    code, wanted = BETWEEN_RUNS[deed]
+    repo = under_way.copy(tmp_path)
     repo.write("../deed.py", EDIT + code)
     assert repo.python("../deed.py") == 0
     already = len(repo.records("verdict")) if (repo.path / "progress.txt").exists() else 0

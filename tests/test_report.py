@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -350,11 +349,11 @@ def test_one_and_500_iterations(repo: Repo, number: int) -> None:
 
 
 def test_hostile_sizes_are_cut(repo: Repo) -> None:
-    repo.plan(*({"checks": ["false"], "passes": i > 20, "title": "<&>" * 40} for i in range(1, 2001)))
+    repo.plan(*({"checks": ["false"], "passes": i > 20, "title": "<&>" * 40} for i in range(1, 1001)))
     repo.commit("plan")
     head = repo.git("rev-parse", "HEAD").strip()
     repo.write("one-line.txt", "'" * 900_000)
-    repo.write("huge.txt", "<\n" * 3_000_000)
+    repo.write("huge.txt", "<\n" * 500_000)
     for i in range(20):
         repo.write(f"quotes-{i}.txt", "'\"<&>'\n" * 100_000)
     repo.git("add", "-A")
@@ -363,7 +362,7 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
     for i in range(1, 701):
         records += attempt(
             i, i * 1000.0, f"T{i}", "passed" if i > 20 else "failed", title="<&>" * 40, reason="'" * 3000,
-            handoff=dict.fromkeys(("learned", "found", "decisions", "risks", "blocked on"), "'\n" * 5000),
+            handoff=dict.fromkeys(("learned", "found", "decisions", "risks", "blocked on"), "'\n" * 1000),
             failure={"name": "'" * 999, "tail": "'" * 20_000, "log": "'" * 999, "others": ["'" * 999] * 20},
             restored=["'" * 2000] * 9, denials=["'" * 2000] * 9, message="T700: big", usd=0.01,
         )  # fmt: skip
@@ -375,7 +374,7 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
     print(f"{len(source)} bytes in {seconds:.1f} s")
     assert seconds < 60
     shown = Page(source)
-    assert "and 1480 more" in shown.text and "Not done 20" in shown.text
+    assert "and 480 more" in shown.text and "Not done 20" in shown.text
     assert "more lines: git show" in shown.text and "The page is full" in shown.text
 
 
@@ -475,18 +474,8 @@ MUTANTS = {
 }
 
 
-def mutant(repo: Repo, name: str, **env: str) -> str:
-    code = (
-        f"import sys\n{MUTANTS[name]}\nimport ralph\nsys.argv = ['ralph', 'report', '-o', '-']\nralph.main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=repo.path,
-        env={**repo.env, **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def mutant(repo: Repo, name: str, **env: Any) -> str:
+    done = repo.ralph("report", "-o", "-", first=MUTANTS[name], **env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -82,12 +82,10 @@ def inside(repo: Repo, script: str, hook: str = "", **top: Any) -> tuple[int, di
     path = repo.write("agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
     row = {"argv": ["mine", "{args}"], "config": [".mine"]}
     repo.plan({"checks": ["test -f said.json"]}, agents={"mine": row}, **top)
-    program = repo.write("mine", f"#!/bin/sh\nexec {PYTHON} {path}\n")
-    program.chmod(0o755)
+    program = repo.program("mine", f"exec {PYTHON} {path}")
     repo.commit("agent")
     if hook:
-        path = repo.write(".git/hooks/pre-commit", hook)
-        path.chmod(0o755)
+        repo.program(".git/hooks/pre-commit", hook)
     code, _, printed = repo.run(str(program), "--sandbox", "bwrap")
     said = json.loads(repo.read("said.json")) if (repo.path / "said.json").exists() else {}
     return code, said, printed
@@ -156,7 +154,7 @@ def test_a_cut_network_is_not_forgotten_without_the_sandbox(repo: Repo) -> None:
 
 def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
     steal = f"test ! -e {boxed.env['HOME']}/.ssh/id_rsa && ! touch prd.json 2> /dev/null"
-    hook = f"#!/bin/sh\n{steal} && echo formatted >> a.txt && git add a.txt\n"
+    hook = f"{steal} && echo formatted >> a.txt && git add a.txt"
     code, _, printed = inside(boxed, "", hook, setup=steal, checks=[steal])
     assert code == 0, printed
     assert boxed.git("show", "HEAD~1:a.txt") == "a\nformatted\n"
@@ -183,8 +181,7 @@ def test_nothing_outlives_an_attempt_or_a_kill_of_both_halves(boxed: Repo, escap
 
 
 def test_an_agent_that_enforces_nothing_may_run_inside(boxed: Repo) -> None:
-    pi = boxed.write("pi", f"#!/bin/sh\necho $* > args\nexec {PYTHON} -c 'print(1)'\n")
-    pi.chmod(0o755)
+    pi = boxed.program("pi", f"echo $* > args\nexec {PYTHON} -c 'print(1)'")
     boxed.commit("pi")
     assert boxed.run(str(pi))[0] == 5
     code, _, printed = boxed.run(str(pi), "--sandbox", "bwrap", "--once")

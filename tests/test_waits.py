@@ -21,10 +21,7 @@ LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_err
 def speaker(repo: Repo, script: str) -> str:
     """An executable called `speaker` that runs `script`; its path."""
     python, path = repo.agent(script, "speaker").split()
-    program = repo.outside / "speaker"
-    program.write_text(f'#!/bin/sh\nexec {python} {path} "$@"\n')
-    program.chmod(0o755)
-    return str(program)
+    return str(repo.program("../speaker", f'exec {python} {path} "$@"'))
 
 
 def plan(repo: Repo, *tasks: dict[str, Any], **top: Any) -> None:
@@ -193,9 +190,7 @@ def test_a_limit_that_could_never_be_reached_is_refused(repo: Repo, limit: str, 
 
 
 def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(repo: Repo) -> None:
-    opencode = repo.outside / "opencode"
-    opencode.write_text("#!/bin/sh\ntouch ran\n")
-    opencode.chmod(0o755)
+    opencode = repo.program("../opencode", "touch ran")
     first = {"checks": ["test ! -f x"], "agent": str(opencode), "passes": True}
     plan(repo, first, {"checks": ["test -f x"], "agent": repo.agent("P('x').touch()")})
     code, _, printed = (repo.ralph("run").returncode, None, repo.ralph("status").stdout)
