@@ -213,7 +213,7 @@ def become_ralph(
     folder: Path, env: dict[str, str], words: tuple[str, ...], first: str, out: tuple[int, int]
 ) -> None:
     """Be in this forked process what `python -m ralph` would be; never returns."""
-    code: Any = 1
+    code = 1
     try:
         gc.freeze()  # what is here already is nothing to look through
         os.chdir(folder)
@@ -230,13 +230,15 @@ def become_ralph(
         exec(first, {})
         ralph.main()
     except SystemExit as ended:
-        code = ended.code
+        code = int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
 
 
 @pytest.fixture(scope="session", autouse=True)
