@@ -47,7 +47,7 @@ def begin(run: Run, task: Task) -> Attempt:
         raise StopNow
     files.clear(run.paths.handoff)
     trim_scratch(run.paths)
-    head = run.tree.remember(list(run.plan.settings.get("protect", [])))
+    head = run.tree.remember(attempt.tree_before, list(run.plan.settings.get("protect", [])))
     hold(run, run.tree.vital())
     write(
         run,

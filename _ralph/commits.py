@@ -29,7 +29,7 @@ class Commits:
 
         Doing it again is harmless: where HEAD is not `parent` any more, nothing happens.
         """
-        made = self._commit(tree, parent, message) if self._refs.head() == parent else ""
+        made = self._commit(tree, parent, message, tree, tree) if self._refs.head() == parent else ""
         if made:
             self._clean = made, tree
         return made
@@ -42,7 +42,7 @@ class Commits:
             self._clean = made, self._clean[1]
         return made
 
-    def _commit(self, tree: str, head: str, message: str) -> str:
+    def _commit(self, tree: str, head: str, message: str, *held: str) -> str:
         """Put `tree` plus the state files on top of `head`, unless that has the same tree."""
         with self._scratch_index(tree) as env:
             if keep := self._committable():
@@ -55,7 +55,7 @@ class Commits:
             with contextlib.suppress(RalphError):  # a key that asks for its passphrase: nobody is there
                 made = self._git(*words, "-S", stdin=message.encode(), check=False, timeout=30).strip()
         made = made or self._git(*words, stdin=message.encode()).strip()
-        self._git("update-ref", "-m", f"ralph: {message.splitlines()[0]}", "HEAD", made, head)
+        self._refs.hold(*held, commit=made, on=head, message=f"ralph: {message.splitlines()[0]}")
         self._refs.reset_index()
         self._made = made, full
         return made

@@ -12,6 +12,7 @@ from _ralph.ends import BadInput, RalphError, TryLater
 from _ralph.git import Git, remove_locks
 
 _REFS = ("refs/heads", "refs/tags", "refs/ralph")
+_HELD = ("refs/ralph/clean", "refs/ralph/begun")
 _HALFWAY = {
     "MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert",
     "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick",
@@ -64,6 +65,18 @@ class Refs:
         self._shared = self._git.dir != self._git.common or any((self._git.common / "worktrees").glob("*"))
         self._before = dict(self._all()[0])
         return self.head()
+
+    def hold(self, *trees: str, commit: str = "", on: str = "", message: str = "ralph") -> None:
+        """Name snapshots that are in no commit: the last good one, and the one that an attempt began
+        with. Else they are gone when an agent runs `git gc --prune=now`. In the same step HEAD goes
+        to `commit`, if there is one, from the commit `on`."""
+        moves = {
+            ref: tree for ref, tree in zip(_HELD, trees, strict=False) if self._all()[0].get(ref) != tree
+        }
+        lines = [f"update {ref} {tree}\n" for ref, tree in moves.items()]
+        lines += [f"update HEAD {commit} {on}\n"] if commit else []
+        if lines:
+            self._git("update-ref", "-m", message, "--stdin", stdin="".join(lines).encode())
 
     def vital(self) -> list[Path]:
         """Files of git's own that decide what it does here."""

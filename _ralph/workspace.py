@@ -57,8 +57,9 @@ class Folder:
         """The files that differ between two snapshots, and `4 files, +120 -8`."""
         return [], ""
 
-    def remember(self, patterns: list[str]) -> str:
-        """Keep what an attempt may not change, or what its change must be told from; HEAD's commit."""
+    def remember(self, tree: str, patterns: list[str]) -> str:
+        """Keep what an attempt that begins with the snapshot `tree` may not change, or what its
+        change must be told from; HEAD's commit."""
         return ""
 
     def vital(self) -> list[Path]:
@@ -118,8 +119,9 @@ class GitTree(Folder):
     def recent(self, since: int | None = None) -> list[str]:
         return self.refs.recent(since)
 
-    def remember(self, patterns: list[str]) -> str:
+    def remember(self, tree: str, patterns: list[str]) -> str:
         self._protected.remember(patterns)
+        self.refs.hold(self.clean_tree(), tree)
         return self.refs.remember()
 
     def vital(self) -> list[Path]:

@@ -70,8 +70,8 @@ VANDALS = {
         "git clean": ('sh("git clean -fdxq")', "mine.txt had been deleted"),
     },
     "git's own files": {
-        "all garbage collected": ('sh("git reflog expire --expire=now --all; git gc -q --prune=now")', ""),
         "git's HEAD garbage": ('P(".git/HEAD").write_text("garbage")', "its HEAD as"),
+        "all garbage collected": ('sh("git reflog expire --expire=now --all; git gc -q --prune=now")', ""),
         "git's HEAD a folder": ('P(".git/HEAD").unlink(); P(".git/HEAD").mkdir()', "its HEAD as"),
         "git's config garbage": ('P(".git/config").write_text("garbage")', ".git/config (changed"),
         "git's config cut": ('P(".git/config").write_text("[cor")', ".git/config (changed"),
