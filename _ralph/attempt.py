@@ -452,8 +452,8 @@ def write(run: Run, event: str, headline: str, lines: list[str], **fields: Any) 
     """Append one record and take it into the history. Nothing is written without a supervisor."""
     if run.control.check_supervisor():
         raise StopNow
-    if event in ("start", "verdict"):
-        files.sync_all(run.paths.root)  # the tree that it speaks of must outlive a power cut, too
+    if event == "verdict" or (event == "start" and run.tree.with_git):
+        files.sync_all(run.paths.root)  # what it speaks of must outlive a power cut, too
     entry = {"event": event, "plan": run.plan.key, "run": run.run_id, **fields}
     run.journal.append(headline, lines, entry)
     run.history.apply(json.loads(json.dumps(entry)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -235,15 +236,32 @@ class History(Spent):
 
 def _require_kinds(record: dict[str, Any]) -> None:
     """TypeError where a record, edited by hand or forged, holds what nobody could print or add up."""
-    said: list[Any] = [words for words in (record.get("handoff") or {}).values() if words is not None]
+    handoff = record.get("handoff") or {}
+    if not _are_texts([words for words in handoff.values() if words is not None]):
+        raise TypeError("handoff")
     for part in (record, record.get("failure") or {}, record.get("judge") or {}):
-        said += [part[key] for key in _TEXTS if part.get(key) is not None]
-        said += [entry for key in _LISTS for entry in part.get(key) or []]
-        for number in (part[key] for key in _NUMBERS if part.get(key) is not None):
-            if not (isinstance(number, (int, float)) and 0 <= number < 10**12):
-                raise TypeError("a sensible number was expected")
-    if not all(isinstance(entry, str) for entry in said):
-        raise TypeError("a text was expected")
+        for key, value in part.items():
+            if value is not None and key in _KINDS and not _KINDS[key](value):
+                raise TypeError(key)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return not value or (isinstance(value, list) and all(map(_is_text, value)))
+
+
+def _is_sensible(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < 10**12
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(_TEXTS, _is_text),
+    **dict.fromkeys(_NUMBERS, _is_sensible),
+    **dict.fromkeys(_LISTS, _are_texts),
+}
 
 
 def replay(records: list[dict[str, Any]], plan: Plan) -> History:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -186,19 +187,19 @@ def _kinds(wanted: Any) -> list[str]:
 def pick(event: Any, path: str) -> list[Any]:
     """The values at a dotted path; `*` stands for every entry of a list or an object, nothing
     for the event itself."""
-    if "*" not in path:
-        for step in path.split(".") if path else []:
-            if not isinstance(event, dict) or step not in event:
-                return []
-            event = event[step]
-        return [event]
-    found = [event]
-    for step in path.split("."):
-        if step == "*":
-            found = [entry for value in found for entry in _entries(value)]
-        else:
-            found = [value[step] for value in found if isinstance(value, dict) and step in value]
-    return found
+    before, star, after = _parts(path)
+    for step in before:
+        if not isinstance(event, dict) or step not in event:
+            return []
+        event = event[step]
+    return [found for entry in _entries(event) for found in pick(entry, after)] if star else [event]
+
+
+@functools.cache
+def _parts(path: str) -> tuple[list[str], str, str]:
+    """The steps of a path as far as its first `*`, that, and the path behind it."""
+    before, star, after = path.partition("*")
+    return [step for step in before.split(".") if step], star, after.removeprefix(".")
 
 
 def _event(raw: bytes) -> dict[str, Any] | None:
