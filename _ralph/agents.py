@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -79,17 +80,23 @@ class Agent:
 
 def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
     """The agent for `command`, its first word looked up among `rows`; anything else is plain."""
+    words = _split(command)
+    name = Path(words[0]).name
+    known = name in rows and isinstance(rows[name], dict)
+    if known and words[0] == name:
+        words = (rows[name]["argv"][0], *words[1:])
+    return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
+
+
+@functools.cache
+def _split(command: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
         raise BadInput(f"the agent command {command!r} cannot be split into words: {error}") from None
     if not words:
         raise BadInput("the agent command is empty")
-    name = Path(words[0]).name
-    known = name in rows and isinstance(rows[name], dict)
-    if known and words[0] == name:
-        words = (rows[name]["argv"][0], *words[1:])
-    return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
+    return words
 
 
 def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Guard:
 
     def take(self, paths: list[Path]) -> None:
         """Copy what is not copied yet. OSError means that nothing is safe: do not go on."""
+        if self.holds and self._seen == {str(path): _signature(path) for path in paths}:
+            return
         self._folder.mkdir(parents=True, exist_ok=True)
         self._data = {}
         self._taken = {str(path): self._copy(path) for path in paths}

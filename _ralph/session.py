@@ -192,10 +192,10 @@ def scratch(paths: Paths) -> Path:
 def trim_scratch(paths: Paths, keep: int = 49) -> None:
     """Before an attempt, which makes the fiftieth: delete the logs of all but the newest `keep`."""
     names = [(entry.name.partition("-")[0], entry) for entry in scratch(paths).iterdir()]
-    numbered = [(int(number), entry) for number, entry in names if number.isdecimal() and entry.is_file()]
+    numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
     newest = sorted({number for number, _ in numbered})[-keep:]
     for number, entry in numbered:
-        if number not in newest:
+        if number not in newest and entry.is_file():
             entry.unlink(missing_ok=True)
 
 
