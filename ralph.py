@@ -35,7 +35,7 @@ from _ralph.ends import BadInput, Exit, RalphError, Stop, translate
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.model import Attempt, Task
-    from _ralph.session import Run
+    from _ralph.run import Run
 
 
 # ---------------------------------------------------------------- the loop
@@ -207,7 +207,7 @@ def run(**given: Any) -> int:
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
     from _ralph.command import spend_night
-    from _ralph.session import Options
+    from _ralph.run import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits["max_wait"] = given.pop("max_wait")
@@ -255,8 +255,9 @@ def report(prd: Path, git: bool, output: Path | None) -> None:
     \b
     ralph report && xdg-open .ralph/report.html
     """
-    from _ralph import files, place, session
+    from _ralph import files, place
     from _ralph.report import page
+    from _ralph.run import scratch
 
     paths, plan, history = place.read_state(prd, git)
     options = ["--prd", str(prd)] if prd != Path("prd.json") else []
@@ -273,7 +274,7 @@ def report(prd: Path, git: bool, output: Path | None) -> None:
     if output == Path("-"):
         click.echo(html, nl=False)
         return
-    target = output or session.scratch(paths) / "report.html"
+    target = output or scratch(paths) / "report.html"
     if output is None and files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
     if target.exists() and not target.is_file():  # /dev/stdout, a pipe
@@ -300,7 +301,8 @@ def prompt(**given: Any) -> None:
     """
     from _ralph.attempt import prompt_for
     from _ralph.night import choose
-    from _ralph.session import Options, peek
+    from _ralph.run import Options
+    from _ralph.session import peek
 
     peeked = peek(Options(**given))
     wanted = peeked.plan.task(given["task"]) if given["task"] else choose(peeked)
@@ -325,7 +327,7 @@ def plan(brief: str, force: bool, **given: Any) -> int:
     ralph plan brief.md --planner 'claude --model opus'
     """
     from _ralph.planner import plan_from
-    from _ralph.session import Options
+    from _ralph.run import Options
 
     return plan_from(brief, Options(**given), force)
 
@@ -433,7 +435,7 @@ def doctor(probe: bool, **given: Any) -> int:
     """
     from _ralph.command import supervised
     from _ralph.doctor import examine
-    from _ralph.session import Options
+    from _ralph.run import Options
 
     return supervised(lambda control: examine(Options(**given), control, click.echo, probe))
 

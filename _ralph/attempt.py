@@ -13,11 +13,13 @@ from typing import Any
 from _ralph import files, prd, text
 from _ralph.checks import checks_for, decide, fixed_checks, run_checks
 from _ralph.ends import NeedsPerson, RalphError
+from _ralph.lock import announce_again
 from _ralph.model import COUNTED, AgentResult, Attempt, Check, CheckResult, Judgement, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import prompt_values, render_line, render_prompt
+from _ralph.refusals import commit_values, require_agent
 from _ralph.roles import ask_judge
-from _ralph.session import Run, announce_again, commit_values, require_agent, trim_scratch
+from _ralph.run import Run, trim_scratch
 from _ralph.views import record_lines
 
 

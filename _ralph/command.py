@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import click
 
-from _ralph import night, place, session
+from _ralph import lock, night, place, refusals, session
 from _ralph.attempt import StopNow
 from _ralph.awake import keep_awake
 from _ralph.ends import Exit, RalphError, Stop, translate
 from _ralph.live import View, complain
 from _ralph.process import Control
-from _ralph.session import Options, Run
+from _ralph.run import Options, Run
 from _ralph.supervisor import mark_run, supervise
 from _ralph.views import summary
 
@@ -55,13 +55,13 @@ def alone(
     """Do `work(control, run_id)` under a supervisor, as the only one in this workspace; its exit
     status. TryLater if somebody else is at work."""
     paths, run_id = place.locate(options.prd, options.git), uuid.uuid4().hex
-    lock = session.acquire(paths)
-    session.bury(paths)
+    held = lock.acquire(paths)
+    lock.bury(paths)
     mark_run(run_id)  # so that every child can be told from a stranger
-    session.announce(paths, run_id, os.getpid(), what)
+    lock.announce(paths, run_id, os.getpid(), what)
     code = supervised(lambda control: work(control, run_id), beside)
     (paths.private / "running.json").unlink(missing_ok=True)
-    lock.release()
+    held.release()
     return code
 
 
@@ -130,7 +130,7 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     where = f", on branch {run.branch.removeprefix('refs/heads/')}" if run.branch else ""
     run.view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
     with contextlib.suppress(RalphError, OSError):  # a full disk: the run has ended all the same
-        if session.unfinished(run.tree, run.history):
+        if refusals.unfinished(run.tree, run.history):
             run.view.line("unfinished work lies in the tree; the next `ralph run` goes on with it")
     blocked = next((task.id for task in run.plan.tasks if task.is_blocked), None)
     if blocked:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, attempt, place, prd, schedule, session, text
+from _ralph import agents, attempt, place, prd, refusals, schedule, session, text
 from _ralph.agents import Agent
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
@@ -21,8 +21,8 @@ from _ralph.git import git
 from _ralph.model import Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
+from _ralph.run import Options, Run, load_plan
 from _ralph.sandbox import sandbox_for
-from _ralph.session import Options, Run
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
@@ -63,7 +63,7 @@ def _look(options: Options, control: Control) -> tuple[Run | None, Findings]:
 def _read(options: Options) -> Run:
     paths = place.locate(options.prd, options.git)
     try:
-        plan = session.load_plan(paths, options)
+        plan = load_plan(paths, options)
     except (RalphError, OSError):
         plan = Plan(paths.prd, "", None, None, (), paths.root.name)
     return session.glance(options, paths, plan, replay(place.journal_of(paths).records(), plan))
@@ -100,7 +100,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
 
 
 def _plan(run: Run) -> Findings:
-    plan = session.load_plan(run.paths, run.options)
+    plan = load_plan(run.paths, run.options)
     passed = sum(task.passed for task in plan.tasks)
     yield "ok", f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
     for said in prd.misspelt(plan):
@@ -110,7 +110,7 @@ def _plan(run: Run) -> Findings:
         yield "warning", f"{what}, the first: {asked[0][0]}; a run follows what the planner proposed"
     if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
         yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
-    session.try_templates(run)
+    refusals.try_templates(run)
 
 
 def _lock(run: Run) -> Findings:
@@ -123,7 +123,7 @@ def _lock(run: Run) -> Findings:
 
 def _folder(run: Run) -> Findings:
     yield "warning", "off; only a task's own checks that go from red to green can prove work"
-    session.refuse_without_git(run)
+    refusals.refuse_without_git(run)
 
 
 def _git(run: Run) -> Findings:
@@ -132,11 +132,11 @@ def _git(run: Run) -> Findings:
         yield "error", f"{version} is too old to run commit hooks; 2.36 or newer is needed"
     if place.running(run.paths) is None:
         yield from _tree(run)
-    session.refuse_loose(run)
+    refusals.refuse_loose(run)
     here = run.branch.removeprefix("refs/heads/")
     if run.plan.branch not in (None, here):
-        session.refuse_other_plan(run, run.plan.branch)
-    fresh = not here or session.on_default_branch(run.git_tree)
+        refusals.refuse_other_plan(run, run.plan.branch)
+    fresh = not here or refusals.on_default_branch(run.git_tree)
     where = run.plan.branch or (place.own_branch(run.plan) if fresh else here)
     hooks = f", commit hooks: {', '.join(found)}" if (found := run.git_tree.hooks()) else ""
     yield "ok", f"{version}, work on {where}{hooks}"
@@ -147,10 +147,10 @@ def _tree(run: Run) -> Findings:
         yield "warning", "a reset of the files was cut off; `ralph run` ends it and parks what stands here"
         return
     run.git_tree.begin(resuming=True)
-    if session.unfinished(run.tree, run.history):
+    if refusals.unfinished(run.tree, run.history):
         yield "ok", "unfinished work of the last attempt lies in the tree; `ralph run` goes on with it"
     else:
-        session.refuse_unfinished(run.git_tree)
+        refusals.refuse_unfinished(run.git_tree)
 
 
 def _checks(run: Run) -> Findings:
@@ -191,7 +191,7 @@ def _judge(run: Run, team: list[Agent]) -> Findings:
 
 
 def _agent(run: Run, agent: Agent) -> Findings:
-    session.require_agent(run, agent)
+    refusals.require_agent(run, agent)
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
     key, login = agents.purse(agent, os.environ)
     if key and login:

@@ -18,7 +18,7 @@ from _ralph.ends import BadInput, Exit, Stop
 from _ralph.files import digest
 from _ralph.model import Attempt, CheckResult, Plan, Task, Verdict
 from _ralph.process import run_process
-from _ralph.session import Run, is_starter
+from _ralph.run import Run, is_starter
 from _ralph.text import last_line, quote
 from _ralph.views import summary
 

@@ -13,7 +13,8 @@ from _ralph import inbox, place, prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Plan, Task
 from _ralph.night import add_tasks, new_entries, retry_task
-from _ralph.session import Options, Run, at_rest
+from _ralph.run import Options, Run
+from _ralph.session import at_rest
 
 _LARGEST = 16 << 20
 

@@ -23,8 +23,10 @@ from _ralph.people import read_file
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt
+from _ralph.refusals import require_agent
 from _ralph.roles import json_objects, run_role
-from _ralph.session import Options, Run, is_starter, peek, require_agent
+from _ralph.run import Options, Run, is_starter
+from _ralph.session import peek
 from _ralph.setup import next_steps, write_starters
 from _ralph.views import spent
 

@@ -15,7 +15,7 @@ from _ralph.checks import kept_away
 from _ralph.files import resource
 from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict
 from _ralph.prompt import render_prompt, task_values
-from _ralph.session import Run
+from _ralph.run import Run
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16

@@ -25,7 +25,7 @@ from _ralph.git import git
 from _ralph.model import AgentResult, Finding, Findings, Outcome
 from _ralph.place import state_folder
 from _ralph.prompt import render_prompt
-from _ralph.session import Options, Run
+from _ralph.run import Options, Run
 
 UNTIL = "07:00"
 _CRON_PATH = "/usr/bin:/bin"  # unless the crontab names another

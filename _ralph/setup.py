@@ -14,7 +14,7 @@ from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git, top_level
 from _ralph.model import Plan
-from _ralph.session import is_starter, starter
+from _ralph.run import is_starter, starter
 
 
 def write_starters(prd_path: Path, use_git: bool = True) -> list[str]:

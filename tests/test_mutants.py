@@ -74,10 +74,10 @@ from _ralph import process
 process.sweep = lambda *_a, **_k: []
 """,
     "no lock": """
-from _ralph import session
+from _ralph import lock
 class Lock:
     def release(self): pass
-session.acquire = lambda paths: (paths.private.mkdir(parents=True, exist_ok=True), Lock())[1]
+lock.acquire = lambda paths: (paths.private.mkdir(parents=True, exist_ok=True), Lock())[1]
 """,
 }
 CHEAT = """

@@ -1,0 +1,235 @@
+"""A run: what the command line said, everything that the loop knows, and which plan it may work."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import agents, files, limits, prd
+from _ralph.agents import Agent
+from _ralph.detect import detect_checks
+from _ralph.ends import BadInput
+from _ralph.files import resource
+from _ralph.guard import Guard
+from _ralph.journal import Journal
+from _ralph.live import View
+from _ralph.model import Paths, Plan, Task
+from _ralph.process import Control
+from _ralph.progress import History, replay
+from _ralph.sandbox import Sandbox
+from _ralph.workspace import Folder, GitTree
+
+DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line said; None and empty mean that prd.json or the default decides."""
+
+    prd: Path = Path("prd.json")
+    once: bool = False
+    task: str | None = None
+    agent: str | None = None
+    checks: tuple[str, ...] = ()
+    judge: str | None = None
+    planner: str | None = None
+    prompt: Path | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    until: str | None = None
+    agent_timeout: float = 3600.0
+    idle_timeout: float = 1200.0
+    branch: str | None = None
+    git: bool = True
+    no_wait: bool = False
+    full_permissions: bool = False
+    sandbox: str | None = None
+    no_awake: bool = False
+    notify: str | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+@dataclass
+class Run:
+    """Everything the loop knows; all of it can be read again from disk."""
+
+    options: Options
+    paths: Paths
+    plan: Plan
+    tree: Folder
+    branch: str
+    journal: Journal
+    guard: Guard
+    history: History
+    limits: limits.Limits
+    rows: Mapping[str, Any]
+    control: Control
+    view: View
+    run_id: str
+    started: float = field(default_factory=time.monotonic)
+    notices: list[str] = field(default_factory=list)
+    box: Sandbox | None = None
+    resuming: bool = False
+    recorded: bool = False
+    asked_to_stop: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has gone, this process and those before it that crashed."""
+        return self.carried + time.monotonic() - self.started
+
+    carried: float = 0.0
+
+    @property
+    def git_tree(self) -> GitTree:
+        """The tree, for what nobody asks of a plain folder."""
+        assert isinstance(self.tree, GitTree)
+        return self.tree
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something was begun or decided that is not done: the next start goes on with it,
+        as after a kill, if nothing is written on top."""
+        known = self.history
+        return bool(known.open_start or known.pending or known.broken or self.journal.failed)
+
+    @property
+    def permissions(self) -> str:
+        """What agents may do; inside ralph's own sandbox that is everything that it lets them."""
+        return "sandbox" if self.options.sandbox else "full" if self.options.full_permissions else "edit"
+
+    def wrap(self, argv: list[str], also: Sequence[Path] = ()) -> list[str]:
+        """A command as it is run here: inside the sandbox, if there is one."""
+        return self.box.wrap(argv, also) if self.box else argv
+
+    def agent(self, task: Task | None = None) -> Agent:
+        """The agent of `task`: its own, else the one given, else the plan's, else claude."""
+        plan_wide = self.options.agent or self.plan.settings.get("agent") or "claude"
+        command = (task.agent if task and not self.options.agent else None) or plan_wide
+        return agents.find_agent(command, self.rows, self.permissions)
+
+    @property
+    def judge(self) -> Agent | None:
+        """The agent that must agree before a task passes, if there is one."""
+        command = self.options.judge or self.plan.settings.get("judge")
+        return agents.find_agent(command, self.rows, "read") if command else None
+
+    @property
+    def planner(self) -> Agent:
+        """The agent that writes a plan: the one given, the plan's planner, its agent, or claude."""
+        settings = self.plan.settings
+        command = self.options.planner or settings.get("planner") or settings.get("agent") or "claude"
+        return agents.find_agent(command, self.rows, "read")
+
+    def template(self) -> Path:
+        own = self.options.prompt or self.plan.settings.get("prompt")
+        return self.paths.prd.parent / own if own else resource("templates/prompt.md")
+
+    def commit_template(self) -> str:
+        return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
+
+    def guarded(self) -> list[Path]:
+        own = self.options.prompt or self.plan.settings.get("prompt")
+        return [self.paths.prd, self.paths.rulebook, *([self.template()] if own else [])]
+
+    def env(self, **extra: str) -> dict[str, str]:
+        return agents.agent_env({"RALPH_RUN_ID": self.run_id, **extra})
+
+    def log(self, name: str) -> Path:
+        """The path of a new file in the scratch folder; the newest 50 attempts are kept."""
+        return files.clear(scratch(self.paths) / name)
+
+    def read_plan(self) -> None:
+        """Take in what a person changed in prd.json since it was last read."""
+        found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
+        if found != self.plan.text.encode():
+            key = self.plan.key
+            self.plan = self.admitted(prd.load(self.paths.prd))
+            if self.plan.key != key:
+                self.history = replay(self.journal.records(), self.plan)
+
+    def admitted(self, plan: Plan) -> Plan:
+        """`plan` as it can be worked here; only a loop knows what checks and judge it was given."""
+        return admit(plan, self.paths, self.options) if self.run_id else examined(plan, self.options)
+
+    def rewrite(self, source: str) -> None:
+        """Write prd.json anew, and take it in: what ralph itself changed needs no new validation."""
+        self.plan = replace(prd.rewrite(self.plan, source), checks=self.plan.checks)
+
+
+def scratch(paths: Paths) -> Path:
+    """The folder for people, `.ralph/`, which hides itself from git."""
+    if not paths.scratch.is_dir() or paths.scratch.is_symlink():
+        files.move_aside(paths.scratch, paths.private / "aside", "scratch")
+        paths.scratch.mkdir(exist_ok=True)
+    ignore = paths.scratch / ".gitignore"
+    if files.read_regular(ignore) != b"*\n":
+        files.atomic_write(files.clear(ignore), b"*\n")
+    return paths.scratch
+
+
+def trim_scratch(paths: Paths, keep: int = 49) -> None:
+    """Before an attempt, which makes the fiftieth: delete the logs of all but the newest `keep`."""
+    names = [(entry.name.partition("-")[0], entry) for entry in scratch(paths).iterdir()]
+    numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
+    newest = sorted({number for number, _ in numbered})[-keep:]
+    for number, entry in numbered:
+        if number not in newest and entry.is_file():
+            entry.unlink(missing_ok=True)
+
+
+def load_plan(paths: Paths, options: Options) -> Plan:
+    """The plan of a run, as `admit` lets it in."""
+    return admit(prd.load(paths.prd), paths, options)
+
+
+def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
+    """The plan, validated, with the checks of the command line; refused if nothing could prove it."""
+    plan = examined(plan, options)
+    if is_starter(plan):
+        raise BadInput(
+            f"{paths.prd.name} holds nothing but the example that `ralph init` wrote; edit it, or: "
+            f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
+        )
+    if plan.settings.get("network") is False and not options.sandbox:  # to go on would be a silent lie
+        raise BadInput(f"{paths.prd.name}: network: false can only be kept with --sandbox bwrap")
+    unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
+    if not plan.checks and unchecked and not (options.judge or plan.settings.get("judge")):
+        raise BadInput(_no_checks(paths, plan, unchecked))
+    return plan
+
+
+def examined(plan: Plan, options: Options) -> Plan:
+    """The plan held against the schema, with the checks of the command line."""
+    prd.validate(plan)
+    return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
+
+
+def is_starter(plan: Plan) -> bool:
+    """Whether its tasks are still the example that `ralph init` wrote."""
+    return len(plan.tasks) == 1 and bool([plan.tasks[0].raw] == starter()["userStories"])
+
+
+def starter() -> dict[str, Any]:
+    """The plan that `ralph init` writes, before it is filled in."""
+    found: dict[str, Any] = json.loads(resource("templates/prd.json").read_text("utf-8"))
+    return found
+
+
+def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
+    commands = prd.foreign_gates(plan) or detect_checks(paths.root)
+    import shlex
+
+    words = " ".join(f"--check {shlex.quote(command)}" for command in commands or ["your test command"])
+    source = "that stand in the plan" if prd.foreign_gates(plan) else "found in this project"
+    which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"
+    return (
+        f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
+        f"({which}). With the checks {source if commands else 'that you name'}:\n\n"
+        f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}'
+    )
