@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
-from _ralph.checks import checks_for, decide, fixed_checks, run_checks
-from _ralph.ends import NeedsPerson, RalphError
+from _ralph.beside import commit_message, hold, run_all, run_hooks, run_outside, run_setup
+from _ralph.checks import checks_for, decide, fixed_checks
+from _ralph.ends import StopNow
 from _ralph.lock import announce_again
-from _ralph.model import COUNTED, AgentResult, Attempt, Check, CheckResult, Judgement, Outcome, Task, Verdict
+from _ralph.model import COUNTED, AgentResult, Attempt, CheckResult, Judgement, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
-from _ralph.prompt import prompt_values, render_line, render_prompt
-from _ralph.refusals import commit_values, require_agent
+from _ralph.prompt import prompt_values, render_prompt
+from _ralph.refusals import require_agent
 from _ralph.roles import ask_judge
 from _ralph.run import Run, trim_scratch
 from _ralph.views import record_lines
-
-
-class StopNow(RalphError):
-    """A signal came at a moment when there is nothing to record."""
 
 
 def begin(run: Run, task: Task) -> Attempt:
@@ -51,8 +44,7 @@ def begin(run: Run, task: Task) -> Attempt:
     trim_scratch(run.paths)
     head = run.tree.remember(attempt.tree_before, list(run.plan.settings.get("protect", [])))
     hold(run, run.tree.vital())
-    write(
-        run,
+    run.write(
         "start",
         f"iteration {attempt.iteration} | {task.id} {task.title} | attempt {attempt.number} begins",
         [],
@@ -64,7 +56,7 @@ def begin(run: Run, task: Task) -> Attempt:
         branch=run.branch,
         head=head,
         tree=attempt.tree_before,
-        prd=plan_digest(run),
+        prd=run.plan_digest,
         file=run.paths.prd.name,
         by_hand=[task.key for task in run.plan.tasks if task.passed != run.history.proved(task)],
     )
@@ -140,8 +132,7 @@ def record(run: Run, attempt: Attempt) -> None:
         tree = run.tree.clean_tree()
         attempt.parked = run.git_tree.park(attempt.name) if attempt.tree_after != tree else None
     number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
-    write(
-        run,
+    run.write(
         "verdict",
         f"iteration {attempt.iteration} | {task.id} {task.title} | {attempt.verdict}{number}",
         record_lines(attempt, run.agent(task)),
@@ -150,7 +141,7 @@ def record(run: Run, attempt: Attempt) -> None:
         head=begun_at(run),
         tree=tree,
         message=message,
-        prd_before=plan_digest(run),
+        prd_before=run.plan_digest,
         prd_after=files.digest(after_text.encode()),
     )
     run.guard.release()
@@ -229,7 +220,7 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
         task
         and not task.passed
         and task.blocked is None
-        and (live or plan_digest(run) == verdict["prd_before"])
+        and (live or run.plan_digest == verdict["prd_before"])
     ):
         marked = prd.set_passed(run.plan, task, True) if passed else prd.set_blocked(run.plan, task, blocked)
         run.rewrite(marked)
@@ -320,116 +311,6 @@ def start_clean(run: Run, attempt: Attempt) -> None:
     attempt.tree_before = run.tree.snapshot()
 
 
-def run_setup(run: Run) -> None:
-    """The plan's `setup` command; NeedsPerson if it fails. What it writes is not work."""
-    command = run.plan.settings.get("setup")
-    if not command:
-        return
-    results, said = run_outside(run, [Check("setup", command, timeout=1800)], "setup")
-    run.view.lines(said)
-    if not results[0].ok:
-        raise NeedsPerson(f"setup {results[0].outcome}: {command}; its output is in {results[0].log}")
-
-
-def run_outside(
-    run: Run, checks: list[Check], name: str, label: str = "", tree: str | None = None
-) -> tuple[list[CheckResult], list[str]]:
-    """Run checks outside of an attempt: the state files and the tree, else as it is now, are put back,
-    for what checks run can be an agent's code. The results, and what had to be put back.
-
-    StopNow if ralph was told to stop.
-    """
-    if not checks:
-        return [], []
-    tree = run.tree.snapshot() if tree is None else tree
-    with held(run):
-        results = run_all(run, checks, name, label)
-    if run.control.orphaned:
-        raise StopNow
-    said = run.tree.tidy(tree)
-    if run.control.stop_now:
-        run.view.lines(said)
-        raise StopNow
-    return results, said
-
-
-@contextlib.contextmanager
-def held(run: Run) -> Iterator[None]:
-    """Let a stranger's program run outside of an attempt: what it does to the state files is undone."""
-    already = run.guard.holds
-    hold(run)
-    notes = run.journal.signature()
-    try:
-        yield
-    finally:
-        if not run.control.check_supervisor():  # else another run may be at work: it puts them back
-            for path, kept in run.guard.restore().items():
-                run.view.line(f"! {path.name} had been changed, and was put back; kept at {kept}")
-            if run.journal.signature() != notes:
-                run.view.lines([line.split("\n")[0] for line in run.journal.guard()])
-            if not already:
-                run.guard.release()
-
-
-def hold(run: Run, more: Sequence[Path] = ()) -> None:
-    """Safety copies of what no agent and no check may change; `more` is what no agent may."""
-    if not run.paths.prd.is_file():
-        run.read_plan()  # ends the run: that the plan is gone is never the good state
-    run.guard.take([*run.guarded(), *more])
-
-
-def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-    """Run checks with their logs in the scratch folder; fewer come back if ralph was stopped."""
-    run.view.doing("running checks" if checks else "")
-    return run_checks(
-        checks,
-        cwd=run.paths.root,
-        env=run.env(),
-        control=run.control,
-        log=lambda i: run.log(f"{name}-check{i + 1}.log"),
-        told=lambda result: run.view.check(result, label),
-        wrap=run.wrap,
-    )
-
-
-def run_hooks(run: Run, attempt: Attempt) -> None:
-    """The repository's commit hooks as the last check; if they rewrote files, the checks again."""
-    if not run.tree.with_git or not attempt.checks or not all(check.ok for check in attempt.checks):
-        return
-    names = run.git_tree.hooks()
-    if not names:
-        return
-    for name in run.tree.changes(attempt.tree_before, attempt.tree_after)[0]:
-        if Path(name).name in ("pre-commit", "commit-msg", ".pre-commit-config.yaml"):
-            attempt.notices.append(f"{name} decides what the commit hooks do, and the attempt changed it")
-    message = run.paths.private / "COMMIT_EDITMSG"
-    message.write_text(commit_message(run, attempt), encoding="utf-8")
-    hooks: list[CheckResult] = []
-    for _ in range(2):  # a hook that rewrites files often fails as well: it has a second chance
-        hooks = []
-        for hook in names:
-            words = ("git", "hook", "run", hook, *(("--", str(message)) if hook == "commit-msg" else ()))
-            hooks += run_hook(run, Check(hook, words), f"{attempt.iteration:04}-{hook}.log")
-        rewritten = run.tree.snapshot()
-        if rewritten == attempt.tree_after:
-            break
-        attempt.tree_after = rewritten
-        attempt.checks = run_all(run, checks_for(run.plan, attempt.task), f"{attempt.iteration:04}-again")
-        attempt.notices += run.tree.tidy(rewritten)
-        if all(hook.ok for hook in hooks):
-            break
-    attempt.checks += hooks
-    attempt.message = message.read_text("utf-8", "replace")
-
-
-def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
-    return run_checks(
-        [check], cwd=run.paths.root, env=run.env(**run.git_tree.hook_env()), control=run.control,
-        log=lambda _: run.log(log), told=run.view.check,
-        wrap=lambda argv: run.wrap(argv, run.git_tree.hook_folders()),
-    )  # fmt: skip
-
-
 def handoff_text(run: Run, attempt: Attempt, changed: list[str]) -> str:
     """The handoff file, else a <handoff> block in the last message, else what is known anyway."""
     written = (files.read_regular(run.paths.handoff, 65536) or b"").decode("utf-8", "replace")
@@ -441,28 +322,6 @@ def handoff_text(run: Run, attempt: Attempt, changed: list[str]) -> str:
     red = [check.name for check in attempt.checks if not check.ok]
     left = f"files: {', '.join(changed[:20])}\n" if changed else ""
     return left + (f"next step: make this check green: {red[0]}" if red else "")
-
-
-def commit_message(run: Run, attempt: Attempt) -> str:
-    """The message of a passed task's commit: the plan's template, and two trailers."""
-    subject = render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
-    agent = text.one_line(run.agent(attempt.task).command, 100)
-    return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"
-
-
-def write(run: Run, event: str, headline: str, lines: list[str], **fields: Any) -> None:
-    """Append one record and take it into the history. Nothing is written without a supervisor."""
-    if run.control.check_supervisor():
-        raise StopNow
-    if event == "verdict" or (event == "start" and run.tree.with_git):
-        files.sync_all(run.paths.root)  # what it speaks of must outlive a power cut, too
-    entry = {"event": event, "plan": run.plan.key, "run": run.run_id, **fields}
-    run.journal.append(headline, lines, entry)
-    run.history.apply(json.loads(json.dumps(entry)))
-
-
-def plan_digest(run: Run) -> str:
-    return files.digest(run.plan.text.encode())
 
 
 def _failure(red: list[CheckResult]) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from collections.abc import Callable
 import click
 
 from _ralph import lock, night, place, refusals, session
-from _ralph.attempt import StopNow
 from _ralph.awake import keep_awake
-from _ralph.ends import Exit, RalphError, Stop, translate
+from _ralph.ends import Exit, RalphError, Stop, StopNow, translate
 from _ralph.live import View, complain
 from _ralph.process import Control
 from _ralph.run import Options, Run

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, attempt, place, prd, refusals, schedule, session, text
+from _ralph import agents, beside, place, prd, refusals, schedule, session, text
 from _ralph.agents import Agent
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
@@ -159,7 +159,7 @@ def _checks(run: Run) -> Findings:
     if setup := run.plan.settings.get("setup"):
         yield "ok", f"setup {setup!r} was not run; a run begins with it"
     for_all = {check.command for check in run.plan.checks}
-    for result in attempt.run_all(run, every_check(run.plan), "doctor"):
+    for result in beside.run_all(run, every_check(run.plan), "doctor"):
         said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
         why = "" if result.ok else f": {text.last_line(result.tail)}"
         if result.exit in (126, 127):

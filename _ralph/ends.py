@@ -33,6 +33,10 @@ class RalphError(Exception):
     exit = Exit.ERROR
 
 
+class StopNow(RalphError):
+    """A signal came at a moment when there is nothing to record."""
+
+
 class BadInput(RalphError):
     """The command line, prd.json or the working tree is not as ralph needs it."""
 

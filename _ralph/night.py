@@ -12,7 +12,7 @@ from typing import Any
 from _ralph import attempt as attempts
 from _ralph import inbox, limits, prd
 from _ralph.agents import recovered
-from _ralph.attempt import run_outside, run_setup, write
+from _ralph.beside import hold, run_outside, run_setup
 from _ralph.checks import every_check
 from _ralph.ends import BadInput, Exit, Stop
 from _ralph.files import digest
@@ -44,7 +44,7 @@ def resume(run: Run) -> None:
         limits.usd_left(run.limits, run.history) if "dollars" in agent.row.get("reports", []) else None,
     )
     attempt.notices = list(run.notices)
-    attempts.hold(run)  # what was put back is the good state, whatever an agent did to the copies
+    hold(run)  # what was put back is the good state, whatever an agent did to the copies
     run_setup(run)
     attempts.examine(run, attempt)
     attempts.record(run, attempt)
@@ -92,8 +92,7 @@ def open_run_record(run: Run) -> None:
     continues = run.history.run is not None
     what = "the run goes on" if continues else "a run begins"
     lines = [f"- red before the work: {name}" for name, ok in (baseline or {}).items() if not ok]
-    write(
-        run,
+    run.write(
         "run",
         f"iteration {run.history.iteration} | {what}",
         lines,
@@ -132,7 +131,7 @@ def wait(run: Run, until: float, backoff: bool) -> Stop | None:
     """Wait for the provider, at most until the run's own time is up; the stop that ends it, if any."""
     end = min(until, limits.run_deadline(run.limits, run.seconds, time.time()))
     clock = time.strftime("%H:%M:%S", time.localtime(end))
-    write(run, "wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
+    run.write("wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
     run.view.line(f"waiting for the provider until {clock}")
     run.view.doing(f"waiting until {clock}")
     notify(run, None)
@@ -175,8 +174,8 @@ def settle_recheck(run: Run, red: list[CheckResult], tree: str, names: str) -> S
     for task in broken:
         lines.append(f"- {task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
         lines += quote("\n".join(since[task.key]))
-    write(
-        run, "recheck", f"all checks once more | {told}", lines,
+    run.write(
+        "recheck", f"all checks once more | {told}", lines,
         ok=not red, tree=tree, checks_digest=names, broken=list(since), since=since,
     )  # fmt: skip
     take_back(run)
@@ -217,13 +216,13 @@ def retry_task(run: Run, task_id: str, answer: str) -> None:
     write_retry(run, task, answer, "retry")
     run.rewrite(prd.set_open(run.plan, task))
     if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
-        attempts.hold(run)
+        hold(run)
 
 
 def write_retry(run: Run, task: Task, answer: str, why: str) -> None:
     lines = ["- answer:", *quote(answer)] if answer else []
-    write(
-        run, "retry", f"{task.id} {task.title} | {why}", lines, task=task.id, title=task.title, answer=answer
+    run.write(
+        "retry", f"{task.id} {task.title} | {why}", lines, task=task.id, title=task.title, answer=answer
     )
 
 
@@ -234,7 +233,7 @@ def take_tasks(run: Run, entries: Any) -> None:
     except (BadInput, TypeError, AttributeError) as error:
         run.view.line(f"! ralph add: {error}")
         kept = quote(json.dumps(entries, indent=2, ensure_ascii=False))
-        write(run, "add", f"not added: {error}", kept)
+        run.write("add", f"not added: {error}", kept)
 
 
 def new_entries(plan: Plan, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -255,9 +254,9 @@ def add_tasks(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
     run.rewrite(run.admitted(candidate).text)
     added = list(run.plan.tasks[-len(new) :])
     for task in added:
-        write(run, "add", f"{task.id} {task.title} | added", [], task=task.id, title=task.title)
+        run.write("add", f"{task.id} {task.title} | added", [], task=task.id, title=task.title)
     if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
-        attempts.hold(run)
+        hold(run)
     return added
 
 
@@ -281,8 +280,7 @@ def close_run(run: Run, stop: Stop) -> None:
         with contextlib.suppress(BadInput):  # the next start says what is wrong with the plan
             take_in_what_people_did(run)
     if run.recorded or run.history.run:
-        write(
-            run,
+        run.write(
             "stop",
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
             [],

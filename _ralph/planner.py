@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from _ralph import files, jsontext, place, prd, text
-from _ralph.attempt import held, write
+from _ralph.beside import held
 from _ralph.command import alone
 from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
 from _ralph.files import resource
@@ -244,8 +244,7 @@ def _note(run: Run, source: str, results: list[AgentResult]) -> None:
         tokens.add(result.tokens)
     tasks, cost = text.count(len(run.plan.tasks), "task"), spent(seconds, usd, tokens)
     run.view.line(f"{tasks} planned | {cost}", color="green")
-    write(
-        run,
+    run.write(
         "add",
         f"{tasks} planned from {text.one_line(source, 80)}",
         [f"- planner: {text.one_line(run.planner.command, 80)}, {cost}"],

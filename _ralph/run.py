@@ -12,7 +12,7 @@ from typing import Any
 from _ralph import agents, files, limits, prd
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
-from _ralph.ends import BadInput
+from _ralph.ends import BadInput, StopNow
 from _ralph.files import resource
 from _ralph.guard import Guard
 from _ralph.journal import Journal
@@ -143,6 +143,20 @@ class Run:
     def log(self, name: str) -> Path:
         """The path of a new file in the scratch folder; the newest 50 attempts are kept."""
         return files.clear(scratch(self.paths) / name)
+
+    @property
+    def plan_digest(self) -> str:
+        return files.digest(self.plan.text.encode())
+
+    def write(self, event: str, headline: str, lines: list[str], **fields: Any) -> None:
+        """Append one record and take it into the history. Nothing is written without a supervisor."""
+        if self.control.check_supervisor():
+            raise StopNow
+        if event == "verdict" or (event == "start" and self.tree.with_git):
+            files.sync_all(self.paths.root)  # what it speaks of must outlive a power cut, too
+        entry = {"event": event, "plan": self.plan.key, "run": self.run_id, **fields}
+        self.journal.append(headline, lines, entry)
+        self.history.apply(json.loads(json.dumps(entry)))
 
     def read_plan(self) -> None:
         """Take in what a person changed in prd.json since it was last read."""
