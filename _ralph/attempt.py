@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from _ralph import files, prd, text
+from _ralph import edit, files, prd, text
 from _ralph.beside import commit_message, hold, run_all, run_hooks, run_outside, run_setup
 from _ralph.checks import checks_for, decide, fixed_checks
 from _ralph.ends import StopNow
@@ -125,10 +125,10 @@ def record(run: Run, attempt: Attempt) -> None:
     attempt.blocked = reason_to_block(run, attempt)
     task, tree, after_text, message = attempt.task, attempt.tree_after, run.plan.text, None
     if attempt.verdict is Verdict.PASSED:
-        after_text = prd.set_passed(run.plan, task, True)
+        after_text = edit.set_passed(run.plan, task, True)
         message = attempt.message or commit_message(run, attempt)
     elif attempt.blocked:
-        after_text = prd.set_blocked(run.plan, task, attempt.blocked)
+        after_text = edit.set_blocked(run.plan, task, attempt.blocked)
         tree = run.tree.clean_tree()
         attempt.parked = run.git_tree.park(attempt.name) if attempt.tree_after != tree else None
     number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
@@ -222,7 +222,9 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
         and task.blocked is None
         and (live or run.plan_digest == verdict["prd_before"])
     ):
-        marked = prd.set_passed(run.plan, task, True) if passed else prd.set_blocked(run.plan, task, blocked)
+        marked = (
+            edit.set_passed(run.plan, task, True) if passed else edit.set_blocked(run.plan, task, blocked)
+        )
         run.rewrite(marked)
     if not run.tree.with_git:
         return

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from _ralph import attempt as attempts
-from _ralph import inbox, limits, prd
+from _ralph import edit, inbox, limits, prd
 from _ralph.agents import recovered
 from _ralph.beside import hold, run_outside, run_setup
 from _ralph.checks import every_check
@@ -190,10 +190,10 @@ def take_back(run: Run) -> None:
     """Set back what the last re-check found broken; doing it again is harmless."""
     for task in [task for task in run.plan.tasks if task.key in run.history.broken and task.passed]:
         run.view.line(f"{task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
-        run.rewrite(prd.set_passed(run.plan, task, False))
+        run.rewrite(edit.set_passed(run.plan, task, False))
         if run.history.of(task).blocked:
             reason = "conflicting: it passed twice, and each time later work broke it"
-            run.rewrite(prd.set_blocked(run.plan, run.plan.task(task.id), reason))
+            run.rewrite(edit.set_blocked(run.plan, run.plan.task(task.id), reason))
     run.history.broken = []
 
 
@@ -214,7 +214,7 @@ def retry_task(run: Run, task_id: str, answer: str) -> None:
     """Open a task again: its attempts start at zero, and `answer` stands in the next prompt."""
     task = run.plan.task(task_id)
     write_retry(run, task, answer, "retry")
-    run.rewrite(prd.set_open(run.plan, task))
+    run.rewrite(edit.set_open(run.plan, task))
     if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
         hold(run)
 
@@ -250,7 +250,7 @@ def add_tasks(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
     new = new_entries(run.plan, entries)
     if not new:
         return []
-    candidate = prd.read(prd.add_tasks(run.plan, new, in_place_of_all=is_starter(run.plan)), run.plan.path)
+    candidate = prd.read(edit.add_tasks(run.plan, new, in_place_of_all=is_starter(run.plan)), run.plan.path)
     run.rewrite(run.admitted(candidate).text)
     added = list(run.plan.tasks[-len(new) :])
     for task in added:

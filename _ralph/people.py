@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _ralph import inbox, place, prd, text
+from _ralph import edit, inbox, place, prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Plan, Task
 from _ralph.night import add_tasks, new_entries, retry_task
@@ -88,8 +88,8 @@ def _leave(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
     plan = run.plan
     for message in inbox.peek(run.paths):
         if waiting := new_entries(plan, message.get("tasks", [])):
-            plan = prd.read(prd.add_tasks(plan, waiting), plan.path)
-    plan = prd.read(prd.add_tasks(plan, entries), plan.path)
+            plan = prd.read(edit.add_tasks(plan, waiting), plan.path)
+    plan = prd.read(edit.add_tasks(plan, entries), plan.path)
     prd.validate(plan)
     tasks = list(plan.tasks[-len(entries) :])
     inbox.leave(run.paths, {"event": "add", "tasks": [task.raw for task in tasks]})

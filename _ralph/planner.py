@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from _ralph import files, jsontext, place, prd, text
+from _ralph import edit, files, jsontext, place, prd, text
 from _ralph.beside import held
 from _ralph.command import alone
 from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
@@ -232,7 +232,7 @@ def _adopt(run: Run, plan: Plan) -> None:
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
     run.guard.release()  # the safety copies of an attempt that was cut off would undo it
-    run.plan = prd.rewrite(run.plan, plan.text)
+    run.plan = edit.rewrite(run.plan, plan.text)
     run.history = replay(run.journal.records(), run.plan)
 
 

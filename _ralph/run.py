@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import agents, files, limits, prd
+from _ralph import agents, edit, files, limits, prd
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
 from _ralph.ends import BadInput, StopNow
@@ -173,7 +173,7 @@ class Run:
 
     def rewrite(self, source: str) -> None:
         """Write prd.json anew, and take it in: what ralph itself changed needs no new validation."""
-        self.plan = replace(prd.rewrite(self.plan, source), checks=self.plan.checks)
+        self.plan = replace(edit.rewrite(self.plan, source), checks=self.plan.checks)
 
 
 def scratch(paths: Paths) -> Path:

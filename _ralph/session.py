@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import agents, limits, prd
+from _ralph import agents, edit, limits, prd
 from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.guard import Guard
@@ -100,7 +100,7 @@ def _doubt_passes(plan: Plan, attempt_is_open: bool, records: list[dict[str, Any
     for task in plan.tasks:
         believed = history.proved(task) != (task.key in start["by_hand"])
         if task.passed != believed:
-            plan = prd.rewrite(plan, prd.set_passed(plan, plan.task(task.id), believed))
+            plan = edit.rewrite(plan, edit.set_passed(plan, plan.task(task.id), believed))
             told.append(f"{task.id} had been set to {'pass' if task.passed else 'open'}, and was set back")
     return told
 

@@ -8,7 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from _ralph import prd
+from _ralph import edit, prd
 from _ralph.detect import detect_checks, detect_protected
 from _ralph.ends import BadInput
 from _ralph.files import resource
@@ -58,7 +58,7 @@ def _init_plan(path: Path, root: Path) -> str:
     plan = prd.load(path)
     if _can_be_proved(plan) or plan.list_key is None or not checks:
         return f"{path} is there and stays as it is"
-    prd.rewrite(plan, prd.add_checks(plan, checks))
+    edit.rewrite(plan, edit.add_checks(plan, checks))
     return f"added to {path}: checks {', '.join(checks)}"
 
 

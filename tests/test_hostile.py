@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from _ralph import prd, status
+from _ralph import edit, prd, status
 from _ralph.agents import find_agent, load_rows, require
 from _ralph.ends import AgentUnavailable, BadInput
 from _ralph.journal import Journal, parse
@@ -126,35 +126,35 @@ def _changed(before: str, after: str) -> tuple[str, str]:
 
 
 EDITS: dict[str, Callable[[Plan, Task], str]] = {
-    "passes": lambda plan, task: prd.set_passed(plan, task, True),
-    "opens again": lambda plan, task: prd.set_passed(plan, task, False),
-    "blocks": lambda plan, task: prd.set_blocked(plan, task, 'why "\\ \ud800 é'),
-    "unblocks": prd.set_open,
+    "passes": lambda plan, task: edit.set_passed(plan, task, True),
+    "opens again": lambda plan, task: edit.set_passed(plan, task, False),
+    "blocks": lambda plan, task: edit.set_blocked(plan, task, 'why "\\ \ud800 é'),
+    "unblocks": edit.set_open,
 }
 _OWN = {*prd.ALIASES["passed"], *prd.ALIASES["skip"], "status", "blocked"}
 
 
-@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("change", EDITS)
 @hostile
 @given(data=documents(), which=st.integers(min_value=0, max_value=3))
 def test_a_write_changes_one_field_and_no_other_byte(
-    scratch: Path, edit: str, data: bytes, which: int
+    scratch: Path, change: str, data: bytes, which: int
 ) -> None:
     path = scratch / "prd.json"
     path.write_bytes(data)
     plan = prd.load(path)
     task = plan.tasks[which % len(plan.tasks)]
-    new = EDITS[edit](plan, task)
-    after = prd.rewrite(plan, new)
+    new = EDITS[change](plan, task)
+    after = edit.rewrite(plan, new)
     edited = after.tasks[task.index]
     assert {"passes": edited.passed, "opens again": not edited.passed, "blocks": edited.blocked is not None,
-            "unblocks": edited.blocked is None}[edit]  # fmt: skip
+            "unblocks": edited.blocked is None}[change]  # fmt: skip
     others = [[t.raw for t in version.tasks if t.index != task.index] for version in (plan, after)]
     assert others[0] == others[1]
     assert {k: v for k, v in edited.raw.items() if k not in _OWN} == {
         k: v for k, v in task.raw.items() if k not in _OWN
     }
-    assert list(edited.raw)[: len(task.raw) - 1] == list(task.raw)[: len(task.raw) - 1] or edit == "unblocks"
+    assert list(edited.raw)[: len(task.raw) - 1] == list(task.raw)[: len(task.raw) - 1] or change == "unblocks"
     gone, come = _changed(plan.text, new)
     assert len(gone) < 40 and len(come) < 80, (gone, come)
     if isinstance(plan.data, dict):

@@ -197,11 +197,11 @@ ORDER = {
     "none": ("", None),
     "in-place write": (
         """
-from _ralph import files, prd
+from _ralph import edit
 def in_place(path, data, mode=None):
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
     os.write(fd, data); os.fsync(fd); os.close(fd)
-prd.atomic_write = in_place
+edit.atomic_write = in_place
 """,
         "prd.json was written in place",
     ),
@@ -212,11 +212,11 @@ prd.atomic_write = in_place
     ),
     "prd.json before the verdict record": (
         """
-from _ralph import prd, run as room
+from _ralph import edit, prd, run as room
 def write(run, event, *given, real=room.Run.write, **fields):
     if fields.get("verdict") == "passed":
         run.guard.release()
-        prd.rewrite(run.plan, prd.set_passed(run.plan, run.plan.task(fields["task"]), True))
+        edit.rewrite(run.plan, edit.set_passed(run.plan, run.plan.task(fields["task"]), True))
     real(run, event, *given, **fields)
 room.Run.write = write
 """,
@@ -224,11 +224,11 @@ room.Run.write = write
     ),
     "pass before the checks": (
         """
-from _ralph import attempt, beside, prd
+from _ralph import attempt, beside, edit, prd
 def run_all(run, checks, name, label="", real=beside.run_all):
     if run.history.open_start:
         task = run.plan.task(run.history.open_start["task"])
-        prd.rewrite(run.plan, prd.set_passed(run.plan, task, True))
+        edit.rewrite(run.plan, edit.set_passed(run.plan, task, True))
     return real(run, checks, name, label)
 attempt.run_all = beside.run_all = run_all
 """,

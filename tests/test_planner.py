@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from _ralph import prd
+from _ralph import edit, prd
 from _ralph.files import resource
 from tests.conftest import Repo
 
@@ -304,7 +304,7 @@ def test_a_task_is_added_in_the_form_of_the_file(tmp_path: Path, form: str) -> N
     path = tmp_path / "prd.json"
     path.write_text(before)
     assert (
-        prd.add_tasks(prd.load(path), [{"title": "new", "passes": True, "status": "done", "blocked": "x"}])
+        edit.add_tasks(prd.load(path), [{"title": "new", "passes": True, "status": "done", "blocked": "x"}])
         == after
     )
 

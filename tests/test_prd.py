@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from _ralph import prd
+from _ralph import edit, prd
 from _ralph.ends import BadInput, Exit
 from _ralph.model import Plan, Task
 from tests.conftest import ROOT
@@ -258,8 +258,8 @@ def test_missing_ids_are_made_from_titles_and_stay(
     plan = load(tmp_path, json.dumps(tasks))
     assert [task.id for task in plan.tasks] == wanted
     for name in wanted:  # through every write, whichever task it is for
-        plan = prd.rewrite(plan, prd.set_passed(plan, plan.task(name), True))
-        plan = prd.rewrite(plan, prd.set_blocked(plan, plan.task(name), "why"))
+        plan = edit.rewrite(plan, edit.set_passed(plan, plan.task(name), True))
+        plan = edit.rewrite(plan, edit.set_blocked(plan, plan.task(name), "why"))
         assert [task.id for task in plan.tasks] == wanted
     more = [{"title": "Something else"}, *tasks, {"title": "Same"}]
     assert [task.id for task in load(tmp_path, json.dumps(more)).tasks][1 : 1 + len(tasks)] == wanted
@@ -562,10 +562,10 @@ SHAPES: dict[str, str] = {
 }  # fmt: skip
 
 Write = Callable[[Plan, Task], str]
-PASS: Write = lambda plan, task: prd.set_passed(plan, task, True)  # noqa: E731
-FAIL: Write = lambda plan, task: prd.set_passed(plan, task, False)  # noqa: E731
-BLOCK: Write = lambda plan, task: prd.set_blocked(plan, task, 'über "quoted"')  # noqa: E731
-OPEN: Write = prd.set_open
+PASS: Write = lambda plan, task: edit.set_passed(plan, task, True)  # noqa: E731
+FAIL: Write = lambda plan, task: edit.set_passed(plan, task, False)  # noqa: E731
+BLOCK: Write = lambda plan, task: edit.set_blocked(plan, task, 'über "quoted"')  # noqa: E731
+OPEN: Write = edit.set_open
 WRITES = {"set_passed": PASS, "take the pass back": FAIL, "set_blocked": BLOCK, "set_open": OPEN}
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|\s+|.', re.DOTALL)
@@ -641,7 +641,7 @@ def test_a_write_changes_one_field_and_no_other_byte(tmp_path: Path, name: str, 
     for task in plan.tasks:
         after = WRITES[word](plan, task)
         assert_one_field(plan, task, after, DONE_KEYS if "pass" in word else HELD_KEYS)
-        again = prd.rewrite(plan, after)
+        again = edit.rewrite(plan, after)
         assert plan.path.read_bytes() == after.encode()
         now = again.tasks[task.index]
         assert {
@@ -669,9 +669,9 @@ def test_a_block_that_is_taken_away_leaves_the_original(tmp_path: Path, name: st
     tried = 0
     for task in plan.tasks:
         if "blocked" not in task.raw and task.blocked is None:
-            blocked = load(tmp_path, prd.set_blocked(plan, task, "why"))
+            blocked = load(tmp_path, edit.set_blocked(plan, task, "why"))
             assert blocked.tasks[task.index].blocked == "why"
-            assert prd.set_open(blocked, blocked.tasks[task.index]) == plan.text
+            assert edit.set_open(blocked, blocked.tasks[task.index]) == plan.text
             tried += 1
     assert tried or name == "held back"
 
@@ -728,7 +728,7 @@ def test_a_writer_that_dumps_anew_is_caught(tmp_path: Path, mutant: str) -> None
 )  # fmt: skip
 def test_a_pass_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
     plan = load(tmp_path, source)
-    assert prd.set_passed(plan, plan.tasks[0], True) == wanted
+    assert edit.set_passed(plan, plan.tasks[0], True) == wanted
 
 
 @pytest.mark.parametrize(
@@ -742,7 +742,7 @@ def test_a_pass_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: st
 )  # fmt: skip
 def test_a_pass_taken_back_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
     plan = load(tmp_path, source)
-    assert prd.set_passed(plan, plan.tasks[0], False) == wanted
+    assert edit.set_passed(plan, plan.tasks[0], False) == wanted
 
 
 @pytest.mark.parametrize(
@@ -759,15 +759,15 @@ def test_a_pass_taken_back_in_the_words_of_the_file(tmp_path: Path, source: str,
 )  # fmt: skip
 def test_set_open(tmp_path: Path, source: str, wanted: str) -> None:
     plan = load(tmp_path, source)
-    assert prd.set_open(plan, plan.tasks[0]) == wanted
+    assert edit.set_open(plan, plan.tasks[0]) == wanted
 
 
 def test_add_checks_writes_one_field(tmp_path: Path) -> None:
     plan = load(tmp_path, SHAPES["native"])
-    after = prd.add_checks(plan, ["npm test", "é"])
+    after = edit.add_checks(plan, ["npm test", "é"])
     assert changed_fields(json.loads(plan.text), json.loads(after)).keys() == {".checks"}
     assert after.replace(',\n  "checks": ["npm test", "é"]', "") == plan.text
-    assert [check.run for check in prd.rewrite(plan, after).checks] == ["npm test", "é"]
+    assert [check.run for check in edit.rewrite(plan, after).checks] == ["npm test", "é"]
 
 
 def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
@@ -775,7 +775,7 @@ def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "real.json").chmod(0o640)
     (tmp_path / "prd.json").symlink_to("real.json")
     plan = prd.load(tmp_path / "prd.json")
-    assert prd.rewrite(plan, PASS(plan, plan.tasks[0])).tasks[0].passed
+    assert edit.rewrite(plan, PASS(plan, plan.tasks[0])).tasks[0].passed
     assert os.readlink(tmp_path / "prd.json") == "real.json"
     assert (tmp_path / "real.json").stat().st_mode & 0o777 == 0o640
 
@@ -783,13 +783,13 @@ def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
 def test_a_text_that_is_no_plan_is_not_written(tmp_path: Path) -> None:
     plan = load(tmp_path, SHAPES["native"])
     with pytest.raises(BadInput):
-        prd.rewrite(plan, plan.text.replace(",", ",,", 1))
+        edit.rewrite(plan, plan.text.replace(",", ",,", 1))
     assert plan.path.read_text() == SHAPES["native"]
 
 
 def test_a_word_that_is_only_an_escape_can_be_written(tmp_path: Path) -> None:
     plan = load(tmp_path, '[{"title": "x", "status": "done"}, {"title": "y", "status": "\\ud800"}]')
-    assert not prd.rewrite(plan, FAIL(plan, plan.tasks[0])).tasks[0].passed
+    assert not edit.rewrite(plan, FAIL(plan, plan.tasks[0])).tasks[0].passed
 
 
 def test_ten_thousand_tasks_are_edited_quickly(tmp_path: Path) -> None:
@@ -805,8 +805,8 @@ def test_ten_thousand_tasks_are_edited_quickly(tmp_path: Path) -> None:
     ]
     plan = load(tmp_path, json.dumps({"userStories": tasks}, indent=2))
     started = time.process_time()
-    after = prd.set_passed(plan, plan.tasks[-1], True)
-    blocked = prd.set_blocked(plan, plan.tasks[5000], "why")
+    after = edit.set_passed(plan, plan.tasks[-1], True)
+    blocked = edit.set_blocked(plan, plan.tasks[5000], "why")
     assert time.process_time() - started < 1.0
     assert after == '"passes": true'.join(plan.text.rsplit('"passes": false', 1))
     assert len(blocked) == len(plan.text) + len(',\n      "blocked": "why"')

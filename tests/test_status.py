@@ -426,11 +426,11 @@ def test_reading_while_the_plan_is_replaced(repo: Repo) -> None:
     repo.plan(*[{"passes": False}] * 300, checks=["true"])
     writer = subprocess.Popen(
         [sys.executable, "-c",
-         "import sys; from pathlib import Path; from _ralph import prd\n"
+         "import sys; from pathlib import Path; from _ralph import edit, prd\n"
          "plan = prd.load(Path('prd.json'))\n"
          "while True:\n"
          "    for passed in (True, False):\n"
-         "        plan = prd.rewrite(plan, prd.set_passed(plan, plan.tasks[0], passed))\n"],
+         "        plan = edit.rewrite(plan, edit.set_passed(plan, plan.tasks[0], passed))\n"],
         cwd=repo.path, env=repo.env,
     )  # fmt: skip
     try:
