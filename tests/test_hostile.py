@@ -154,7 +154,9 @@ def test_a_write_changes_one_field_and_no_other_byte(
     assert {k: v for k, v in edited.raw.items() if k not in _OWN} == {
         k: v for k, v in task.raw.items() if k not in _OWN
     }
-    assert list(edited.raw)[: len(task.raw) - 1] == list(task.raw)[: len(task.raw) - 1] or change == "unblocks"
+    assert (
+        list(edited.raw)[: len(task.raw) - 1] == list(task.raw)[: len(task.raw) - 1] or change == "unblocks"
+    )
     gone, come = _changed(plan.text, new)
     assert len(gone) < 40 and len(come) < 80, (gone, come)
     if isinstance(plan.data, dict):
