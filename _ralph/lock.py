@@ -11,10 +11,7 @@ from _ralph import files
 from _ralph.ends import TryLater
 from _ralph.git import remove_locks
 from _ralph.model import Paths
-from _ralph.place import (
-    running,
-    running_entry,
-)
+from _ralph.place import running, running_entry
 from _ralph.supervisor import kill_run
 
 

@@ -18,14 +18,7 @@ from _ralph.journal import Journal
 from _ralph.live import View
 from _ralph.lock import acquire, bury
 from _ralph.model import Paths, Plan
-from _ralph.place import (
-    elsewhere,
-    journal_of,
-    locate,
-    loop_at_work,
-    own_branch,
-    read_state,
-)
+from _ralph.place import elsewhere, journal_of, locate, loop_at_work, own_branch, read_state
 from _ralph.process import Control
 from _ralph.progress import History, RunHistory, replay
 from _ralph.refusals import (
@@ -69,10 +62,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     require_agents(run)
     open_sandbox(run)
     try_templates(run)
-    if run.history.run is None:
-        run.history.this_run = (
-            RunHistory()
-        )  # the last one ended; one that crashed goes on with its own limits
+    if run.history.run is None:  # the last one ended; one that crashed goes on with its own limits
+        run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
     return run
 
