@@ -307,7 +307,7 @@ def long_notes(growth: bool) -> Callable[[Path], Measured]:
     """What 10,000 records add to a start, or to an attempt."""
 
     def measure(cwd: Path) -> Measured:
-        folders, many = (cwd / "long", cwd / "short"), scaled(10, 3)
+        folders, many = (cwd / "long", cwd / "short"), scaled(30, 3)
         for folder, count in zip(folders, (scaled(10_000), 2), strict=True):
             folder.mkdir()
             records(folder, count)
