@@ -229,7 +229,7 @@ def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
     if not run.tree.with_git:
         return
     if passed:
-        run.git_tree.commits.make(verdict["tree"], verdict["head"], verdict["message"])
+        run.git_tree.commit(verdict["tree"], verdict["head"], verdict["message"])
     else:
         run.git_tree.checkout(verdict["tree"])
         run_setup(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,12 +25,13 @@ class Commits:
         self._clean: tuple[str, str] = "", ""
         self._made: tuple[str, str] = "", ""
 
-    def make(self, tree: str, parent: str, message: str) -> str:
-        """Commit the verified `tree` plus the state files on `parent`; the new commit's name.
+    def make(self, tree: str, parent: str, message: str, index: Path | None = None) -> str:
+        """Commit the verified `tree` plus the state files on `parent`; the new commit's name. An
+        `index` that holds that tree saves reading it anew.
 
         Doing it again is harmless: where HEAD is not `parent` any more, nothing happens.
         """
-        made = self._commit(tree, parent, message, tree, tree) if self._refs.head() == parent else ""
+        made = self._commit(tree, parent, message, index, tree, tree) if self._refs.head() == parent else ""
         if made:
             self._clean = made, tree
         return made
@@ -37,14 +39,14 @@ class Commits:
     def notes(self, message: str) -> str:
         """Commit the state files alone, where they differ from HEAD."""
         head = self._refs.head()
-        made = self._commit(head, head, message)
+        made = self._commit(head, head, message, None)
         if made and self._clean[0] == head:
             self._clean = made, self._clean[1]
         return made
 
-    def _commit(self, tree: str, head: str, message: str, *held: str) -> str:
+    def _commit(self, tree: str, head: str, message: str, index: Path | None, *held: str) -> str:
         """Put `tree` plus the state files on top of `head`, unless that has the same tree."""
-        with self._scratch_index(tree) as env:
+        with self._scratch_index(tree, index) as env:
             if keep := self._committable():
                 self._git("update-index", "--add", "-z", "--stdin", stdin=nul(keep), env=env)
             full = self._git("write-tree", env=env).strip()
@@ -107,11 +109,14 @@ class Commits:
         return [name for name in names if name not in hidden]
 
     @contextlib.contextmanager
-    def _scratch_index(self, tree: str) -> Iterator[dict[str, str]]:
+    def _scratch_index(self, tree: str, index: Path | None = None) -> Iterator[dict[str, str]]:
         path = self._private / "commit-index"
         path.unlink(missing_ok=True)
         env = {"GIT_INDEX_FILE": str(path)}
-        self._git("read-tree", tree, env=env)
+        if index:
+            shutil.copyfile(index, path)
+        else:
+            self._git("read-tree", tree, env=env)
         try:
             yield env
         finally:

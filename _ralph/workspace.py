@@ -112,6 +112,11 @@ class GitTree(Folder):
     def clean_tree(self) -> str:
         return self.commits.clean_tree()
 
+    def commit(self, tree: str, parent: str, message: str) -> None:
+        """Commit the verified `tree` on `parent`, as `Commits.make` does it."""
+        holds = self._written == (files.signature(self._index), tree)
+        self.commits.make(tree, parent, message, self._index if holds else None)
+
     def park(self, label: str) -> str:
         """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
         return self.commits.park(self.snapshot(), label)
