@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from _ralph import text
-from _ralph.git import git_lines
+from _ralph.git import git_output
 
 _DEADLINE = 20.0
 _LINES, _WIDTH = 300, 400
@@ -67,11 +67,13 @@ def passes(root: Path, branch: str, since: str, hidden: list[str]) -> dict[str, 
     apart = [f":(top,exclude,literal){name}" for name in hidden]
     found: dict[str, Change] = {}
     change = Change("", "")
-    for raw in git_lines(root, *_LOG, *tips, *start, "--", ":(top)", *apart, timeout=_DEADLINE):
-        if raw.startswith(b"\0"):
-            commit, iteration, subject = raw[1:].decode("utf-8", "replace").split("\x1f", 2)
-            change = Change(commit, subject)
-            found.setdefault(iteration.strip(), change)
-        else:
-            change.take(raw)
+    words = (*_LOG, *tips, *start, "--", ":(top)", *apart)
+    with git_output(root, *words, timeout=_DEADLINE) as output:
+        for raw in output:
+            if raw.startswith(b"\0"):
+                commit, iteration, subject = raw[1:].decode("utf-8", "replace").split("\x1f", 2)
+                change = Change(commit, subject)
+                found.setdefault(iteration.strip(), change)
+            else:
+                change.take(raw)
     return found

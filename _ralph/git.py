@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from _ralph import files, text
 from _ralph.ends import BadInput, RalphError, TryLater
@@ -96,17 +98,19 @@ def git(
     return done.stdout if done.returncode == 0 else b""
 
 
-def git_lines(cwd: Path, *words: str, timeout: float) -> Iterator[bytes]:
-    """The lines of one git call as they come, for what may be too large to hold. It ends with the
+@contextlib.contextmanager
+def git_output(cwd: Path, *words: str, timeout: float = GIT_TIMEOUT) -> Iterator[IO[bytes]]:
+    """The output of one git call as it comes, for what may be too large to hold. It ends with the
     call, at `timeout`, or when nobody reads on; no error tells which."""
     with subprocess.Popen(
         _quiet(words), cwd=cwd, env=environment(),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
+        assert process.stdout is not None
         timer = threading.Timer(timeout, process.kill)
         timer.start()
         try:
-            yield from process.stdout or ()
+            yield process.stdout
         finally:
             timer.cancel()
             process.kill()

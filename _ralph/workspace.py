@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.commits import Commits
 from _ralph.ends import BadInput
-from _ralph.git import Git, environment, nul
+from _ralph.git import Git, git_output, nul
 from _ralph.protect import LeftAlone, Protected, cached
 from _ralph.refs import Refs
 
@@ -269,11 +268,8 @@ class GitTree(Folder):
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two snapshots."""
         plain = ("--no-color", "--no-ext-diff", "--no-textconv")
-        words = ["git", "diff-tree", "-r", "-p", *plain, before, after]
-        with subprocess.Popen(words, cwd=self._root, stdout=subprocess.PIPE, env=environment()) as process:
-            assert process.stdout is not None
-            found = process.stdout.read(size + 1)
-            process.kill()
+        with git_output(self._root, "diff-tree", "-r", "-p", *plain, before, after) as output:
+            found = output.read(size + 1)
         return text.clip(found.decode("utf-8", "replace"), size, "cut here")
 
     def hook_env(self) -> dict[str, str]:
