@@ -70,9 +70,8 @@ class Refs:
         """Name snapshots that are in no commit: the last good one, and the one that an attempt began
         with. Else they are gone when an agent runs `git gc --prune=now`. In the same step HEAD goes
         to `commit`, if there is one, from the commit `on`."""
-        moves = {
-            ref: tree for ref, tree in zip(_HELD, trees, strict=False) if self._all()[0].get(ref) != tree
-        }
+        known = self._all()[0]
+        moves = {ref: tree for ref, tree in zip(_HELD, trees, strict=False) if known.get(ref) != tree}
         lines = [f"update {ref} {tree}\n" for ref, tree in moves.items()]
         lines += [f"update HEAD {commit} {on}\n"] if commit else []
         if lines:
