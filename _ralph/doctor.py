@@ -18,7 +18,7 @@ from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
 from _ralph.ends import BadInput, Exit, RalphError, translate
 from _ralph.git import git
-from _ralph.model import Findings, Plan, Task
+from _ralph.model import Findings, Plan
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.run import Options, Run, load_plan
@@ -66,7 +66,7 @@ def _read(options: Options) -> Run:
         plan = load_plan(paths, options)
     except (RalphError, OSError):
         plan = Plan(paths.prd, "", None, None, (), paths.root.name)
-    return session.glance(options, paths, plan, replay(place.journal_of(paths).records(), plan))
+    return session.glance(options, paths, plan, replay(place.journal_of(paths).records(), plan.key))
 
 
 def _told(name: str, part: Findings) -> Findings:
@@ -175,8 +175,7 @@ def _checks(run: Run) -> Findings:
 
 def _workers(run: Run, team: list[Agent]) -> Findings:
     """Every agent that the tasks can need, once; they are put into `team`."""
-    tasks: list[Task | None] = [task for task in run.plan.tasks if not task.passed] or [None]
-    team += {agent.command: agent for agent in map(run.agent, tasks)}.values()
+    team += refusals.workers(run) or [run.agent()]
     for agent in team:
         try:
             yield from chain(_agent(run, agent), _permissions(run, agent))

@@ -20,7 +20,7 @@ def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, Histo
     """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
     paths = locate(prd_path, use_git)
     plan = prd.load(paths.prd)
-    return paths, plan, replay(journal_of(paths).records(), plan)
+    return paths, plan, replay(journal_of(paths).records(), plan.key)
 
 
 def locate(prd_path: Path, use_git: bool = True) -> Paths:

@@ -233,7 +233,7 @@ def _adopt(run: Run, plan: Plan) -> None:
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
     run.guard.release()  # the safety copies of an attempt that was cut off would undo it
     run.plan = edit.rewrite(run.plan, plan.text)
-    run.history = replay(run.journal.records(), run.plan)
+    run.history = replay(run.journal.records(), run.plan.key)
 
 
 def _note(run: Run, source: str, results: list[AgentResult]) -> None:

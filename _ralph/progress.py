@@ -9,7 +9,7 @@ from typing import Any
 
 from _ralph import text
 from _ralph.ends import BadInput
-from _ralph.model import COUNTED, Plan, Task, Tokens, Verdict
+from _ralph.model import COUNTED, Task, Tokens, Verdict
 
 _TEXTS = (
     "task", "title", "tree", "left", "branch", "head", "reason", "overload", "parked", "answer",
@@ -264,9 +264,9 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def replay(records: list[dict[str, Any]], plan: Plan) -> History:
-    """The state of `plan` after these records."""
-    history = History(plan.key)
+def replay(records: list[dict[str, Any]], plan: str) -> History:
+    """The state of the plan with the key `plan` after these records."""
+    history = History(plan)
     for record in records:
         history.apply(record)
     return history

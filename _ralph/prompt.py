@@ -37,7 +37,7 @@ def prompt_values(
 ) -> dict[str, Any]:
     """Everything a prompt template may use, each part clipped to its share of the bound."""
     known = history.of(task)
-    last = known.last or {}
+    last = known.last
     rulebook = paths.rulebook.read_text("utf-8", "replace") if paths.rulebook.is_file() else ""
     constraints = prd.constraints(plan)
     return {

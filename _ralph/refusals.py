@@ -29,9 +29,14 @@ def require_agents(run: Run) -> None:
 
 
 def agents_of(run: Run) -> list[Agent]:
-    """The agents of the open tasks, each once, however long the list; and the judge."""
+    """The agents of the open tasks, and the judge."""
+    return [agent for agent in (*workers(run), run.judge) if agent]
+
+
+def workers(run: Run) -> list[Agent]:
+    """The agents of the open tasks, each once, however long the list."""
     tasks = {task.agent: task for task in run.plan.tasks if not task.passed}
-    return [agent for agent in [*map(run.agent, tasks.values()), run.judge] if agent]
+    return list({agent.command: agent for agent in map(run.agent, tasks.values())}.values())
 
 
 def require_agent(run: Run, agent: Agent) -> None:

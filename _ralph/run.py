@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -165,7 +166,7 @@ class Run:
             key = self.plan.key
             self.plan = self.admitted(prd.load(self.paths.prd))
             if self.plan.key != key:
-                self.history = replay(self.journal.records(), self.plan)
+                self.history = replay(self.journal.records(), self.plan.key)
 
     def admitted(self, plan: Plan) -> Plan:
         """`plan` as it can be worked here; only a loop knows what checks and judge it was given."""
@@ -237,8 +238,6 @@ def starter() -> dict[str, Any]:
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
     commands = prd.foreign_gates(plan) or detect_checks(paths.root)
-    import shlex
-
     words = " ".join(f"--check {shlex.quote(command)}" for command in commands or ["your test command"])
     source = "that stand in the plan" if prd.foreign_gates(plan) else "found in this project"
     which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"

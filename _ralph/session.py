@@ -51,7 +51,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     if options.until:
         found = replace(found, until=limits.next_time(options.until, time.time()))
     run = Run(
-        options, paths, plan, Folder(), "", journal, guard, replay(records, plan), found, rows,
+        options, paths, plan, Folder(), "", journal, guard, replay(records, plan.key), found, rows,
         control, view, run_id, notices=notices,
     )  # fmt: skip
     if options.git:
@@ -85,9 +85,7 @@ def _doubt_passes(plan: Plan, attempt_is_open: bool, records: list[dict[str, Any
     start = next((record for record in reversed(records) if record["event"] == "start"), None)
     if start is None or not attempt_is_open or start.get("file") != plan.path.name:
         return []
-    history, told = History(str(start["plan"])), []
-    for record in records:
-        history.apply(record)
+    history, told = replay(records, str(start["plan"])), []
     for task in plan.tasks:
         believed = history.proved(task) != (task.key in start["by_hand"])
         if task.passed != believed:
@@ -153,7 +151,7 @@ def _go_to_branch(run: Run, tree: GitTree, branch: str) -> str:
     run.notices.append(f"switched to branch {wanted}")
     run.journal.open()
     run.plan = load_plan(run.paths, run.options)
-    run.history = replay(run.journal.records(), run.plan)
+    run.history = replay(run.journal.records(), run.plan.key)
     tree.begin(resuming=False, last_tree=run.history.tree)
     return f"refs/heads/{wanted}"
 

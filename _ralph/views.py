@@ -61,7 +61,7 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
 
 def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     known = history.of(task)
-    reason = None if task.passed else task.blocked or (known.last or {}).get("reason")
+    reason = None if task.passed else task.blocked or known.last.get("reason")
     return {
         "id": task.id,
         "title": task.title,

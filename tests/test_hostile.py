@@ -189,7 +189,7 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes, mirror: bytes) -
     try:
         journal.open()
         journal.append("head", ["- line"], {"event": "add", "plan": "p@"})
-        history = replay(journal.records(), plan)
+        history = replay(journal.records(), plan.key)
         shown = status.Status(plan, history)
         assert status.lines(shown, 80, color=True) and status.markdown(shown)
         json.dumps(status.as_object(shown))

@@ -703,7 +703,7 @@ def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
     for one in written:
         notes.append("x", [], one)
     plan = load(tmp_path / "prd.json")
-    history = replay(notes.records(), plan)
+    history = replay(notes.records(), plan.key)
     history.run, history.pending = None, None
     wanted = fold(*written)
     wanted.run, wanted.pending = None, None

@@ -31,7 +31,7 @@ def make(folder: Path, tasks: list[dict[str, Any]], records: list[dict[str, Any]
     path.write_text(json.dumps({"project": "shop", **top, "userStories": tasks}))
     plan = prd.load(path)
     titles = {task.id: task.title for task in plan.tasks}
-    return Status(plan, replay([complete(r, plan.key, titles) for r in records], plan))
+    return Status(plan, replay([complete(r, plan.key, titles) for r in records], plan.key))
 
 
 def complete(record: dict[str, Any], key: str, titles: dict[str, str]) -> dict[str, Any]:
