@@ -318,7 +318,7 @@ def test_a_refused_key_ends_the_run(name: str, repo: Repo, run: Runner) -> None:
     night = run(name, [Fail(401)], "--full-permissions", "--once")
     assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
     assert night.summary["tasks"][0]["state"] == "open"  # `failed` once an attempt has counted
-    assert name not in ("claude", "codex") or night.seconds < 30
+    assert name not in ("claude", "codex") or len(night.model.asked) < 5  # of the ten that they try
 
 
 SUBSCRIPTION = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
@@ -391,7 +391,7 @@ def test_a_model_that_never_answers(name: str, repo: Repo, run: Runner) -> None:
     assert night.verdict["verdict"] in ("limited", "timed-out"), night.printed
     assert night.code == (75 if night.verdict["verdict"] == "limited" else 3)
     assert night.model.asked
-    assert 20 <= night.seconds < 40
+    assert night.seconds >= 20
 
 
 @every_agent

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -337,11 +336,7 @@ def many(repo: Repo, number: int) -> None:
 @pytest.mark.parametrize("number", [1, 500])
 def test_one_and_500_iterations(repo: Repo, number: int) -> None:
     many(repo, number)
-    began = time.monotonic()
     source = report(repo)
-    seconds = time.monotonic() - began
-    print(f"{number} iterations: {len(source)} bytes in {seconds:.1f} s")
-    assert seconds < 30
     shown = Page(source)
     numbers_are_those_of_status(repo, shown)
     assert source.count('<pre class="diff"') == source.count("git show") + number * 2 // 3
@@ -368,11 +363,7 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
         )  # fmt: skip
     records[1].update(head=head, branch="refs/heads/main")
     write_records(repo, records)
-    began = time.monotonic()
     source = report(repo)
-    seconds = time.monotonic() - began
-    print(f"{len(source)} bytes in {seconds:.1f} s")
-    assert seconds < 60
     shown = Page(source)
     assert "and 480 more" in shown.text and "Not done 20" in shown.text
     assert "more lines: git show" in shown.text and "The page is full" in shown.text

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from rich.cells import cell_len
 from _ralph import prd, status, text
 from _ralph.progress import replay
 from _ralph.status import Status
-from tests.conftest import Repo
+from tests.conftest import Repo, steps
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -473,26 +472,6 @@ def hundred(repo: Repo) -> None:
     )
 
 
-def test_a_hundred_tasks_take_less_than_twice_the_time_of_help(repo: Repo) -> None:
-    hundred(repo)
-    env = {key: value for key, value in repo.env.items() if key != "PYTHONDONTWRITEBYTECODE"}
-
-    def seconds(*words: str) -> float:
-        began = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "ralph", *words], cwd=repo.path, env=env, capture_output=True, timeout=30
-        )
-        return time.perf_counter() - began
-
-    ratios = []
-    for _ in range(3):  # a busy machine may spoil one of them
-        pairs = [(seconds("--help"), seconds("status")) for _ in range(9)]
-        ratios.append(statistics.median(s for _, s in pairs) / statistics.median(h for h, _ in pairs))
-        if ratios[-1] < 2:
-            break
-    assert min(ratios) < 2, ratios
-
-
 def test_what_it_does_not_need_is_not_imported(repo: Repo) -> None:
     hundred(repo)
     code = "import sys, ralph; sys.argv = ['ralph', 'status']\ntry: ralph.main()\nexcept SystemExit: print(*sys.modules)"
@@ -503,12 +482,14 @@ def test_what_it_does_not_need_is_not_imported(repo: Repo) -> None:
     assert HEAVY & set(done.stdout.splitlines()[-1].split()) == set()
 
 
-def test_ten_thousand_tasks(tmp_path: Path) -> None:
-    tasks = [
-        {"id": f"T{i}", "title": f"task {i}", "dependsOn": [f"T{i - 1}"] * (i > 0)} for i in range(10_000)
-    ]
-    shown = make(tmp_path, tasks, [])
-    began = time.process_time()
-    assert len(status.lines(shown, 80, color=False)) > 10_000
-    assert status.as_object(shown)["total"] == 10_000
-    assert time.process_time() - began < 5
+def test_ten_times_the_tasks_cost_ten_times_as_much(tmp_path: Path) -> None:
+    def cost(many: int) -> int:
+        tasks = [
+            {"id": f"T{i}", "title": f"task {i}", "dependsOn": [f"T{i - 1}"] * (i > 0)} for i in range(many)
+        ]
+        shown = make(tmp_path, tasks, [])
+        assert len(status.lines(shown, 80, color=False)) > many
+        assert status.as_object(shown)["total"] == many
+        return steps(lambda: (status.lines(shown, 80, color=False), status.as_object(shown)))
+
+    assert cost(2000) < 12 * cost(200)

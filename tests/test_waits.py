@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -53,7 +56,7 @@ def test_an_attempt_that_is_cut_off_counts_as_all_that_it_was_allowed(repo: Repo
     usage = {"input_tokens": 900, "output_tokens": 1}
     message = {"id": "m", "usage": usage, "content": [{"type": "text", "text": "hm"}]}
     event = json.dumps({"type": "assistant", "message": message})
-    say = speaker(repo, f"P('x').touch(); print({event!r}, flush=True); time.sleep(60)")
+    say = speaker(repo, f"P('x').touch(); print({event!r}, flush=True); time.sleep(3600)")
     code, summary, _ = repo.run(say, "--agent-timeout", "1s", "--max-usd", "1")
     assert (code, summary["stop"], summary["usd"], summary["tokens"]["input"]) == (3, "limit", 1.0, 900)
 
@@ -61,11 +64,9 @@ def test_an_attempt_that_is_cut_off_counts_as_all_that_it_was_allowed(repo: Repo
 @pytest.mark.parametrize("line", ['{"type":"system","subtype":"api_retry","error_status":401}', ""])
 def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
     plan(repo, {"checks": ["false"]})
-    started = time.monotonic()
-    script = f"print('''{line}''', flush=True); time.sleep(60)" if line else "sys.exit('not logged in')"
+    script = f"print('''{line}''', flush=True); time.sleep(3600)" if line else "sys.exit('not logged in')"
     code, summary, _ = repo.run(speaker(repo, script))
     assert (code, summary["stop"]) == (5, "unavailable")
-    assert time.monotonic() - started < 15
     assert repo.verdicts() == ["T1 unavailable"]
 
 
@@ -111,11 +112,11 @@ def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) 
 
 def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
-    silent = speaker(repo, "time.sleep(60)")
+    silent = speaker(repo, "time.sleep(3600)")
     assert repo.run(silent, "--agent-timeout", "1s", "--no-wait")[0] == 75
     assert repo.run(silent, "--idle-timeout", "1s", "--no-wait")[0] == 75
     event = '{"type":"assistant","message":{"content":[{"type":"text","text":"thinking"}]}}'
-    talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(60)")
+    talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(3600)")
     assert repo.run(talker, "--idle-timeout", "1s", "--no-wait", "--max-iterations", "1")[0] == 3
     assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
 
@@ -157,7 +158,7 @@ def test_what_a_killed_attempt_cost_is_counted(repo: Repo) -> None:
     }
     repo.plan({"checks": ["false"]}, agents={"speaker": row})
     spent = '{"type": "spent", "usd": 0.6, "n": 5}'
-    say = speaker(repo, f"print('''{spent}''', flush=True); P('../spent').touch(); time.sleep(60)")
+    say = speaker(repo, f"print('''{spent}''', flush=True); P('../spent').touch(); time.sleep(3600)")
     process = repo.start("run", "--agent", say, "--max-usd", "1")
     repo.wait_for("../spent")
     process.kill()
@@ -198,13 +199,9 @@ def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(repo: Repo)
 
 
 def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None:
-    import os
-    import subprocess
-    import sys
-
     plan(repo, {"checks": ["test -f T1.txt"]})
     read, write = os.pipe()
-    say = repo.agent("print('x' * 300_000, flush=True); P('T1.txt').touch(); time.sleep(60)")
+    say = repo.agent("print('x' * 300_000, flush=True); P('T1.txt').touch(); time.sleep(3600)")
     words = [sys.executable, "-m", "ralph", "run", "-v", "--agent", say, "--agent-timeout", "3s"]
     process = subprocess.Popen(words, cwd=repo.path, env=repo.env, stdout=write, stderr=write)
     os.close(write)
@@ -213,10 +210,9 @@ def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None
 
 
 def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
-    from _ralph.progress import parse_handoff
-
-    begun = time.monotonic()
-    assert parse_handoff("*" * 60_000 + "\n" + "- status: done" + "x" * 60_000)["status"].startswith("donex")
+    said = '"*" * 60_000 + "\\n- status: done" + "x" * 60_000'
+    parse = f"from _ralph.progress import parse_handoff; print(parse_handoff({said})['status'][:6])"
+    done = subprocess.run([sys.executable, "-c", parse], env=repo.env, capture_output=True, timeout=60)
+    assert done.stdout == b"donexx\n"
     plan(repo, {"checks": ["test -f T1.txt"]})
     assert repo.run(repo.agent("P('T1.txt').touch(); print('<handoff> ' * 7_000)"))[0] == 0
-    assert time.monotonic() - begun < 20
