@@ -24,6 +24,7 @@ _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
     "must be run in a work tree",
 )  # fmt: skip
+_LITTLE = 1 << 16  # where git could not write a ref, it does not say that the disk is full
 _FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
@@ -92,7 +93,8 @@ def git(
             raise BadInput(
                 f"git cannot work here: {said}; mend that (see .git/HEAD and .git/config), then run it again"
             )
-        if any(word in said for word in _FULL):
+        disk = os.statvfs(cwd)
+        if any(word in said for word in _FULL) or disk.f_bavail * disk.f_frsize < _LITTLE:
             raise TryLater(f"the disk is full (git {words[0]}: {said}); run the same command again")
         raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
     return done.stdout if done.returncode == 0 else b""

@@ -174,7 +174,7 @@ def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
 
 
 # The disk has this many 4 kB pages left when ralph starts; a whole run writes about forty.
-PAGES = range(0, 44, min(int(os.environ.get("CRASH_STEP", "17")), 17))
+PAGES = range(0, 44, max(min(int(os.environ.get("CRASH_STEP", "17")), 17) // 4, 1))
 FULL_DISK = """
 mkdir small && mount -t tmpfs -o size=64m tmpfs small && cp -r repo small && cd small/repo || exit 9
 used=$(du -sk .. | cut -f 1)
