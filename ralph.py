@@ -82,8 +82,6 @@ def run_attempt(run: Run, task: Task) -> Attempt:
 
 # ---------------------------------------------------------------- the command line
 
-FOR_PEOPLE = ("add", "plan", "retry", "stop")
-"""An agent may not steer the loop that runs it."""
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 
@@ -127,6 +125,19 @@ def with_prd(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command that is refused inside an attempt: an agent may not steer the loop that runs it."""
+
+    @functools.wraps(command)
+    def called(**given: Any) -> Any:
+        if os.environ.get("RALPH_RUN_ID"):
+            name = click.get_current_context().info_name
+            raise BadInput(f"`ralph {name}` is for people: it is refused inside an attempt")
+        return command(**given)
+
+    return called
+
+
 AGENT = click.option("--agent", metavar="CMD", help="Such as claude, 'claude --model haiku' or aider.")
 JUDGE = click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes.")
 FULL = click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do.")
@@ -153,8 +164,7 @@ JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdou
 
 @click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ralph")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """Work through prd.json with any coding agent, and believe only the checks.
 
     \b
@@ -165,8 +175,6 @@ def cli(ctx: click.Context) -> None:
     ralph status          what passed, what is next, what is blocked
     ralph report          the same as a page for the morning
     """
-    if ctx.invoked_subcommand in FOR_PEOPLE and os.environ.get("RALPH_RUN_ID"):
-        raise BadInput(f"`ralph {ctx.invoked_subcommand}` is for people: it is refused inside an attempt")
 
 
 @cli.command()
@@ -255,35 +263,12 @@ def report(prd: Path, git: bool, output: Path | None) -> None:
     \b
     ralph report && xdg-open .ralph/report.html
     """
-    from _ralph import files, place
-    from _ralph.report import page
-    from _ralph.run import scratch
+    from _ralph.report import page, save
 
-    paths, plan, history = place.read_state(prd, git)
-    options = ["--prd", str(prd)] if prd != Path("prd.json") else []
-    html = page(
-        paths,
-        plan,
-        history,
-        place.journal_of(paths).records(),
-        git=git,
-        running=place.running(paths),
-        options=[*options, *([] if git else ["--no-git"])],
-        elsewhere=place.elsewhere(paths, plan, history) if git else None,
-    )
     if output == Path("-"):
-        click.echo(html, nl=False)
-        return
-    target = output or scratch(paths) / "report.html"
-    if output is None and files.read_regular(target, 0) is None:
-        files.clear(target)  # a link that an agent made there must not be written through
-    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
-        target.write_text(html, encoding="utf-8")
-    elif target.parent.is_dir():
-        files.atomic_write(target, html.encode())
+        click.echo(page(prd, git), nl=False)
     else:
-        raise BadInput(f"there is no folder {target.parent}")
-    click.echo(target)
+        click.echo(save(prd, git, output))
 
 
 @cli.command()
@@ -317,6 +302,7 @@ def prompt(**given: Any) -> None:
 @click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
 @click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
 @TIMEOUT
+@for_people
 def plan(brief: str, force: bool, **given: Any) -> int:
     """Let an agent write the tasks from a brief.
 
@@ -353,6 +339,7 @@ def plan(brief: str, force: bool, **given: Any) -> int:
     shell_complete=known_tasks,
     help="Must pass first; may be given again.",
 )
+@for_people
 def add(prd: Path, git: bool, what: str, **said: Any) -> None:
     """Add a task to the plan, also while a loop runs.
 
@@ -372,6 +359,7 @@ def add(prd: Path, git: bool, what: str, **said: Any) -> None:
 @with_prd
 @click.argument("task_id", metavar="ID", shell_complete=known_tasks)
 @click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
+@for_people
 def retry(prd: Path, git: bool, task_id: str, answer: str) -> None:
     """Unblock a task, with an answer if you have one.
 
@@ -387,6 +375,7 @@ def retry(prd: Path, git: bool, task_id: str, answer: str) -> None:
 
 @cli.command()
 @with_prd
+@for_people
 def stop(prd: Path, git: bool) -> None:
     """Ask the running loop to stop after this attempt.
 

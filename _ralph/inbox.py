@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files
+from _ralph.ends import TryLater
 from _ralph.model import Paths
 
 
@@ -17,6 +19,20 @@ def leave(paths: Paths, message: dict[str, Any]) -> None:
     folder = paths.private / "inbox"
     folder.mkdir(parents=True, exist_ok=True)
     files.atomic_write(folder / f"{time.time_ns()}.json", json.dumps(message).encode())
+
+
+@contextlib.contextmanager
+def turn(paths: Paths) -> Iterator[None]:
+    """One at a time, of those that look at what waits before they leave more; TryLater after 10 seconds."""
+    import filelock
+
+    folder = paths.private / "inbox"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(folder / "lock", timeout=10.0):
+            yield
+    except filelock.Timeout:
+        raise TryLater("another ralph leaves tasks for the loop; try again in a moment") from None
 
 
 def waiting(paths: Paths) -> int:

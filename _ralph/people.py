@@ -85,14 +85,16 @@ def _leave(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
     """Leave `entries` for the loop, as the tasks that they become in a plan in which others wait too."""
     if not entries:
         return []
-    plan = run.plan
-    for message in inbox.peek(run.paths):
-        if waiting := new_entries(plan, message.get("tasks", [])):
-            plan = prd.read(edit.add_tasks(plan, waiting), plan.path)
-    plan = prd.read(edit.add_tasks(plan, entries), plan.path)
-    prd.validate(plan)
-    tasks = list(plan.tasks[-len(entries) :])
-    inbox.leave(run.paths, {"event": "add", "tasks": [task.raw for task in tasks]})
+    with inbox.turn(run.paths):
+        messages = inbox.peek(run.paths)
+        plan = prd.load(run.paths.prd)  # now: what the loop takes from the inbox meanwhile stands in it
+        for message in messages:
+            if waiting := new_entries(plan, message.get("tasks", [])):
+                plan = prd.read(edit.add_tasks(plan, waiting), plan.path)
+        plan = prd.read(edit.add_tasks(plan, entries), plan.path)
+        prd.validate(plan)
+        tasks = list(plan.tasks[-len(entries) :])
+        inbox.leave(run.paths, {"event": "add", "tasks": [task.raw for task in tasks]})
     return tasks
 
 

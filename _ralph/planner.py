@@ -88,31 +88,41 @@ def _may_replace(run: Run) -> None:
 def make_plan(run: Run, brief: str, source: str) -> None:
     """Let the planner write prd.json from `brief`, with a second try if the first cannot be used.
 
-    RalphError, and everything as it was, if neither can be.
+    RalphError, and everything as it was but for the record of what it cost, if neither can be.
     """
+    results: list[AgentResult] = []
+    try:
+        _ask(run, brief, results)
+    except RalphError:
+        if any(result.usd or result.tokens.total for result in results):
+            _note(run, f"no plan came of {text.one_line(source, 80)}", results)
+        raise
+    tasks = text.count(len(run.plan.tasks), "task")
+    _note(run, f"{tasks} planned from {text.one_line(source, 80)}", results, run.plan_digest)
+
+
+def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
+    """Ask the planner, at most twice, and put its plan in place; `results` gets what each turn cost."""
     whole = run.log("brief.md")
     whole.write_text(brief, encoding="utf-8")
     brief = text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {whole}")
     values: dict[str, Any] = {**_values(run, brief), "errors": "", "answer": ""}
-    results: list[AgentResult] = []
     for name in ("plan", "plan-again"):
         with copied(run) as folder:
             prompt = render_prompt(resource("templates/plan.md"), values)
             spent = sum(result.usd or 0.0 for result in results)
             result = run_role(run, run.planner, prompt, name, run.env(), spent, folder)
-        _require_answer(result)
         results.append(result)
+        _require_answer(result)
         try:
             _adopt(run, read_answer(run, _answer(run, result, name)))
-            break
+            return
         except BadInput as error:
             run.view.line(f"! the plan cannot be used: {error}", color="yellow")
             answer = text.clean(text.tail(result.text, _ANSWER))
             values |= {"errors": text.one_line(str(error), 1000), "answer": answer}
-    else:
-        said = run.paths.scratch / "plan-again.out"
-        raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {said}")
-    _note(run, source, results)
+    said = run.paths.scratch / "plan-again.out"
+    raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {said}")
 
 
 @contextlib.contextmanager
@@ -236,20 +246,20 @@ def _adopt(run: Run, plan: Plan) -> None:
     run.history = replay(run.journal.records(), run.plan.key)
 
 
-def _note(run: Run, source: str, results: list[AgentResult]) -> None:
+def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str | None = None) -> None:
     """The record of it: what it cost counts for the plan's life."""
     seconds, tokens = sum(result.seconds for result in results), Tokens()
     usd = sum(result.usd or 0.0 for result in results) or None
     for result in results:
         tokens.add(result.tokens)
-    tasks, cost = text.count(len(run.plan.tasks), "task"), spent(seconds, usd, tokens)
-    run.view.line(f"{tasks} planned | {cost}", color="green")
+    cost = spent(seconds, usd, tokens)
+    run.view.line(f"{what} | {cost}", color="green" if prd_digest else "yellow")
     run.write(
         "add",
-        f"{tasks} planned from {text.one_line(source, 80)}",
+        what,
         [f"- planner: {text.one_line(run.planner.command, 80)}, {cost}"],
         usd=usd,
         tokens=tokens.as_dict(),
         seconds=round(seconds, 1),
-        prd=files.digest(run.plan.text.encode()),
+        prd=prd_digest,
     )

@@ -6,13 +6,15 @@ import html
 import re
 import shlex
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _ralph import diffs, files, text, timeline, views
+from _ralph import diffs, files, place, prd, text, timeline, views
+from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.model import Paths, Plan, Tokens
-from _ralph.prd import next_task
-from _ralph.progress import History
+from _ralph.progress import History, replay
+from _ralph.run import scratch
 
 if TYPE_CHECKING:
     import jinja2
@@ -46,33 +48,49 @@ class _Room:
         return self.used > _SIZE / 2
 
 
-def page(
-    paths: Paths, plan: Plan, history: History, records: list[dict[str, Any]], *, git: bool, **shown: Any
-) -> str:
-    """The whole page. `shown` goes to the template as it is: `running` is the loop at work, `options`
-    stand in the commands that it shows, `elsewhere` is the branch to look at instead."""
-    room = _Room()
+def save(prd_path: Path, use_git: bool, output: Path | None) -> Path:
+    """Write the page to `output`, else into the scratch folder; where it is. BadInput as for `page`."""
+    html, paths = page(prd_path, use_git), place.locate(prd_path, use_git)
+    target = output or scratch(paths) / "report.html"
+    if output is None and files.read_regular(target, 0) is None:
+        files.clear(target)  # a link that an agent made there must not be written through
+    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
+        target.write_text(html, encoding="utf-8")
+    elif target.parent.is_dir():
+        files.atomic_write(target, html.encode())
+    else:
+        raise BadInput(f"there is no folder {target.parent}")
+    return target
+
+
+def page(prd_path: Path, use_git: bool) -> str:
+    """The whole page; only reads. BadInput if plan or records cannot be read."""
+    paths = place.locate(prd_path, use_git)
+    plan, records = prd.load(paths.prd), place.journal_of(paths).records()
+    history, running, room = replay(records, plan.key), place.running(paths), _Room()
     own = [record for record in records if record.get("plan") == plan.key]
     verdicts = [record for record in own if record["event"] == "verdict"]
     summary = views.summary(plan, history, None, history.seconds)
     return _template(room).render(
-        shown,
         room=room,
+        running=running,
+        elsewhere=place.elsewhere(paths, plan, history) if use_git else None,
+        options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")) + ["--no-git"] * (not use_git),
         now=time.time(),
         project=plan.project,
         folder=str(paths.root),
         history=history,
         summary=summary,
-        next=next_task(plan),
+        next=prd.next_task(plan),
         groups=_tasks(plan, history, summary["tasks"]),
         verdicts={record["iteration"]: record for record in verdicts},
-        commits=_commits(paths, history, own) if git else {},
+        commits=_commits(paths, history, own) if use_git else {},
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
         unpriced=sum(not record.get("usd") for record in verdicts),
         restored=[record for record in verdicts if any(record.get(kind) for kind in _ODD)],
         learned=_learned(paths, verdicts),
         found=_found(plan, verdicts),
-        **_timeline(plan, history, own, shown["running"]),
+        **_timeline(plan, history, own, running),
     )
 
 

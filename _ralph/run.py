@@ -127,16 +127,20 @@ class Run:
         command = self.options.planner or settings.get("planner") or settings.get("agent") or "claude"
         return agents.find_agent(command, self.rows, "read")
 
+    @property
+    def own_prompt(self) -> Path | None:
+        """The prompt template of a person's own, if there is one."""
+        named = self.options.prompt or self.plan.settings.get("prompt")
+        return self.paths.prd.parent / named if named else None
+
     def template(self) -> Path:
-        own = self.options.prompt or self.plan.settings.get("prompt")
-        return self.paths.prd.parent / own if own else resource("templates/prompt.md")
+        return self.own_prompt or resource("templates/prompt.md")
 
     def commit_template(self) -> str:
         return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
 
     def guarded(self) -> list[Path]:
-        own = self.options.prompt or self.plan.settings.get("prompt")
-        return [self.paths.prd, self.paths.rulebook, *([self.template()] if own else [])]
+        return [path for path in (self.paths.prd, self.paths.rulebook, self.own_prompt) if path]
 
     def env(self, **extra: str) -> dict[str, str]:
         return agents.agent_env({"RALPH_RUN_ID": self.run_id, **extra})

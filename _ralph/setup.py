@@ -22,6 +22,7 @@ def write_starters(prd_path: Path, use_git: bool = True) -> list[str]:
     folder = prd_path.parent
     folder.mkdir(parents=True, exist_ok=True)
     root = (top_level(folder) if use_git else None) or folder
+    _refuse_second_plan(prd_path, root)
     said = [_init_plan(prd_path, root)]
     rulebook = root / "AGENTS.md"
     if rulebook.exists():
@@ -41,6 +42,14 @@ def eject_prompt(prd_path: Path) -> list[str]:
         raise BadInput(f"{target} is there already; nothing was written")
     shutil.copyfile(resource("templates/prompt.md"), target)
     return [f'wrote {target}; use it with --prompt {target} or "prompt": "PROMPT.md" in {prd_path.name}']
+
+
+def _refuse_second_plan(path: Path, root: Path) -> None:
+    """Who stands in a subfolder and names no folder may not know that there is a plan."""
+    above = None if path.exists() or path.parent != Path() else prd.plan_above(path)
+    if above and above.resolve().is_relative_to(root.resolve()):
+        own = shlex.quote(str(path.absolute()))
+        raise BadInput(f"the plan of this repository is {above}; for another one here: --prd {own}")
 
 
 def _init_plan(path: Path, root: Path) -> str:

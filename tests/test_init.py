@@ -241,6 +241,17 @@ def test_next_for_a_plan_elsewhere(repo: Repo, where: str) -> None:
     assert repo.ralph(*words, "--agent", repo.agent("P('x').touch()")).returncode == 0
 
 
+def test_in_a_subfolder_no_second_plan_is_made_by_mistake(repo: Repo) -> None:
+    repo.ralph("init")
+    (repo.path / "sub").mkdir()
+    words = [sys.executable, "-m", "ralph", "init"]
+    done = subprocess.run(words, cwd=repo.path / "sub", env=repo.env, capture_output=True, text=True)
+    assert done.returncode == 2 and f"is {repo.path}/prd.json; " in done.stderr
+    asked_for = done.stderr.rpartition(": ")[2].split()
+    assert subprocess.run([*words, *asked_for], cwd=repo.path / "sub", env=repo.env).returncode == 0
+    assert (repo.path / "sub/prd.json").exists()
+
+
 def test_what_git_ignores_is_not_to_be_added(repo: Repo) -> None:
     repo.write(".gitignore", "prd.json\nprogress.txt\n")
     repo.write("prd.json", PLAN % ', "checks": ["true"]')

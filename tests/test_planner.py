@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -197,15 +199,14 @@ def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(repo: Repo)
     assert "- T1: task 1" in (repo.outside / "asked").read_text()
 
 
-def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
+def plan_for_a_quarter(repo: Repo, answer: object) -> subprocess.CompletedProcess[str]:
+    """`ralph plan` with a planner that says what it cost: $0.25 a turn."""
     row = {
         "argv": ["teller"], "prompt": "stdin", "permissions": {"read": []}, "output": "json",
         "events": [{"when": {"type": "result"}, "final": "done", "set": {"text": "text"}, "add": {"usd": ["usd"]}}],
     }  # fmt: skip
-    teller = repo.write(
-        "../bin/teller",
-        f"#!{sys.executable}\nimport json\nprint(json.dumps({{'type': 'result', 'usd': 0.25, 'text': {json.dumps(GOOD)!r}}}))\n",
-    )
+    event = json.dumps({"type": "result", "usd": 0.25, "text": json.dumps(answer)})
+    teller = repo.write("../bin/teller", f"#!{sys.executable}\nprint({event!r})\n")
     teller.chmod(0o755)
     repo.ralph("init")
     repo.write(
@@ -213,7 +214,11 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
         json.dumps({**json.loads(repo.read("prd.json")), "agents": {"teller": row}, "planner": "teller"}),
     )
     repo.write("../brief.md", "greet")
-    done = repo.ralph("plan", "../brief.md", PATH=f"{repo.outside / 'bin'}:{repo.env['PATH']}")
+    return repo.ralph("plan", "../brief.md", PATH=f"{repo.outside / 'bin'}:{repo.env['PATH']}")
+
+
+def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
+    done = plan_for_a_quarter(repo, GOOD)
     assert done.returncode == 0, done.stderr
     assert "2 tasks planned" in done.stdout and "$0.25" in done.stdout
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
@@ -221,6 +226,14 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
     page = repo.ralph("report", "-o", "-").stdout
     assert "0.25" in page and "cut off" not in page
     assert record["usd"] == 0.25 and "- planner: teller" in repo.read("progress.txt")
+
+
+def test_what_planning_cost_counts_also_where_no_plan_came_of_it(repo: Repo) -> None:
+    done = plan_for_a_quarter(repo, "no")
+    assert done.returncode == 1 and "twice" in done.stderr
+    assert "no plan came of ../brief.md | " in done.stdout and "$0.50" in done.stdout
+    assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.5
+    assert [record["usd"] for record in repo.records("add")] == [0.5]
 
 
 REFUSED = {
@@ -368,11 +381,12 @@ def test_what_cannot_be_added_changes_nothing(repo: Repo, case: str) -> None:
     assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
 
 
-@pytest.mark.parametrize("command", [["add", "x"], ["plan", "a.txt"]])
+@pytest.mark.parametrize("command", [["add", "x"], ["plan", "a.txt"], ["retry", "T1"], ["stop"]])
 def test_an_agent_may_not_steer(repo: Repo, command: list[str]) -> None:
     repo.plan({"checks": ["true"]})
     done = repo.ralph(*command, RALPH_RUN_ID="x")
-    assert done.returncode == 2 and "refused inside an attempt" in done.stderr
+    assert done.returncode == 2 and f"`ralph {command[0]}` is for people" in done.stderr
+    assert repo.ralph(command[0], "--help", RALPH_RUN_ID="x").returncode == 0
 
 
 def test_what_is_added_while_a_loop_runs_is_worked_by_it(repo: Repo) -> None:
@@ -404,6 +418,31 @@ def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
     assert repo.ralph("add", "late", "--check", "test -f T2").returncode == 0
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and repo.passed() == ["T1", "T2"], said
+
+
+def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1"]})
+    until_told = "P('../on').touch()\nwhile not P('../told').exists(): time.sleep(0.05)\nP(task).touch()"
+    process = repo.start("run", "--agent", repo.agent(until_told))
+    repo.wait_for("../on")
+    slowly = """if True:
+        import time
+        from _ralph import inbox
+        leave = inbox.leave
+        inbox.leave = lambda *given: (time.sleep(0.5), leave(*given))
+    """
+
+    def add(number: int) -> str:
+        return repo.ralph_anew("add", f"n{number}", "--check", f"test -f T{number}", first=slowly).stdout
+
+    with ThreadPoolExecutor() as several:
+        said = "".join(several.map(add, range(2, 6)))
+    repo.write("../told", "")
+    process.communicate(timeout=60)
+    told = sorted(re.findall(r"added (\S+): (\S+):", said))
+    assert told == [
+        (task["id"], task["title"]) for task in sorted(stories(repo)[1:], key=lambda t: t["id"])
+    ], said
 
 
 def test_what_is_added_before_a_stop_is_in_the_plan_afterwards(repo: Repo) -> None:
