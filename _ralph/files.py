@@ -130,9 +130,26 @@ def signature(path: Path) -> Signature | None:
 def clear(path: Path) -> Path:
     """`path`, with nothing standing there any more: for files that ralph is about to make anew."""
     if path.is_dir() and not path.is_symlink():
+        open_up(path)
         shutil.rmtree(path, ignore_errors=True)
     path.unlink(missing_ok=True)
     return path
+
+
+def open_up(folder: Path, since: float = 0.0) -> bool:
+    """Open to their owner the folders, and for reading the files, in `folder` that were closed to him
+    since then (unix seconds); whether there was one. Tools leave caches that way, and agents anything."""
+    opened = False
+    for path, *below in os.walk(folder):
+        for name in (".", *below[0], *below[1]):
+            entry = os.path.join(path, name)
+            with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+                found = os.lstat(entry)
+                needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(found.st_mode), 0)
+                if needed & ~found.st_mode and found.st_ctime >= since:
+                    os.chmod(entry, stat.S_IMODE(found.st_mode) | needed)
+                    opened = True
+    return opened
 
 
 def move_aside(path: Path, folder: Path, label: str) -> Path | None:

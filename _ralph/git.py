@@ -7,9 +7,9 @@ import functools
 import os
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from _ralph import files, text
 from _ralph.ends import BadInput, RalphError, TryLater
@@ -37,6 +37,8 @@ class Git:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.mend: Callable[[], bool] | None = None
+        """Called when files or folders are closed to git; whether it is to be asked again."""
         self.dir = git_dir(root)
         self.common = _common_dir(self.dir)
 
@@ -49,7 +51,8 @@ class Git:
         timeout: float = GIT_TIMEOUT,
     ) -> str:
         """RalphError with git's words where it fails, or nothing without `check`."""
-        return os.fsdecode(git(self.root, *words, stdin=stdin, env=env, check=check, timeout=timeout))
+        given: dict[str, Any] = {"stdin": stdin, "env": env, "check": check, "timeout": timeout}
+        return os.fsdecode(git(self.root, *words, **given, mend=self.mend))
 
     def names(
         self, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, check: bool = True
@@ -72,8 +75,10 @@ def git(
     env: dict[str, str] | None = None,
     check: bool = True,
     timeout: float = GIT_TIMEOUT,
+    mend: Callable[[], bool] | None = None,
 ) -> bytes:
-    """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`."""
+    """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`. `mend` is
+    as in `Git`."""
     try:
         done = subprocess.run(
             _quiet(words),
@@ -87,6 +92,8 @@ def git(
         raise BadInput("git is not installed, or the folder is gone; --no-git works without it") from None
     except subprocess.TimeoutExpired:
         raise RalphError(f"git {words[0]} did not end within {text.duration(timeout)}") from None
+    if mend and b"Permission denied" in done.stderr and mend():
+        return git(cwd, *words, stdin=stdin, env=env, check=check, timeout=timeout)
     if check and done.returncode != 0:
         said = text.one_line(done.stderr.decode("utf-8", "replace"), 300)
         if any(word in said for word in _BROKEN):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -36,6 +37,10 @@ class LeftAlone:
         if self._path.exists():
             self.names = set(os.fsdecode(self._path.read_bytes()).split("\0")) - {""}
         return self._path.exists()
+
+    def noted_at(self) -> float:
+        """When that was, in unix seconds; now, if nothing was noted."""
+        return self._path.stat().st_mtime if self._path.exists() else time.time()
 
     def work_in(self, untracked: list[str]) -> list[str]:
         """Those of `untracked` that belong to the work."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 from _ralph import files, text
@@ -100,6 +101,7 @@ class GitTree(Folder):
         self._protected = Protected(self.git, self._own, self._left, private / "aside")
         self._nested: set[str] = set()
         self._nested_before: set[str] = set()
+        self._begun = time.time()
         self._written: tuple[files.Signature | None, str] = None, ""
 
     def branch(self) -> str:
@@ -165,6 +167,8 @@ class GitTree(Folder):
             raise BadInput("git does not know who commits here; set git config user.name and user.email")
         self.commits.leave_state_out(self._own)
         self.git("update-index", "-q", "--refresh", env=self._own, check=False)
+        self._begun = self._left.noted_at() if resuming else time.time()
+        self.git.mend = self._open_up
         said = self._finish_reset() if self._resetting.exists() else []
         untracked = self._look()[1]
         if not (resuming and self._left.load()):
@@ -173,6 +177,10 @@ class GitTree(Folder):
             if name.endswith(files.TEMPORARY):
                 (self._root / name).unlink(missing_ok=True)
         return said
+
+    def _open_up(self) -> bool:
+        """What was closed before the work began is a person's."""
+        return files.open_up(self._root, self._begun)
 
     def _leave_alone_all(self, untracked: list[str], last_tree: str) -> None:
         """Ignored files too: an agent that edits .gitignore must not get a file of secrets committed."""
@@ -242,6 +250,7 @@ class GitTree(Folder):
 
     def checkout(self, tree: str) -> None:
         """Make the tree what it was at that snapshot."""
+        self._open_up()
         self.snapshot()  # so that every file of the work is known, and goes
         files.atomic_write(self._resetting, f"{self.head()} {tree}".encode())
         self.git("read-tree", "--reset", "-u", tree, env=self._own)

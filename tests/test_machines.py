@@ -199,3 +199,39 @@ def test_a_disk_that_fills_up_at_any_write_costs_a_second_start_and_nothing_else
     assert (now["stop"], now["passed"]) == ("complete", 1)
     runs = (repo.outside / "runs").read_text().count("\n")
     assert runs == 1 or not then["userStories"][0]["passes"]
+
+
+CLOSED = {
+    "a file": "echo x >> a.txt; chmod 0 a.txt",
+    "a folder": "chmod 0 d",
+    "a folder with a new file": "mkdir e; echo x > e/n; chmod 0 e",
+    "a folder whose files cannot go": "echo x >> d/f; echo n > d/new; chmod 555 d",
+    "a cache": "mkdir -p c/m; echo x > c/m/x; chmod -R a-w c",
+}
+
+
+@pytest.mark.parametrize("case", CLOSED)
+def test_what_an_agent_closes_to_its_user_is_put_back_and_the_night_goes_on(repo: Repo, case: str) -> None:
+    repo.write("d/f", "f\n")
+    repo.write("mine/secret", "s\n")
+    repo.write(".gitignore", "mine\n")
+    repo.commit("folder")
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    (repo.path / "mine").chmod(0)
+    script = f"cat > /dev/null; if [ $RALPH_TASK_ID = T1 ]; then {CLOSED[case]}; else touch T2.txt; fi"
+    agent = repo.program("../closes.sh", script)
+    done = shell(repo, f"unshare --user --map-user=54321 {sys.executable} -m ralph run -q --agent {agent}")
+    assert (done.returncode, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), done.stderr
+    assert (repo.path / "mine").stat().st_mode & 0o777 == 0  # a person had closed it
+    assert repo.git("status", "--porcelain") == "" and repo.read("d/f") == "f\n"
+    assert sorted(path.name for path in repo.path.iterdir() if path.is_dir()) == [
+        ".git",
+        ".ralph",
+        "d",
+        "mine",
+    ]
+    assert repo.git("show", "--name-only", "--format=", "HEAD~1").split() == [
+        "T2.txt",
+        "prd.json",
+        "progress.txt",
+    ]
