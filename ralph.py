@@ -74,7 +74,7 @@ def run_attempt(run: Run, task: Task) -> Attempt:
     agent = run.agent(task)
     run.view.started(attempt, run.limits.attempts, agent.command, run.plan)
     if not attempt.unjudged:  # else the work is done already, and only the judge could not be asked
-        prompt = prompt_for(run, task)
+        prompt = prompt_for(run, task, attempt.clean)
         attempt.result = run_role(run, agent, prompt, attempt.name, environment(run, attempt))
     examine(run, attempt)
     return attempt
@@ -284,7 +284,7 @@ def prompt(**given: Any) -> None:
     \b
     ralph prompt --task US-003 | less
     """
-    from _ralph.attempt import prompt_for
+    from _ralph.attempt import prompt_for, starts_clean
     from _ralph.night import choose
     from _ralph.run import Options
     from _ralph.session import peek
@@ -293,7 +293,7 @@ def prompt(**given: Any) -> None:
     wanted = peeked.plan.task(given["task"]) if given["task"] else choose(peeked)
     if wanted is None:
         raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
-    click.echo(prompt_for(peeked, wanted), nl=False)
+    click.echo(prompt_for(peeked, wanted, starts_clean(peeked, wanted)), nl=False)
 
 
 @cli.command()

@@ -82,7 +82,7 @@ def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent
     """The agent for `command`, its first word looked up among `rows`; anything else is plain."""
     words = _split(command)
     name = Path(words[0]).name
-    known = name in rows and isinstance(rows[name], dict)
+    known = name in rows
     if known and words[0] == name:
         words = (rows[name]["argv"][0], *words[1:])
     return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
@@ -101,7 +101,9 @@ def _split(command: str) -> tuple[str, ...]:
 
 def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of templates/agents.json, with those of the plan's `agents` over them."""
-    return {**json.loads(builtin.read_text(encoding="utf-8")), **own}
+    rows: dict[str, Any] = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
+    rows.pop("", None)  # a word to the reader of the file
+    return rows
 
 
 def require(agent: Agent) -> None:

@@ -26,13 +26,13 @@ def begin(run: Run, task: Task) -> Attempt:
     require_agent(run, run.agent(task))  # the plan may have changed since the run began
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
     hold(run)
-    last = attempt.number > 1 and attempt.number >= run.limits.attempts
     attempt.tree_before = run.tree.rest()  # what is new since the last attempt is a person's
     left, before = known.unjudged
     if left and attempt.tree_before == left:
         attempt.unjudged, attempt.tree_before = True, before
         attempt.result = AgentResult(Outcome.DONE)
-    elif last or run.history.worked not in ("", task.key):
+    elif starts_clean(run, task):
+        attempt.clean = True
         start_clean(run, attempt)
     unknown = [check for check in task.checks if check.command not in known.baseline]
     tree = left if attempt.unjudged else attempt.tree_before
@@ -86,7 +86,6 @@ def examine(run: Run, attempt: Attempt) -> None:
         if run.tree.snapshot() != attempt.tree_after:
             attempt.notices.append("the judge had changed files; put back")
             run.git_tree.checkout(attempt.tree_after)
-    attempt.seconds = attempt.result.seconds + sum(check.seconds for check in attempt.checks)
 
 
 def check_work(run: Run, attempt: Attempt) -> None:
@@ -284,8 +283,8 @@ def reason_to_block(run: Run, attempt: Attempt) -> str | None:
     return None
 
 
-def prompt_for(run: Run, task: Task) -> str:
-    """Exactly what the agent is sent for `task` now."""
+def prompt_for(run: Run, task: Task, clean: bool) -> str:
+    """Exactly what the agent is sent for `task` now, in an attempt that starts `clean` or does not."""
     own = run.history.of(task).baseline
     checks = checks_for(run.plan, task)
     red = [c.command for c in checks if own.get(c.command) is False]
@@ -295,14 +294,22 @@ def prompt_for(run: Run, task: Task) -> str:
         attempts=run.limits.attempts,
         reads_rulebook="AGENTS.md" in run.agent(task).row.get("reads", []),
         recent=run.tree.recent(),
+        clean_start=clean,
         red_before=red,
     )  # fmt: skip
     return render_prompt(run.template(), values)
 
 
+def starts_clean(run: Run, task: Task) -> bool:
+    """Whether the next attempt at `task` starts from the last good commit: its last one does, and any
+    that comes after work on another task."""
+    number = run.history.of(task).attempts + 1
+    last = number > 1 and number >= run.limits.attempts
+    return run.tree.with_git and (last or run.history.worked not in ("", task.key))
+
+
 def start_clean(run: Run, attempt: Attempt) -> None:
-    """A task's last attempt, and a task after another's failure, start from the last good
-    commit; what was there is parked."""
+    """Go to the last good commit; what was there is parked."""
     clean = run.tree.clean_tree()
     if clean == attempt.tree_before:
         return

@@ -89,7 +89,7 @@ def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[C
 
 def run_hooks(run: Run, attempt: Attempt) -> None:
     """The repository's commit hooks as the last check; if they rewrote files, the checks again."""
-    if not run.tree.with_git or not attempt.checks or not all(check.ok for check in attempt.checks):
+    if not run.tree.with_git or run.control.stop_now or not all(check.ok for check in attempt.checks):
         return
     names = run.git_tree.hooks()
     if not names:

@@ -25,27 +25,26 @@ class Commits:
         self._clean: tuple[str, str] = "", ""
         self._made: tuple[str, str] = "", ""
 
-    def make(self, tree: str, parent: str, message: str, index: Path | None = None) -> str:
-        """Commit the verified `tree` plus the state files on `parent`; the new commit's name. An
-        `index` that holds that tree saves reading it anew.
+    def make(self, tree: str, parent: str, message: str, index: Path | None = None) -> None:
+        """Commit the verified `tree` plus the state files on `parent`. An `index` that holds that tree
+        saves reading it anew.
 
         Doing it again is harmless: where HEAD is not `parent` any more, nothing happens.
         """
         made = self._commit(tree, parent, message, index, tree, tree) if self._refs.head() == parent else ""
         if made:
             self._clean = made, tree
-        return made
 
-    def notes(self, message: str) -> str:
+    def notes(self, message: str) -> None:
         """Commit the state files alone, where they differ from HEAD."""
         head = self._refs.head()
         made = self._commit(head, head, message, None)
         if made and self._clean[0] == head:
             self._clean = made, self._clean[1]
-        return made
 
     def _commit(self, tree: str, head: str, message: str, index: Path | None, *held: str) -> str:
-        """Put `tree` plus the state files on top of `head`, unless that has the same tree."""
+        """Put `tree` plus the state files on top of `head`, unless that has the same tree; the new
+        commit's name, if there is one."""
         with self._scratch_index(tree, index) as env:
             if keep := self._committable():
                 self._git("update-index", "--add", "-z", "--stdin", stdin=nul(keep), env=env)

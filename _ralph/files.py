@@ -124,7 +124,10 @@ def signature(path: Path) -> Signature | None:
         found = path.lstat()
     except OSError:
         return None
-    return (found.st_ino, found.st_dev, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (
+        found.st_ino, found.st_dev, found.st_mode, found.st_nlink,
+        found.st_size, found.st_mtime_ns, found.st_ctime_ns,
+    )  # fmt: skip
 
 
 def clear(path: Path) -> Path:
@@ -140,15 +143,20 @@ def open_up(folder: Path, since: float = 0.0) -> bool:
     """Open to their owner the folders, and for reading the files, in `folder` that were closed to him
     since then (unix seconds); whether there was one. Tools leave caches that way, and agents anything."""
     opened = False
-    for path, *below in os.walk(folder):
-        for name in (".", *below[0], *below[1]):
-            entry = os.path.join(path, name)
-            with contextlib.suppress(OSError):  # gone meanwhile, or another user's
-                found = os.lstat(entry)
-                needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(found.st_mode), 0)
-                if needed & ~found.st_mode and found.st_ctime >= since:
-                    os.chmod(entry, stat.S_IMODE(found.st_mode) | needed)
-                    opened = True
+
+    def open_one(entry: str) -> None:
+        nonlocal opened
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            found = os.lstat(entry)
+            needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(found.st_mode), 0)
+            if needed & ~found.st_mode and found.st_ctime >= since:
+                os.chmod(entry, stat.S_IMODE(found.st_mode) | needed)
+                opened = True
+
+    open_one(str(folder))
+    for path, folders, names in os.walk(folder):  # goes into a folder after it was opened
+        for name in (*folders, *names):
+            open_one(os.path.join(path, name))
     return opened
 
 
@@ -163,8 +171,12 @@ def move_aside(path: Path, folder: Path, label: str) -> Path | None:
             break
     try:
         os.rename(path, target)
-    except OSError:  # another file system: a copy of a regular file is what can be kept
-        target.write_bytes(read_regular(path) or b"")
+    except OSError:  # another file system: a copy of a regular file or a folder is what can be kept
+        if path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(shutil.Error):  # a FIFO in it cannot be kept, all else is
+                shutil.copytree(path, target, symlinks=True)
+        else:
+            target.write_bytes(read_regular(path) or b"")
         clear(path)
     return target
 

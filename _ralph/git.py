@@ -150,7 +150,9 @@ def git_dir(root: Path) -> Path:
 def remove_locks(git_dir: Path) -> None:
     """Remove the lock files of git calls that died with an agent or with a run."""
     names = ("index.lock", "HEAD.lock", "ralph/index.lock")
-    for lock in (*(git_dir / name for name in names), *git_dir.glob("refs/**/*.lock")):
+    branch = os.fsdecode(files.read_regular(git_dir / "HEAD") or b"").removeprefix("ref: ").strip()
+    shared = _common_dir(git_dir) / f"{branch}.lock"  # of the others there, people may hold some
+    for lock in (*(git_dir / name for name in names), *git_dir.glob("refs/**/*.lock"), shared):
         files.clear(lock)
 
 

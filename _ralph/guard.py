@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files
-
-Signature = tuple[int, ...]
 
 
 class Guard:
@@ -24,7 +21,7 @@ class Guard:
     def __init__(self, folder: Path, aside: Path) -> None:
         self._folder = folder
         self._aside = aside
-        self._seen: dict[str, Signature | None] = {}
+        self._seen: dict[str, tuple[files.Signature | None, ...]] = {}
         self._taken: dict[str, Any] | None = None
         self._data: dict[str, bytes] = {}
 
@@ -81,19 +78,22 @@ class Guard:
             return {}
 
     def _whole(self, taken: dict[str, Any]) -> bool:
-        copy = str(taken["copy"])
-        return files.digest(files.read_regular(self._folder / copy) or b"") == copy
+        if (copy := taken["copy"]) is None:  # of a link to nothing
+            return True
+        return files.digest(files.read_regular(self._folder / str(copy)) or b"") == str(copy)
 
     def _copy(self, path: Path) -> dict[str, Any] | None:
         if not os.path.lexists(path):
             return None
         target = Path(os.path.realpath(path))
+        link = os.readlink(path) if path.is_symlink() else None
+        if link is not None and not os.path.lexists(target):
+            return {"copy": None, "link": link, "target": str(target)}
         data = target.read_bytes()
         name = files.digest(data)
         self._data[name] = data  # for an agent may reach the copies on disk
         if files.read_regular(self._folder / name) != data:
             files.atomic_write(self._folder / name, data, 0o600)
-        link = os.readlink(path) if path.is_symlink() else None
         return {
             "copy": name,
             "size": len(data),
@@ -109,6 +109,8 @@ class Guard:
         if taken["link"] is not None and not self._is_link(path, taken):
             return False
         target = Path(taken["target"])
+        if taken["copy"] is None:
+            return not os.path.lexists(target)
         data = files.read_regular(target, taken["size"] + 1)
         if data is None or files.digest(data) != taken["copy"]:
             return False
@@ -131,6 +133,8 @@ class Guard:
             os.symlink(taken["link"], path)
         else:
             kept = files.move_aside(target, self._aside, path.name)
+        if taken["copy"] is None:
+            return files.move_aside(target, self._aside, path.name) or kept
         data = self._data.get(taken["copy"])
         if data is None:
             data = (self._folder / taken["copy"]).read_bytes()
@@ -138,16 +142,6 @@ class Guard:
         return kept
 
 
-def _signature(path: Path) -> Signature | None:
+def _signature(path: Path) -> tuple[files.Signature | None, ...]:
     """Changes with every change of the file, of the link to it, and of their names."""
-    try:
-        found = [path.lstat()]
-    except OSError:
-        return None
-    with contextlib.suppress(OSError):  # a link to nothing
-        found.append(path.stat())
-    return tuple(
-        value
-        for status in found
-        for value in (status.st_dev, status.st_ino, status.st_mode, status.st_nlink, status.st_ctime_ns)
-    )
+    return files.signature(path), files.signature(Path(os.path.realpath(path)))

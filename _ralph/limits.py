@@ -20,8 +20,8 @@ NONE = float("inf")
 
 @dataclass(frozen=True)
 class Limits:
-    """`hours` and the other limits are for one run, `until` is a unix time, `max_wait` is in
-    seconds, `budget_usd` and `budget_tokens` are for the plan's life. NONE means no limit."""
+    """`attempts` is for one task until it is retried, `budget_usd` and `budget_tokens` are for the plan's
+    life, the others for one run. `until` is a unix time, `max_wait` in seconds. NONE means no limit."""
 
     iterations: int = 50
     attempts: int = 3
@@ -110,15 +110,16 @@ def ahead(result: AgentResult, now: float) -> float | None:
     return result.reset if result.reset is not None and result.reset > now else None
 
 
-def wait_for(limits: Limits, result: AgentResult, history: History, now: float) -> float | Stop:
-    """When to try again after a provider's limit (unix time), or the stop that ends the run."""
+def wait_for(limits: Limits, result: AgentResult, history: History, now: float, reason: str) -> float | Stop:
+    """When to try again after a provider's limit (unix time), told as `reason`, or the stop that ends
+    the run."""
     reset, waits = ahead(result, now), history.this_run.fruitless_waits
     if reset is None:
         if waits >= FRUITLESS_WAITS:
-            reason = f"{FRUITLESS_WAITS} waits in a row brought nothing: {result.reason}"
-            return Stop("limited", Exit.LATER, reason)
+            said = f"{FRUITLESS_WAITS} waits in a row brought nothing: {reason}"
+            return Stop("limited", Exit.LATER, said)
         return now + min(BACKOFF_FIRST * 5.5**waits, BACKOFF_LAST, limits.max_wait)
     if reset - now > limits.max_wait:
-        reason = f"the provider's limit ends in {text.duration(reset - now)}, more than --max-wait allows"
-        return Stop("limited", Exit.LATER, reason)
+        said = f"the provider's limit ends in {text.duration(reset - now)}, more than --max-wait allows"
+        return Stop("limited", Exit.LATER, said)
     return reset + 30

@@ -11,7 +11,7 @@ from _ralph import files
 from _ralph.ends import TryLater
 from _ralph.git import remove_locks
 from _ralph.model import Paths
-from _ralph.place import running, running_entry
+from _ralph.place import began, running, running_entry
 from _ralph.supervisor import kill_run
 
 
@@ -39,11 +39,9 @@ def acquire(paths: Paths, patience: float = 0.2) -> Any:
 
 def announce(paths: Paths, run_id: str, pid: int, what: str = "run") -> None:
     """Say which process runs here, and `what`, for `status` and for the next start after a crash."""
-    import psutil
-
     entry = {
         "pid": pid,
-        "created": psutil.Process(pid).create_time(),
+        "created": began(pid),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         "run_id": run_id,
         "what": what,

@@ -50,6 +50,11 @@ class Check:
         return self.run if isinstance(self.run, str) else shlex.join(self.run)
 
 
+def task_key(task_id: Any, title: Any) -> str:
+    """`Task.key`, of what a record says of its task."""
+    return f"{task_id}\n{title}"
+
+
 @dataclass(frozen=True)
 class Task:
     """One entry of the plan's list, whatever dialect the file is written in."""
@@ -70,7 +75,7 @@ class Task:
     @property
     def key(self) -> str:
         """What history is counted by: a task whose title changed is another task."""
-        return f"{self.id}\n{self.title}"
+        return task_key(self.id, self.title)
 
     @property
     def is_blocked(self) -> bool:
@@ -218,11 +223,13 @@ class Judgement:
 @dataclass
 class Attempt:
     """One attempt at one task, from its `start` record to its verdict. `unjudged` says that only
-    the judge is missing: at its start for work that an earlier attempt left, later for its own."""
+    the judge is missing: at its start for work that an earlier attempt left, later for its own; `clean`
+    that it began at the last good commit."""
 
     task: Task
     number: int
     iteration: int
+    clean: bool = False
     tree_before: str = ""
     tree_after: str = ""
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
@@ -240,7 +247,11 @@ class Attempt:
     blocked: str | None = None
     parked: str | None = None
     message: str = ""
-    seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What its agent, its checks and its judge took."""
+        return sum(one.seconds for one in self._results) + sum(check.seconds for check in self.checks)
 
     @property
     def usd(self) -> float | None:

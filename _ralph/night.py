@@ -118,7 +118,7 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         if run.options.no_wait or run.options.once:
             return Stop("limited", Exit.LATER, f"no attempt can be made now: {attempt.reason}")
         now = time.time()
-        until = limits.wait_for(run.limits, result, run.history, now)
+        until = limits.wait_for(run.limits, result, run.history, now, attempt.reason)
         backoff = limits.ahead(result, now) is None
         return until if isinstance(until, Stop) else wait(run, until, backoff)
     if run.options.once:
@@ -131,13 +131,23 @@ def wait(run: Run, until: float, backoff: bool) -> Stop | None:
     """Wait for the provider, at most until the run's own time is up; the stop that ends it, if any."""
     end = min(until, limits.run_deadline(run.limits, run.seconds, time.time()))
     clock = time.strftime("%H:%M:%S", time.localtime(end))
-    run.write("wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
+
+    def note(backoff: bool) -> None:
+        run.write("wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
+
+    def woken() -> bool:
+        return run.control.stop_now or run.control.interrupts > 0 or inbox.waiting(run.paths) > 0
+
+    note(backoff)
     run.view.line(f"waiting for the provider until {clock}")
     run.view.doing(f"waiting until {clock}")
     notify(run, None)
-    run.control.sleep(
-        end, lambda: run.control.stop_now or run.control.interrupts > 0 or inbox.waiting(run.paths) > 0
-    )
+    while not asked_to_stop(run):
+        run.control.sleep(end, woken)
+        if not inbox.waiting(run.paths):
+            break
+        take_in_what_people_did(run)
+        note(backoff=False)  # it is the same wait that goes on
     run.view.doing("")
     return asked_to_stop(run)
 

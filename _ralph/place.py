@@ -64,14 +64,22 @@ def journal_of(paths: Paths) -> Journal:
 def running(paths: Paths) -> dict[str, Any] | None:
     """The process that runs a loop here (`pid`, `since`, `run_id`), or None; takes no lock."""
     entry = running_entry(paths)
-    if not entry:
+    try:
+        return entry if entry and abs(began(entry["pid"]) - entry["created"]) < 1 else None
+    except (ValueError, KeyError, TypeError):
         return None
+
+
+def began(pid: int) -> float:
+    """When a process began, in seconds since some moment that no change of the clock moves;
+    ValueError if there is none."""
     import psutil
 
     try:
-        return entry if abs(psutil.Process(entry["pid"]).create_time() - entry["created"]) < 1 else None
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return None
+        boot = psutil.boot_time() if psutil.LINUX else 0.0  # there psutil adds it, by the clock of now
+        return psutil.Process(pid).create_time() - boot
+    except psutil.Error:
+        raise ValueError(f"no process {pid}") from None
 
 
 def loop_at_work(paths: Paths) -> dict[str, Any] | None:

@@ -110,8 +110,7 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
     for name in ("plan", "plan-again"):
         with copied(run) as folder:
             prompt = render_prompt(resource("templates/plan.md"), values)
-            spent = sum(result.usd or 0.0 for result in results)
-            result = run_role(run, run.planner, prompt, name, run.env(), spent, folder)
+            result = run_role(run, run.planner, prompt, name, run.env(), results, folder)
         results.append(result)
         _require_answer(result)
         try:

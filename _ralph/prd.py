@@ -1,4 +1,4 @@
-"""prd.json: read, whatever its dialect; order the tasks; change one field's bytes."""
+"""prd.json: read, whatever its dialect, held against the schema, its tasks in order."""
 
 from __future__ import annotations
 
@@ -200,9 +200,6 @@ def _words(task: Task) -> dict[str, Any]:
     return {key: value for key, value in task.raw.items() if key not in (*ALIASES["passed"], "status")}
 
 
-# ---------------------------------------------------------------- changes of its text
-
-
 # ---------------------------------------------------------------- how it is read
 
 
@@ -308,7 +305,7 @@ def _blocked(raw: dict[str, Any]) -> str | None:
     held += [word for word in [str(raw.get("status"))] if word.lower() in HELD_WORDS]
     if held and said in (True, False, "", None):
         said = _get(raw, "blocked_reason") or f"marked {held[0]}"
-    return text.one_line(str(said), 500) if said else None
+    return text.one_line(str(said), 500) or "marked blocked" if said else None
 
 
 def _priority(raw: dict[str, Any], where: str) -> float:

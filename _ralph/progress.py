@@ -9,7 +9,7 @@ from typing import Any
 
 from _ralph import text
 from _ralph.ends import BadInput
-from _ralph.model import COUNTED, Task, Tokens, Verdict
+from _ralph.model import COUNTED, Task, Tokens, Verdict, task_key
 
 _TEXTS = (
     "task", "title", "tree", "left", "branch", "head", "reason", "overload", "parked", "answer",
@@ -44,7 +44,7 @@ class Spent:
 
 @dataclass
 class RunHistory(Spent):
-    """What is counted for one run; its seconds are those that it waited, too."""
+    """What is counted for one run; `seconds` holds its waits, too."""
 
     iterations: int = 0
     blocked_in_a_row: int = 0
@@ -59,7 +59,6 @@ class TaskHistory(Spent):
 
     attempts: int = 0
     tried: int = 0
-    iterations: list[int] = field(default_factory=list)
     baseline: dict[str, bool] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     ruled_out: list[str] = field(default_factory=list)
@@ -148,7 +147,7 @@ class History(Spent):
         return known is not None and known.passed_at is not None
 
     def _task(self, record: dict[str, Any]) -> TaskHistory:
-        return self.tasks.setdefault(f"{record.get('task')}\n{record.get('title')}", TaskHistory())
+        return self.tasks.setdefault(task_key(record.get("task"), record.get("title")), TaskHistory())
 
     def _run(self, record: dict[str, Any]) -> None:
         if record.get("baseline") is not None:
@@ -159,12 +158,11 @@ class History(Spent):
 
     def _start(self, record: dict[str, Any]) -> None:
         self.open_start = record
-        self.worked = f"{record['task']}\n{record['title']}"
+        self.worked = task_key(record["task"], record["title"])
         self.iteration = record["iteration"]
         self.this_run.iterations += 1
         task = self._task(record)
         task.baseline = {**record.get("baseline", {}), **task.baseline}
-        task.iterations.append(record["iteration"])
 
     def _verdict(self, record: dict[str, Any]) -> None:
         start, self.open_start = self.open_start or {}, None

@@ -34,6 +34,7 @@ def prompt_values(
     reads_rulebook: bool,
     recent: list[str],
     red_before: list[str],
+    clean_start: bool,
 ) -> dict[str, Any]:
     """Everything a prompt template may use, each part clipped to its share of the bound."""
     known = history.of(task)
@@ -59,7 +60,7 @@ def prompt_values(
         "ruled_out": newest(known.ruled_out, _NOTES),
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
-        "clean_start": known.attempts > 0 and known.attempts + 1 >= attempts,
+        "clean_start": clean_start,
         "retry": _retry(last) if last else None,
     }
 

@@ -11,8 +11,8 @@ from _ralph import files, text
 from _ralph.ends import BadInput, RalphError, TryLater
 from _ralph.git import Git, remove_locks
 
-_REFS = ("refs/heads", "refs/tags", "refs/ralph")
-_HELD = ("refs/ralph/clean", "refs/ralph/begun")
+_REFS = ("refs/heads", "refs/tags", "refs/ralph", "refs/worktree")
+_HELD = ("refs/worktree/ralph/clean", "refs/worktree/ralph/begun")  # each worktree has its own
 _HALFWAY = {
     "MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert",
     "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick",
@@ -124,6 +124,9 @@ class Refs:
             what = f"{ref.removeprefix('refs/')} had been {'moved' if found else 'deleted'}"
             self._before[ref] = found
             try:
+                if self._shared and found and self._is_ancestor(was, found):
+                    said.append(f"{what} forward")
+                    continue
                 if self._shared:
                     said.append(f"{what}; where it was is kept at {self.keep(was, f'{label}-ref')}")
                     continue
@@ -190,8 +193,8 @@ class Refs:
     def _signatures(self) -> dict[str, object]:
         """What changes whenever a ref or HEAD does, whatever way git keeps them (files, reftable)."""
         places = [self._git.dir / "HEAD", self._git.common / "packed-refs"]
-        for kept in ("refs", "reftable"):
-            for folder, _, names in os.walk(self._git.common / kept):
+        for top in {self._git.common, self._git.dir}:
+            for folder, _, names in (*os.walk(top / "refs"), *os.walk(top / "reftable")):
                 places += [Path(folder), *(Path(folder, name) for name in names)]
         return {str(place): files.signature(place) for place in places}
 

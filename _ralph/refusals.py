@@ -14,14 +14,6 @@ from _ralph.run import Run
 from _ralph.workspace import Folder, GitTree
 
 
-def refuse_without_git(run: Run) -> None:
-    """BadInput for what cannot be kept in a plain folder."""
-    if run.judge:
-        raise BadInput("a judge needs git to see the change; remove it or run without --no-git")
-    if run.plan.settings.get("protect"):
-        raise BadInput("protect needs git to put files back; remove it or run without --no-git")
-
-
 def require_agents(run: Run) -> None:
     """Every agent that this plan can need is there, is permitted, and tells what is limited."""
     for agent in agents_of(run):

@@ -50,14 +50,14 @@ class _Room:
 
 def save(prd_path: Path, use_git: bool, output: Path | None) -> Path:
     """Write the page to `output`, else into the scratch folder; where it is. BadInput as for `page`."""
-    html, paths = page(prd_path, use_git), place.locate(prd_path, use_git)
+    source, paths = page(prd_path, use_git), place.locate(prd_path, use_git)
     target = output or scratch(paths) / "report.html"
     if output is None and files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
     if target.exists() and not target.is_file():  # /dev/stdout, a pipe
-        target.write_text(html, encoding="utf-8")
+        target.write_text(source, encoding="utf-8")
     elif target.parent.is_dir():
-        files.atomic_write(target, html.encode())
+        files.atomic_write(target, source.encode())
     else:
         raise BadInput(f"there is no folder {target.parent}")
     return target

@@ -4,7 +4,7 @@ and can only say no."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
     run.view.line(f"asking the judge: {judge.command}", "  ")
     run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
     prompt, name = _judge_prompt(run, attempt), f"{attempt.name}-judge"
-    result = run_role(run, judge, prompt, name, environment(run, attempt), attempt.result.usd or 0.0)
+    result = run_role(run, judge, prompt, name, environment(run, attempt), [attempt.result])
     found = attempt.judgement = Judgement(judge.command, result, objections(attempt.task, result.text))
     if verdict := kept_away(result):
         attempt.unjudged = True
@@ -79,12 +79,12 @@ def run_role(
     prompt: str,
     name: str,
     env: Mapping[str, str],
-    spent: float = 0.0,
+    before: Sequence[AgentResult] = (),
     cwd: Path | None = None,
 ) -> AgentResult:
     """Run the agent of any role in the workspace, or in `cwd`; `name` is what its files in the
-    scratch folder are called, `spent` the dollars of this attempt that stand in no record yet."""
-    left = limits.usd_left(run.limits, run.history)
+    scratch folder are called, `before` what was run already and stands in no record yet."""
+    usd, tokens = limits.usd_left(run.limits, run.history), limits.tokens_left(run.limits, run.history)
     return agents.run_agent(
         agent,
         prompt,
@@ -94,8 +94,8 @@ def run_role(
         timeout=run.options.agent_timeout,
         idle=run.options.idle_timeout,
         control=run.control,
-        usd_left=None if left is None else max(left - spent, 0.01),
-        tokens_left=limits.tokens_left(run.limits, run.history),
+        usd_left=None if usd is None else max(usd - sum(one.usd or 0.0 for one in before), 0.01),
+        tokens_left=None if tokens is None else max(tokens - sum(one.tokens.total for one in before), 1),
         watch=run.view.watch,
         wrap=run.wrap,
     )

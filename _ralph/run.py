@@ -73,6 +73,7 @@ class Run:
     view: View
     run_id: str
     started: float = field(default_factory=time.monotonic)
+    carried: float = 0.0
     notices: list[str] = field(default_factory=list)
     box: Sandbox | None = None
     resuming: bool = False
@@ -83,8 +84,6 @@ class Run:
     def seconds(self) -> float:
         """How long the run has gone, this process and those before it that crashed."""
         return self.carried + time.monotonic() - self.started
-
-    carried: float = 0.0
 
     @property
     def git_tree(self) -> GitTree:
@@ -217,8 +216,12 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
         )
     if plan.settings.get("network") is False and not options.sandbox:  # to go on would be a silent lie
         raise BadInput(f"{paths.prd.name}: network: false can only be kept with --sandbox bwrap")
+    judge = options.judge or plan.settings.get("judge")
+    for what, wanted in (("a judge", judge), ("protect", plan.settings.get("protect"))):
+        if wanted and not options.git:
+            raise BadInput(f"{what} needs git to see what was changed; remove it or run without --no-git")
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
-    if not plan.checks and unchecked and not (options.judge or plan.settings.get("judge")):
+    if not plan.checks and unchecked and not judge:
         raise BadInput(_no_checks(paths, plan, unchecked))
     return plan
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -78,9 +79,11 @@ def sandbox_for(
         raise BadInput(
             "--sandbox bwrap needs bubblewrap, and bwrap is not on PATH; install it or run without"
         )
-    homes = {Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)}
+    homes = {Path.home()}
+    with contextlib.suppress(KeyError):  # a user that the system does not know
+        homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir))
     own = [place for name in names for place in rows.get(name, {}).get("config", [])]
-    others = [place for row in rows.values() if isinstance(row, dict) for place in row.get("config", [])]
+    others = [place for row in rows.values() for place in row.get("config", [])]
     hidden = [place for place in (*CREDENTIALS, *others) if place not in own]
     caches = _below(homes, [".cache"])
     cache = private / "cache"

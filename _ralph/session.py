@@ -26,7 +26,6 @@ from _ralph.refusals import (
     refuse_loose,
     refuse_other_plan,
     refuse_unfinished,
-    refuse_without_git,
     require_agents,
     same_plan,
     try_templates,
@@ -41,23 +40,17 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     """The run, ready to loop: state mended, branch switched, plan and history read."""
     paths = locate(options.prd, options.git)
     journal, guard = journal_of(paths), guard_of(paths)
-    notices = _mend(paths, journal, guard)
+    notices = _mend(journal, guard)
     plan = load_plan(paths, options)
     records = journal.records()
     if told := _doubt_passes(plan, journal.attempt_is_open, records):
         plan, notices = load_plan(paths, options), notices + told
-    rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
-    found = limits.resolve(plan.settings, options.limits)
+    run = glance(options, paths, plan, replay(records, plan.key), notices)
+    run = replace(run, journal=journal, guard=guard, control=control, view=view, run_id=run_id)
     if options.until:
-        found = replace(found, until=limits.next_time(options.until, time.time()))
-    run = Run(
-        options, paths, plan, Folder(), "", journal, guard, replay(records, plan.key), found, rows,
-        control, view, run_id, notices=notices,
-    )  # fmt: skip
+        run.limits = replace(run.limits, until=limits.next_time(options.until, time.time()))
     if options.git:
         _open_tree(run)
-    else:
-        refuse_without_git(run)
     run.notices += list(prd.misspelt(run.plan))
     require_agents(run)
     open_sandbox(run)
@@ -68,7 +61,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     return run
 
 
-def _mend(paths: Paths, journal: Journal, guard: Guard) -> list[str]:
+def _mend(journal: Journal, guard: Guard) -> list[str]:
     """Undo what an attempt or a check of a dead run did to the state files, before they are believed."""
     notices = journal.open(held=guard.holds)
     for path, kept in guard.restore().items():
@@ -111,8 +104,7 @@ def open_sandbox(run: Run) -> None:
 
 def _open_tree(run: Run) -> None:
     """Open the working tree, go to the run's branch, refuse what a person has not committed."""
-    tree = GitTree(run.paths.root, run.paths.private, [run.paths.prd, run.paths.progress])
-    run.tree, history = tree, run.history
+    tree, history = run.git_tree, run.history
     start = history.open_start
     if start:
         run.notices += tree.settle(start["branch"], start["head"], f"{start['iteration']:04}-cut-off")
@@ -160,7 +152,7 @@ def peek(options: Options, writing: bool = False) -> Run:
     """A run to look at: as `open_run` makes one, but nothing is switched, locked or, unless
     `writing`, mended."""
     paths = locate(options.prd, options.git)
-    notices = _mend(paths, journal_of(paths), guard_of(paths)) if writing else []
+    notices = _mend(journal_of(paths), guard_of(paths)) if writing else []
     paths, plan, history = read_state(options.prd, options.git)
     return glance(options, paths, examined(plan, options), history, notices)
 

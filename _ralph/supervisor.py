@@ -91,20 +91,22 @@ def mark_run(run_id: str) -> None:
             resource.setrlimit(resource.RLIMIT_RTTIME, (_number(run_id), hard))
 
 
-def kill_run(run_id: str) -> list[int]:
-    """Kill what still carries `run_id`, and its descendants; the pids."""
+def kill_run(run_id: str) -> None:
+    """Kill what still carries `run_id`, and its descendants."""
     import psutil
 
-    marked = {one for one in psutil.process_iter() if _carries(one, run_id)}
-    for one in list(marked):
-        with contextlib.suppress(psutil.Error):
-            marked.update(one.children(recursive=True))
-    marked.discard(psutil.Process())
-    for one in marked:
-        with contextlib.suppress(psutil.Error):
-            one.kill()
-    psutil.wait_procs(marked, timeout=2)
-    return sorted(one.pid for one in marked)
+    for _ in range(50):  # what was forked while they were looked for is found the next time
+        marked = {one for one in psutil.process_iter() if _carries(one, run_id)}
+        for one in list(marked):
+            with contextlib.suppress(psutil.Error):
+                marked.update(one.children(recursive=True))
+        marked.discard(psutil.Process())
+        if not marked:
+            return
+        for one in marked:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+        psutil.wait_procs(marked, timeout=2)
 
 
 def _carries(one: psutil.Process, run_id: str) -> bool:

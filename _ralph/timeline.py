@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from _ralph.model import Tokens, Verdict
+from _ralph.model import Tokens, Verdict, task_key
 
 Record = dict[str, Any]
 
@@ -88,7 +88,7 @@ def passes(places: list[Record], tasks: set[str]) -> list[tuple[float, int]]:
     proved: set[str] = set()
     series = [(0.0, 0)]
     for record in places:
-        key = f"{record.get('task')}\n{record.get('title')}"
+        key = task_key(record.get("task"), record.get("title"))
         if record.get("verdict") == Verdict.PASSED and key in tasks:
             proved.add(key)
         proved.difference_update(record.get("broken") or [])

@@ -1,4 +1,4 @@
-"""What is left of a run for readers: records for people, the summary for machines."""
+"""Words and objects about a run: what people read in its records, the summary for machines."""
 
 from __future__ import annotations
 

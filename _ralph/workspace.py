@@ -41,7 +41,8 @@ class Folder:
         return ""
 
     def rest(self) -> str:
-        """The same, where nobody was at work: what is new is left out of the work from now on."""
+        """A snapshot while no agent works: files new since the last one are a person's, or what checks
+        wrote, and are left out of the work from now on."""
         return ""
 
     def tidy(self, tree: str) -> list[str]:

@@ -311,3 +311,23 @@ def test_a_full_disk_stops_with_75_and_loses_nothing(repo: Repo) -> None:
         assert json.loads(done.stdout)["passed"] == 1
     finally:
         os.system(f"umount -l {small}")
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "pass",
+        "P('AGENTS.md').write_text('evil')",
+        "P('AGENTS.md').unlink()",
+        "P('AGENTS.md').unlink(); P('AGENTS.md').write_text('evil')",
+    ],
+)
+def test_a_link_to_nothing_is_kept_as_it_is(repo: Repo, deed: str) -> None:
+    (repo.path / "AGENTS.md").symlink_to("CLAUDE.md")
+    (repo.path / ".git/hooks/pre-push").symlink_to("/nowhere")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    repo.commit("a link")
+    code, _, printed = repo.run(repo.agent(f"{deed}\nP('T1.txt').touch()"))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    assert os.readlink(repo.path / "AGENTS.md") == "CLAUDE.md" and not (repo.path / "CLAUDE.md").exists()
+    assert len(repo.records("verdict")[0]["restored"]) == (deed != "pass")

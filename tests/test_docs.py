@@ -298,7 +298,16 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
     history.of(plan.tasks[0]).last = {"verdict": "failed"}
     paths = Paths(tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph", "private")))
     values = prompt_values(
-        plan, plan.tasks[0], history, paths, [], attempts=3, reads_rulebook=False, recent=[], red_before=[]
+        plan,
+        plan.tasks[0],
+        history,
+        paths,
+        [],
+        attempts=3,
+        reads_rulebook=False,
+        recent=[],
+        red_before=[],
+        clean_start=False,
     )
     listed = rows((ROOT / "docs/templates.md").read_text("utf-8")).keys() - {"variable"}
     documented = {name for row in listed for name in row.split(", ")}

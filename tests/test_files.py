@@ -282,6 +282,16 @@ def test_a_file_moved_to_another_disk_is_kept(tmp_path: Path, other_disk: Path) 
     assert kept.read_bytes() == b"found"
 
 
+def test_a_folder_moved_to_another_disk_is_kept(tmp_path: Path, other_disk: Path) -> None:
+    (tmp_path / "d/e").mkdir(parents=True)
+    (tmp_path / "d/e/f").write_bytes(b"found")
+    os.mkfifo(tmp_path / "d/fifo")
+    with within(2):
+        kept = files.move_aside(tmp_path / "d", other_disk / "aside", "d")
+    assert kept is not None and not (tmp_path / "d").exists()
+    assert (kept / "e/f").read_bytes() == b"found"
+
+
 # ---------------------------------------------------------------- Guard: safety copies
 
 

@@ -275,7 +275,7 @@ _dates = st.tuples(
 def test_any_reset_time(words: str) -> None:
     reset = moment(words, 1e9)
     result = AgentResult(Outcome.LIMITED, "limit", reset=reset)
-    assert wait_for(Limits(), result, History("p@"), 1e9)
+    assert wait_for(Limits(), result, History("p@"), 1e9, "limit")
 
 
 @hostile

@@ -173,3 +173,16 @@ def test_without_git_there_is_no_judge(folder: Repo) -> None:
     folder.plan(TASK)
     code, _, printed = folder.run(folder.agent(WORK), "--no-git", "--judge", "cat")
     assert code == 2 and "a judge needs git" in printed
+
+
+def test_the_commit_hooks_decide_also_where_only_a_judge_does(repo: Repo) -> None:
+    repo.plan({"acceptanceCriteria": ["It is there"]}, limits={"attempts": 1})
+    repo.program(".git/hooks/pre-commit", "echo no; exit 1")
+    code, _, _ = judged(repo, f"print('''{answer(True)}''')")
+    assert (code, repo.verdicts()) == (4, ["T1 failed"])
+
+
+def test_the_time_of_the_judge_counts(repo: Repo) -> None:
+    repo.plan(TASK)
+    judged(repo, f"time.sleep(0.5); print('''{YES}''')")
+    assert repo.records("verdict")[0]["seconds"] >= 0.5

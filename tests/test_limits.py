@@ -146,7 +146,7 @@ def test_wait_for(reset: float | None, waits: int, limits: Limits, wanted: float
     result = AgentResult(
         Outcome.LIMITED, reason="too many requests", reset=None if reset is None else NOW + reset
     )
-    found = wait_for(limits, result, history(run_fruitless_waits=waits), NOW)
+    found = wait_for(limits, result, history(run_fruitless_waits=waits), NOW, result.reason)
     if isinstance(wanted, str):
         assert isinstance(found, Stop)
         assert (found.word, found.exit) == ("limited", Exit.LATER)

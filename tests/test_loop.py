@@ -703,3 +703,23 @@ def test_old_transcripts_go_before_the_next_attempt(repo: Repo) -> None:
     assert repo.run(repo.agent(seen))[0] == 0
     kept = {int(name.partition("-")[0]) for name in repo.read("seen").split()}
     assert kept == {1, *range(9962, 10_011)}
+
+
+def test_the_prompt_says_whether_earlier_work_lies_there(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]})
+    keeps = repo.agent("P('../prompt').write_text(prompt); P(f'{task}.txt').write_text(str(attempt))")
+
+    def told(*words: str) -> tuple[bool, bool]:
+        repo.run(keeps, "--once", *words)
+        prompt = (repo.outside / "prompt").read_text()
+        return "still in the working tree" in prompt, "were put aside" in prompt
+
+    assert [told("--task", task) for task in ("T1", "T1", "T2", "T1")] == [
+        (False, False), (True, False), (False, False), (False, True)
+    ]  # fmt: skip
+
+
+def test_without_git_nothing_is_put_aside_and_the_prompt_says_so(folder: Repo) -> None:
+    folder.plan({"checks": ["false"]}, limits={"attempts": 2})
+    folder.run(folder.agent("P('../prompt').write_text(prompt); P('x').touch()"), "--no-git")
+    assert "still in the working tree" in (folder.outside / "prompt").read_text()

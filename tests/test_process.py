@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from _ralph.process import Control, ProcessResult, run_process
+from _ralph.supervisor import kill_run
 from tests.conftest import Repo
 
 # Each leaves a descendant behind in another way; all of them sleep for ten minutes.
@@ -285,3 +286,26 @@ def test_a_shortage_of_the_system_is_no_failed_command(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for fd in taken:
             os.close(fd)
+
+
+def test_what_forks_while_it_is_hunted_is_found_too(repo: Repo) -> None:
+    env = {**repo.env, "RALPH_RUN_ID": "hunted"}
+    forks = subprocess.Popen(
+        ["sh", "-c", "while :; do sleep 600 & sleep 0.005; done"], cwd=repo.path, env=env
+    )
+    time.sleep(0.3)
+    kill_run("hunted")
+    forks.wait(20)
+    assert sleepers(repo) == []
+
+
+def test_a_loop_is_seen_after_the_clock_was_set(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    process = repo.start("run", "--agent", repo.agent("P('T1.txt').touch()" + HANGS))
+    repo.wait_for("../hanging")
+    later = "import psutil._pslinux as p; real = p.boot_time; p.boot_time = lambda: real() + 3600"
+    assert f"(pid {process.pid})" in repo.ralph_anew("status", first=later).stdout
+    assert repo.ralph_anew("stop", first=later).returncode == 0
+    process.kill()
+    process.communicate(timeout=20)
+    assert repo.gone_within(10)

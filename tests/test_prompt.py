@@ -67,6 +67,7 @@ class Bench:
         self.reads_rulebook = False
         self.recent = ["abc123 first: it works"]
         self.red_before = ["npm run lint"]
+        self.clean_start = False
 
     def record(self, event: str, **fields: Any) -> None:
         task = {"task": self.task.id, "title": self.task.title}
@@ -76,10 +77,13 @@ class Bench:
         self.record("start")
         self.record("verdict", **{**FAILED, **fields})
 
+    def starts_clean(self) -> None:
+        self.clean_start = True
+
     def values(self) -> dict[str, Any]:
         return prompt_values(
             self.plan, self.task, self.history, self.paths, checks_for(self.plan, self.task), attempts=3,
-            reads_rulebook=self.reads_rulebook, recent=self.recent, red_before=self.red_before,
+            reads_rulebook=self.reads_rulebook, recent=self.recent, red_before=self.red_before, clean_start=self.clean_start,
         )  # fmt: skip
 
     def prompt(self, template: Path = TEMPLATE) -> str:
@@ -157,7 +161,7 @@ def told_by_path(bench: Bench) -> None:
         (lambda b: None, ["attempt 1 of 3", "## Before this attempt", "Red before"], ["judged", "Ruled out", "answered the question"]),
         (lambda b: b.red_before.clear(), [], ["## Before this attempt"]),
         (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
-        (lambda b: (b.failed(), b.failed()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
+        (lambda b: (b.failed(), b.failed(), b.starts_clean()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
         (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
         (lambda b: b.failed(failure=None, restored=[], denials=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
         (lambda b: b.record("retry", answer="yes"), ["A person answered the question that was open: yes"], ["judged"]),

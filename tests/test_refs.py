@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,28 @@ def test_without_signatures_a_move_is_missed(repo: Repo, refs: Refs, monkeypatch
     assert known(refs) == listed(repo.path)
     repo.git("commit", "-q", "--allow-empty", "-m", "third")
     assert known(refs) != listed(repo.path)
+
+
+def test_a_loop_in_another_worktree_is_no_business_of_this_one(repo: Repo) -> None:
+    repo.git("worktree", "add", "-q", "../tree", "-b", "side")
+    other = repo.outside / "tree"
+    for folder in (repo.path, other):
+        (folder / "prd.json").write_text(
+            '{"userStories": [{"id": "T1", "title": "t", "checks": ["test -f T1"]}]}'
+        )
+    process = repo.start(
+        "run",
+        "--agent",
+        repo.agent("P('../on').touch()\nwhile not P('../end').exists(): time.sleep(0.05)\nP(task).touch()"),
+    )
+    repo.wait_for("../on")
+    words = [sys.executable, "-m", "ralph", "run", "-q", "--agent", repo.agent("P(task).touch()", "other")]
+    (repo.path / ".git/refs/heads/side.lock").touch()  # as after kill -9 of a run there
+    done = subprocess.run(words, cwd=other, env=repo.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    repo.write("../end", "")
+    said = process.communicate(timeout=30)[0]
+    assert process.returncode == 0 and repo.records("verdict")[0]["notices"] == [
+        "heads/side had been moved forward"
+    ], said
+    assert repo.git("for-each-ref", "refs/ralph/parked") == ""

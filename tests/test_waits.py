@@ -216,3 +216,30 @@ def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
     assert done.stdout == b"donexx\n"
     plan(repo, {"checks": ["test -f T1.txt"]})
     assert repo.run(repo.agent("P('T1.txt').touch(); print('<handoff> ' * 7_000)"))[0] == 0
+
+
+def test_what_people_add_during_a_wait_is_taken_and_the_wait_goes_on(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    process = repo.start("run", "--agent", speaker(repo, f"print('''{LIMIT}''')"))
+    repo.wait_for("progress.txt")
+    end = time.monotonic() + 30
+    for number in range(4):
+        while len(repo.records("wait")) <= number and time.monotonic() < end:
+            time.sleep(0.05)
+        assert repo.ralph("add", f"n{number}", "--check", "false").returncode == 0
+    while len(repo.records("add")) < 4 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert repo.ralph("stop").returncode == 0
+    process.communicate(timeout=30)
+    assert process.returncode == 3 and repo.verdicts() == ["T1 limited"]
+    assert [record["backoff"] for record in repo.records("wait")][:5] == [True, False, False, False, False]
+
+
+def test_the_judge_gets_the_tokens_that_are_left(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    used = json.dumps({"type": "assistant", "message": {"id": "m", "usage": {"input_tokens": 900}}})
+    worker = speaker(repo, f"P('T1.txt').touch(); print('''{RESULT.replace('10,', '800,')}''')")
+    path = repo.agent(f"print('''{used}''', flush=True); time.sleep(3600)", "judge").split()[1]
+    judge = repo.program("../judges/speaker", f"exec {sys.executable} {path}")
+    code, _, _ = repo.run(worker, "--judge", str(judge), "--max-tokens", "1000", "--agent-timeout", "30s")
+    assert code == 3 and "what was left of the limit in tokens" in repo.records("verdict")[0]["reason"]
