@@ -42,7 +42,9 @@ def begin(run: Run, task: Task) -> Attempt:
         raise StopNow
     files.clear(run.paths.handoff)
     trim_scratch(run.paths)
-    head = run.tree.remember(attempt.tree_before, list(run.plan.settings.get("protect", [])))
+    run.tree.protect(list(run.plan.settings.get("protect", [])))
+    run.tree.hold(attempt.tree_before)
+    head = run.tree.remember()
     hold(run, run.tree.vital())
     run.write(
         "start",
@@ -83,9 +85,7 @@ def examine(run: Run, attempt: Attempt) -> None:
     if attempt.verdict is Verdict.PASSED and judge:
         ask_judge(run, attempt, judge)
         put_back(run, attempt)
-        if run.tree.snapshot() != attempt.tree_after:
-            attempt.notices.append("the judge had changed files; put back")
-            run.git_tree.checkout(attempt.tree_after)
+        attempt.notices += run.tree.tidy(attempt.tree_after, "the judge read")
 
 
 def check_work(run: Run, attempt: Attempt) -> None:
@@ -93,6 +93,7 @@ def check_work(run: Run, attempt: Attempt) -> None:
     nothing_done = attempt.tree_after == attempt.tree_before and run.tree.with_git
     no_verdict = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
     if not run.control.stop_now and not no_verdict:
+        run.tree.hold(attempt.tree_before, attempt.tree_after)
         attempt.checks = run_all(run, checks_for(run.plan, attempt.task), attempt.name)
         attempt.notices += run.tree.tidy(attempt.tree_after)
         run_hooks(run, attempt)

@@ -29,19 +29,20 @@ def run_setup(run: Run) -> None:
 def run_outside(
     run: Run, checks: list[Check], name: str, label: str = "", tree: str | None = None
 ) -> tuple[list[CheckResult], list[str]]:
-    """Run checks outside of an attempt: the state files and the tree, else as it is now, are put back,
-    for what checks run can be an agent's code. The results, and what had to be put back.
+    """Run checks outside of an attempt: the state files, HEAD, all refs and the tree, else as it is now,
+    are put back, for what checks run can be an agent's code. The results, and what had to be put back.
 
     StopNow if ralph was told to stop.
     """
     if not checks:
         return [], []
     tree = run.tree.snapshot() if tree is None else tree
-    with held(run):
+    head = run.tree.remember()
+    with held(run, [] if name == "setup" else run.tree.vital()):  # a setup may install hooks
         results = run_all(run, checks, name, label)
     if run.control.orphaned:
         raise StopNow
-    said = run.tree.tidy(tree)
+    said = run.tree.settle(run.branch, head, name, tree) + run.tree.tidy(tree)
     if run.control.stop_now:
         run.view.lines(said)
         raise StopNow
@@ -49,10 +50,11 @@ def run_outside(
 
 
 @contextlib.contextmanager
-def held(run: Run) -> Iterator[None]:
-    """Let a stranger's program run outside of an attempt: what it does to the state files is undone."""
+def held(run: Run, more: Sequence[Path] = ()) -> Iterator[None]:
+    """Let a stranger's program run outside of an attempt: what it does to the state files, and to
+    `more`, is undone."""
     already = run.guard.holds
-    hold(run)
+    hold(run, more)
     notes = run.journal.signature()
     try:
         yield
@@ -109,6 +111,7 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
         if rewritten == attempt.tree_after:
             break
         attempt.tree_after = rewritten
+        run.git_tree.hold(attempt.tree_before, rewritten)
         attempt.checks = run_all(run, checks_for(run.plan, attempt.task), f"{attempt.iteration:04}-again")
         attempt.notices += run.tree.tidy(rewritten)
         if all(hook.ok for hook in hooks):

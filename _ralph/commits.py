@@ -18,7 +18,9 @@ class Commits:
     """Snapshots hold no state files; what is committed does. `state` are their names."""
 
     def __init__(self, git: Git, refs: Refs, private: Path, state: list[Path]) -> None:
-        self.state = [name for path in state if (name := git.name_of(path))]
+        # A person may have linked one to a file of the tree: that one changes with it.
+        places = dict.fromkeys(place for path in state for place in (path, Path(os.path.realpath(path))))
+        self.state = [name for place in places if (name := git.name_of(place))]
         self._git = git
         self._refs = refs
         self._private = private

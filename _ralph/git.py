@@ -18,6 +18,7 @@ GIT_TIMEOUT = 600.0
 _QUIET = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false", "core.untrackedCache=false",
     "core.safecrlf=false", "core.quotePath=false", "gc.auto=0",
+    "core.trustctime=true", "core.checkStat=default",  # else a file's time can be set back unseen
     "core.fsync=all",  # by itself git syncs a ref, but not the commit that it names
 )  # fmt: skip
 _BROKEN = (
@@ -165,7 +166,7 @@ def environment() -> dict[str, str]:
     """The environment of git calls: where git was told to look from outside does not count."""
     kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in kept}
-    return {**clean, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    return {**clean, "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
 
 
 def _quiet(words: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.git import Git, git
+from _ralph.git import Git, git, nul
 
 # Written by tools beside the work; untracked ones are neither evidence nor committed.
 CACHES = frozenset(
@@ -62,13 +62,28 @@ class Protected:
         self._left = left
         self._aside = aside
         self._named: set[str] = set()
+        self._frozen: dict[str, files.Signature | None] = {}
         self._yours: dict[str, tuple[int, ...]] = {}
+        self._specs: list[str] = []
 
     def remember(self, patterns: list[str]) -> None:
         """Note before an attempt what its changes must be told from."""
         self._named = self._loose(patterns)
+        self._specs = [f":(top,glob){pattern}" for pattern in _deep(patterns)]
+        names = self._git.names("ls-files", "-z", "--", *self._specs, env=self._own) if patterns else []
+        self._frozen = {name: files.signature(self._git.root / name) for name in names}
         yours = self._left.names - self._left.state
         self._yours = {name: signature for name in yours if (signature := self._signature(name))}
+
+    def doubt(self) -> None:
+        """Let git read those tracked ones that changed: what its index believes of a file, such as its
+        time or that it need not be looked at, an agent can arrange."""
+        root, frozen = self._git.root, self._frozen
+        changed = {name for name, was in frozen.items() if files.signature(root / name) != was}
+        if changed:
+            entries = self._git.names("ls-files", "-s", "-z", "--", *self._specs, env=self._own)
+            known = [entry for entry in entries if entry.partition("\t")[2] in changed]
+            self._git("update-index", "-z", "--index-info", stdin=nul(known), env=self._own)
 
     def restore(self, before: str, after: str, patterns: list[str], allow: list[str]) -> list[str]:
         """Put back what changed under protected patterns between these two snapshots.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from _ralph.ends import BadInput, RalphError, TryLater
 from _ralph.git import Git, remove_locks
 
 _REFS = ("refs/heads", "refs/tags", "refs/ralph", "refs/worktree")
-_HELD = ("refs/worktree/ralph/clean", "refs/worktree/ralph/begun")  # each worktree has its own
+_HELD = tuple(f"refs/worktree/ralph/{name}" for name in ("clean", "begun", "ended"))  # a worktree's own
 _HALFWAY = {
     "MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert",
     "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick",
@@ -67,34 +69,47 @@ class Refs:
         return self.head()
 
     def hold(self, *trees: str, commit: str = "", on: str = "", message: str = "ralph") -> None:
-        """Name snapshots that are in no commit: the last good one, and the one that an attempt began
-        with. Else they are gone when an agent runs `git gc --prune=now`. In the same step HEAD goes
-        to `commit`, if there is one, from the commit `on`."""
+        """Name snapshots that are in no commit: the last good one, and those that an attempt began and
+        ended with. Else they are gone when somebody runs `git gc --prune=now`. In the same step HEAD
+        goes to `commit`, if there is one, from the commit `on`."""
         known = self._all()[0]
         moves = {ref: tree for ref, tree in zip(_HELD, trees, strict=False) if known.get(ref) != tree}
-        lines = [f"update {ref} {tree}\n" for ref, tree in moves.items()]
+        lines = [f"option no-deref\nupdate {ref} {tree}\n" for ref, tree in moves.items()]
         lines += [f"update HEAD {commit} {on}\n"] if commit else []
         if lines:
+            self._clear_way(*moves)
             self._git("update-ref", "-m", message, "--stdin", stdin="".join(lines).encode())
+            self._before.update(moves)
 
     def vital(self) -> list[Path]:
         """Files of git's own that decide what it does here."""
         hooks = [self._git.common / "hooks" / name for name in _HOOKS]
-        return hooks if self._shared else [self._git.common / "config", *hooks]
+        own = [self._git.dir / "commondir", self._git.dir / "config.worktree"]
+        own += [self._git.root / ".git"] if (self._git.root / ".git").is_file() else []
+        return [*own, *hooks] if self._shared else [self._git.common / "config", *own, *hooks]
 
     def settle(self, branch: str, head: str, label: str) -> list[str]:
         """Put HEAD, branch and all refs back to where the attempt found them; what was found."""
         remove_locks(self._git.dir)
         said = self._mend() + self._end_halfway()
         now, current = self._all()
-        if (current, now.get(branch)) != (branch, head):
+        as_it_was = (current, now.get(branch)) == (branch, head) and self._head_is_as_it_was()
+        if branch and not as_it_was:
             said += self._settle_branch(branch, head, label)
         return said + self._settle_refs(now, branch, label)
 
+    def _head_is_as_it_was(self) -> bool:
+        """Whether HEAD names what it named at `remember`, and not by way of another name."""
+        path = self._git.dir / "HEAD"
+        return path not in self._vital or files.read_regular(path) == self._vital[path]
+
     def _settle_branch(self, branch: str, head: str, label: str) -> list[str]:
         said, found_branch, found_head = [], self.branch(), self.head()
-        if found_branch != branch:
-            where = found_branch.removeprefix("refs/heads/") or "a detached HEAD"
+        if found_branch != branch or not self._head_is_as_it_was():
+            named = os.fsdecode(files.read_regular(self._git.dir / "HEAD") or b"").strip()
+            by_way = named.startswith("ref: ") and named != f"ref: {branch}"
+            where = named.removeprefix("ref: ") if by_way else found_branch
+            where = where.removeprefix("refs/heads/") or "a detached HEAD"
             said.append(f"the branch had been switched to {where}, and was put back")
             self._park_commit(found_head, head, label)
             self.strange = not self._is_ancestor(head, found_head)
@@ -109,7 +124,9 @@ class Refs:
                 said.append("the branch had been rewritten, and was put back")
                 self._park_commit(tip, head, label)
                 self.strange = True
-            self._git("update-ref", "-m", "ralph: put back", branch, head)
+        if tip != head or self._git("symbolic-ref", "-q", branch, check=False):
+            said += self._clear_way(branch)
+            self._git("update-ref", "--no-deref", "-m", "ralph: put back", branch, head)
         self.reset_index()
         return said
 
@@ -130,12 +147,34 @@ class Refs:
                 if self._shared:
                     said.append(f"{what}; where it was is kept at {self.keep(was, f'{label}-ref')}")
                     continue
-                kept = f"; where it had gone is kept at {self.keep(found, f'{label}-agent')}" if found else ""
-                self._git("update-ref", "-m", "ralph: put back", ref, was)
+                kept = self._kept(found, label)
+                said += self._clear_way(ref)
+                if was.startswith("ref: "):
+                    self._git("symbolic-ref", ref, was.removeprefix("ref: "))
+                else:
+                    self._git("update-ref", "--no-deref", "-m", "ralph: put back", ref, was)
                 said.append(f"{what}, and was put back{kept}")
                 self._before[ref] = was
             except RalphError as error:  # its commits are gone, or another name stands in its way
                 said.append(f"{what} and could not be put back to {was}: {error}")
+        return said
+
+    def _kept(self, found: str, label: str) -> str:
+        """Where a ref had gone, if there is something that can be kept."""
+        with contextlib.suppress(RalphError):  # a name of nothing
+            if found and not found.startswith("ref: "):
+                return f"; where it had gone is kept at {self.keep(found, f'{label}-agent')}"
+        return ""
+
+    def _clear_way(self, *wanted: str) -> list[str]:
+        """Delete refs whose names do not go together with those `wanted`, as `a/b` with `a`; what was
+        done, in words."""
+        said = []
+        for ref, name in list(self._all()[0].items()):
+            if any(ref.startswith(f"{one}/") or one.startswith(f"{ref}/") for one in wanted):
+                self._git("update-ref", "--no-deref", "-d", ref)
+                kept = self._kept(name, "in-the-way") if ref.startswith(("refs/heads", "refs/tags")) else ""
+                said.append(f"{ref.removeprefix('refs/')} stood in the way and was deleted{kept}")
         return said
 
     def _mend(self) -> list[str]:
@@ -168,7 +207,8 @@ class Refs:
         held = {**self._all(check=True)[0], **self._before}
         names = (f"refs/ralph/parked/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
         ref = next(name for name in names if held.get(name, commit) == commit)
-        self._git("update-ref", ref, commit)
+        self._clear_way(ref)
+        self._git("update-ref", "--no-deref", ref, commit)
         return ref
 
     def _park_commit(self, commit: str, head: str, label: str) -> None:
@@ -176,14 +216,15 @@ class Refs:
             self.keep(commit, f"{label}-agent")
 
     def _all(self, check: bool = False) -> tuple[dict[str, str], str]:
-        """Every ref, each with what it names; that of them which HEAD is on, or nothing. git is asked
-        only where one of its files changed since it last told."""
+        """Every ref, each with what it names, which is `ref: ` and another one for a symbolic one; that of
+        them which HEAD is on, or nothing. git is asked only where a file of it changed since."""
         now = self._signatures()
         if now == self._listed[0]:
             return self._listed[1:]
-        form = "--format=%(refname) %(objectname) %(HEAD)"
+        names = "%(if)%(symref)%(then)ref: %(symref)%(else)%(objectname)%(end)"
+        form = f"--format=%(refname)%00{names}%00%(HEAD)"
         lines = [
-            line.split(" ", 2) for line in self._git("for-each-ref", form, *_REFS, check=check).splitlines()
+            line.split("\0") for line in self._git("for-each-ref", form, *_REFS, check=check).splitlines()
         ]
         found = {ref: name for ref, name, _ in lines}
         on = next((ref for ref, _, star in lines if star == "*"), "")
@@ -194,9 +235,11 @@ class Refs:
         """What changes whenever a ref or HEAD does, whatever way git keeps them (files, reftable)."""
         places = [self._git.dir / "HEAD", self._git.common / "packed-refs"]
         for top in {self._git.common, self._git.dir}:
-            for folder, _, names in (*os.walk(top / "refs"), *os.walk(top / "reftable")):
-                places += [Path(folder), *(Path(folder, name) for name in names)]
-        return {str(place): files.signature(place) for place in places}
+            for folder, below, names in (*os.walk(top / "refs"), *os.walk(top / "reftable")):
+                places += [Path(folder), *(Path(folder, name) for name in (*below, *names))]
+        found = {str(place): files.signature(place) for place in places}
+        # What a link leads to can change unseen: then git is always asked.
+        return {name: object() if was and stat.S_ISLNK(was[2]) else was for name, was in found.items()}
 
     def _is_ancestor(self, older: str, newer: str) -> bool:
         return self._git("merge-base", older, newer, check=False).strip() == older

@@ -10,7 +10,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.commits import Commits
 from _ralph.ends import BadInput
-from _ralph.git import Git, git_output, nul
+from _ralph.git import Git, git, git_output, nul
 from _ralph.protect import LeftAlone, Protected, cached
 from _ralph.refs import Refs
 
@@ -45,8 +45,9 @@ class Folder:
         wrote, and are left out of the work from now on."""
         return ""
 
-    def tidy(self, tree: str) -> list[str]:
-        """Undo what checks wrote; files they made new are left out of the work from now on."""
+    def tidy(self, tree: str, during: str = "checks ran") -> list[str]:
+        """Undo what others than the agent wrote, such as checks; files they made new are left out of the
+        work from now on. What was done, in words that say when."""
         return []
 
     def new_nested(self) -> list[str]:
@@ -58,10 +59,15 @@ class Folder:
         """The files that differ between two snapshots, and `4 files, +120 -8`."""
         return [], ""
 
-    def remember(self, tree: str, patterns: list[str]) -> str:
-        """Keep what an attempt that begins with the snapshot `tree` may not change, or what its
-        change must be told from; HEAD's commit."""
+    def remember(self) -> str:
+        """Note where HEAD and all refs are, for `settle`; HEAD's commit."""
         return ""
+
+    def protect(self, patterns: list[str]) -> None:
+        """Note what the change of protected and of untracked files must be told from."""
+
+    def hold(self, *trees: str) -> None:
+        """Keep the snapshots that an attempt begins and ends with: no `git gc` takes them."""
 
     def vital(self) -> list[Path]:
         """Files of git's own that decide what it does here."""
@@ -126,10 +132,14 @@ class GitTree(Folder):
     def recent(self, since: int | None = None) -> list[str]:
         return self.refs.recent(since)
 
-    def remember(self, tree: str, patterns: list[str]) -> str:
-        self._protected.remember(patterns)
-        self.refs.hold(self.clean_tree(), tree)
+    def remember(self) -> str:
         return self.refs.remember()
+
+    def protect(self, patterns: list[str]) -> None:
+        self._protected.remember(patterns)
+
+    def hold(self, *trees: str) -> None:
+        self.refs.hold(self.clean_tree(), *trees)
 
     def vital(self) -> list[Path]:
         return self.refs.vital()
@@ -152,6 +162,7 @@ class GitTree(Folder):
             self.checkout(before)
             said.append(f"the files of another commit stood in the tree; put back, and kept at {kept}")
             self.refs.strange = False
+        self._protected.doubt()
         return said
 
     def begin(self, resuming: bool, last_tree: str = "") -> list[str]:
@@ -240,14 +251,14 @@ class GitTree(Folder):
         new, self._nested_before = self._nested - self._nested_before, self._nested_before | self._nested
         return [text.one_line(name) for name in sorted(new)]
 
-    def tidy(self, tree: str) -> list[str]:
+    def tidy(self, tree: str, during: str = "checks ran") -> list[str]:
         found = self.rest()
         if found == tree:
             return []
         changed = text.few(self.changes(tree, found)[0])
         self.checkout(tree)
-        how = f"by them or by you, and put back; as it was then: git show {found[:12]}:FILE"
-        return [f"{changed} had been changed while checks ran, {how}"]
+        how = f"and put back, whoever did it; as it was then: git show {found[:12]}:FILE"
+        return [f"{changed} had been changed while {during}, {how}"]
 
     def checkout(self, tree: str) -> None:
         """Make the tree what it was at that snapshot."""
@@ -256,8 +267,20 @@ class GitTree(Folder):
         files.atomic_write(self._resetting, f"{self.head()} {tree}".encode())
         self.git("read-tree", "--reset", "-u", tree, env=self._own)
         files.sync_all(self._root)  # with the files cut short by a power cut, nobody would reset them again
+        self._reset_submodules()
         self._resetting.unlink()
         self.refs.reset_index()
+
+    def _reset_submodules(self) -> None:
+        """To the commits that the tree names: else the next task's commit would take along where an
+        agent left them."""
+        if not (self._root / ".gitmodules").exists():
+            return
+        fields = self.git.names("diff-files", "--raw", "-z", "--ignore-submodules=dirty", env=self._own)
+        for meta, name in zip(fields[::2], fields[1::2], strict=False):
+            if meta.startswith(":160000 160000"):
+                words, here = ("checkout", "-q", "-f", "--detach", meta.split(" ")[2]), str(self._root)
+                git(self._root / name, *words, env={"GIT_CEILING_DIRECTORIES": here}, check=False)
 
     def modified(self) -> list[str]:
         """Tracked files that differ from HEAD or are staged, state files apart; and those that

@@ -66,6 +66,12 @@ VANDALS = {
         "parked work deleted": ('sh("git update-ref -d refs/ralph/parked/0000-old")', "0000-old had been deleted"),
         "a merge left": ('sh("git commit -qm mine --allow-empty; git merge -q --no-commit --no-ff other")', "a merge had been begun"),
         "a rebase left": ('sh("git commit -qam mine --allow-empty; git rebase -q -x false other")', "a rebase had been begun"),
+        "HEAD by way of another name": ('sh("git symbolic-ref refs/heads/evil refs/heads/ralph/p; git symbolic-ref HEAD refs/heads/evil")', "switched to evil"),
+        "the branch another's name": ('sh("git symbolic-ref refs/heads/ralph/p refs/heads/main")', "switched to main"),
+        "another branch ours": ('sh("git symbolic-ref refs/heads/other refs/heads/ralph/p")', "heads/other had been moved, and was put back"),
+        "a name below the branch": ('sh("git branch -m ralph/p/x")', "heads/ralph/p/x stood in the way"),
+        "a name above the branch": ('sh("git checkout -q --detach; git branch -D ralph/p; git branch ralph")', "heads/ralph stood in the way"),
+        "names below ralph's": ('sh("git update-ref -d refs/worktree/ralph/clean; git update-ref refs/worktree/ralph/clean/x HEAD; git update-ref -d refs/ralph/parked/0000-old; git update-ref refs/ralph/parked HEAD")', "0000-old had been deleted"),
         "git reset": ('sh("git reset -q --hard")', ""),
         "git clean": ('sh("git clean -fdxq")', "mine.txt had been deleted"),
     },
@@ -88,6 +94,8 @@ VANDALS = {
         "a test gutted": ('P("tests/test_x.py").write_text("")', "restored: tests/test_x.py"),
         "a test deleted": ('sh("rm -rf tests")', "restored: tests/test_x.py"),
         "a test gutted, and known to ralph's index": ('P("tests/test_x.py").write_text(""); sh("GIT_INDEX_FILE=.git/ralph/index git add -A")', "restored: tests/test_x.py"),
+        "a test replaced": ('P("gutted").touch(); sh("git replace HEAD:tests/test_x.py $(git hash-object -w gutted)"); P("tests/test_x.py").write_text("")', "restored: tests/test_x.py"),
+        "a test that git need not look at": ('sh("GIT_INDEX_FILE=.git/ralph/index git update-index --skip-worktree tests/test_x.py"); P("tests/test_x.py").write_text("")', "restored: tests/test_x.py"),
         "a test a link": ('P("tests/test_x.py").unlink(); os.symlink("/dev/null", "tests/test_x.py")', "restored: tests/test_x.py"),
         "a test a folder": ('P("tests/test_x.py").unlink(); P("tests/test_x.py").mkdir(); P("tests/test_x.py/y").touch()', "restored: tests/test_x.py"),
         "conftest.py": ('P("conftest.py").write_text("cheat")', "conftest.py (new and protected; moved aside"),
@@ -331,3 +339,113 @@ def test_a_link_to_nothing_is_kept_as_it_is(repo: Repo, deed: str) -> None:
     assert (code, repo.passed()) == (0, ["T1"]), printed
     assert os.readlink(repo.path / "AGENTS.md") == "CLAUDE.md" and not (repo.path / "CLAUDE.md").exists()
     assert len(repo.records("verdict")[0]["restored"]) == (deed != "pass")
+
+
+GUTS = """
+f = "tests/check.sh"
+if attempt == 1:
+    {first}
+else:
+    P(f).open("r+").write("true # T1.txt!\\n"); os.utime(f, (10**9, 10**9)); P("x").touch()
+"""
+IN_TWO_STEPS = {
+    "hidden from git": "sh('git update-index --skip-worktree tests/check.sh')",
+    "its time set back": "time.sleep(1.02 - time.time() % 1); os.utime(f, (10**9, 10**9)); P('a.txt').write_text('y')",
+    "a config of the worktree": "sh('git config extensions.worktreeConfig true; git config --worktree core.trustctime false'); os.utime(f, (10**9, 10**9)); P('a.txt').write_text('y')",
+}
+
+
+@pytest.mark.parametrize("first", IN_TWO_STEPS)
+def test_a_test_gutted_in_two_attempts_is_put_back(repo: Repo, first: str) -> None:
+    repo.write("tests/check.sh", "test -f T1.txt\n")
+    repo.plan(
+        {"checks": ["sh tests/check.sh"]},
+        protect=["tests/**"],
+        limits={"attempts": 9},
+    )
+    repo.commit("test")
+    agent = repo.agent(GUTS.format(first=IN_TWO_STEPS[first]))
+    if first == "hidden from git":
+        repo.run(agent, "--max-iterations", "1")
+    repo.run(agent, "--max-iterations", "2")
+    assert repo.passed() == [] and repo.read("tests/check.sh") == "test -f T1.txt\n", repo.read(
+        "progress.txt"
+    )
+
+
+def test_a_branch_that_a_link_stands_for_is_looked_at_each_time(repo: Repo) -> None:
+    repo.git("branch", "other")
+    was = repo.git("rev-parse", "other")
+    repo.git("commit", "-q", "--allow-empty", "-m", "two")
+    now = repo.git("rev-parse", "main").strip()
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    link = (
+        "sh('mkdir ../o; mv .git/refs/heads/other ../o/other; ln -s $PWD/../o/other .git/refs/heads/other')"
+    )
+    repo.run(
+        repo.agent(
+            f"{link} if task == 'T1' else P('../o/other').write_text('{now}\\n')\nP(f'{{task}}.txt').touch()"
+        )
+    )
+    assert repo.passed() == ["T1", "T2"] and repo.git("rev-parse", "other") == was
+
+
+def test_a_plan_that_is_a_link_to_a_file_of_the_tree(repo: Repo) -> None:
+    for name, real in (("prd.json", "docs/plan.json"), ("progress.txt", "docs/notes.txt")):
+        repo.write(real, "")
+        (repo.path / name).symlink_to(real)
+    repo.plan(
+        {"checks": ["test -f T1.txt"]},
+        {"checks": ["false"]},
+        {"checks": ["test -f T3.txt"]},
+        limits={"attempts": 1},
+    )
+    repo.commit("plan")
+    assert repo.run(repo.agent("P(f'{task}.txt').touch()"))[0] == 4
+    assert repo.verdicts() == ["T1 passed", "T2 failed", "T3 passed"] and repo.passed() == ["T1", "T3"]
+    assert repo.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "git checkout -q main; sleep 60",
+        "git add -A; git commit -qm mine; git tag mine; false",
+        "git update-ref refs/heads/other HEAD; git config core.hooksPath /nowhere; false",
+    ],
+)
+def test_a_check_before_the_work_moves_no_branch(repo: Repo, check: str) -> None:
+    repo.git("branch", "other")
+    repo.git("commit", "-q", "--allow-empty", "-m", "two")
+    main, other = repo.git("rev-parse", "main"), repo.git("rev-parse", "other")
+    repo.plan(
+        {"checks": ["test -f T1.txt"]}, {"checks": [{"run": check, "timeout": "1s"}]}, limits={"attempts": 1}
+    )
+    assert repo.run(repo.agent("P(f'{task}.txt').touch()"))[0] == 4
+    assert repo.git("log", "--format=%s", "main..ralph/p").splitlines() == ["ralph: notes", "T1: task 1"]
+    assert (repo.git("rev-parse", "main"), repo.git("rev-parse", "other")) == (main, other)
+    assert "nowhere" not in repo.read(".git/config") and (repo.path / "T1.txt").exists()
+
+
+@pytest.mark.parametrize("who", ["a check", "the judge"])
+def test_what_an_attempt_ended_with_outlives_gc(repo: Repo, who: str) -> None:
+    gc = "git gc -q --prune=now"
+    repo.plan(
+        {"checks": [f"{gc if who == 'a check' else 'true'}; test -f T1.txt"], "acceptanceCriteria": ["x"]}
+    )
+    judge = repo.agent(f"sh('{gc}')\nprint('{{\"criteria\": [{{\"met\": true}}]}}')", "judge")
+    words = ["--judge", judge] if who == "the judge" else []
+    code, _, printed = repo.run(repo.agent("P('T1.txt').write_text(os.urandom(9).hex())"), *words)
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    assert repo.git("fsck") == "" and repo.git("status", "--porcelain") == ""
+
+
+def test_a_commit_in_a_submodule_by_a_blocked_task_goes_nowhere(repo: Repo) -> None:
+    sub = repo.copy(repo.outside / "other").path
+    repo.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(sub), "sub")
+    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    repo.commit("plan")
+    commits = "sh('cd sub; git -c user.name=x -c user.email=x commit -q --allow-empty -m evil')"
+    repo.run(repo.agent(f"P(f'{{task}}.txt').touch()\nif task == 'T1': {commits}"))
+    assert repo.verdicts() == ["T1 failed", "T2 passed"]
+    assert repo.git("diff", "main", "HEAD", "--", "sub") == "" == repo.git("status", "--porcelain")

@@ -106,8 +106,15 @@ def test_what_a_judge_changes_is_undone(repo: Repo) -> None:
     judged(repo, f"{script}\nprint('''{YES}''')")
     assert repo.passed() == ["T1"]
     assert repo.git("show", "HEAD~1:T1.txt") == "work\n" and repo.read("a.txt") == "a\n"
-    assert not (repo.path / "new.txt").exists()
-    assert "the judge had changed files; put back" in repo.read("progress.txt")
+    assert "new.txt" not in repo.git("ls-tree", "-r", "--name-only", "HEAD")
+    assert "had been changed while the judge read, and put back" in repo.read("progress.txt")
+
+
+def test_what_a_person_makes_while_the_judge_reads_stays(repo: Repo) -> None:
+    repo.plan(TASK, {"checks": ["false"]}, limits={"attempts": 1})
+    judged(repo, f"P('mine.txt').write_text('mine'); print('''{YES}''')")
+    assert repo.read("mine.txt") == "mine" and repo.passed() == ["T1"]
+    assert "mine.txt" not in repo.git("log", "--all", "--name-only", "--format=")
 
 
 def test_a_judge_that_is_limited_is_asked_again_later_and_the_work_not_done_again(repo: Repo) -> None:
