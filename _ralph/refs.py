@@ -103,18 +103,22 @@ class Refs:
         path = self._git.dir / "HEAD"
         return path not in self._vital or files.read_regular(path) == self._vital[path]
 
+    def _settle_head(self, branch: str, head: str, label: str) -> list[str]:
+        found, commit, own = self.branch(), self.head(), self._git.dir / "HEAD"
+        if found == branch and self._head_is_as_it_was():
+            return []
+        named = os.fsdecode(files.read_regular(own) or b"").strip()
+        if named.startswith("ref: ") and named != f"ref: {branch}":
+            found = named.removeprefix("ref: ")  # which may be another name of where it led to
+        self._park_commit(commit, head, label)
+        self.strange = not self._is_ancestor(head, commit)
+        self._git("symbolic-ref", "HEAD", branch)
+        files.sync_all(self._git.dir)  # git does not sync its HEAD
+        where = found.removeprefix("refs/heads/") or "a detached HEAD"
+        return [f"the branch had been switched to {where}, and was put back"]
+
     def _settle_branch(self, branch: str, head: str, label: str) -> list[str]:
-        said, found_branch, found_head = [], self.branch(), self.head()
-        if found_branch != branch or not self._head_is_as_it_was():
-            named = os.fsdecode(files.read_regular(self._git.dir / "HEAD") or b"").strip()
-            by_way = named.startswith("ref: ") and named != f"ref: {branch}"
-            where = named.removeprefix("ref: ") if by_way else found_branch
-            where = where.removeprefix("refs/heads/") or "a detached HEAD"
-            said.append(f"the branch had been switched to {where}, and was put back")
-            self._park_commit(found_head, head, label)
-            self.strange = not self._is_ancestor(head, found_head)
-            self._git("symbolic-ref", "HEAD", branch)
-            files.sync_all(self._git.dir)  # git does not sync its HEAD
+        said = self._settle_head(branch, head, label)
         tip = self._git("rev-parse", "-q", "--verify", branch, check=False).strip()
         if tip != head:
             if tip and self._is_ancestor(head, tip):
