@@ -68,14 +68,14 @@ def run_loop(run: Run) -> Stop:
 def run_attempt(run: Run, task: Task) -> Attempt:
     """One try at one task: everything is judged on what is in the tree when the agent is gone."""
     from _ralph.attempt import begin, examine, prompt_for
-    from _ralph.roles import environment, run_role
+    from _ralph.roles import run_role
 
     attempt = begin(run, task)
     agent = run.agent(task)
     run.view.started(attempt, run.limits.attempts, agent.command, run.plan)
     if not attempt.unjudged:  # else the work is done already, and only the judge could not be asked
         prompt = prompt_for(run, task, attempt.clean)
-        attempt.result = run_role(run, agent, prompt, attempt.name, environment(run, attempt))
+        attempt.result = run_role(run, agent, prompt, attempt.name, run.env(attempt))
     examine(run, attempt)
     return attempt
 

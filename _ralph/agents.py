@@ -278,7 +278,7 @@ def _plain_outcome(process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
 
 
 def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of agents, checks and hooks: ours, what names the attempt, no prompts."""
+    """The environment of agents, checks and hooks: ours without git's own, no prompts, and `extra`."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
 

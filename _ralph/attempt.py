@@ -94,7 +94,8 @@ def check_work(run: Run, attempt: Attempt) -> None:
     no_verdict = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
     if not run.control.stop_now and not no_verdict:
         run.tree.hold(attempt.tree_before, attempt.tree_after)
-        attempt.checks = run_all(run, checks_for(run.plan, attempt.task), attempt.name)
+        checks = checks_for(run.plan, attempt.task)
+        attempt.checks = run_all(run, checks, attempt.name, attempt=attempt)
         attempt.notices += run.tree.tidy(attempt.tree_after)
         run_hooks(run, attempt)
         put_back(run, attempt)

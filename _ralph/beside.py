@@ -75,13 +75,15 @@ def hold(run: Run, more: Sequence[Path] = ()) -> None:
     run.guard.take([*run.guarded(), *more])
 
 
-def run_all(run: Run, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
+def run_all(
+    run: Run, checks: list[Check], name: str, label: str = "", attempt: Attempt | None = None
+) -> list[CheckResult]:
     """Run checks with their logs in the scratch folder; fewer come back if ralph was stopped."""
     run.view.doing("running checks" if checks else "")
     return run_checks(
         checks,
         cwd=run.paths.root,
-        env=run.env(),
+        env=run.env(attempt),
         control=run.control,
         log=lambda i: run.log(f"{name}-check{i + 1}.log"),
         told=lambda result: run.view.check(result, label),
@@ -106,13 +108,14 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
         hooks = []
         for hook in names:
             words = ("git", "hook", "run", hook, *(("--", str(message)) if hook == "commit-msg" else ()))
-            hooks += run_hook(run, Check(hook, words), f"{attempt.iteration:04}-{hook}.log")
+            hooks += run_hook(run, attempt, Check(hook, words))
         rewritten = run.tree.snapshot()
         if rewritten == attempt.tree_after:
             break
         attempt.tree_after = rewritten
         run.git_tree.hold(attempt.tree_before, rewritten)
-        attempt.checks = run_all(run, checks_for(run.plan, attempt.task), f"{attempt.iteration:04}-again")
+        again = f"{attempt.iteration:04}-again"
+        attempt.checks = run_all(run, checks_for(run.plan, attempt.task), again, attempt=attempt)
         attempt.notices += run.tree.tidy(rewritten)
         if all(hook.ok for hook in hooks):
             break
@@ -120,10 +123,10 @@ def run_hooks(run: Run, attempt: Attempt) -> None:
     attempt.message = message.read_text("utf-8", "replace")
 
 
-def run_hook(run: Run, check: Check, log: str) -> list[CheckResult]:
+def run_hook(run: Run, attempt: Attempt, hook: Check) -> list[CheckResult]:
     return run_checks(
-        [check], cwd=run.paths.root, env=run.env(**run.git_tree.hook_env()), control=run.control,
-        log=lambda _: run.log(log), told=run.view.check,
+        [hook], cwd=run.paths.root, env=run.env(attempt, **run.git_tree.hook_env()), control=run.control,
+        log=lambda _: run.log(f"{attempt.iteration:04}-{hook.name}.log"), told=run.view.check,
         wrap=lambda argv: run.wrap(argv, run.git_tree.hook_folders()),
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
     run.view.line(f"asking the judge: {judge.command}", "  ")
     run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
     prompt, name = _judge_prompt(run, attempt), f"{attempt.name}-judge"
-    result = run_role(run, judge, prompt, name, environment(run, attempt), [attempt.result])
+    result = run_role(run, judge, prompt, name, run.env(attempt), [attempt.result])
     found = attempt.judgement = Judgement(judge.command, result, objections(attempt.task, result.text))
     if verdict := kept_away(result):
         attempt.unjudged = True
@@ -61,16 +61,6 @@ def objections(task: Task, said: str) -> list[str]:
 def criteria_of(task: Task) -> list[str]:
     """What must be met: the task's criteria, else its title."""
     return list(task.criteria) or [task.title]
-
-
-def environment(run: Run, attempt: Attempt) -> dict[str, str]:
-    """The environment of every role in an attempt, with the attempt's names."""
-    return run.env(
-        RALPH_TASK_ID=attempt.task.id.replace("\0", ""),
-        RALPH_ITERATION=str(attempt.iteration),
-        RALPH_ATTEMPT=str(attempt.number),
-        RALPH_HANDOFF=str(run.paths.handoff),
-    )
 
 
 def run_role(

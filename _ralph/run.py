@@ -18,7 +18,7 @@ from _ralph.files import resource
 from _ralph.guard import Guard
 from _ralph.journal import Journal
 from _ralph.live import View
-from _ralph.model import Paths, Plan, Task
+from _ralph.model import Attempt, Paths, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import History, replay
 from _ralph.sandbox import Sandbox
@@ -141,8 +141,15 @@ class Run:
     def guarded(self) -> list[Path]:
         return [path for path in (self.paths.prd, self.paths.rulebook, self.own_prompt) if path]
 
-    def env(self, **extra: str) -> dict[str, str]:
-        return agents.agent_env({"RALPH_RUN_ID": self.run_id, **extra})
+    def env(self, attempt: Attempt | None = None, **extra: str) -> dict[str, str]:
+        """The environment of agents, checks and hooks; inside an attempt they are told which."""
+        names = {
+            "RALPH_TASK_ID": attempt.task.id.replace("\0", ""),
+            "RALPH_ITERATION": str(attempt.iteration),
+            "RALPH_ATTEMPT": str(attempt.number),
+            "RALPH_HANDOFF": str(self.paths.handoff),
+        } if attempt else {}  # fmt: skip
+        return agents.agent_env({"RALPH_RUN_ID": self.run_id, **names, **extra})
 
     def log(self, name: str) -> Path:
         """The path of a new file in the scratch folder; the newest 50 attempts are kept."""

@@ -225,11 +225,11 @@ room.Run.write = write
     "pass before the checks": (
         """
 from _ralph import attempt, beside, edit, prd
-def run_all(run, checks, name, label="", real=beside.run_all):
+def run_all(run, checks, name, label="", attempt=None, real=beside.run_all):
     if run.history.open_start:
         task = run.plan.task(run.history.open_start["task"])
         edit.rewrite(run.plan, edit.set_passed(run.plan, task, True))
-    return real(run, checks, name, label)
+    return real(run, checks, name, label, attempt)
 attempt.run_all = beside.run_all = run_all
 """,
         "a pass before its record",
