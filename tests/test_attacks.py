@@ -54,6 +54,12 @@ VANDALS = {
         "yours overwritten": ('P("mine.txt").write_text("gone")', "mine.txt had been changed"),
         "yours deleted": ('P("mine.txt").unlink()', "mine.txt had been deleted"),
     },
+    "what git cannot take": {
+        "a file a FIFO": ('P("a.txt").unlink(); os.mkfifo("a.txt")', "git cannot take a.txt; it was moved aside"),
+        "a socket": ('import socket; P("b.txt").unlink(); socket.socket(socket.AF_UNIX).bind("b.txt")', "git cannot take b.txt"),
+        "a test a FIFO": ('P("tests/test_x.py").unlink(); os.mkfifo("tests/test_x.py")', "restored: tests/test_x.py"),
+        "an encoding": ('P(".gitattributes").write_text("*.sql working-tree-encoding=UTF-16"); P("x.sql").write_text("x"); P("new y.sql").write_text("y")', "git cannot take new y.sql"),
+    },
     "the branches": {
         "HEAD lock left": ('P(".git/HEAD.lock").touch()', ""),
         "amended": ('sh("git add -A; git commit -q --amend -m amended")', "the branch had been rewritten"),
@@ -121,6 +127,7 @@ def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, what: str) -> None:
     tasks = [*vandals, "LAST"]
     repo.write("AGENTS.md", "the rules\n")
     repo.write("tests/test_x.py", "real\n")
+    repo.write("b.txt", "b\n")
     repo.commit("rules")
     hook = repo.program(".git/hooks/commit-msg", "test -s $1")
     other = repo.git("commit-tree", "-m", "other", "-p", "HEAD", "HEAD^{tree}").strip()
