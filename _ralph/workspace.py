@@ -149,6 +149,7 @@ class GitTree(Folder):
     def settle(self, branch: str, head: str, label: str, before: str = "") -> list[str]:
         said = self.refs.settle(branch, head, label)
         if before and self._written[0] != files.signature(self._index):  # it is gone, or another's
+            files.clear(self._index)  # a folder can stand there
             self.git("read-tree", before, env=self._own)
         if before and self.refs.strange:  # to take those files for work would undo passed tasks
             kept = self.park(f"{label}-elsewhere")
@@ -162,7 +163,7 @@ class GitTree(Folder):
         all but those that ralph itself left in `last_tree`. What was done, in words."""
         self._index.parent.mkdir(parents=True, exist_ok=True)
         for stale in (*self._index.parent.glob("*.lock"), self._index):
-            stale.unlink(missing_ok=True)
+            files.clear(stale)
         if (self.git.dir / "index").exists():
             shutil.copyfile(self.git.dir / "index", self._index)
         if not self.head():

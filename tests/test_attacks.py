@@ -83,6 +83,8 @@ VANDALS = {
         "git's config cut": ('P(".git/config").write_text("[cor")', ".git/config (changed"),
         "git's index deleted": ('P(".git/index").unlink()', ""),
         "ralph's index garbage": ('P(".git/ralph/index").write_text("x")', ""),
+        "ralph's index a folder": ('sh("rm .git/ralph/index; mkdir -p .git/ralph/index/x")', ""),
+        "the index of commits locked": ('P(".git/ralph/commit-index.lock").touch()', ""),
         "ralph's index locked": ('P(".git/ralph/index.lock").touch()', ""),
         "a hook emptied": ('P(".git/hooks/commit-msg").write_text("#!/bin/sh\\n")', ".git/hooks/commit-msg (changed"),
         "a hook planted": ('P(".git/hooks/post-checkout").write_text("#!/bin/sh\\ntouch planted\\n"); os.chmod(".git/hooks/post-checkout", 0o755)', ".git/hooks/post-checkout (changed"),
