@@ -102,6 +102,7 @@ VANDALS = {
         "conftest.py excluded": ('P("conftest.py").write_text("cheat"); P(".git/info").mkdir(exist_ok=True); P(".git/info/exclude").write_text("conftest.py")', "conftest.py (new and protected"),
         "conftest.py ignored": ('P("tests/conftest.py").write_text("cheat"); P(".gitignore").write_text("conftest.py")', "tests/conftest.py (new and protected"),
         "git stash": ('sh("git add -A; git stash -q")', "mine.txt had been deleted"),
+        "conftest.py in a repository of its own": ('sh("git init -q sub"); P("sub/conftest.py").write_text("cheat")', "sub/conftest.py (new and protected"),
     },
 }  # fmt: skip
 
