@@ -62,7 +62,8 @@ def commit_values(attempt: Attempt) -> dict[str, Any]:
 def refuse_unfinished(tree: GitTree) -> None:
     """BadInput where a person has begun something and not committed it."""
     if word := tree.refs.halfway():
-        raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
+        end = "reset" if word == "bisect" else "--abort"
+        raise BadInput(f"a {word} is under way in this repository; end it first: git {word} {end}")
     if modified := tree.modified():
         raise BadInput(
             f"modified tracked files: {text.few(modified)}; commit or stash them, "

@@ -71,6 +71,7 @@ VANDALS = {
         "a tag deleted": ('sh("git tag -d v1")', "tags/v1 had been deleted"),
         "parked work deleted": ('sh("git update-ref -d refs/ralph/parked/0000-old")', "0000-old had been deleted"),
         "a merge left": ('sh("git commit -qm mine --allow-empty; git merge -q --no-commit --no-ff other")', "a merge had been begun"),
+        "a bisection left": ('sh("git bisect start; git bisect bad; git bisect good other")', "a bisect had been begun"),
         "a rebase left": ('sh("git commit -qam mine --allow-empty; git rebase -q -x false other")', "a rebase had been begun"),
         "git reset": ('sh("git reset -q --hard")', ""),
         "git clean": ('sh("git clean -fdxq")', "mine.txt had been deleted"),

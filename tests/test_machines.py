@@ -103,7 +103,7 @@ REPOSITORIES = {
     "a plan in git, edited": ("git add prd.json; git commit -qm plan; echo >> prd.json", 0, ""),
     "a plan in a folder": ("mkdir plans; mv prd.json plans; cd plans", 0, ""),
     "a staged file": ("touch new; git add new", 2, "new"),
-    "a bisection": (f"{CONFLICT} git bisect start -q; git bisect bad; git bisect good HEAD~1", 0, ""),
+    "a bisection": (f"{CONFLICT} git bisect start -q; git bisect bad; git bisect good HEAD~1", 2, "git bisect reset"),
 }  # fmt: skip
 
 
