@@ -284,6 +284,18 @@ def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> No
     assert repo.passed() == []
 
 
+def test_a_plan_whose_folder_becomes_a_link_is_put_back(repo: Repo) -> None:
+    repo.write("plans/x.txt", "x")
+    repo.commit("a folder")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    (repo.path / "prd.json").rename(repo.path / "plans/prd.json")
+    agent = repo.agent("P('T1.txt').touch(); sh('mv plans moved; ln -s moved plans')")
+    code, summary, printed = repo.run(agent, "--prd", "plans/prd.json")
+    assert (code, summary["passed"]) == (0, 1) and not (repo.path / "plans").is_symlink(), printed
+    assert "restored: plans/prd.json" in repo.read("plans/progress.txt")
+    assert "plans/prd.json" in repo.git("ls-files")
+
+
 @pytest.mark.parametrize("name", ["HEAD", "config"])
 def test_git_that_was_broken_before_a_kill_is_named(repo: Repo, name: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})

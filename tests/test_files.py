@@ -458,6 +458,19 @@ def test_a_file_in_the_place_of_the_folder_is_moved_off(tmp_path: Path) -> None:
     assert kept.whole()
 
 
+def test_a_link_in_the_place_of_a_folder_is_moved_off(tmp_path: Path) -> None:
+    folder = tmp_path / "top" / "sub"
+    folder.mkdir(parents=True)
+    kept = Kept(folder, linked=False)
+    guard = Guard(tmp_path / "safety", tmp_path / "aside")
+    guard.take([kept.path])
+    os.rename(tmp_path / "top", tmp_path / "moved")
+    (tmp_path / "top").symlink_to("moved")
+    assert list(guard.restore()) == [kept.path]
+    assert kept.whole() and not (tmp_path / "top").is_symlink()
+    assert (tmp_path / "moved/sub/prd.json").read_bytes() == b"ours"
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_what_nobody_touched_is_left_alone(tmp_path: Path, linked: bool) -> None:
     kept = Kept(tmp_path, linked)
