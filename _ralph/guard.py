@@ -8,7 +8,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from _ralph import files
+from _ralph import files, text
+from _ralph.ends import BadInput
 
 
 class Guard:
@@ -143,11 +144,17 @@ class Guard:
 
     def _make_way(self, folder: Path) -> None:
         """Make `folder` a folder again; what else stands in its place, or in that of one above it, is
-        moved aside, but for a link to where ralph's own folder is."""
+        moved aside, but for a link to where ralph's own folder is. BadInput where git's folder went."""
         around = Path(os.path.realpath(self._folder)).parents
         for part in (*reversed(folder.parents), folder):
             if part.is_dir() and (not part.is_symlink() or Path(os.path.realpath(part)) in around):
                 continue
+            if part.name == ".git" and os.path.lexists(part):
+                said = text.one_line((files.read_regular(part, 4096) or b"").decode("utf-8", "replace"))
+                raise BadInput(
+                    f"an attempt put something else in the place of the folder {part} ({said or 'no file'}); "
+                    f"move that away and git's folder back there, then run it again"
+                )
             files.move_aside(part, self._aside, part.name)
         folder.mkdir(parents=True, exist_ok=True)
 

@@ -284,6 +284,19 @@ def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> No
     assert repo.passed() == []
 
 
+def test_git_s_folder_that_an_agent_moved_is_asked_for_and_nothing_is_lost(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent("P('T1.txt').touch(); sh('git init -q --separate-git-dir ../real')")
+    for _ in range(2):
+        done = repo.ralph("run", "-q", "--agent", agent)
+        assert done.returncode == 2 and done.stderr.count("ralph: ") == 1, done.stderr
+        assert f"gitdir: {repo.outside}/real" in done.stderr and "git's folder back" in done.stderr
+    (repo.path / ".git").unlink()
+    (repo.outside / "real").rename(repo.path / ".git")
+    assert repo.run("true")[0] == 0
+    assert repo.passed() == ["T1"] and len(repo.records("start")) == 1
+
+
 def test_a_plan_whose_folder_becomes_a_link_is_put_back(repo: Repo) -> None:
     repo.write("plans/x.txt", "x")
     repo.commit("a folder")
