@@ -253,10 +253,12 @@ class GitTree(Folder):
 
     def _move_refused(self, said: str, new: list[str]) -> list[str]:
         """Move aside the changed and `new` files that git names in what it `said`: a FIFO or a socket in
-        a file's place, text that is not in the encoding that .gitattributes claims. Their names."""
+        a file's place, text that is not in the encoding that .gitattributes claims. Their names. What
+        was there before the work began is a person's, and stays."""
         words = ("diff-files", "--name-only", "--diff-filter=d", "-z")
         names = {name: text.one_line(name) for name in (*self.git.names(*words, env=self._own), *new)}
         refused = [name for name, shown in names.items() if f"'{shown}'" in said or f" {shown}: " in said]
+        refused = [name for name in refused if (self._root / name).lstat().st_ctime >= self._begun]
         for name in refused:
             kept = files.move_aside(self._root / name, self._aside, text.slug(name))
             self._refused.append(f"git cannot take {names[name]}; it was moved aside to {kept}")

@@ -309,6 +309,19 @@ def test_a_plan_whose_folder_becomes_a_link_is_put_back(repo: Repo) -> None:
     assert "plans/prd.json" in repo.git("ls-files")
 
 
+def test_a_person_s_file_that_git_cannot_take_stays_where_it_is(repo: Repo) -> None:
+    repo.write(".gitattributes", "*.sql working-tree-encoding=UTF-16\n")
+    (repo.path / "x.sql").write_text("x", encoding="utf-16")
+    repo.commit("an encoding")
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent("P(f'{task}.txt').touch()")
+    assert repo.run(agent, "--once")[0] == 0
+    repo.write("x.sql", "edited")
+    code, _, printed = repo.run(agent, "--once")
+    assert code == 1 and "'x.sql'" in printed, printed
+    assert repo.read("x.sql") == "edited"
+
+
 @pytest.mark.parametrize("name", ["HEAD", "config"])
 def test_git_that_was_broken_before_a_kill_is_named(repo: Repo, name: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
