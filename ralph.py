@@ -268,7 +268,7 @@ def report(prd: Path, git: bool, output: Path | None) -> None:
     if output == Path("-"):
         click.echo(page(prd, git), nl=False)
     else:
-        click.echo(save(prd, git, output))
+        click.echo(os.fsencode(save(prd, git, output)))  # a path need not be text
 
 
 @cli.command()

@@ -59,7 +59,8 @@ def alone(
     mark_run(run_id)  # so that every child can be told from a stranger
     lock.announce(paths, run_id, os.getpid(), what)
     code = supervised(lambda control: work(control, run_id), beside)
-    (paths.private / "running.json").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # an attempt can have moved git's folder: then that was said
+        (paths.private / "running.json").unlink(missing_ok=True)
     held.release()
     return code
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from _ralph import files
 from _ralph.ends import RalphError
 from _ralph.git import Git, nul
 from _ralph.refs import Refs
@@ -111,8 +112,8 @@ class Commits:
 
     @contextlib.contextmanager
     def _scratch_index(self, tree: str, index: Path | None = None) -> Iterator[dict[str, str]]:
-        path = self._private / "commit-index"
-        path.unlink(missing_ok=True)
+        path = files.clear(self._private / "commit-index")
+        files.clear(self._private / "commit-index.lock")  # of a git that was killed
         env = {"GIT_INDEX_FILE": str(path)}
         if index:
             shutil.copyfile(index, path)

@@ -8,7 +8,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from _ralph import files
+from _ralph import files, text
+from _ralph.ends import BadInput
 
 
 class Guard:
@@ -21,7 +22,7 @@ class Guard:
     def __init__(self, folder: Path, aside: Path) -> None:
         self._folder = folder
         self._aside = aside
-        self._seen: dict[str, tuple[files.Signature | None, ...]] = {}
+        self._seen: dict[str, tuple[object, ...]] = {}
         self._taken: dict[str, Any] | None = None
         self._data: dict[str, bytes] = {}
 
@@ -106,6 +107,8 @@ class Guard:
     def _same(self, path: Path, taken: dict[str, Any] | None) -> bool:
         if taken is None:
             return not os.path.lexists(path)
+        if os.path.realpath(path) != taken["target"]:  # a folder on the way became a link
+            return False
         if taken["link"] is not None and not self._is_link(path, taken):
             return False
         target = Path(taken["target"])
@@ -125,9 +128,7 @@ class Guard:
         if taken is None:
             return files.move_aside(path, self._aside, path.name)
         target = Path(taken["target"])
-        if not target.parent.is_dir():
-            files.move_aside(target.parent, self._aside, target.parent.name)
-            target.parent.mkdir(parents=True)
+        self._make_way(target.parent)
         if taken["link"] is not None and not self._is_link(path, taken):
             kept = files.move_aside(path, self._aside, path.name)
             os.symlink(taken["link"], path)
@@ -141,7 +142,24 @@ class Guard:
         files.atomic_write(target, data, taken["mode"])
         return kept
 
+    def _make_way(self, folder: Path) -> None:
+        """Make `folder` a folder again; what else stands in its place, or in that of one above it, is
+        moved aside, but for a link to where ralph's own folder is. BadInput where git's folder went."""
+        around = Path(os.path.realpath(self._folder)).parents
+        for part in (*reversed(folder.parents), folder):
+            if part.is_dir() and (not part.is_symlink() or Path(os.path.realpath(part)) in around):
+                continue
+            if part.name == ".git" and os.path.lexists(part):
+                said = text.one_line((files.read_regular(part, 4096) or b"").decode("utf-8", "replace"))
+                raise BadInput(
+                    f"an attempt put something else in the place of the folder {part} ({said or 'no file'}); "
+                    f"move that away and git's folder back there, then run it again"
+                )
+            files.move_aside(part, self._aside, part.name)
+        folder.mkdir(parents=True, exist_ok=True)
 
-def _signature(path: Path) -> tuple[files.Signature | None, ...]:
-    """Changes with every change of the file, of the link to it, and of their names."""
-    return files.signature(path), files.signature(Path(os.path.realpath(path)))
+
+def _signature(path: Path) -> tuple[object, ...]:
+    """Changes with every change of the file, of the link to it, and of their names and places."""
+    target = os.path.realpath(path)
+    return files.signature(path), files.signature(Path(target)), target

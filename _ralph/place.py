@@ -31,7 +31,7 @@ def locate(prd_path: Path, use_git: bool = True) -> Paths:
     if not use_git:  # ralph's own folder is then somewhere else, so that no agent's `rm` finds it
         root, private = (
             folder,
-            state_folder() / f"{text.slug(folder.name)}-{files.digest(str(folder).encode())}",
+            state_folder() / f"{text.slug(folder.name)}-{files.digest(os.fsencode(folder))}",
         )
     elif found := git_places(folder):
         root, private = found[0], found[1] / "ralph"
@@ -57,7 +57,7 @@ def state_folder() -> Path:
 
 
 def journal_of(paths: Paths) -> Journal:
-    name = files.digest(str(paths.progress).encode())[:8]
+    name = files.digest(os.fsencode(paths.progress))[:8]
     return Journal(paths.progress, paths.private / f"{name}.progress", paths.private / "aside")
 
 

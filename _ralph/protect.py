@@ -156,13 +156,20 @@ class Protected:
         return (found.st_ino, found.st_size, found.st_mtime_ns)
 
     def _loose(self, patterns: list[str], allow: Iterable[str] = ()) -> set[str]:
-        """Untracked files with a protected name, whatever is ignored: an agent can ignore its own."""
-        specs = [f":(top,glob)**/{name}" for name in sorted(_file_names(patterns))]
-        if not specs:
+        """Untracked files with a protected name, whatever is ignored: an agent can ignore its own, and
+        can put them into a repository of its own."""
+        named = _file_names(patterns)
+        if not named:
             return set()
+        specs = [f":(top,glob)**/{name}" for name in ("", *sorted(named))]  # "" is for other repositories
         specs += [f":(top,glob,exclude){pattern}" for pattern in _deep(allow)]
         found = self._git.names("ls-files", "-o", "-z", "--", *specs, env=self._own)
-        return {name for name in found if not cached(name) and not self._left.has(name)}
+        for nested in [name for name in found if name.endswith("/") and not self._left.has(name)]:
+            for folder, _, names in os.walk(self._git.root / nested):
+                inside = os.path.relpath(folder, self._git.root)
+                found += [f"{inside}/{name}" for name in named.intersection(names).difference(allow)]
+        files_found = [name for name in found if not name.endswith("/")]
+        return {name for name in files_found if not cached(name) and not self._left.has(name)}
 
     def _write_blob(self, path: Path, blob: str, mode: str) -> None:
         """Write a blob where it belongs; folders or links that stand in the way are moved off."""

@@ -18,6 +18,7 @@ _HELD = tuple(f"refs/worktree/ralph/{name}" for name in ("clean", "begun", "ende
 _HALFWAY = {
     "MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert",
     "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick",
+    "BISECT_LOG": "bisect", "BISECT_START": "bisect",
 }  # fmt: skip
 _HOOKS = (
     "pre-commit", "commit-msg", "prepare-commit-msg", "post-commit", "pre-push", "pre-rebase",

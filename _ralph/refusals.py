@@ -45,8 +45,10 @@ def require_agent(run: Run, agent: Agent) -> None:
 
 def try_templates(run: Run) -> None:
     """A template that is wrong is found now, not behind the night's first pass."""
-    attempt = Attempt(run.plan.tasks[0], number=1, iteration=1)
-    render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
+    for task in run.plan.tasks:
+        if not task.passed:
+            values = commit_values(Attempt(task, number=1, iteration=1))
+            render_line(run.commit_template(), values, f"{run.paths.prd.name}: commit, for {task.id}")
     template = run.template()
     if not template.is_file():
         raise BadInput(
@@ -62,7 +64,8 @@ def commit_values(attempt: Attempt) -> dict[str, Any]:
 def refuse_unfinished(tree: GitTree) -> None:
     """BadInput where a person has begun something and not committed it."""
     if word := tree.refs.halfway():
-        raise BadInput(f"a {word} is under way in this repository; end it first: git {word} --abort")
+        end = "reset" if word == "bisect" else "--abort"
+        raise BadInput(f"a {word} is under way in this repository; end it first: git {word} {end}")
     if modified := tree.modified():
         raise BadInput(
             f"modified tracked files: {text.few(modified)}; commit or stash them, "

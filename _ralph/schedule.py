@@ -75,7 +75,7 @@ class Schedule:
 def schedule_for(run: Run) -> Schedule:
     """The schedule that runs what the options of `run` say, from this folder, as ralph was started now.
     Makes the folder of its log. BadInput for names that neither cron nor systemd can be told."""
-    name = f"ralph-{text.slug(run.paths.root.name).lower()}-{files.digest(str(run.paths.prd).encode())[:6]}"
+    name = f"ralph-{text.slug(run.paths.root.name).lower()}-{files.digest(os.fsencode(run.paths.prd))[:6]}"
     log = (state_folder() / f"{name}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     found = Schedule(name, str(Path.cwd()), tuple(_command(run.options)), _search_path(), str(log))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.commits import Commits
-from _ralph.ends import BadInput
+from _ralph.ends import BadInput, RalphError, TryLater
 from _ralph.git import Git, git, git_output, nul
 from _ralph.protect import LeftAlone, Protected, cached
 from _ralph.refs import Refs
@@ -103,11 +103,13 @@ class GitTree(Folder):
         self._index = private / "index"
         self._own = {"GIT_INDEX_FILE": str(self._index)}
         self._resetting = private / "resetting"
+        self._aside = private / "aside"
         self.commits = Commits(self.git, self.refs, private, state)
         self._left = LeftAlone(private / "untracked", self.commits.state)
         self._protected = Protected(self.git, self._own, self._left, private / "aside")
         self._nested: set[str] = set()
         self._nested_before: set[str] = set()
+        self._refused: list[str] = []
         self._begun = time.time()
         self._written: tuple[files.Signature | None, str] = None, ""
 
@@ -151,11 +153,13 @@ class GitTree(Folder):
         return self._protected.untracked(patterns)
 
     def touched(self) -> list[str]:
-        return self._protected.touched()
+        said, self._refused = self._refused, []
+        return said + self._protected.touched()
 
     def settle(self, branch: str, head: str, label: str, before: str = "") -> list[str]:
         said = self.refs.settle(branch, head, label)
         if before and self._written[0] != files.signature(self._index):  # it is gone, or another's
+            files.clear(self._index)  # a folder can stand there
             self.git("read-tree", before, env=self._own)
         if before and self.refs.strange:  # to take those files for work would undo passed tasks
             kept = self.park(f"{label}-elsewhere")
@@ -170,7 +174,7 @@ class GitTree(Folder):
         all but those that ralph itself left in `last_tree`. What was done, in words."""
         self._index.parent.mkdir(parents=True, exist_ok=True)
         for stale in (*self._index.parent.glob("*.lock"), self._index):
-            stale.unlink(missing_ok=True)
+            files.clear(stale)
         if (self.git.dir / "index").exists():
             shutil.copyfile(self.git.dir / "index", self._index)
         if not self.head():
@@ -238,14 +242,38 @@ class GitTree(Folder):
 
     def _take(self, changed: bool, untracked: list[str]) -> str:
         """The tree of what `_look` found. While nobody touches the index, it is the tree written last."""
-        if changed:
-            self.git("add", "-u", "--", ":/", env=self._own)
-        if new := self._left.work_in(untracked):
-            self.git("update-index", "--add", "-z", "--stdin", stdin=nul(new), env=self._own)
+        new = self._left.work_in(untracked)
+        while True:
+            try:
+                if changed:
+                    self.git("add", "-u", "--", ":/", env=self._own)
+                if new:
+                    self.git("update-index", "--add", "-z", "--stdin", stdin=nul(new), env=self._own)
+                break
+            except (BadInput, TryLater):
+                raise
+            except RalphError as error:
+                refused = self._move_refused(str(error), new)
+                if not refused:
+                    raise
+                changed, new = True, [name for name in new if name not in refused]
         if self._written[0] is None or self._written[0] != files.signature(self._index):
             tree = self.git("write-tree", env=self._own).strip()
             self._written = files.signature(self._index), tree
         return self._written[1]
+
+    def _move_refused(self, said: str, new: list[str]) -> list[str]:
+        """Move aside the changed and `new` files that git names in what it `said`: a FIFO or a socket in
+        a file's place, text that is not in the encoding that .gitattributes claims. Their names. What
+        was there before the work began is a person's, and stays."""
+        words = ("diff-files", "--name-only", "--diff-filter=d", "-z")
+        names = {name: text.one_line(name) for name in (*self.git.names(*words, env=self._own), *new)}
+        refused = [name for name, shown in names.items() if f"'{shown}'" in said or f" {shown}: " in said]
+        refused = [name for name in refused if (self._root / name).lstat().st_ctime >= self._begun]
+        for name in refused:
+            kept = files.move_aside(self._root / name, self._aside, text.slug(name))
+            self._refused.append(f"git cannot take {names[name]}; it was moved aside to {kept}")
+        return refused
 
     def new_nested(self) -> list[str]:
         new, self._nested_before = self._nested - self._nested_before, self._nested_before | self._nested

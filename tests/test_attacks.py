@@ -54,6 +54,12 @@ VANDALS = {
         "yours overwritten": ('P("mine.txt").write_text("gone")', "mine.txt had been changed"),
         "yours deleted": ('P("mine.txt").unlink()', "mine.txt had been deleted"),
     },
+    "what git cannot take": {
+        "a file a FIFO": ('P("a.txt").unlink(); os.mkfifo("a.txt")', "git cannot take a.txt; it was moved aside"),
+        "a socket": ('import socket; P("b.txt").unlink(); socket.socket(socket.AF_UNIX).bind("b.txt")', "git cannot take b.txt"),
+        "a test a FIFO": ('P("tests/test_x.py").unlink(); os.mkfifo("tests/test_x.py")', "restored: tests/test_x.py"),
+        "an encoding": ('P(".gitattributes").write_text("*.sql working-tree-encoding=UTF-16"); P("x.sql").write_text("x"); P("new y.sql").write_text("y")', "git cannot take new y.sql"),
+    },
     "the branches": {
         "HEAD lock left": ('P(".git/HEAD.lock").touch()', ""),
         "amended": ('sh("git add -A; git commit -q --amend -m amended")', "the branch had been rewritten"),
@@ -65,6 +71,7 @@ VANDALS = {
         "a tag deleted": ('sh("git tag -d v1")', "tags/v1 had been deleted"),
         "parked work deleted": ('sh("git update-ref -d refs/ralph/parked/0000-old")', "0000-old had been deleted"),
         "a merge left": ('sh("git commit -qm mine --allow-empty; git merge -q --no-commit --no-ff other")', "a merge had been begun"),
+        "a bisection left": ('sh("git bisect start; git bisect bad; git bisect good other")', "a bisect had been begun"),
         "a rebase left": ('sh("git commit -qam mine --allow-empty; git rebase -q -x false other")', "a rebase had been begun"),
         "HEAD by way of another name": ('sh("git symbolic-ref refs/heads/evil refs/heads/ralph/p; git symbolic-ref HEAD refs/heads/evil")', "switched to evil"),
         "the branch another's name": ('sh("git symbolic-ref refs/heads/ralph/p refs/heads/main")', "switched to main"),
@@ -83,6 +90,8 @@ VANDALS = {
         "git's config cut": ('P(".git/config").write_text("[cor")', ".git/config (changed"),
         "git's index deleted": ('P(".git/index").unlink()', ""),
         "ralph's index garbage": ('P(".git/ralph/index").write_text("x")', ""),
+        "ralph's index a folder": ('sh("rm .git/ralph/index; mkdir -p .git/ralph/index/x")', ""),
+        "the index of commits locked": ('P(".git/ralph/commit-index.lock").touch()', ""),
         "ralph's index locked": ('P(".git/ralph/index.lock").touch()', ""),
         "a hook emptied": ('P(".git/hooks/commit-msg").write_text("#!/bin/sh\\n")', ".git/hooks/commit-msg (changed"),
         "a hook planted": ('P(".git/hooks/post-checkout").write_text("#!/bin/sh\\ntouch planted\\n"); os.chmod(".git/hooks/post-checkout", 0o755)', ".git/hooks/post-checkout (changed"),
@@ -102,6 +111,7 @@ VANDALS = {
         "conftest.py excluded": ('P("conftest.py").write_text("cheat"); P(".git/info").mkdir(exist_ok=True); P(".git/info/exclude").write_text("conftest.py")', "conftest.py (new and protected"),
         "conftest.py ignored": ('P("tests/conftest.py").write_text("cheat"); P(".gitignore").write_text("conftest.py")', "tests/conftest.py (new and protected"),
         "git stash": ('sh("git add -A; git stash -q")', "mine.txt had been deleted"),
+        "conftest.py in a repository of its own": ('sh("git init -q sub"); P("sub/conftest.py").write_text("cheat")', "sub/conftest.py (new and protected"),
     },
 }  # fmt: skip
 
@@ -129,6 +139,7 @@ def test_vandals_lose_nothing_and_pass_nothing(repo: Repo, what: str) -> None:
     tasks = [*vandals, "LAST"]
     repo.write("AGENTS.md", "the rules\n")
     repo.write("tests/test_x.py", "real\n")
+    repo.write("b.txt", "b\n")
     repo.commit("rules")
     hook = repo.program(".git/hooks/commit-msg", "test -s $1")
     other = repo.git("commit-tree", "-m", "other", "-p", "HEAD", "HEAD^{tree}").strip()
@@ -279,6 +290,44 @@ def test_an_agent_that_removes_git_ends_the_run_with_a_message(repo: Repo) -> No
     assert done.returncode == 2
     assert "Traceback" not in done.stderr and "git" in done.stderr
     assert repo.passed() == []
+
+
+def test_git_s_folder_that_an_agent_moved_is_asked_for_and_nothing_is_lost(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent("P('T1.txt').touch(); sh('git init -q --separate-git-dir ../real')")
+    for _ in range(2):
+        done = repo.ralph("run", "-q", "--agent", agent)
+        assert done.returncode == 2 and done.stderr.count("ralph: ") == 1, done.stderr
+        assert f"gitdir: {repo.outside}/real" in done.stderr and "git's folder back" in done.stderr
+    (repo.path / ".git").unlink()
+    (repo.outside / "real").rename(repo.path / ".git")
+    assert repo.run("true")[0] == 0
+    assert repo.passed() == ["T1"] and len(repo.records("start")) == 1
+
+
+def test_a_plan_whose_folder_becomes_a_link_is_put_back(repo: Repo) -> None:
+    repo.write("plans/x.txt", "x")
+    repo.commit("a folder")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    (repo.path / "prd.json").rename(repo.path / "plans/prd.json")
+    agent = repo.agent("P('T1.txt').touch(); sh('mv plans moved; ln -s moved plans')")
+    code, summary, printed = repo.run(agent, "--prd", "plans/prd.json")
+    assert (code, summary["passed"]) == (0, 1) and not (repo.path / "plans").is_symlink(), printed
+    assert "restored: plans/prd.json" in repo.read("plans/progress.txt")
+    assert "plans/prd.json" in repo.git("ls-files")
+
+
+def test_a_person_s_file_that_git_cannot_take_stays_where_it_is(repo: Repo) -> None:
+    repo.write(".gitattributes", "*.sql working-tree-encoding=UTF-16\n")
+    (repo.path / "x.sql").write_text("x", encoding="utf-16")
+    repo.commit("an encoding")
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent("P(f'{task}.txt').touch()")
+    assert repo.run(agent, "--once")[0] == 0
+    repo.write("x.sql", "edited")
+    code, _, printed = repo.run(agent, "--once")
+    assert code == 1 and "'x.sql'" in printed, printed
+    assert repo.read("x.sql") == "edited"
 
 
 @pytest.mark.parametrize("name", ["HEAD", "config"])

@@ -16,6 +16,7 @@ from types import FrameType
 import pytest
 
 from _ralph import files
+from _ralph.ends import BadInput
 from _ralph.guard import Guard
 from _ralph.workspace import GitTree
 from tests.conftest import ROOT, Repo
@@ -456,6 +457,38 @@ def test_a_file_in_the_place_of_the_folder_is_moved_off(tmp_path: Path) -> None:
     (tmp_path / "sub").write_bytes(b"EVIL")
     guard.restore()
     assert kept.whole()
+
+
+def test_a_link_in_the_place_of_a_folder_is_moved_off(tmp_path: Path) -> None:
+    folder = tmp_path / "top" / "sub"
+    folder.mkdir(parents=True)
+    kept = Kept(folder, linked=False)
+    guard = Guard(tmp_path / "safety", tmp_path / "aside")
+    guard.take([kept.path])
+    os.rename(tmp_path / "top", tmp_path / "moved")
+    (tmp_path / "top").symlink_to("moved")
+    assert list(guard.restore()) == [kept.path]
+    assert kept.whole() and not (tmp_path / "top").is_symlink()
+    assert (tmp_path / "moved/sub/prd.json").read_bytes() == b"ours"
+
+
+@pytest.mark.parametrize("trap", [b"gitdir: ../real\n", None])
+def test_git_s_folder_that_was_moved_is_left_where_it_is(tmp_path: Path, trap: bytes | None) -> None:
+    git = tmp_path / ".git"
+    git.mkdir()
+    kept = Kept(git, linked=False)
+    Guard(git / "safety", git / "aside").take([kept.path])
+    os.rename(git, tmp_path / "real")
+    guard = Guard(tmp_path / "real/safety", tmp_path / "real/aside")
+    if trap is None:
+        git.symlink_to("real")
+        guard.restore()
+        assert kept.whole() and git.is_symlink()
+        return
+    git.write_bytes(trap)
+    with pytest.raises(BadInput, match=r"\.git \(gitdir: \.\./real\); move that away"):
+        guard.restore()
+    assert git.read_bytes() == trap
 
 
 @pytest.mark.parametrize("linked", [False, True])

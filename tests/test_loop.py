@@ -435,9 +435,11 @@ def test_a_branch_with_another_plan_is_refused(repo: Repo) -> None:
     assert repo.git("branch", "--show-current").strip() == "main"
 
 
-@pytest.mark.parametrize("top", [{"commit": "{{ task.nope }}"}, {"prompt": "NOPE.md"}])
+@pytest.mark.parametrize(
+    "top", [{"commit": "{{ task.nope }}"}, {"commit": "{{ task.raw.nope }}"}, {"prompt": "NOPE.md"}]
+)
 def test_a_wrong_template_is_found_before_anything_is_paid_for(repo: Repo, top: dict[str, str]) -> None:
-    repo.plan(own("T1"), **top)
+    repo.plan({**own("T1"), "nope": "only here"}, own("T2"), **top)
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 2 and "nope" in printed.lower()
     assert not (repo.path / "progress.txt").exists()

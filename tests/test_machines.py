@@ -103,7 +103,7 @@ REPOSITORIES = {
     "a plan in git, edited": ("git add prd.json; git commit -qm plan; echo >> prd.json", 0, ""),
     "a plan in a folder": ("mkdir plans; mv prd.json plans; cd plans", 0, ""),
     "a staged file": ("touch new; git add new", 2, "new"),
-    "a bisection": (f"{CONFLICT} git bisect start -q; git bisect bad; git bisect good HEAD~1", 0, ""),
+    "a bisection": (f"{CONFLICT} git bisect start -q; git bisect bad; git bisect good HEAD~1", 2, "git bisect reset"),
 }  # fmt: skip
 
 
@@ -129,14 +129,19 @@ def test_it_works_in_any_repository_or_says_why_not(repo: Repo, name: str) -> No
         assert [line for line in after if line[:3] in ("?? ", " M ")] == open_before
 
 
-def test_a_path_of_any_characters(tmp_path: Path) -> None:
-    repo = Repo(tmp_path / "sp ace 'quo\"te $HOME\nline \u00e9")
+@pytest.mark.parametrize("name", ["sp ace 'quo\"te $HOME\nline \u00e9", os.fsdecode(b"caf\xe9")])
+def test_a_path_of_any_characters(tmp_path: Path, name: str) -> None:
+    repo = Repo(tmp_path / name)
     repo.plan(OWN, protect=["a.txt"])
     line = "P('a.txt').write_text('x'); P(f'{task}.txt').touch(); P('\u00e9 \\n.txt').touch()"
     (repo.outside.parent / "agent.py").write_text(Path(repo.agent(line).split(" ", 1)[1]).read_text())
     code, _, printed = repo.run(f"{sys.executable} ../../agent.py")
     assert (code, repo.passed(), repo.read("a.txt")) == (0, ["T1"], "a\n"), printed
     assert repo.git("status", "--porcelain") == "" and not repo.alive()
+    for command in ("status", "doctor --agent true", "report > ../page"):
+        line = f"PYTHONIOENCODING=utf-8:strict exec {sys.executable} -m ralph {command}"
+        assert subprocess.run(["sh", "-c", line], cwd=repo.path, env=repo.env).returncode == 0, command
+    assert os.fsencode(repo.path) in (repo.outside / "page").read_bytes()
 
 
 def test_once_from_cron_ten_times_over_a_task_that_fails(repo: Repo) -> None:
