@@ -73,7 +73,7 @@ class Refs:
         """Name snapshots that are in no commit: the last good one, and those that an attempt began and
         ended with. Else they are gone when somebody runs `git gc --prune=now`. In the same step HEAD
         goes to `commit`, if there is one, from the commit `on`."""
-        known = self._all()[0]
+        known, branch = self._all()
         moves = {ref: tree for ref, tree in zip(_HELD, trees, strict=False) if known.get(ref) != tree}
         lines = [f"option no-deref\nupdate {ref} {tree}\n" for ref, tree in moves.items()]
         lines += [f"update HEAD {commit} {on}\n"] if commit else []
@@ -81,6 +81,8 @@ class Refs:
             self._clear_way(*moves)
             self._git("update-ref", "-m", message, "--stdin", stdin="".join(lines).encode())
             self._before.update(moves)
+        if moves and not commit:  # nobody else was at work: git need not be asked what there is now
+            self._listed = self._signatures(), {**known, **moves}, branch
 
     def vital(self) -> list[Path]:
         """Files of git's own that decide what it does here."""
