@@ -243,24 +243,28 @@ class GitTree(Folder):
     def _take(self, changed: bool, untracked: list[str]) -> str:
         """The tree of what `_look` found. While nobody touches the index, it is the tree written last."""
         new = self._left.work_in(untracked)
-        while True:
-            try:
-                if changed:
-                    self.git("add", "-u", "--", ":/", env=self._own)
-                if new:
-                    self.git("update-index", "--add", "-z", "--stdin", stdin=nul(new), env=self._own)
-                break
-            except (BadInput, TryLater):
-                raise
-            except RalphError as error:
-                refused = self._move_refused(str(error), new)
-                if not refused:
-                    raise
-                changed, new = True, [name for name in new if name not in refused]
+        while refused := self._add(changed, new):
+            changed, new = True, [name for name in new if name not in refused]
         if self._written[0] is None or self._written[0] != files.signature(self._index):
             tree = self.git("write-tree", env=self._own).strip()
             self._written = files.signature(self._index), tree
         return self._written[1]
+
+    def _add(self, changed: bool, new: list[str]) -> list[str]:
+        """Take what changed and the `new` files into ralph's index; those that git refuses, if any, which
+        are moved aside."""
+        try:
+            if changed:
+                self.git("add", "-u", "--", ":/", env=self._own)
+            if new:
+                self.git("update-index", "--add", "-z", "--stdin", stdin=nul(new), env=self._own)
+        except (BadInput, TryLater):
+            raise
+        except RalphError as error:
+            if refused := self._move_refused(str(error), new):
+                return refused
+            raise
+        return []
 
     def _move_refused(self, said: str, new: list[str]) -> list[str]:
         """Move aside the changed and `new` files that git names in what it `said`: a FIFO or a socket in
