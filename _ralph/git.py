@@ -151,9 +151,11 @@ def git_dir(root: Path) -> Path:
 def remove_locks(git_dir: Path) -> None:
     """Remove the lock files of git calls that died with an agent or with a run."""
     names = ("index.lock", "HEAD.lock", "ralph/index.lock")
+    locks = [*(git_dir / name for name in names), *git_dir.glob("refs/**/*.lock")]
     branch = os.fsdecode(files.read_regular(git_dir / "HEAD") or b"").removeprefix("ref: ").strip()
-    shared = _common_dir(git_dir) / f"{branch}.lock"  # of the others there, people may hold some
-    for lock in (*(git_dir / name for name in names), *git_dir.glob("refs/**/*.lock"), shared):
+    if branch.startswith("refs/heads/") and ".." not in branch:  # an agent may have written it
+        locks.append(_common_dir(git_dir) / f"{branch}.lock")  # of the others there, people may hold some
+    for lock in locks:
         files.clear(lock)
 
 

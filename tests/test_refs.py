@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.git import Git
+from _ralph.git import Git, remove_locks
 from _ralph.refs import Refs
 from tests.conftest import Repo
 
@@ -87,3 +87,13 @@ def test_a_loop_in_another_worktree_is_no_business_of_this_one(repo: Repo) -> No
         "heads/side had been moved forward"
     ], said
     assert repo.git("for-each-ref", "refs/ralph/parked") == ""
+
+
+@pytest.mark.parametrize("head", ["ref: ../../yours", "ref: refs/heads/../../../yours", "{folder}/yours", ""])
+def test_a_forged_head_removes_no_lock_elsewhere(tmp_path: Path, head: str) -> None:
+    (tmp_path / "repo/.git/refs/heads").mkdir(parents=True)
+    (tmp_path / "repo/.git/HEAD").write_text(head.format(folder=tmp_path))
+    for name in ("yours.lock", "repo/yours.lock", "repo/.git/yours.lock"):
+        (tmp_path / name).touch()
+    remove_locks(tmp_path / "repo/.git")
+    assert len([*tmp_path.rglob("yours.lock")]) == 3
