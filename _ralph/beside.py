@@ -20,17 +20,23 @@ def run_setup(run: Run) -> None:
     command = run.plan.settings.get("setup")
     if not command:
         return
-    results, said = run_outside(run, [Check("setup", command, timeout=1800)], "setup")
+    results, said = run_outside(run, [Check("setup", command, timeout=1800)], "setup", installs=True)
     run.view.lines(said)
     if not results[0].ok:
         raise NeedsPerson(f"setup {results[0].outcome}: {command}; its output is in {results[0].log}")
 
 
 def run_outside(
-    run: Run, checks: list[Check], name: str, label: str = "", tree: str | None = None
+    run: Run,
+    checks: list[Check],
+    name: str,
+    label: str = "",
+    tree: str | None = None,
+    installs: bool = False,
 ) -> tuple[list[CheckResult], list[str]]:
     """Run checks outside of an attempt: the state files, HEAD, all refs and the tree, else as it is now,
-    are put back, for what checks run can be an agent's code. The results, and what had to be put back.
+    are put back, for what checks run can be an agent's code; git's hooks and config too, but for what
+    `installs` them. The results, and what had to be put back.
 
     StopNow if ralph was told to stop.
     """
@@ -38,7 +44,7 @@ def run_outside(
         return [], []
     tree = run.tree.snapshot() if tree is None else tree
     head = run.tree.remember()
-    with held(run, [] if name == "setup" else run.tree.vital()):  # a setup may install hooks
+    with held(run, [] if installs else run.tree.vital()):
         results = run_all(run, checks, name, label)
     if run.control.orphaned:
         raise StopNow

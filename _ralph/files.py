@@ -142,22 +142,21 @@ def clear(path: Path) -> Path:
 def open_up(folder: Path, since: float = 0.0) -> bool:
     """Open to their owner the folders, and for reading the files, in `folder` that were closed to him
     since then (unix seconds); whether there was one. Tools leave caches that way, and agents anything."""
-    opened = False
-
-    def open_one(entry: str) -> None:
-        nonlocal opened
-        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
-            found = os.lstat(entry)
-            needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(found.st_mode), 0)
-            if needed & ~found.st_mode and found.st_ctime >= since:
-                os.chmod(entry, stat.S_IMODE(found.st_mode) | needed)
-                opened = True
-
-    open_one(str(folder))
+    opened = _open_one(str(folder), since)
     for path, folders, names in os.walk(folder):  # goes into a folder after it was opened
         for name in (*folders, *names):
-            open_one(os.path.join(path, name))
+            opened = _open_one(os.path.join(path, name), since) or opened
     return opened
+
+
+def _open_one(entry: str, since: float) -> bool:
+    with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+        found = os.lstat(entry)
+        needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(found.st_mode), 0)
+        if needed & ~found.st_mode and found.st_ctime >= since:
+            os.chmod(entry, stat.S_IMODE(found.st_mode) | needed)
+            return True
+    return False
 
 
 def move_aside(path: Path, folder: Path, label: str) -> Path | None:

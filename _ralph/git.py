@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from _ralph import files, text
 from _ralph.ends import BadInput, RalphError, TryLater
@@ -52,8 +52,8 @@ class Git:
         timeout: float = GIT_TIMEOUT,
     ) -> str:
         """RalphError with git's words where it fails, or nothing without `check`."""
-        given: dict[str, Any] = {"stdin": stdin, "env": env, "check": check, "timeout": timeout}
-        return os.fsdecode(git(self.root, *words, **given, mend=self.mend))
+        said = git(self.root, *words, stdin=stdin, env=env, check=check, timeout=timeout, mend=self.mend)
+        return os.fsdecode(said)
 
     def names(
         self, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, check: bool = True

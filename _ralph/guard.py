@@ -79,9 +79,8 @@ class Guard:
             return {}
 
     def _whole(self, taken: dict[str, Any]) -> bool:
-        if (copy := taken["copy"]) is None:  # of a link to nothing
-            return True
-        return files.digest(files.read_regular(self._folder / str(copy)) or b"") == str(copy)
+        copy = taken["copy"]  # None for a link to nothing
+        return copy is None or files.digest(files.read_regular(self._folder / str(copy)) or b"") == copy
 
     def _copy(self, path: Path) -> dict[str, Any] | None:
         if not os.path.lexists(path):

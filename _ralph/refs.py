@@ -77,11 +77,12 @@ class Refs:
         moves = {ref: tree for ref, tree in zip(_HELD, trees, strict=False) if known.get(ref) != tree}
         lines = [f"option no-deref\nupdate {ref} {tree}\n" for ref, tree in moves.items()]
         lines += [f"update HEAD {commit} {on}\n"] if commit else []
-        if lines:
-            self._clear_way(*moves)
-            self._git("update-ref", "-m", message, "--stdin", stdin="".join(lines).encode())
-            self._before.update(moves)
-        if moves and not commit:  # nobody else was at work: git need not be asked what there is now
+        if not lines:
+            return
+        cleared = self._clear_way(known, *moves)
+        self._git("update-ref", "-m", message, "--stdin", stdin="".join(lines).encode())
+        self._before.update(moves)
+        if known and not (commit or cleared):  # git need not be asked what there is now
             self._listed = self._signatures(), {**known, **moves}, branch
 
     def vital(self) -> list[Path]:
@@ -132,7 +133,7 @@ class Refs:
                 self._park_commit(tip, head, label)
                 self.strange = True
         if tip != head or self._git("symbolic-ref", "-q", branch, check=False):
-            said += self._clear_way(branch)
+            said += self._clear_way(self._all()[0], branch)
             self._git("update-ref", "--no-deref", "-m", "ralph: put back", branch, head)
         self.reset_index()
         return said
@@ -148,14 +149,15 @@ class Refs:
             what = f"{ref.removeprefix('refs/')} had been {'moved' if found else 'deleted'}"
             self._before[ref] = found
             try:
-                if self._shared and found and self._is_ancestor(was, found):
-                    said.append(f"{what} forward")
-                    continue
                 if self._shared:
-                    said.append(f"{what}; where it was is kept at {self.keep(was, f'{label}-ref')}")
+                    lost = not (found and self._is_ancestor(was, found))
+                    kept = (
+                        f"; where it was is kept at {self.keep(was, f'{label}-ref')}" if lost else " forward"
+                    )
+                    said.append(f"{what}{kept}")
                     continue
                 kept = self._kept(found, label)
-                said += self._clear_way(ref)
+                said += self._clear_way(self._all()[0], ref)
                 if was.startswith("ref: "):
                     self._git("symbolic-ref", ref, was.removeprefix("ref: "))
                 else:
@@ -173,11 +175,11 @@ class Refs:
                 return f"; where it had gone is kept at {self.keep(found, f'{label}-agent')}"
         return ""
 
-    def _clear_way(self, *wanted: str) -> list[str]:
-        """Delete refs whose names do not go together with those `wanted`, as `a/b` with `a`; what was
-        done, in words."""
+    def _clear_way(self, known: Mapping[str, str], *wanted: str) -> list[str]:
+        """Delete those of the `known` refs whose names do not go together with those `wanted`, as `a/b`
+        with `a`; what was done, in words."""
         said = []
-        for ref, name in list(self._all()[0].items()):
+        for ref, name in known.items():
             if any(ref.startswith(f"{one}/") or one.startswith(f"{ref}/") for one in wanted):
                 self._git("update-ref", "--no-deref", "-d", ref)
                 kept = self._kept(name, "in-the-way") if ref.startswith(("refs/heads", "refs/tags")) else ""
@@ -211,10 +213,11 @@ class Refs:
 
     def keep(self, commit: str, label: str) -> str:
         """Hold `commit` under refs/ralph/parked/ by a name that holds nothing else; the ref."""
-        held = {**self._all(check=True)[0], **self._before}
+        known = self._all(check=True)[0]
+        held = {**known, **self._before}
         names = (f"refs/ralph/parked/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
         ref = next(name for name in names if held.get(name, commit) == commit)
-        self._clear_way(ref)
+        self._clear_way(known, ref)
         self._git("update-ref", "--no-deref", ref, commit)
         return ref
 

@@ -50,8 +50,8 @@ class _Room:
 
 def save(prd_path: Path, use_git: bool, output: Path | None) -> Path:
     """Write the page to `output`, else into the scratch folder; where it is. BadInput as for `page`."""
-    source, paths = page(prd_path, use_git), place.locate(prd_path, use_git)
-    target = output or scratch(paths) / "report.html"
+    source = page(prd_path, use_git)
+    target = output or scratch(place.locate(prd_path, use_git)) / "report.html"
     if output is None and files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
     if target.exists() and not target.is_file():  # /dev/stdout, a pipe
