@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py)
+CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py)
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs and tasks.
 CRASH_STEP ?= 1
@@ -17,7 +17,7 @@ SOAK_TASKS ?= 300
 BENCH_SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents test-browser lint build bench clean
+.PHONY: help demo test test-crash test-agents test-browser test-gate lint build bench clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ test-agents: $(STAMP) ## run the agents' own programs against a scripted model: 
 
 test-browser: $(STAMP) ## look at the report's page in headless Chromium
 	$(BIN)/python -m pytest -m browser -n 2 -rs tests/test_browser.py
+
+test-gate: $(STAMP) ## npm, pip, uv, cargo, submodules, hooks: from init to a green fresh clone
+	$(BIN)/python -m pytest -m gate -n 2 -rs tests/test_gate.py
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check .

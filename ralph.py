@@ -43,8 +43,8 @@ if TYPE_CHECKING:  # everything but click is imported where it is used: `--help`
 
 def run_loop(run: Run) -> Stop:
     """Attempt after attempt until there is a reason to stop. All state is on disk between them."""
-    from _ralph import inbox, limits, night
-    from _ralph.attempt import record
+    from _ralph import limits, night
+    from _ralph.record import record
 
     night.resume(run)
     while True:
@@ -53,7 +53,7 @@ def run_loop(run: Run) -> Stop:
             return stop
         task = night.choose(run)
         if task is None:
-            if (stop := night.finish(run)) and not inbox.waiting(run.paths):
+            if stop := night.finish(run):
                 return stop
             continue
         if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
@@ -66,16 +66,13 @@ def run_loop(run: Run) -> Stop:
 
 
 def run_attempt(run: Run, task: Task) -> Attempt:
-    """One try at one task: everything is judged on what is in the tree when the agent is gone."""
-    from _ralph.attempt import begin, examine, prompt_for
-    from _ralph.roles import run_role
+    """One try at one task, a function from a commit to a commit: the agent works in a workspace, and what
+    it left is judged in a clean room, as the commit that would land."""
+    from _ralph.attempt import begin, examine, work
 
     attempt = begin(run, task)
-    agent = run.agent(task)
-    run.view.started(attempt, run.limits.attempts, agent.command, run.plan)
-    if not attempt.unjudged:  # else the work is done already, and only the judge could not be asked
-        prompt = prompt_for(run, task, attempt.clean)
-        attempt.result = run_role(run, agent, prompt, attempt.name, run.env(attempt))
+    run.view.started(attempt, run.limits.attempts, run.agent(task).command, run.plan)
+    work(run, attempt)
     examine(run, attempt)
     return attempt
 
@@ -107,7 +104,7 @@ def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 
 def with_prd(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--prd and --no-git, which every command takes, as `prd` and `git`."""
+    """--prd, which every command takes, as `prd`."""
 
     @click.option(
         "--prd",
@@ -117,10 +114,9 @@ def with_prd(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="The plan; progress.txt lies beside it.",
     )
-    @click.option("--no-git", is_flag=True, help="Work in a plain folder: nothing is committed or put back.")
     @functools.wraps(command)
-    def called(no_git: bool, **given: Any) -> Any:
-        return command(git=not no_git, **given)
+    def called(**given: Any) -> Any:
+        return command(**given)
 
     return called
 
@@ -232,7 +228,7 @@ def run(**given: Any) -> int:
     help="For a terminal, to paste into an issue, for machines.",
 )
 @JSON
-def status(prd: Path, git: bool, format: str, json: bool) -> None:
+def status(prd: Path, format: str, json: bool) -> None:
     """Show what passed, what is next, what is blocked.
 
     Only reads; also while a loop runs.
@@ -243,7 +239,7 @@ def status(prd: Path, git: bool, format: str, json: bool) -> None:
     """
     from _ralph.status import read, show
 
-    click.echo(show(read(prd, git), "json" if json else format))
+    click.echo(show(read(prd), "json" if json else format))
 
 
 @cli.command()
@@ -255,7 +251,7 @@ def status(prd: Path, git: bool, format: str, json: bool) -> None:
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     help="Where to write it; - is stdout.  [default: .ralph/report.html]",
 )
-def report(prd: Path, git: bool, output: Path | None) -> None:
+def report(prd: Path, output: Path | None) -> None:
     """Write a page for the morning.
 
     One HTML file: what passed, with diffs; what needs you, failed, was put back and learned.
@@ -266,9 +262,9 @@ def report(prd: Path, git: bool, output: Path | None) -> None:
     from _ralph.report import page, save
 
     if output == Path("-"):
-        click.echo(page(prd, git), nl=False)
+        click.echo(page(prd), nl=False)
     else:
-        click.echo(os.fsencode(save(prd, git, output)))  # a path need not be text
+        click.echo(os.fsencode(save(prd, output)))  # a path need not be text
 
 
 @cli.command()
@@ -284,7 +280,7 @@ def prompt(**given: Any) -> None:
     \b
     ralph prompt --task US-003 | less
     """
-    from _ralph.attempt import prompt_for, starts_clean
+    from _ralph.attempt import preview
     from _ralph.night import choose
     from _ralph.run import Options
     from _ralph.session import peek
@@ -293,7 +289,7 @@ def prompt(**given: Any) -> None:
     wanted = peeked.plan.task(given["task"]) if given["task"] else choose(peeked)
     if wanted is None:
         raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
-    click.echo(prompt_for(peeked, wanted, starts_clean(peeked, wanted)), nl=False)
+    click.echo(preview(peeked, wanted), nl=False)
 
 
 @cli.command()
@@ -306,7 +302,7 @@ def prompt(**given: Any) -> None:
 def plan(brief: str, force: bool, **given: Any) -> int:
     """Let an agent write the tasks from a brief.
 
-    BRIEF is a file, or - for standard input. The agent only reads, in a clone of its own.
+    BRIEF is a file, or - for standard input. The agent only reads, in a checkout of its own.
     You read the plan, and say go. Exit 4 while it has open questions.
 
     \b
@@ -340,7 +336,7 @@ def plan(brief: str, force: bool, **given: Any) -> int:
     help="Must pass first; may be given again.",
 )
 @for_people
-def add(prd: Path, git: bool, what: str, **said: Any) -> None:
+def add(prd: Path, what: str, **said: Any) -> None:
     """Add a task to the plan, also while a loop runs.
 
     TITLE makes one. FILE (or - for standard input) is JSON: a task, a list of them, or another
@@ -349,10 +345,10 @@ def add(prd: Path, git: bool, what: str, **said: Any) -> None:
     \b
     ralph add 'Sort prices by currency' --check 'npm test -- sort' --criterion 'EUR before USD'
     """
-    from _ralph import people
+    from _ralph import requests
 
     given = {key: value for key, value in said.items() if value not in (None, ())}
-    click.echo("\n".join(people.add(prd, git, what, given)))
+    click.echo("\n".join(requests.add(prd, what, given)))
 
 
 @cli.command()
@@ -360,47 +356,63 @@ def add(prd: Path, git: bool, what: str, **said: Any) -> None:
 @click.argument("task_id", metavar="ID", shell_complete=known_tasks)
 @click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
 @for_people
-def retry(prd: Path, git: bool, task_id: str, answer: str) -> None:
+def retry(prd: Path, task_id: str, answer: str) -> None:
     """Unblock a task, with an answer if you have one.
 
-    Its attempts start at zero. Also while a loop runs.
+    The answer goes into its notes, and its attempts start at zero. Also while a loop runs.
 
     \b
     ralph retry US-003 --answer 'use the existing price table'
     """
-    from _ralph import people
+    from _ralph import requests
 
-    click.echo(people.retry(prd, git, task_id, answer))
+    click.echo(requests.retry(prd, task_id, answer))
+
+
+@cli.command()
+@with_prd
+@click.argument("task_id", metavar="ID", shell_complete=known_tasks)
+@click.argument("words", metavar="TEXT")
+@for_people
+def tell(prd: Path, task_id: str, words: str) -> None:
+    """Put a note into a task, for its next attempt.
+
+    \b
+    ralph tell US-003 'the price table is in src/prices.py'
+    """
+    from _ralph import requests
+
+    click.echo(requests.tell(prd, task_id, words))
 
 
 @cli.command()
 @with_prd
 @for_people
-def stop(prd: Path, git: bool) -> None:
+def stop(prd: Path) -> None:
     """Ask the running loop to stop after this attempt.
 
     \b
     ralph stop && tail -f progress.txt
     """
-    from _ralph import people
+    from _ralph import requests
 
-    click.echo(people.stop(prd, git))
+    click.echo(requests.stop(prd))
 
 
 @cli.command()
 @with_prd
 @click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
-def init(prd: Path, git: bool, eject: bool) -> None:
+def init(prd: Path, eject: bool) -> None:
     """Write prd.json, AGENTS.md, the .gitignore line.
 
-    Nothing is overwritten; a plan without checks gets those that were found.
+    Nothing is overwritten; a plan that lacks setup, checks or protect gets what was found.
 
     \b
     cd my-project && ralph init
     """
     from _ralph import setup
 
-    said = setup.eject_prompt(prd) if eject else setup.write_starters(prd, git) + setup.next_steps(prd, git)
+    said = setup.eject_prompt(prd) if eject else setup.write_starters(prd) + setup.next_steps(prd)
     click.echo("\n".join(said))
 
 
@@ -422,11 +434,11 @@ def doctor(probe: bool, **given: Any) -> int:
     \b
     ralph doctor --agent claude --full-permissions --probe
     """
-    from _ralph.command import supervised
+    from _ralph.command import with_signals
     from _ralph.doctor import examine
     from _ralph.run import Options
 
-    return supervised(lambda control: examine(Options(**given), control, click.echo, probe))
+    return with_signals(lambda control: examine(Options(**given), control, click.echo, probe))
 
 
 @cli.command()

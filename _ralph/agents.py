@@ -168,13 +168,17 @@ def run_agent(
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
-    `log(ending)` is a fresh path for a transcript (`.out`, `.err`), the prompt or its own log.
+    `log(ending)` is a fresh path for a transcript (`.out`, `.err`) or a copy of the prompt, for people;
+    the agent's own files lie in `.ralph` below `cwd`.
     `watch` is shown the parser before the first line, `wrap` puts the command into the sandbox.
     The outcome comes from the agent's final event, for a plain command from its exit status, never
     from words that it prints.
     """
-    prompt_file, own_log, err = log(".prompt.md"), log(".log"), log(".err")
-    prompt_file.write_bytes(prompt.encode("utf-8", "replace"))
+    inside, err = cwd / ".ralph", log(".err")
+    inside.mkdir(exist_ok=True)
+    prompt_file, own_log = inside / "prompt.md", inside / "agent.log"
+    for path in (prompt_file, log(".prompt.md")):
+        path.write_bytes(prompt.encode("utf-8", "replace"))
     row = agent.row
     parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
     watch(parser)
@@ -279,7 +283,7 @@ def _plain_outcome(process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
 
 def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of agents, checks and hooks: ours without git's own, no prompts, and `extra`."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
 
 

@@ -1,51 +1,42 @@
-"""One attempt: what happens before the agent, after it, and what its verdict leads to."""
+"""One attempt: a function from a commit to a commit. The agent works in a workspace, in a worker."""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import json
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from _ralph import edit, files, prd, text
-from _ralph.beside import commit_message, hold, run_all, run_hooks, run_outside, run_setup
-from _ralph.checks import checks_for, decide, fixed_checks
-from _ralph.ends import StopNow
-from _ralph.lock import announce_again
-from _ralph.model import COUNTED, AgentResult, Attempt, CheckResult, Judgement, Outcome, Task, Verdict
+from _ralph import files, prd, text
+from _ralph.candidate import check_candidate, make_candidate, tip_of
+from _ralph.checks import checks_for
+from _ralph.ends import NeedsPerson, StopNow
+from _ralph.git import attempted
+from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
-from _ralph.prompt import prompt_values, render_prompt
+from _ralph.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.refusals import require_agent
-from _ralph.roles import ask_judge
+from _ralph.roles import ask_judge, run_role
+from _ralph.room import merged
 from _ralph.run import Run, trim_scratch
-from _ralph.views import record_lines
+from _ralph.verdict import weigh
+from _ralph.worker import WorkerDied, in_worker
+from _ralph.workspace import Place, changes, restore
 
 
 def begin(run: Run, task: Task) -> Attempt:
-    """Everything that must be known and safe before an agent may touch the tree."""
+    """The `start` record, and all that must be known before it: where the work begins, and with what."""
     known = run.history.of(task)
     require_agent(run, run.agent(task))  # the plan may have changed since the run began
     attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
-    hold(run)
-    attempt.tree_before = run.tree.rest()  # what is new since the last attempt is a person's
-    left, before = known.unjudged
-    if left and attempt.tree_before == left:
-        attempt.unjudged, attempt.tree_before = True, before
-        attempt.result = AgentResult(Outcome.DONE)
-    elif starts_clean(run, task):
-        attempt.clean = True
-        start_clean(run, attempt)
-    unknown = [check for check in task.checks if check.command not in known.baseline]
-    tree = left if attempt.unjudged else attempt.tree_before
-    results, said = run_outside(run, unknown, "before", "before the work: ", tree)
-    attempt.notices += said
-    if run.control.stop_now or run.control.interrupts:
-        raise StopNow
-    files.clear(run.paths.handoff)
+    tip = tip_of(run)
+    attempt.base, attempt.left = tip, ""
+    if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
+        go_on(run, attempt, tip)
     trim_scratch(run.paths)
-    run.tree.protect(list(run.plan.settings.get("protect", [])))
-    run.tree.hold(attempt.tree_before)
-    head = run.tree.remember()
-    hold(run, run.tree.vital())
+    compile_prompt(run.template())
     run.write(
         "start",
         f"iteration {attempt.iteration} | {task.id} {task.title} | attempt {attempt.number} begins",
@@ -54,240 +45,195 @@ def begin(run: Run, task: Task) -> Attempt:
         attempt=attempt.number,
         task=task.id,
         title=task.title,
-        baseline={result.command: result.ok for result in results},
-        branch=run.branch,
-        head=head,
-        tree=attempt.tree_before,
-        prd=run.plan_digest,
+        base=attempt.base,
+        leftover=attempt.leftover,
         file=run.paths.prd.name,
-        by_hand=[task.key for task in run.plan.tasks if task.passed != run.history.proved(task)],
     )
     return attempt
 
 
-def examine(run: Run, attempt: Attempt) -> None:
-    """Say what the attempt is worth: undo what was not the agent's to change, run the checks, weigh
-    what they show, ask the judge."""
-    put_back(run, attempt)
-    attempt.tree_after = run.tree.snapshot()
-    if put_back_protected(run, attempt):
-        attempt.tree_after = run.tree.snapshot()
-    attempt.notices += run.tree.touched()
-    attempt.notices += [
-        f"{name} is a git repository of its own and not part of the work" for name in run.tree.new_nested()
-    ]
-    check_work(run, attempt)
-    changed, attempt.changes = run.tree.changes(attempt.tree_before, attempt.tree_after)
-    attempt.handoff = parse_handoff(handoff_text(run, attempt, changed))
-    weigh(run, attempt)
-    judge = run.judge
-    attempt.unjudged = False
-    if attempt.verdict is Verdict.PASSED and judge:
-        ask_judge(run, attempt, judge)
-        put_back(run, attempt)
-        attempt.notices += run.tree.tidy(attempt.tree_after, "the judge read")
-
-
-def check_work(run: Run, attempt: Attempt) -> None:
-    """Run the checks and the commit hooks, unless there is nothing to check or no time for it."""
-    nothing_done = attempt.tree_after == attempt.tree_before and run.tree.with_git
-    no_verdict = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and nothing_done
-    if not run.control.stop_now and not no_verdict:
-        run.tree.hold(attempt.tree_before, attempt.tree_after)
-        checks = checks_for(run.plan, attempt.task)
-        attempt.checks = run_all(run, checks, attempt.name, attempt=attempt)
-        attempt.notices += run.tree.tidy(attempt.tree_after)
-        run_hooks(run, attempt)
-        put_back(run, attempt)
-    if run.control.stop_now:
-        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
-        attempt.checks = []
-
-
-def weigh(run: Run, attempt: Attempt) -> None:
-    """The verdict by the evidence rule."""
-    task = attempt.task
-    own = {check.command for check in task.checks}
-    every = {check.command for check in attempt.checks}
-    green = {check.command for check in attempt.checks if check.ok}  # once green, a check binds
-    binding = own | every - (run.history.red - green)
-    attempt.fixed = fixed_checks(attempt.checks, own, run.history.of(task).baseline)
-    attempt.verdict, attempt.reason = decide(attempt, own, binding, run.tree.with_git, run.judge is not None)
-    if attempt.verdict is Verdict.PASSED:
-        loose = [check.name for check in attempt.checks if not check.ok and check.command not in binding]
-        attempt.notices += [
-            f"{name} does not count: it was red before the work, and still is" for name in loose
-        ]
-    attempt.weak = attempt.verdict is Verdict.PASSED and not own
-
-
-def record(run: Run, attempt: Attempt) -> None:
-    """Write the verdict, the one commit point of an attempt; then do what follows from it."""
-    attempt.blocked = reason_to_block(run, attempt)
-    task, tree, after_text, message = attempt.task, attempt.tree_after, run.plan.text, None
-    if attempt.verdict is Verdict.PASSED:
-        after_text = edit.set_passed(run.plan, task, True)
-        message = attempt.message or commit_message(run, attempt)
-    elif attempt.blocked:
-        after_text = edit.set_blocked(run.plan, task, attempt.blocked)
-        tree = run.tree.clean_tree()
-        attempt.parked = run.git_tree.park(attempt.name) if attempt.tree_after != tree else None
-    number = f", attempt {attempt.number} of {run.limits.attempts}" if attempt.verdict in COUNTED else ""
-    run.write(
-        "verdict",
-        f"iteration {attempt.iteration} | {task.id} {task.title} | {attempt.verdict}{number}",
-        record_lines(attempt, run.agent(task)),
-        **verdict_fields(attempt),
-        agent=run.agent(task).name,
-        head=begun_at(run),
-        tree=tree,
-        message=message,
-        prd_before=run.plan_digest,
-        prd_after=files.digest(after_text.encode()),
-    )
-    run.guard.release()
-    run.view.ended(attempt)
-    run.read_plan()  # a person's edit of this very moment is kept, and the task marked in it
-    carry_out(run, live=True)
-
-
-def verdict_fields(attempt: Attempt) -> dict[str, Any]:
-    """What stands in a verdict record of the attempt itself."""
-    result, judgement = attempt.result, attempt.judgement
-    red = [check for check in attempt.checks if not check.ok]
-    return {
-        "iteration": attempt.iteration,
-        "attempt": attempt.number,
-        "task": attempt.task.id,
-        "title": attempt.task.title,
-        "verdict": str(attempt.verdict),
-        "reason": attempt.reason,
-        "weak": attempt.weak,
-        "checks": {check.command: check.ok for check in attempt.checks},
-        "failure": _failure(red) if red else None,
-        "left": attempt.tree_after,
-        "judge": judge_record(judgement) if judgement else None,
-        "unjudged": attempt.unjudged,
-        "session": result.session,
-        "overload": result.overload,
-        "reset": result.reset,
-        "exit": result.exit,
-        "usd": attempt.usd,
-        "tokens": attempt.tokens.as_dict(),
-        "seconds": round(attempt.seconds, 1),
-        "denials": result.denials[:20],
-        "restored": [line.split("\n")[0] for line in attempt.restored],
-        "notices": [line.split("\n")[0] for line in attempt.notices[:20]],
-        "handoff": attempt.handoff,
-        "blocked": attempt.blocked,
-        "parked": attempt.parked,
-    }
-
-
-def judge_record(judgement: Judgement) -> dict[str, Any]:
-    """What stands in a verdict record of the judge's part in it."""
-    result = judgement.result
-    return {
-        "agent": judgement.command,
-        "agrees": judgement.agrees,
-        "objections": judgement.objections[:20],
-        "session": result.session,
-        "usd": result.usd,
-        "tokens": result.tokens.as_dict(),
-        "seconds": round(result.seconds, 1),
-    }
-
-
-def carry_out(run: Run, live: bool = False) -> None:
-    """Do what the last verdict says: mark the task, commit or put the tree back.
-
-    Doing it again is harmless. After a crash, a prd.json that is neither the one before nor
-    the one after is a person's word, and stays.
-    """
-    verdict = run.history.pending or {}
-    if verdict.get("verdict") == Verdict.PASSED or verdict.get("blocked"):
-        _follow(run, verdict, live)
-    run.history.pending = None
-
-
-def _follow(run: Run, verdict: dict[str, Any], live: bool) -> None:
-    passed, blocked = verdict["verdict"] == Verdict.PASSED, str(verdict.get("blocked") or "")
-    if not live and (
-        run.tree.head() != verdict["head"] or (blocked and run.tree.snapshot() != verdict["left"])
-    ):  # what differs now is a person's word
+def go_on(run: Run, attempt: Attempt, tip: str) -> None:
+    """Go on with what earlier attempts at this task left, on the tip if it merges; else begin clean."""
+    known = run.history.of(attempt.task)
+    before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
+    if known.lacks == "judge" or (known.lacks and before != known.base):
+        attempt.leftover, attempt.base, attempt.left = known.lacks, known.base, known.left
+        ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
+        attempt.result = AgentResult(ended, "an attempt was cut off, and what it left was checked")
         return
-    task = next((task for task in run.plan.tasks if task.id == verdict["task"]), None)
-    if (
-        task
-        and not task.passed
-        and task.blocked is None
-        and (live or run.plan_digest == verdict["prd_before"])
-    ):
-        marked = (
-            edit.set_passed(run.plan, task, True) if passed else edit.set_blocked(run.plan, task, blocked)
-        )
-        run.rewrite(marked)
-    if not run.tree.with_git:
+    tree, _ = (known.left, []) if known.base == tip else merged(run.git, tip, before)
+    if is_last(run, attempt) or not tree:
+        attempt.clean = True
+        if before != known.base:
+            attempt.earlier = run.branch.keep(before, f"{attempt.name}-before")
+            attempt.notices.append(f"it starts clean; earlier work is kept at {attempt.earlier}")
+            run.view.line(f"{attempt.task.id} starts clean; earlier work is kept at {attempt.earlier}")
         return
-    if passed:
-        run.git_tree.commit(verdict["tree"], verdict["head"], verdict["message"])
-    else:
-        run.git_tree.checkout(verdict["tree"])
-        run_setup(run)
+    attempt.left = tree
 
 
-def put_back(run: Run, attempt: Attempt) -> None:
-    """Undo what others did to the state files, the branch and protected files; name it."""
+def is_last(run: Run, attempt: Attempt) -> bool:
+    """Whether it is the task's last attempt for now, which starts clean."""
+    return attempt.number > 1 and attempt.number >= run.limits.attempts
+
+
+def work(run: Run, attempt: Attempt) -> None:
+    """Let the agent work, in a worker; a worker that is killed costs this attempt and not the night."""
+    unknown = unknown_checks(run, attempt)
+
+    def hear(event: dict[str, Any]) -> None:
+        attempt.baseline = event["baseline"]
+
+    try:
+        told = in_worker(run, lambda inside: _work(inside, attempt, unknown), hear)
+    except WorkerDied as error:
+        attempt.result = AgentResult(Outcome.INTERRUPTED, str(error))
+        with contextlib.suppress(WorkerDied):
+            salvage(run, attempt)
+        return
+    attempt.result = AgentResult.from_dict(told.pop("result"))
+    for name, value in told.items():
+        setattr(attempt, name, value)
+
+
+def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
+    """What the worker does: make the workspace ready, run the agent, say what it left."""
+    place, ready = run.workspace(attempt.task), run.paths.private / "work-1.ready"
+    run.view.doing("preparing the workspace")
+    files.clear(ready)
+    new = place.open()
+    place.reset(attempt.left or attempt.base)
+    if attempt.left and not attempt.leftover:
+        put_back_protected(run, attempt, place)
+    run.site.furnish(place, attempt.base)
+    copies = place.copy_state()
+    baseline = baseline_of(run, attempt, unknown)  # for a leftover, too: it passes by a check that was red
+    if attempt.leftover:
+        found = _left_behind(run, attempt, place, {})
+        return {**found, "baseline": baseline, "result": attempt.result.as_dict()}
+    set_up_workspace(run, attempt, place, new)
+    scratch = files.clear(place.root / ".ralph")
+    scratch.mkdir()
+    prompt = prompt_for(run, attempt, baseline)
+    files.atomic_write(ready, str(attempt.iteration).encode())
+    began = time.time()
+    run.view.doing(f"{text.one_line(attempt.task.id, 30)}, attempt {attempt.number}")
+    agent = run.agent(attempt.task)
+    result = run_role(run, agent, prompt, attempt.name, run.env(attempt), cwd=place.root)
     if run.control.orphaned:
         raise StopNow
-    for path, kept in run.guard.restore().items():
-        said = prd.differences(run.plan, kept) if path == run.paths.prd and kept else ""
-        where = f"; the other version is kept at {kept}" if kept else ""
-        name = os.path.relpath(path, run.paths.root)
-        attempt.restored.append(
-            f"{name} ({said or 'changed during the attempt, by the agent or by you'}{where})"
-        )
-    attempt.restored += announce_again(run.paths, run.run_id) + run.journal.guard()
-    attempt.notices += run.tree.settle(run.branch, begun_at(run), attempt.name, attempt.tree_before)
+    found = _left_behind(run, attempt, place, copies)
+    return {**found, "began": began, "baseline": baseline, "result": result.as_dict()}
 
 
-def begun_at(run: Run) -> str:
-    """The commit that the attempt under way began at; `put_back` sees to it that HEAD is there."""
-    return str((run.history.open_start or {}).get("head", ""))
+def put_back_protected(run: Run, attempt: Attempt, place: Place) -> None:
+    """What an earlier attempt did to protected files is gone for the next one, as its prompt says."""
+    protect, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
+    tree, put_back, _ = restore(place.git, attempt.base, attempt.left, protect, allow, place.state)
+    if put_back:
+        place.reset(tree)
 
 
-def put_back_protected(run: Run, attempt: Attempt) -> list[str]:
-    """Undo what the agent did to protected files, as far as the task does not allow it; name it."""
-    patterns, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
-    said = run.tree.restore_protected(attempt.tree_before, attempt.tree_after, patterns, allow)
-    for line in said:
-        (attempt.notices if line.endswith("kept)") else attempt.restored).append(line)
-    return said
+def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, bytes]) -> dict[str, Any]:
+    """The tree of what stands in the workspace, with everything protected as it was before."""
+    if not place.exists:
+        place.open()
+        gone = "the workspace was removed or replaced, and all that stood in it is gone"
+        return {"left": "", "tree": "", "notices": [*attempt.notices, gone]}
+    said = files.read_regular(run.paths.handoff, 65536) or b""
+    changed = [name for name, data in copies.items() if not _is_same(place.root / name, data)]
+    plan = run.git.name_of(run.paths.prd)
+    how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
+    left, notices = place.snapshot(attempt.base)
+    protect, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
+    tree, put_back, new = restore(place.git, attempt.base, left, protect, allow, place.state)
+    put_back = [name for name in put_back if name not in place.state]
+    put_back += [
+        f"{text.one_line(name)} ({how.get(name) or 'a copy'}; what is changed in it does not count)"
+        for name in changed
+    ]
+    notices += [f"{name} is new under a protected pattern" for name in new]
+    return {
+        "left": left,
+        "tree": tree,
+        "restored": put_back,
+        "notices": [*attempt.notices, *notices],
+        "said": text.redact(said.decode("utf-8", "replace")),
+    }
 
 
-def reason_to_block(run: Run, attempt: Attempt) -> str | None:
-    """Why this attempt was the task's last for now, or None."""
+def _is_same(path: Path, data: bytes) -> bool:
+    return files.read_regular(path, len(data) + 1) == data
+
+
+def salvage(run: Run, attempt: Attempt) -> None:
+    """What stands in the workspace after an attempt that was cut off, if its agent had begun."""
+    ready = files.read_regular(run.paths.private / "work-1.ready")
+    if ready != str(attempt.iteration).encode():
+        return
+
+    def look(inside: Run) -> dict[str, Any]:
+        place = inside.workspace(attempt.task)
+        place.bring_back()  # the kill may have come while checks ran
+        if not place.exists:
+            return {}
+        files.clear(place.index.with_name(f"{place.index.name}.lock"))
+        found = _left_behind(inside, attempt, place, {})
+        return {**found, "baseline": baseline_of(inside, attempt, unknown_checks(run, attempt))}
+
+    for name, value in in_worker(run, look).items():
+        setattr(attempt, name, value)
+
+
+def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> None:
+    """Run the plan's `setup` in the workspace if it is new or a manifest changed. NeedsPerson if it fails
+    on the branch's own files; on an agent's unfinished work, the agent will see."""
+    inputs, known = run.site.inputs_of(place), place.noted_setup()
+    if inputs == known.get("inputs", "") and not new:
+        return
+    result = run.site.set_up(place, attempt.name)
+    if result and not result.ok and not attempt.left:
+        raise NeedsPerson(setup_failed(run, result))
+    if result and not result.ok:
+        attempt.notices.append(f"setup {result.outcome} in the workspace")
+    elif result:
+        stamp = json.dumps({"inputs": inputs, "made": place.note_made()})
+        files.atomic_write(place.index.with_suffix(".setup"), stamp.encode())
+
+
+def setup_failed(run: Run, result: CheckResult) -> str:
+    """What a person is told where `setup` fails on the branch's own files."""
+    command = run.plan.setup.run if run.plan.setup else ""
+    return f"setup {result.outcome}: {command}; its output is in {result.log}"
+
+
+def unknown_checks(run: Run, attempt: Attempt) -> list[Check]:
+    """The task's own checks of which nobody knows whether they were red before its first attempt."""
     known = run.history.of(attempt.task)
-    if attempt.verdict not in COUNTED:
-        return None
-    question = attempt.handoff.get("blocked on", "")
-    if question and known.question == question:
-        return text.one_line(f"blocked on: {question}", 500)
-    if attempt.verdict is Verdict.NO_OP and known.last.get("verdict") == Verdict.NO_OP:
-        return (
-            "already done? two attempts changed nothing, and every check is green: "
-            "set its passes to true, or give it a check that is red now"
-        )
-    if known.attempts + 1 >= run.limits.attempts:
-        return text.one_line(
-            f"{text.count(known.attempts + 1, 'failed attempt')}, the last: {attempt.reason}", 500
-        )
-    return None
+    return [check for check in attempt.task.checks if check.command not in known.baseline]
 
 
-def prompt_for(run: Run, task: Task, clean: bool) -> str:
-    """Exactly what the agent is sent for `task` now, in an attempt that starts `clean` or does not."""
-    own = run.history.of(task).baseline
+def baseline_of(run: Run, attempt: Attempt, checks: list[Check]) -> dict[str, bool]:
+    """Which of `checks` are green at the attempt's base, in the clean room."""
+    if not checks:
+        return {}
+    room = run.room(attempt=attempt)
+    run.view.doing("running checks")
+    if failed := room.prepare(attempt.base, f"{attempt.name}-before"):
+        raise NeedsPerson(setup_failed(run, failed))
+    results = room.run(checks, f"{attempt.name}-before", "before the work: ")
+    if len(results) < len(checks):
+        raise StopNow
+    baseline = {result.command: result.ok for result in results}
+    if run.report:  # at once: the agent may kill this worker
+        run.report({"event": "baseline", "baseline": baseline})
+    return baseline
+
+
+def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
+    """Exactly what the agent is sent for this attempt now."""
+    task, known = attempt.task, run.history.of(attempt.task)
+    own = {**baseline, **known.baseline}
     checks = checks_for(run.plan, task)
     red = [c.command for c in checks if own.get(c.command) is False]
     red += [c.command for c in run.plan.checks if c.command in run.history.red]
@@ -295,47 +241,52 @@ def prompt_for(run: Run, task: Task, clean: bool) -> str:
         run.plan, task, run.history, run.paths, checks,
         attempts=run.limits.attempts,
         reads_rulebook="AGENTS.md" in run.agent(task).row.get("reads", []),
-        recent=run.tree.recent(),
-        clean_start=clean,
+        recent=run.branch.recent(attempt.base),
+        clean_start=attempt.clean or not attempt.left,
         red_before=red,
+        parked=run.branch.commit_at(attempt.earlier or str(known.last.get("parked") or "")),
     )  # fmt: skip
     return render_prompt(run.template(), values)
 
 
-def starts_clean(run: Run, task: Task) -> bool:
-    """Whether the next attempt at `task` starts from the last good commit: its last one does, and any
-    that comes after work on another task."""
-    number = run.history.of(task).attempts + 1
-    last = number > 1 and number >= run.limits.attempts
-    return run.tree.with_git and (last or run.history.worked not in ("", task.key))
+def preview(run: Run, task: Task) -> str:
+    """What the agent would be sent now, with nothing run."""
+    attempt = Attempt(task, run.history.of(task).attempts + 1, run.history.iteration + 1)
+    attempt.base, attempt.left = run.branch.tip() or "HEAD", run.history.of(task).left
+    attempt.clean = is_last(run, attempt)
+    return prompt_for(run, attempt, {})
 
 
-def start_clean(run: Run, attempt: Attempt) -> None:
-    """Go to the last good commit; what was there is parked."""
-    clean = run.tree.clean_tree()
-    if clean == attempt.tree_before:
+def examine(run: Run, attempt: Attempt) -> None:
+    """Say what the attempt is worth: its work on the tip of the branch, in the clean room."""
+    attempt.handoff = parse_handoff(handoff_text(attempt))
+    if not make_candidate(run, attempt):
         return
-    attempt.parked = run.git_tree.park(f"{attempt.name}-before")
-    run.view.line(f"{attempt.task.id} starts clean; earlier work is kept at {attempt.parked}")
-    run.git_tree.checkout(clean)
-    run_setup(run)
-    attempt.tree_before = run.tree.snapshot()
+    attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
+    done = attempt.commit != attempt.tip
+    away = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and not done
+    if run.control.stop_now:
+        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
+    elif not away and (done or attempt.result.outcome is not Outcome.INTERRUPTED or attempt.leftover):
+        check_candidate(run, attempt)
+    if not attempt.handoff:
+        attempt.handoff = parse_handoff(next_step(attempt))
+    weigh(run, attempt)
+    judge, attempt.unjudged = run.judge, False
+    if attempt.verdict is Verdict.PASSED and judge:
+        ask_judge(run, attempt, judge)
 
 
-def handoff_text(run: Run, attempt: Attempt, changed: list[str]) -> str:
-    """The handoff file, else a <handoff> block in the last message, else what is known anyway."""
-    written = (files.read_regular(run.paths.handoff, 65536) or b"").decode("utf-8", "replace")
-    if written.strip():
-        return text.redact(written)
+def handoff_text(attempt: Attempt) -> str:
+    """The handoff file, else a <handoff> block in the last message."""
+    if attempt.said.strip():
+        return attempt.said
     _, begun, block = attempt.result.text[-65536:].rpartition("<handoff>")
-    if begun and "</handoff>" in block:
-        return block.partition("</handoff>")[0]
+    return block.partition("</handoff>")[0] if begun and "</handoff>" in block else ""
+
+
+def next_step(attempt: Attempt) -> str:
+    """What is known without a handoff."""
     red = [check.name for check in attempt.checks if not check.ok]
-    left = f"files: {', '.join(changed[:20])}\n" if changed else ""
+    left = f"files: {', '.join(attempt.changed[:20])}\n" if attempt.changed else ""
     return left + (f"next step: make this check green: {red[0]}" if red else "")
-
-
-def _failure(red: list[CheckResult]) -> dict[str, Any]:
-    first = red[0]
-    others = [check.name for check in red[1:]]
-    return {"name": first.name, "tail": first.tail, "log": first.log, "others": others}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,8 +15,9 @@ _LOCKS = ("idle:sleep", "idle")
 _INHIBIT = ["systemd-inhibit", "--who=ralph", "--why=a run goes on", "--mode=block"]
 
 
-def keep_awake(pid: int) -> None:
-    """Hold off sleep until process `pid` ends, killed or not; where that cannot be done, do nothing."""
+def keep_awake(pid: int) -> frozenset[int]:
+    """Hold off sleep until process `pid` ends, killed or not; the process that does it, none where that
+    cannot be done."""
     if sys.platform == "darwin":
         command = ["caffeinate", "-i", "-w", str(pid)]
     elif shutil.which("systemd-inhibit"):
@@ -24,9 +27,9 @@ def keep_awake(pid: int) -> None:
         ]
         command = ["/bin/sh", "-c", " || ".join(hold)]
     else:
-        return
+        return frozenset()
     with contextlib.suppress(OSError):
-        subprocess.Popen(
+        helper = subprocess.Popen(
             command,
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -34,6 +37,17 @@ def keep_awake(pid: int) -> None:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        return frozenset({helper.pid})
+    return frozenset()
+
+
+def let_sleep(helpers: frozenset[int]) -> None:
+    """End what `keep_awake` began, and collect it."""
+    for pid in helpers:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
 
 
 def cannot_stay_awake() -> str:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 LIMIT = 60.0
 """Seconds after which a `ralph run` of the demo is taken for stuck and ended."""
 AGENT_TIMEOUT = "3s"
+BRANCH = "ralph/todo"
+OWN = ("prd.json", "progress.txt", ".ralph", ".git")
+"""What of the repository is ralph's to write."""
+MINE = "\n\ndef colours(  # half of an idea of mine"
 _NO_GIT_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 
 
@@ -48,7 +52,7 @@ def run_demo(folder: Path | None) -> int:
         _say("\n`ralph demo FOLDER` keeps the repository, to look around in it.")
     else:
         _say(f"\nTo look around: cd {shlex.quote(str(stage.folder))}")
-        _say("git log --stat; ralph status; less progress.txt")
+        _say(f"git log --stat {BRANCH}; ralph status; less progress.txt")
     if broken:
         print(f"ralph: the demo failed: {broken} of its claims did not hold", file=sys.stderr)
     return int(bool(broken))
@@ -60,18 +64,22 @@ class _Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._props = resource("templates/demo")
+        self._places = Path(tempfile.mkdtemp(prefix="ralph-demo-places-")).resolve()
         self._mark = uuid.uuid4().hex
-        self._env = _environment(self._mark)
+        self._env = {**_environment(self._mark), "RALPH_PLACES": str(self._places)}
         self._acts: list[dict[str, str]] = json.loads((self._props / "acts.json").read_text("utf-8"))
         self._exits: list[int] = []
         self._counted: dict[str, int] = {}
+        self._home: dict[str, bytes] = {}
+        self._was_green = False
 
     def build(self) -> None:
         """A small repository with a history of its own, and a plan whose checks run this Python."""
         _say(
-            f"A small to-do program with tests and a plan of three tasks, in {self.folder}.\n"
+            f"A small to-do program with tests and a plan of four tasks, in {self.folder}.\n"
             f"The agents are scripted ({self._props / 'agent.py'}): no model, no key, nothing is sent "
-            f"anywhere. The rest is real: ralph, git, the files, the checks."
+            f"anywhere. The rest is real: ralph, git, the files, the checks.\n"
+            f"You are in the middle of an edit of todo.py, which is not committed."
         )
         self.folder.mkdir(parents=True, exist_ok=True)
         python = json.dumps(shlex.quote(sys.executable))[1:-1]
@@ -85,9 +93,16 @@ class _Stage:
         self._git("config", "core.excludesFile", os.devnull)
         self._git("add", "-A")
         self._git("commit", "-q", "-m", "A to-do list")
+        self._edit_todo()
+
+    def _edit_todo(self) -> None:
+        """Do what a person does meanwhile: write a line that is no Python yet, and commit nothing."""
+        with (self.folder / "todo.py").open("a", encoding="utf-8") as file:
+            file.write(MINE)
+        self._home = self._files()
 
     def play(self) -> None:
-        """The same command twice: the first one is killed in act 3."""
+        """The same command twice: the first one is killed in act 4."""
         for again in ("", "   # once more"):
             _say(f"\n$ ralph run -v --agent 'python agent.py' --agent-timeout {AGENT_TIMEOUT}{again}")
             if not again:
@@ -105,28 +120,44 @@ class _Stage:
     def _claims(self) -> dict[str, bool]:
         """What the demo promised, each looked up where it can be seen."""
         tasks = json.loads((self.folder / "prd.json").read_text("utf-8"))["userStories"]
-        commits = {f"{task['id']}: {task['title']}" for task in tasks} | {"ralph: notes"}
         records = parse(read_regular(self.folder / "progress.txt") or b"")
-        verdicts = [f"{entry['task']} {entry['verdict']}" for entry in records if entry["event"] == "verdict"]
-        starts = Counter(entry["task"] for entry in records if entry["event"] == "start")
-        made = self._git("log", "--format=%s", "main..ralph/todo").split("\n")
-        main = self._git("log", "--format=%s", "main")
+        ended = [entry for entry in records if entry["event"] == "verdict"]
+        verdicts = [f"{entry['task']} {entry['verdict']}" for entry in ended]
+        hidden = "out is ignored by git and not part of the work"
+        begun = (entry for entry in records if entry["event"] == "start" and not entry.get("leftover"))
+        starts = Counter(entry["task"] for entry in begun)
+        made = self._git("log", "--format=%s", f"main..{BRANCH}").split("\n")
         return {
             "ralph was killed once, and the second run ended with exit 0": self._exits == [-9, 0],
             "every task passes": all(task["passes"] for task in tasks),
-            "all tests of the program pass": self._tests_pass(),
-            "the tests are those that it began with": not self._git("diff", "main", "--", "test_todo.py"),
+            "a fresh clone of the branch passes every test": self._clone_is_green(),
+            "the tests are those that it began with": not self._git("diff", "main", BRANCH, "test_todo.py"),
             "T-1 failed when it cheated, then passed": verdicts[:2] == ["T-1 failed", "T-1 passed"],
-            "what the killed attempt left did not count": verdicts[-2:] == ["T-3 interrupted", "T-3 passed"],
-            "no finished task was worked again": starts == {"T-1": 2, "T-2": 1, "T-3": 2},
-            "one commit a task on the branch ralph/todo": {*made} == commits and len(made) == len(commits),
-            "main is as it was, and the tree is clean": main + self._git("status", "-s") == "A to-do list",
+            "T-2 was green for the agent, red in the clean room, then passed": self._was_green
+            and verdicts[2:4] == ["T-2 failed", "T-2 passed"]
+            and hidden in ended[2].get("notices", []),
+            "what the killed attempt left did not count": verdicts[-3:]
+            == ["T-4 interrupted", "T-4 interrupted", "T-4 passed"],
+            "no finished task was worked again": starts == {"T-1": 2, "T-2": 2, "T-3": 1, "T-4": 2},
+            f"one commit a task on the branch {BRANCH}, and no other": made
+            == [f"{task['id']}: {task['title']}" for task in reversed(tasks)],
+            "your branch, your files and your edit are as you left them": self._files() == self._home
+            and self._git("log", "--format=%s %D", "--decorate=short", "HEAD") == "A to-do list HEAD -> main",
             "no act left a process behind, not even the server": not self._processes()
-            and self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0},
+            and self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0, "T-4": 0},
         }
 
+    def _files(self) -> dict[str, bytes]:
+        """Every file of the person's own, by name."""
+        own = [path for path in self.folder.rglob("*") if path.relative_to(self.folder).parts[0] not in OWN]
+        return {str(path): path.read_bytes() for path in own if path.is_file()}
+
     def clear(self) -> None:
-        """Kill whatever the demo started and did not see the end of."""
+        """Kill whatever the demo started and did not see the end of, and remove the places."""
+        self._end()
+        shutil.rmtree(self._places, ignore_errors=True)
+
+    def _end(self) -> None:
         import psutil
 
         for process in self._processes():
@@ -143,7 +174,7 @@ class _Stage:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             encoding="utf-8", errors="replace",
         )  # fmt: skip
-        watchdog = threading.Timer(LIMIT, self.clear)
+        watchdog = threading.Timer(LIMIT, self._end)
         watchdog.start()
         try:
             for line in process.stdout or ():
@@ -157,8 +188,12 @@ class _Stage:
         """Show one line of ralph's. The cues are words of agent.py, and of ralph for a pass."""
         _say(line, "  ")
         act = self._acts[0]
-        if "Starting a server" in line:
-            self._counted["served"] = len(self._processes("T-2"))
+        if "it is green" in line:
+            self._was_green = True
+        elif "Starting a server" in line:
+            self._edit_todo()
+            _say("-> Meanwhile you write on in todo.py, in your own tree.")
+            self._counted["served"] = len(self._processes("T-3"))
             _say(f"-> {self._counted['served']} processes run for it now: the agent and its server.")
         elif "Half of it is written" in line:
             self._kill(process)
@@ -177,8 +212,8 @@ class _Stage:
             one.suspend()
         for one in whole:
             one.kill()
-        left = len(self._processes("T-3"))
-        _say(f"-> kill -9: ralph and its supervisor are dead; the agent runs on ({left} process).")
+        left = len(self._processes("T-4"))
+        _say(f"-> kill -9: ralph and its worker are dead; the agent runs on ({left} process).")
 
     def _processes(self, task: str | None = None) -> list[psutil.Process]:
         """What runs with the demo's mark in its environment; with `task`, that task's agents."""
@@ -192,9 +227,11 @@ class _Stage:
                     found.append(process)
         return found
 
-    def _tests_pass(self) -> bool:
+    def _clone_is_green(self) -> bool:
+        clone = self._places / "clone"
+        self._git("clone", "-q", "--branch", BRANCH, str(self.folder), str(clone))
         words = [sys.executable, "-m", "unittest", "-q"]
-        done = subprocess.run(words, cwd=self.folder, env=self._env, capture_output=True, timeout=LIMIT)
+        done = subprocess.run(words, cwd=clone, env=self._env, capture_output=True, timeout=LIMIT)
         return done.returncode == 0
 
     def _git(self, *words: str) -> str:

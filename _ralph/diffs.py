@@ -59,15 +59,14 @@ class Change:
         self.lines.append((self._kind, said if len(said) <= _WIDTH else f"{said[:_WIDTH]} [cut]"))
 
 
-def passes(root: Path, branch: str, since: str, hidden: list[str]) -> dict[str, Change]:
+def passes(root: Path, branch: str, since: str) -> dict[str, Change]:
     """What the newest passes on `branch`, or merged from it to HEAD, changed after the commit `since`,
-    by iteration; the files `hidden` apart. One git call: what it does not tell in time is not there."""
+    by iteration. One git call: what it does not tell in time is not there."""
     tips = [branch, "HEAD"] if branch.startswith("refs/heads/") else ["HEAD"]
     start = [f"^{since}"] if re.fullmatch(r"[0-9a-f]{40,64}", since) else []
-    apart = [f":(top,exclude,literal){name}" for name in hidden]
     found: dict[str, Change] = {}
     change = Change("", "")
-    words = (*_LOG, *tips, *start, "--", ":(top)", *apart)
+    words = (*_LOG, *tips, *start, "--")
     with git_output(root, *words, timeout=_DEADLINE) as output:
         for raw in output:
             if raw.startswith(b"\0"):

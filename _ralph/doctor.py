@@ -7,28 +7,31 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, beside, place, prd, refusals, schedule, session, text
+from _ralph import agents, detect, layout, lock, prd, refusals, schedule, session, text
 from _ralph.agents import Agent
+from _ralph.attempt import set_up_workspace
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
 from _ralph.ends import BadInput, Exit, RalphError, translate
-from _ralph.git import git
-from _ralph.model import Findings, Plan
+from _ralph.git import Git, freeze_settings
+from _ralph.journal import Journal
+from _ralph.model import Attempt, CheckResult, Finding, Findings, Paths, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.run import Options, Run, load_plan
 from _ralph.sandbox import sandbox_for
+from _ralph.worker import in_worker
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
     """Print one line for every thing that a night needs, then its schedule; the exit status."""
     run, found = _look(options, control)
-    parts = _parts(run, probe) if run else ()
+    parts = _parts(run, probe, whole=not found) if run else ()
     levels = []
     for level, line in chain(found, chain.from_iterable(_told(*part) for part in parts)):
         if control.stop_now or control.interrupts:
@@ -45,28 +48,37 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
     return Exit.COMPLETE
 
 
-def _look(options: Options, control: Control) -> tuple[Run | None, Findings]:
-    """The workspace as far as it can be read, without git or without its plan, if need be; and what
-    was in the way."""
-    found: Findings = ()
-    for with_git in dict.fromkeys((options.git, False)):
-        try:
-            run = _read(replace(options, git=with_git))
-        except Exception as error:
-            found = found or [("error", f"workspace: {translate(error)}")]
-        else:
-            run.control = control
-            return run, found
-    return None, found
+def _look(options: Options, control: Control) -> tuple[Run | None, list[Finding]]:
+    """The plan and its repository as far as they can be read; and what was in the way."""
+    found: list[Finding] = []
+    try:
+        run = _read(options, found)
+    except Exception as error:
+        return None, [("error", f"repository: {translate(error)}")]
+    run.control = control
+    return run, found
 
 
-def _read(options: Options) -> Run:
-    paths = place.locate(options.prd, options.git)
+def _read(options: Options, found: list[Finding]) -> Run:
+    git = None
+    try:
+        paths = layout.locate(options.prd)
+        Git.at(paths.root)
+    except RalphError as error:  # what does not need a repository is still looked at
+        found.append(("error", f"repository: {error}"))
+        root = options.prd.parent.resolve()
+        own = root / ".git"
+        prd_path, notes, rules = (root / name for name in (options.prd.name, "progress.txt", "AGENTS.md"))
+        paths = Paths(root, prd_path, notes, rules, root / ".ralph", own / "ralph", own / "ralph")
+        git = Git(root, own, own)
     try:
         plan = load_plan(paths, options)
     except (RalphError, OSError):
         plan = Plan(paths.prd, "", None, None, (), paths.root.name)
-    return session.glance(options, paths, plan, replay(place.journal_of(paths).records(), plan.key))
+    history = replay(Journal(paths.progress).records(), plan.key)
+    if git:  # which is not to be asked
+        plan = replace(plan, branch=plan.branch or layout.own_branch(plan))
+    return session.glance(options, paths, plan, history, git=git)
 
 
 def _told(name: str, part: Findings) -> Findings:
@@ -78,11 +90,14 @@ def _told(name: str, part: Findings) -> Findings:
         yield "error", f"{name}: {translate(error)}"
 
 
-def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
-    """All that is looked at, part by part."""
+def _parts(run: Run, probe: bool, whole: bool) -> Iterator[tuple[str, Findings]]:
+    """All that is looked at, part by part; `whole` says whether there is a repository."""
     yield "plan", _plan(run)
-    yield "lock", _lock(run)
-    yield "git", _git(run) if run.options.git else _folder(run)
+    if whole:
+        yield "lock", _lock(run)
+        yield "git", _git(run)
+        yield "protect", _warnings(session.unprotected(run))
+        yield "python", _warnings(session.led_back(run))
     team: list[Agent] = []
     yield "agent", _workers(run, team)
     yield "judge", _judge(run, team)
@@ -90,7 +105,10 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "awake", _awake()
-    yield "check", _checks(run)
+    if whole:
+        found: dict[str, Any] = {}
+        yield "places", _places(run, found)
+        yield "check", _checks(run, found)
     yield "cron", schedule.surroundings(run, team)
     if probe:
         yield "probe", schedule.turns(run, team)
@@ -111,62 +129,104 @@ def _plan(run: Run) -> Findings:
     if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
         yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
     refusals.try_templates(run)
+    run.journal.require_file()
 
 
 def _lock(run: Run) -> Findings:
-    if holder := place.running(run.paths):
-        said = f"a loop runs here (pid {holder['pid']}), so no check was run; `ralph stop` ends it"
-        yield "warning", said
+    if holder := layout.running(run.paths):
+        said = f"`ralph {holder.get('what', 'run')}` runs here (pid {holder['pid']})"
+        yield "warning", f"{said}, so neither setup nor a check was run; `ralph stop` ends a loop"
     else:
         yield "ok", "free"
 
 
-def _folder(run: Run) -> Findings:
-    yield "warning", "off; only a task's own checks that go from red to green can prove work"
-
-
 def _git(run: Run) -> Findings:
-    version = os.fsdecode(git(run.paths.root, "--version")).split()[2]
-    if tuple(int(part) for part in version.split(".")[:2]) < (2, 36):
-        yield "error", f"{version} is too old to run commit hooks; 2.36 or newer is needed"
-    if place.running(run.paths) is None:
-        yield from _tree(run)
-    refusals.refuse_loose(run)
-    here = run.branch.removeprefix("refs/heads/")
-    if run.plan.branch not in (None, here):
-        refusals.refuse_other_plan(run, run.plan.branch)
-    fresh = not here or refusals.on_default_branch(run.git_tree)
-    where = run.plan.branch or (place.own_branch(run.plan) if fresh else here)
-    hooks = f", commit hooks: {', '.join(found)}" if (found := run.git_tree.hooks()) else ""
-    yield "ok", f"{version}, work on {where}{hooks}"
+    refusals.require_repository(run)
+    if not _begin(run):
+        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+    version = ".".join(map(str, refusals.version_of(run.git)))
+    hooks, _ = run.site.hooks(run.paths.root)
+    said = f", commit hooks: {', '.join(hooks)}" if hooks else ""
+    yield "ok", f"{version}, verified work lands on {run.branch.name}{said}"
+    yield from _warnings(session.unseen(run))
 
 
-def _tree(run: Run) -> Findings:
-    if (run.paths.private / "resetting").exists():
-        yield "warning", "a reset of the files was cut off; `ralph run` ends it and parks what stands here"
-        return
-    run.git_tree.begin(resuming=True)
-    if refusals.unfinished(run.tree, run.history):
-        yield "ok", "unfinished work of the last attempt lies in the tree; `ralph run` goes on with it"
-    else:
-        refusals.refuse_unfinished(run.git_tree)
+def _warnings(lines: Iterable[str]) -> Findings:
+    return [("warning", line) for line in lines]
 
 
-def _checks(run: Run) -> Findings:
-    if place.running(run.paths) or (run.options.sandbox and not run.box):
+def _begin(run: Run) -> str:
+    """The commit that a run would begin at; nothing without one."""
+    head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
+    tip = run.branch.tip()
+    return tip if tip and not (head and run.branch.contains(tip, head)) else head
+
+
+# ---------------------------------------------------------------- the places
+
+
+def _places(run: Run, found: dict[str, Any]) -> Findings:
+    """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
+    if layout.running(run.paths) or (run.options.sandbox and not run.box) or not _begin(run):
         return  # they would disturb the loop, or run outside of the sandbox
-    if setup := run.plan.settings.get("setup"):
-        yield "ok", f"setup {setup!r} was not run; a run begins with it"
+    with lock.alone(run.paths, "doctor") as run.run_id:
+        freeze_settings(run.git, run.paths.private)
+        found |= in_worker(run, _in_the_places)
+    said = "; setup is green there" if run.plan.setup else ""
+    if not found["setup"]:
+        yield "ok", f"agents work in {run.paths.workspace}, checks run in {run.paths.room}{said}"
+        return
+    setup, red = run.plan.setup.run if run.plan.setup else "", CheckResult(**found["setup"])
+    why = text.one_line(text.tail(red.tail, 240), 250) or "it printed nothing"
+    yield "error", f"setup {red.outcome}: {text.one_line(setup, 100)}: {why}; all of it: {red.log}"
+
+
+def _checks(run: Run, found: dict[str, Any]) -> Findings:
+    """What every check says before any work."""
+    for told in found.get("checks", []):
+        yield _judged(run, CheckResult(**told))
+    yield from _warnings(found.get("notices", []))
+
+
+def _in_the_places(run: Run) -> dict[str, Any]:
+    """What the worker does: the room, its checks, and the workspace if no cut-off run left work there."""
+    room, commit = run.room(), _begin(run)
+    red = room.prepare(commit, "doctor")
+    if red:
+        return {"setup": red.as_dict()}
+    own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
+    checks = {check.command: check for check in (*every_check(run.plan), *own)}
+    results = room.run(list(checks.values()), "doctor")
+    if run.history.open_start is None:
+        stand_in = Attempt(Task("doctor", "", 0, {}), 0, 0)
+        place = run.workspace(stand_in.task)
+        new = place.open()
+        place.reset(commit)
+        run.site.furnish(place, commit)
+        set_up_workspace(run, stand_in, place, new)
+    return {"setup": None, "checks": [result.as_dict() for result in results], "notices": room.notices}
+
+
+def _judged(run: Run, result: CheckResult) -> Finding:
+    """What the result of a check means before any work. One that lacks a program or a module says nothing of
+    the work, unless a task is to make just that."""
+    said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+    if result.ok:
+        return "ok", said
+    why = text.last_line(result.tail)
     for_all = {check.command for check in run.plan.checks}
-    for result in beside.run_all(run, every_check(run.plan), "doctor"):
-        said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
-        why = "" if result.ok else f": {text.last_line(result.tail)}"
+    if detect.is_missing(result.tail, result.exit):
+        hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
+        lacks = f"{result.name} cannot run here: {why}"
+        if hint:
+            return "error", f"{lacks}; {hint}"
+        if result.command in for_all:
+            return "error", f"{lacks}; a program or a module is missing: install it, or let `setup` do it"
         if result.exit in (126, 127):
-            yield "error", f"{said}{why}; it cannot run here, install what it needs"
-        elif result.ok or result.command not in for_all:
-            yield "ok", said
-        else:
-            yield "warning", f"{said}{why}; it does not count until it has been green once; mend it first"
+            return "warning", f"{lacks}; a program is missing: install it, unless a task makes it"
+    if result.command not in for_all:
+        return "ok", f"{said}: {why}"
+    return "warning", f"{said}: {why}; it does not count until it has been green once; fix it first"
 
 
 # ---------------------------------------------------------------- agents
@@ -254,7 +314,7 @@ def _sandbox(run: Run) -> Findings:
         yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
         return
     try:
-        sandbox_for(run.paths.root, run.paths.private, [], run.rows, set(), True)
+        sandbox_for([run.paths.root], run.git.common, run.paths.private, run.rows, set(), True)
         yield "ok", "off; --sandbox bwrap would work here"
     except RalphError as error:
         yield "ok", f"off, and not possible here: {error}"

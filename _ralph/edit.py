@@ -2,49 +2,83 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from _ralph import jsontext
-from _ralph.files import atomic_write
+from _ralph.ends import BadInput, TryLater
+from _ralph.files import atomic_write, exchange
 from _ralph.model import Plan, Task
-from _ralph.prd import ALIASES, DONE_WORDS, HELD_WORDS, STATE_KEYS, free_name, read, title_of
+from _ralph.prd import ALIASES, DONE_WORDS, HELD_WORDS, STATE_KEYS, free_name, load, read, title_of
+
+PATIENCE = 30.0
+"""Seconds for which a plan that is half saved is waited for."""
+AWAY = 2.0
+"""The same for one that is not there: some editors move it away before they write the new one."""
+LOCK_PATIENCE = 10.0
+_GONE = object()
 
 
-def set_passed(plan: Plan, task: Task, passed: bool) -> str:
-    """The plan's text with this task's done fields set, in the file's own words.
+def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
+    """The plan's text with the done fields of these tasks set, in the file's own words.
 
-    Every boolean done field that stands in the task is set, and its status word; where
+    Every boolean done field that stands in a task is set, and its status word; where
     neither stands, the field that other tasks use (else `passes`) is inserted.
     """
-    flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
-    edits: dict[str, Any] = dict.fromkeys(flags, passed)
-    if isinstance(task.raw.get("status"), str):
-        edits["status"] = _status(plan, passed)
-    return _edit(plan, task, edits or {_done_field(plan): passed})
+    field, word = _done_field(plan), _status(plan, passed)
+
+    def edits(task: Task) -> dict[str, Any]:
+        flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
+        found: dict[str, Any] = dict.fromkeys(flags, passed)
+        if isinstance(task.raw.get("status"), str):
+            found["status"] = word
+        return found or {field: passed}
+
+    return _edit(plan, tasks, edits)
 
 
-def set_blocked(plan: Plan, task: Task, reason: str) -> str:
-    """The plan's text with this task's `blocked` field set to `reason`."""
-    return _edit(plan, task, {"blocked": reason})
+def set_blocked(plan: Plan, tasks: Task | Iterable[Task], reason: str) -> str:
+    """The plan's text with the `blocked` field of these tasks set to `reason`."""
+    return _edit(plan, tasks, lambda _: {"blocked": reason})
 
 
-def set_open(plan: Plan, task: Task) -> str:
-    """The plan's text with whatever held this task back taken away."""
-    edits: dict[str, Any] = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
-    if str(task.raw.get("status")).lower() in HELD_WORDS:
-        edits["status"] = _status(plan, False)
-    source = _edit(plan, task, edits)
-    if "blocked" in task.raw:
-        source = jsontext.remove_member(source, _place(plan, task.index), "blocked")
+def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
+    """The plan's text with whatever held these tasks back taken away."""
+
+    def edits(task: Task) -> dict[str, Any]:
+        found: dict[str, Any] = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
+        if str(task.raw.get("status")).lower() in HELD_WORDS:
+            found["status"] = _status(plan, False)
+        return found | ({"blocked": _GONE} if "blocked" in task.raw else {})
+
+    return _edit(plan, tasks, edits)
+
+
+def add_note(plan: Plan, tasks: Task | Iterable[Task], said: str) -> str:
+    """The plan's text with `said` at the end of these tasks' `notes`."""
+
+    def edits(task: Task) -> dict[str, Any]:
+        there = task.raw.get("notes")
+        if there in (None, "", [], {}):
+            return {"notes": said}
+        if isinstance(there, str):
+            return {"notes": f"{there.rstrip()}\n{said}"}
+        return {"notes": [*(there if isinstance(there, list) else [there]), said]}
+
+    return _edit(plan, tasks, edits)
+
+
+def set_members(plan: Plan, members: dict[str, Any]) -> str:
+    """The plan's text with these set at its top level."""
+    source = plan.text
+    for key, value in members.items():
+        source = jsontext.set_member(source, jsontext.place(source), key, value)
     return source
-
-
-def add_checks(plan: Plan, commands: list[str]) -> str:
-    """The plan's text with `checks` set at its top level."""
-    return jsontext.set_member(plan.text, jsontext.place(plan.text), "checks", commands)
 
 
 def add_tasks(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool = False) -> str:
@@ -61,25 +95,91 @@ def add_tasks(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool =
     return jsontext.add_entries(plan.text, _place(plan), shaped, in_place_of_all)
 
 
+def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE) -> Plan:
+    """Write the text that `change` makes of the plan in its place; the plan as it stands then.
+
+    What somebody saved since the plan was read is never lost: `change` is then asked again, of the
+    newer one. One that is half saved, broken or away is waited for, `patience` seconds. BadInput
+    if it stays that way, or before anything is written if the new text is no plan.
+    """
+    end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
+    while True:
+        source = change(plan)
+        new = read(source, plan.path, plan.tasks)
+        try:
+            if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
+                return new
+            if time.monotonic() > end:
+                raise TryLater(f"somebody saves {plan.path.name} again and again; try again later")
+        except FileNotFoundError:
+            pass  # deleted, or between its two names, as some editors save
+        time.sleep(next(pauses, 0.05))
+        plan = load_settled(plan.path, end - time.monotonic())
+
+
+def load_settled(path: Path, patience: float = PATIENCE) -> Plan:
+    """The plan at `path`; one that is half saved, broken or away is waited for, `patience` seconds,
+    and then is BadInput."""
+    began = time.monotonic()
+    while True:
+        try:
+            return load(path)
+        except BadInput:
+            waited = time.monotonic() - began
+            if waited >= min(patience, AWAY) and not path.exists():
+                raise BadInput(f"{path.name} was deleted while ralph worked; put it back") from None
+            if waited >= patience:
+                raise
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """One at a time, of the processes of ralph that change a plan whose private folder this is;
+    TryLater after 10 seconds."""
+    import filelock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(folder / "prd.lock", timeout=LOCK_PATIENCE):
+            yield
+    except filelock.Timeout:
+        raise TryLater("another ralph is changing the plan; try again in a moment") from None
+
+
 def rewrite(plan: Plan, new_text: str) -> Plan:
-    """Write `new_text` in the plan's place, atomically; BadInput before anything is written if it
-    is no plan."""
+    """Write `new_text` in the plan's place, whatever stands there; BadInput before anything is written
+    if it is no plan. `apply` is for a plan that people may be editing."""
     new = read(new_text, plan.path, plan.tasks)
     atomic_write(plan.path, new_text.encode("utf-8"))
     return new
 
 
-def _edit(plan: Plan, task: Task, edits: dict[str, Any]) -> str:
-    """The plan's text with fields of one task set, every other byte kept."""
-    source, at = plan.text, _place(plan, task.index)
+def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict[str, Any]]) -> str:
+    """The plan's text with fields of these tasks set, every other byte kept. A task that the plan does
+    not hold any more, or only with another title, is left out."""
+    wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
+
+    def change(task: Task) -> Callable[[str], str]:
+        return lambda source: _set(source, edits(task))
+
+    changes = {task.index: change(task) for task in plan.tasks if task.key in wanted}
+    return jsontext.change_entries(plan.text, _place(plan), changes)
+
+
+def _set(source: str, edits: dict[str, Any]) -> str:
+    """The text of one task with its fields set, or taken out."""
     for key, value in edits.items():
-        source = jsontext.set_member(source, at, key, value)
+        if value is _GONE:
+            source = jsontext.remove_member(source, 0, key)
+        else:
+            source = jsontext.set_member(source, 0, key, value)
     return source
 
 
-def _place(plan: Plan, *index: int) -> int:
-    """Where the list of tasks begins, or one of them."""
-    return jsontext.place(plan.text, *([plan.list_key] if plan.list_key else []), *index)
+def _place(plan: Plan) -> int:
+    """Where the list of tasks begins."""
+    return jsontext.place(plan.text, *([plan.list_key] if plan.list_key else []))
 
 
 def _status(plan: Plan, done: bool) -> str:

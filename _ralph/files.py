@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
 import stat
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 TEMPORARY = ".ralph-tmp"
@@ -64,12 +67,100 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     A symlink stays a symlink (its target is replaced); the old file's mode is kept unless
     `mode` says otherwise. OSError leaves the old file as it was.
     """
-    import tempfile
-
     path = Path(os.path.realpath(path))
     if mode is None:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=TEMPORARY, dir=path.parent)
+    with _temporary(path, data, mode) as temporary:
+        os.replace(temporary, path)
+    fsync_dir(path.parent)
+
+
+def exchange(path: Path, data: bytes, expected: bytes) -> bytes | None:
+    """Replace `path` by `data` if it holds `expected`, as `atomic_write` does, and never lose what
+    somebody saved in between: None; or the newer bytes, which then stand there (half of them, if they
+    are still being written). FileNotFoundError if the file was deleted: it is not made again.
+    """
+    path = Path(os.path.realpath(path))
+    with _temporary(path, data, stat.S_IMODE(path.stat().st_mode)) as temporary:
+        stands = _at_rest(path)
+        if stands == expected != data:
+            newer = _change_places(temporary, path, data, expected)
+            fsync_dir(path.parent)
+            return newer
+        path.lstat()  # is it gone?
+        temporary.unlink()
+    return None if stands == data else stands
+
+
+def _change_places(temporary: Path, path: Path, data: bytes, expected: bytes) -> bytes | None:
+    """Let the two files change places, and look only then at the one that came out: were it looked at
+    before, a save could come in between. What nobody expected is newer, and goes back in its turn."""
+    put, out = data, expected
+    while swapped(temporary, path):
+        found = _at_rest(temporary)
+        if found == out:
+            temporary.unlink()
+            return None if put is data else put
+        put, out = found, put
+    os.replace(temporary, path)  # this file system cannot do it; what stood there was read right before
+    return None if put is data else put
+
+
+def swapped(one: Path, other: Path) -> bool:
+    """Let two files change places in one step; whether this system can. FileNotFoundError if one is gone."""
+    import ctypes
+
+    names, exchange = (os.fsencode(one), os.fsencode(other)), 2  # RENAME_EXCHANGE, and RENAME_SWAP
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if sys.platform == "darwin":
+            failed = libc.renamex_np(*names, exchange)
+        else:
+            here = -100  # AT_FDCWD
+            failed = libc.renameat2(here, names[0], here, names[1], exchange)
+    except AttributeError:  # a C library from before it
+        return False
+    if failed and ctypes.get_errno() == errno.ENOENT:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(other))
+    return not failed
+
+
+def _at_rest(path: Path, patience: float = 0.1) -> bytes:
+    """The bytes of a file once nobody has it open for writing, or after `patience` seconds."""
+    end = time.monotonic() + patience
+    while _is_written(path) and time.monotonic() < end:
+        time.sleep(0.001)
+    return read_regular(path) or b""
+
+
+def _is_written(path: Path) -> bool:
+    """Whether somebody has a file open for writing; only Linux tells, by refusing a lease on it."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+    import signal
+
+    fd = -1
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # who breaks it sends a signal: not one that kills
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    finally:
+        if fd >= 0:
+            os.close(fd)  # and the lease with it
+    return False
+
+
+@contextlib.contextmanager
+def _temporary(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """A new file beside `path` that holds `data`, synced, to be put in its place; removed on an error,
+    but not if it has changed places with a file that is still wanted."""
+    import tempfile
+
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=TEMPORARY, dir=path.parent)
+    made = os.fstat(fd).st_ino
     try:
         try:
             write_all(fd, data)
@@ -77,12 +168,12 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(temporary, path)
-    except BaseException:
+        yield Path(name)
+    except BaseException as error:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            if isinstance(error, FileNotFoundError) or os.lstat(name).st_ino == made:
+                os.unlink(name)
         raise
-    fsync_dir(path.parent)
 
 
 def append(path: Path, data: bytes) -> None:
@@ -133,8 +224,10 @@ def signature(path: Path) -> Signature | None:
 def clear(path: Path) -> Path:
     """`path`, with nothing standing there any more: for files that ralph is about to make anew."""
     if path.is_dir() and not path.is_symlink():
-        open_up(path)
         shutil.rmtree(path, ignore_errors=True)
+        if path.exists():  # a folder in it is closed to us
+            open_up(path)
+            shutil.rmtree(path, ignore_errors=True)
     path.unlink(missing_ok=True)
     return path
 
@@ -147,6 +240,13 @@ def open_up(folder: Path, since: float = 0.0) -> bool:
         for name in (*folders, *names):
             opened = _open_one(os.path.join(path, name), since) or opened
     return opened
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """Every file and link below `folder`; links are not followed."""
+    for path, folders, names in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(path, name))]
+        yield from (Path(path, name) for name in (*names, *links))
 
 
 def _open_one(entry: str, since: float) -> bool:

@@ -1,25 +1,30 @@
-"""git: every call of it, in an environment that nobody else decides on."""
+"""git: every call of it, with a deadline, and with settings that no agent can change."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from _ralph import files, text
-from _ralph.ends import BadInput, RalphError, TryLater
+from _ralph.ends import BadInput, RalphError, StopNow, TryLater
 
-GIT_TIMEOUT = 600.0
+QUICK, BULK = 30.0, 180.0
+"""Seconds that a call may take: one that reads or moves a ref, and one that reads or writes many files."""
+_HURRY = 5.0
 _QUIET = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false", "core.untrackedCache=false",
-    "core.safecrlf=false", "core.quotePath=false", "gc.auto=0",
+    "core.safecrlf=false", "core.quotePath=false", "gc.auto=0", "maintenance.auto=false",
     "core.trustctime=true", "core.checkStat=default",  # else a file's time can be set back unseen
-    "core.fsync=all",  # by itself git syncs a ref, but not the commit that it names
+    "core.fsync=reference",  # objects are synced all at once, before a verdict names them
+    "advice.detachedHead=false", "submodule.recurse=false", "diff.ignoreSubmodules=all",
 )  # fmt: skip
 _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
@@ -30,36 +35,38 @@ _FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
 )
+_SETTINGS: dict[str, str] = {}
+
+hurry: Callable[[], bool] = lambda: False  # noqa: E731
+"""Whether ralph was told to stop: a call under way then has a few seconds left."""
 
 
+@dataclass(frozen=True)
 class Git:
-    """git in one working tree: call it for its output as text. `dir` is where git keeps this tree,
-    `common` what it shares with other worktrees of the repository."""
+    """git in one working tree. `dir` is where git keeps this tree, `common` what it shares with other
+    worktrees of the repository; `env` is added to the environment of each call."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.mend: Callable[[], bool] | None = None
-        """Called when files or folders are closed to git; whether it is to be asked again."""
-        self.dir = git_dir(root)
-        self.common = _common_dir(self.dir)
+    root: Path
+    dir: Path
+    common: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, root: Path) -> Git:
+        """git in the working tree whose top folder is `root`."""
+        folder, common = _paths(root, "--absolute-git-dir", "--git-common-dir")
+        return cls(root, folder, common)
 
     def __call__(
-        self,
-        *words: str,
-        stdin: bytes = b"",
-        env: dict[str, str] | None = None,
-        check: bool = True,
-        timeout: float = GIT_TIMEOUT,
+        self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
     ) -> str:
         """RalphError with git's words where it fails, or nothing without `check`."""
-        said = git(self.root, *words, stdin=stdin, env=env, check=check, timeout=timeout, mend=self.mend)
+        said = git(self.root, *words, stdin=stdin, env={**self.env, **env}, check=check, timeout=timeout)
         return os.fsdecode(said)
 
-    def names(
-        self, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, check: bool = True
-    ) -> list[str]:
+    def names(self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK) -> list[str]:
         """The output of a call with -z."""
-        return [name for name in self(*words, stdin=stdin, env=env, check=check).split("\0") if name]
+        return [name for name in self(*words, stdin=stdin, check=check, timeout=timeout).split("\0") if name]
 
     def name_of(self, path: Path) -> str:
         """What git calls this file; nothing if it lies elsewhere."""
@@ -68,6 +75,11 @@ class Git:
         except ValueError:
             return ""
 
+    def seen_at(self, root: Path, index: Path) -> Git:
+        """The same repository, with another folder for its working tree and an index of its own."""
+        env = {"GIT_DIR": str(self.dir), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
+        return replace(self, root=root, env={**self.env, **env})
+
 
 def git(
     cwd: Path,
@@ -75,45 +87,75 @@ def git(
     stdin: bytes = b"",
     env: dict[str, str] | None = None,
     check: bool = True,
-    timeout: float = GIT_TIMEOUT,
-    mend: Callable[[], bool] | None = None,
+    timeout: float = QUICK,
 ) -> bytes:
-    """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`. `mend` is
-    as in `Git`."""
+    """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`, or if it
+    does not end within `timeout` seconds. StopNow where ralph was told to stop and it would not end."""
+    code, out, err = _run(cwd, words, stdin, env or {}, timeout)
+    if check and code != 0:
+        raise _error(cwd, words, code, err)
+    return out if code == 0 else b""
+
+
+def attempted(git: Git, *words: str, stdin: bytes = b"", timeout: float = QUICK) -> tuple[int, str, str]:
+    """The exit status, output and error text of a call that may well fail."""
+    code, out, err = _run(git.root, words, stdin, git.env, timeout)
+    return code, os.fsdecode(out), err.decode("utf-8", "replace")
+
+
+def _run(
+    cwd: Path, words: Iterable[str], stdin: bytes, env: dict[str, str], timeout: float
+) -> tuple[int, bytes, bytes]:
+    words = list(words)
     try:
-        done = subprocess.run(
-            _quiet(words),
-            cwd=cwd,
-            input=stdin,
-            capture_output=True,
-            timeout=timeout,
-            env={**environment(), **(env or {})},
-        )
+        process = subprocess.Popen(
+            _quiet(words), cwd=cwd, env={**environment(), **env}, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
     except FileNotFoundError:
-        raise BadInput("git is not installed, or the folder is gone; --no-git works without it") from None
-    except subprocess.TimeoutExpired:
-        raise RalphError(f"git {words[0]} did not end within {text.duration(timeout)}") from None
-    if mend and b"Permission denied" in done.stderr and mend():
-        return git(cwd, *words, stdin=stdin, env=env, check=check, timeout=timeout)
-    if check and done.returncode != 0:
-        said = text.one_line(done.stderr.decode("utf-8", "replace"), 300)
-        if any(word in said for word in _BROKEN):
-            raise BadInput(
-                f"git cannot work here: {said}; mend that (see .git/HEAD and .git/config), then run it again"
-            )
-        disk = os.statvfs(cwd)
-        if any(word in said for word in _FULL) or disk.f_bavail * disk.f_frsize < _LITTLE:
-            raise TryLater(f"the disk is full (git {words[0]}: {said}); run the same command again")
-        raise RalphError(f"git {words[0]} failed: {said or f'exit {done.returncode}'}")
-    return done.stdout if done.returncode == 0 else b""
+        missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
+        raise BadInput(missing) from None
+    given: bytes | None = stdin
+    end, asked = time.monotonic() + timeout, False
+    with process:
+        while True:
+            try:
+                out, err = process.communicate(given, timeout=min(0.2, max(end - time.monotonic(), 0.01)))
+                return process.returncode, out, err
+            except subprocess.TimeoutExpired:
+                given = None
+            if hurry() and not asked:
+                asked, end = True, min(end, time.monotonic() + _HURRY)
+            if time.monotonic() >= end:
+                with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                raise (
+                    StopNow
+                    if asked
+                    else RalphError(f"git {words[0]} did not end within {text.duration(timeout)}")
+                )
+
+
+def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError:
+    """What a failed call means for who started ralph."""
+    said, what = text.one_line(err.decode("utf-8", "replace"), 300), next(iter(words))
+    if any(word in said for word in _BROKEN):
+        return BadInput(f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it again")
+    disk = os.statvfs(cwd) if cwd.exists() else None
+    if any(word in said for word in _FULL) or (disk and disk.f_bavail * disk.f_frsize < _LITTLE):
+        return TryLater(f"the disk is full (git {what}: {said}); run the same command again")
+    return RalphError(f"git {what} failed: {said or f'exit {code}'}")
 
 
 @contextlib.contextmanager
-def git_output(cwd: Path, *words: str, timeout: float = GIT_TIMEOUT) -> Iterator[IO[bytes]]:
+def git_output(
+    cwd: Path, *words: str, env: dict[str, str] | None = None, timeout: float = BULK
+) -> Iterator[IO[bytes]]:
     """The output of one git call as it comes, for what may be too large to hold. It ends with the
     call, at `timeout`, or when nobody reads on; no error tells which."""
     with subprocess.Popen(
-        _quiet(words), cwd=cwd, env=environment(),
+        _quiet(words), cwd=cwd, env={**environment(), **(env or {})},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -126,37 +168,89 @@ def git_output(cwd: Path, *words: str, timeout: float = GIT_TIMEOUT) -> Iterator
             process.kill()
 
 
+def git_places(folder: Path) -> tuple[Path, Path] | None:
+    """The root of the git working tree around `folder` and the repository's common folder, or None;
+    BadInput if git cannot read it, or there is no working tree."""
+    there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+    asked = ("--git-common-dir", "--show-toplevel")
+    words = ("rev-parse", "--path-format=absolute", "--is-bare-repository", *asked)
+    code, out, err = _run(folder, words, b"", {}, QUICK)
+    bare, *paths = os.fsdecode(out).removesuffix("\n").split("\n")
+    if code == 0:
+        common, root = map(Path, paths) if len(paths) == 2 else _paths(folder, *asked)
+        return root, common
+    if bare == "true":
+        raise BadInput(f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work")
+    if there:
+        raise _error(folder, ("rev-parse",), code, err)
+    return None
+
+
+def _paths(folder: Path, *asked: str) -> list[Path]:
+    """The paths that `git rev-parse` says; one call, but where one of them holds a line feed."""
+    words = ("rev-parse", "--path-format=absolute")
+    found = os.fsdecode(git(folder, *words, *asked)).removesuffix("\n").split("\n")
+    if len(found) != len(asked):
+        found = [os.fsdecode(git(folder, *words, flag)).removesuffix("\n") for flag in asked]
+    return [Path(path) for path in found]
+
+
 def top_level(folder: Path) -> Path | None:
     """The root of the git working tree around `folder`, or None; BadInput if git cannot read it."""
     found = git_places(folder)
     return found[0] if found else None
 
 
-def git_places(folder: Path) -> tuple[Path, Path] | None:
-    """The root of the git working tree around `folder` and its git directory (a worktree has one of
-    its own), or None; BadInput if git cannot read it."""
-    there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
-    asked = ("--show-toplevel", "--is-inside-work-tree", "--absolute-git-dir")
-    found = os.fsdecode(git(folder, "rev-parse", *asked, check=there))
-    root, _, git_dir = found.rstrip("\n").partition("\ntrue\n")  # names may have newlines
-    return (Path(root), Path(git_dir)) if found else None
+def freeze_settings(home: Git, folder: Path) -> None:
+    """Copy this user's git settings, ignore rules and attributes into `folder`, and let every later call
+    read the copies: an agent can write into a home folder."""
+    _SETTINGS.clear()
+    listed = home.names("config", "--global", "--includes", "--list", "-z", check=False)
+    config = folder / "gitconfig"
+    config.write_bytes(os.fsencode("".join(map(setting, listed))))
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
+    found = {"GIT_CONFIG_GLOBAL": str(config)}
+    for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
+        named = home("config", "--path", f"core.{key}", check=False).rstrip("\n")
+        source, copy = home.root / named if named else base / name, folder / name
+        copy.write_bytes(
+            (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")
+        )
+        found |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}
+    _SETTINGS.update(found, GIT_CONFIG_COUNT="2")
 
 
-@functools.cache
-def git_dir(root: Path) -> Path:
-    """Where git keeps the working tree at `root`."""
-    return Path(os.fsdecode(git(root, "rev-parse", "--absolute-git-dir")).removesuffix("\n"))
+CACHES = b"".join(
+    name + b"\n"
+    for name in (
+        b"__pycache__/", b"*.pyc", b".pytest_cache/", b".mypy_cache/", b".ruff_cache/", b".tox/", b".nox/",
+        b".hypothesis/", b".coverage", b"node_modules/", b".venv/", b".cache/", b".DS_Store", b".ralph/",
+        b".aider.tags.cache.v4", b".aider.chat.history.md", b".aider.input.history", b".aider.llm.history",
+        b"*.egg-info/",
+    )
+)  # fmt: skip
+"""What tools write beside the work: no part of it, where git does not track it."""
 
 
-def remove_locks(git_dir: Path) -> None:
-    """Remove the lock files of git calls that died with an agent or with a run."""
-    names = ("index.lock", "HEAD.lock", "ralph/index.lock")
-    locks = [*(git_dir / name for name in names), *git_dir.glob("refs/**/*.lock")]
-    branch = os.fsdecode(files.read_regular(git_dir / "HEAD") or b"").removeprefix("ref: ").strip()
-    if branch.startswith("refs/heads/") and ".." not in branch:  # an agent may have written it
-        locks.append(_common_dir(git_dir) / f"{branch}.lock")  # of the others there, people may hold some
-    for lock in locks:
-        files.clear(lock)
+def setting(entry: str) -> str:
+    """One entry of `config --list -z` as lines of a configuration file."""
+    key, has, value = entry.partition("\n")
+    section, _, name = key.rpartition(".")
+    section, dot, sub = section.partition(".")
+    head = f'[{section} "{_escaped(sub)}"]' if dot else f"[{section}]"
+    return f'{head}\n\t{name} = "{_escaped(value)}"\n' if has else f"{head}\n\t{name}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.translate({92: "\\\\", 34: '\\"', 10: "\\n", 9: "\\t", 8: "\\b"})
+
+
+def remove_locks(*folders: Path) -> None:
+    """Remove the lock files of ralph's own git calls that died with a run."""
+    for folder in folders:
+        for lock in folder.glob("*.lock"):
+            if lock.name != "prd.lock":
+                files.clear(lock)
 
 
 def nul(names: Iterable[str]) -> bytes:
@@ -168,14 +262,10 @@ def environment() -> dict[str, str]:
     """The environment of git calls: where git was told to look from outside does not count."""
     kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in kept}
-    return {**clean, "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
+    ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
+    ours["GIT_OPTIONAL_LOCKS"] = "0"  # to look at home must not write its index
+    return {**clean, **ours, **_SETTINGS}
 
 
 def _quiet(words: Iterable[str]) -> list[str]:
     return ["git", *(word for setting in _QUIET for word in ("-c", setting)), *words]
-
-
-def _common_dir(git_dir: Path) -> Path:
-    """Where a linked worktree finds what it shares with the others, by gitrepository-layout."""
-    shared = files.read_regular(git_dir / "commondir")
-    return Path(os.path.realpath(git_dir / os.fsdecode(shared).rstrip("\n"))) if shared else git_dir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _DECODER = json.JSONDecoder()
@@ -44,6 +44,17 @@ def remove_member(source: str, at: int, key: str) -> str:
     if number == 0:
         return source[: found[0][1]] + source[found[1][1] :]
     return source[: _end(source, found[number - 1][2])] + source[_end(source, found[number][2]) :]
+
+
+def change_entries(source: str, at: int, changes: Mapping[int, Callable[[str], str]]) -> str:
+    """`source` with entries of the list at `at` changed: what makes the new text of one, by its index."""
+    parts, done = [], 0
+    for number, (_, _, start) in enumerate(_members(source, at)):
+        if number in changes:
+            end = _end(source, start)
+            parts += [source[done:start], changes[number](source[start:end])]
+            done = end
+    return "".join([*parts, source[done:]])
 
 
 def add_entries(source: str, at: int, entries: list[Any], in_place_of_all: bool) -> str:

@@ -12,7 +12,8 @@ from _ralph.ends import BadInput, Exit, Stop
 from _ralph.model import AgentResult
 from _ralph.progress import History
 
-BLOCKED_IN_A_ROW = 3
+BLOCKED_AT_ONCE = 3
+"""Tasks blocked in a row that end a run in which nothing has passed."""
 BACKOFF_FIRST, BACKOFF_LAST = 60.0, 1800.0
 FRUITLESS_WAITS = 3
 NONE = float("inf")
@@ -21,7 +22,8 @@ NONE = float("inf")
 @dataclass(frozen=True)
 class Limits:
     """`attempts` is for one task until it is retried, `budget_usd` and `budget_tokens` are for the plan's
-    life, the others for one run. `until` is a unix time, `max_wait` in seconds. NONE means no limit."""
+    life, the others for one run. `until` is a unix time, `max_wait` in seconds; `jobs` tasks are worked
+    side by side, and `stuck` of them blocked in a row end the run. NONE means no limit."""
 
     iterations: int = 50
     attempts: int = 3
@@ -32,6 +34,8 @@ class Limits:
     max_wait: float = 6 * 3600.0
     budget_usd: float = NONE
     budget_tokens: float = NONE
+    jobs: int = 1
+    stuck: int = 6
 
     @property
     def in_tokens(self) -> bool:
@@ -83,8 +87,9 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
     for what, over in reached.items():
         if over:
             return Stop("limit", Exit.LEFT, f"limit reached: {what}")
-    if run.blocked_in_a_row >= BLOCKED_IN_A_ROW:
-        return Stop("stuck", Exit.PERSON, f"stuck: {BLOCKED_IN_A_ROW} tasks were blocked in a row")
+    allowed = limits.stuck if run.passed else min(limits.stuck, BLOCKED_AT_ONCE)
+    if run.blocked_in_a_row >= allowed:
+        return Stop("stuck", Exit.PERSON, f"stuck: {text.count(allowed, 'task')} blocked in a row")
     return None
 
 

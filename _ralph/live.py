@@ -8,16 +8,18 @@ import select
 import stat
 import sys
 import time
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from click import style
 
 from _ralph import text
-from _ralph.model import Attempt, CheckResult, Plan, Verdict
+from _ralph.model import Attempt, CheckResult, Plan, Tokens, Verdict
 from _ralph.stream import StreamParser
 from _ralph.views import ended_words, spent_words, tokens_words
 
 _LINES_A_SECOND = 40
+_EVENTS = ("line", "lines", "checked", "doing", "used", "raw", "heard")
 _PATIENCE = 2.0
 _PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
 _CLEAR = "\r\x1b[K"
@@ -37,8 +39,7 @@ class View:
         self._doing = ""
         self._done = ""
         self._since = 0.0
-        self._agent: StreamParser | None = None
-        self._second, self._lines = 0, 0
+        self._used: tuple[float, Tokens, float | None] | None = None
         try:
             terminal, self._fd = self._stream.isatty(), unblocked(self._stream)
         except (OSError, ValueError):
@@ -69,16 +70,28 @@ class View:
     def doing(self, words: str) -> None:
         """What the status line says from now on; an empty text takes it away, also one that a killed
         loop left."""
-        self._doing, self._since, self._agent = words, time.monotonic(), None
+        self._doing, self._since, self._used = words, time.monotonic(), None
         self.tick()
 
     def watch(self, agent: StreamParser) -> None:
-        """Follow an agent that begins: its words as they come, what it has used so far."""
-        self._agent = agent
-        if self._level > 0:
-            agent.raw = self._raw
-        elif self.stays:
-            agent.listen = self._heard
+        """Follow an agent that begins; only a worker has one."""
+
+    @property
+    def verbose(self) -> bool:
+        """Whether all that an agent prints is wanted."""
+        return self._level > 0
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take in one event of a worker's `Reporter`."""
+        if event["event"] == "view" and event["name"] in _EVENTS:
+            getattr(self, event["name"])(*event["args"])
+
+    def checked(self, result: dict[str, Any], label: str) -> None:
+        self.check(CheckResult(**result), label)
+
+    def used(self, idle: float, tokens: dict[str, int], usd: float | None) -> None:
+        """What an agent has used so far, and for how many seconds it has been silent."""
+        self._used = time.monotonic() - idle, Tokens(**tokens), usd
 
     def tick(self) -> None:
         """Draw the status line anew; called about once a second while something runs."""
@@ -88,10 +101,11 @@ class View:
     def _status(self) -> str:
         now = time.monotonic()
         parts = [self._doing, text.duration(now - self._since, short=True)]
-        if self._agent is not None:
-            parts.append(f"idle {text.duration(now - self._agent.heard, short=True)}")
-            parts.append(tokens_words(self._agent.tokens()))
-            parts.append("" if self._agent.usd is None else f"${self._agent.usd:.2f}")
+        if self._used is not None:
+            heard, tokens, usd = self._used
+            parts.append(f"idle {text.duration(now - heard, short=True)}")
+            parts.append(tokens_words(tokens))
+            parts.append("" if usd is None else f"${usd:.2f}")
         return " | ".join(part for part in [*parts, self._done] if part)
 
     def check(self, result: CheckResult, label: str = "") -> None:
@@ -116,24 +130,20 @@ class View:
         self.lines([f"denied: {line}" for line in result.denials])
         self.lines([f"split this task: {result.overload}"] * bool(result.overload))
         reason = attempt.reason or ended_words(result)
-        weak = " (weak: it has no check of its own)" if attempt.weak else ""
+        weak = " (weak: no check went from red to green)" if attempt.weak else ""
         said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(result)}"
         self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ", "red")
 
-    def _raw(self, line: str) -> None:
+    def raw(self, line: str) -> None:
+        """One line that an agent printed, as it came."""
         self._write(text.clean(line).replace("\n", " "))
 
-    def _heard(self, kind: str, words: str) -> None:
-        """A few lines of each message, and not more in a second than anybody can read."""
-        lines = words.strip().splitlines()
-        if int(time.monotonic()) != self._second:
-            self._second, self._lines = int(time.monotonic()), 0
-        self._lines += min(len(lines), 3)
-        if self._lines <= _LINES_A_SECOND:
-            for line in lines[:3]:
-                self._write(self._cut(("  $ " if kind == "tool" else "  | ") + text.one_line(line, 1000)))
+    def heard(self, kind: str, lines: list[str]) -> None:
+        """What an agent says or does."""
+        for line in lines:
+            self._write(self._cut(("  $ " if kind == "tool" else "  | ") + text.one_line(line, 1000)))
 
     def _cut(self, line: str) -> str:
         """`line` in one row of the terminal, wide characters counted as two."""
@@ -154,6 +164,55 @@ class View:
             self._patience = _PATIENCE if whole else 0.0  # nobody reads: lines are lost, the loop goes on
         except (OSError, ValueError):
             self._level, self.stays = -1, False
+
+
+class Reporter(View):
+    """The view of a worker: what happens in it, as events for the view of the loop, which prints them."""
+
+    def __init__(self, report: Callable[[dict[str, Any]], None], view: View) -> None:
+        self._report = report
+        self._verbose, self.stays = view.verbose, view.stays
+        self._agent: StreamParser | None = None
+        self._second, self._lines = 0, 0
+
+    def line(self, words: str, indent: str = "", color: str = "") -> None:
+        self._tell("line", words, indent, color)
+
+    def lines(self, notices: list[str]) -> None:
+        self._tell("lines", notices)
+
+    def check(self, result: CheckResult, label: str = "") -> None:
+        self._tell("checked", result.as_dict(), label)
+
+    def doing(self, words: str) -> None:
+        self._agent = None
+        self._tell("doing", words)
+
+    def watch(self, agent: StreamParser) -> None:
+        """Follow an agent that begins: its words as they come, what it has used so far."""
+        self._agent = agent
+        if self._verbose:
+            agent.raw = lambda line: self._tell("raw", line[:100_000])
+        elif self.stays:
+            agent.listen = self._heard
+
+    def tick(self) -> None:
+        """What the agent has used so far, told about once a second."""
+        if self._agent is not None and self.stays:
+            idle, tokens = time.monotonic() - self._agent.heard, self._agent.tokens()
+            self._tell("used", idle, tokens.as_dict(), self._agent.usd)
+
+    def _heard(self, kind: str, words: str) -> None:
+        """A few lines of each message, and not more in a second than anybody can read."""
+        if int(time.monotonic()) != self._second:
+            self._second, self._lines = int(time.monotonic()), 0
+        lines = words.strip().splitlines()[:3]
+        self._lines += len(lines)
+        if self._lines <= _LINES_A_SECOND:
+            self._tell("heard", kind, [line[:1000] for line in lines])
+
+    def _tell(self, name: str, *args: Any) -> None:
+        self._report({"event": "view", "name": name, "args": args})
 
 
 def complain(words: str) -> None:

@@ -6,7 +6,7 @@ import enum
 import functools
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ class Verdict(enum.StrEnum):
     LIMITED = "limited"
     UNAVAILABLE = "unavailable"
     INTERRUPTED = "interrupted"
+    CONFLICT = "conflict"
 
 
 COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
-"""The verdicts that use up one of a task's attempts."""
+"""The verdicts that use up one of a task's attempts; a second conflict does, too."""
 
 
 Finding = tuple[str, str]
@@ -48,6 +49,15 @@ class Check:
     def command(self) -> str:
         """The command as a person would type it; also what makes two checks the same."""
         return self.run if isinstance(self.run, str) else shlex.join(self.run)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The command that makes a checkout ready. `when` are patterns of files that it depends on; none
+    means those that ralph knows."""
+
+    run: str
+    when: tuple[str, ...] = ()
 
 
 def task_key(task_id: Any, title: Any) -> str:
@@ -95,6 +105,7 @@ class Plan:
     project: str
     branch: str | None = None
     checks: tuple[Check, ...] = ()
+    setup: Setup | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -133,6 +144,10 @@ class CheckResult:
     tail: str = ""
     log: str = ""
     timed_out: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the pipe between a worker and the loop."""
+        return asdict(self)
 
     @property
     def outcome(self) -> str:
@@ -199,6 +214,15 @@ class AgentResult:
     active: bool = False
     survivors: list[int] = field(default_factory=list)
 
+    def as_dict(self) -> dict[str, Any]:
+        """For the pipe between a worker and the loop."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> AgentResult:
+        """What `as_dict` made."""
+        return cls(**{**given, "outcome": Outcome(given["outcome"]), "tokens": Tokens(**given["tokens"])})
+
     @property
     def overload(self) -> str:
         """Why the task was too large for one session, or nothing."""
@@ -222,27 +246,41 @@ class Judgement:
 
 @dataclass
 class Attempt:
-    """One attempt at one task, from its `start` record to its verdict. `unjudged` says that only
-    the judge is missing: at its start for work that an earlier attempt left, later for its own; `clean`
-    that it began at the last good commit."""
+    """One attempt at one task, from its `start` record to its verdict. `base` is the commit that it began
+    at, `left` the tree of what its agent left, `tree` the same with all that was protected as before;
+    `commit` is that on the branch's `tip`: the candidate, and what lands. `leftover` says that no agent
+    runs, for the work was done in an earlier one and only lacks its checks or its judge; `unjudged` that
+    it lacks its judge; `clean` that it began without the work of earlier attempts, which is kept at the ref
+    `earlier`, while `parked` is the ref of its own."""
 
     task: Task
     number: int
     iteration: int
     clean: bool = False
-    tree_before: str = ""
-    tree_after: str = ""
+    earlier: str = ""
+    base: str = ""
+    left: str = ""
+    tree: str = ""
+    tip: str = ""
+    commit: str = ""
+    leftover: str = ""
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
     checks: list[CheckResult] = field(default_factory=list)
+    baseline: dict[str, bool] = field(default_factory=dict)
     fixed: bool = False
     verdict: Verdict = Verdict.INTERRUPTED
     reason: str = ""
     weak: bool = False
+    denied: bool = False
     unjudged: bool = False
     judgement: Judgement | None = None
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    began: float = 0.0
+    said: str = ""
     handoff: dict[str, str] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
     changes: str = ""
     blocked: str | None = None
     parked: str | None = None
@@ -279,7 +317,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Paths:
-    """Where everything of one workspace lies. `private` is out of `git clean`'s reach."""
+    """Where everything of one plan lies. `private` is in git's own folder, `places` outside of home: the
+    folders in which agents and checks work."""
 
     root: Path
     prd: Path
@@ -287,7 +326,17 @@ class Paths:
     rulebook: Path
     scratch: Path
     private: Path
+    places: Path
+
+    @property
+    def workspace(self) -> Path:
+        return self.places / "work-1"
+
+    @property
+    def room(self) -> Path:
+        return self.places / "room"
 
     @property
     def handoff(self) -> Path:
-        return self.scratch / "handoff.md"
+        """Where agents write what the next one should know."""
+        return self.workspace / ".ralph/handoff.md"

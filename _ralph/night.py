@@ -2,71 +2,73 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from _ralph import attempt as attempts
-from _ralph import edit, inbox, limits, prd
+from _ralph import files, limits, prd
 from _ralph.agents import recovered
-from _ralph.beside import hold, run_outside, run_setup
+from _ralph.attempt import salvage, setup_failed
+from _ralph.candidate import run_checks_on, tip_of
 from _ralph.checks import every_check
-from _ralph.ends import BadInput, Exit, Stop
+from _ralph.ends import Exit, NeedsPerson, Stop
 from _ralph.files import digest
-from _ralph.model import Attempt, CheckResult, Plan, Task, Verdict
+from _ralph.model import Attempt, Check, CheckResult, Task, Verdict
 from _ralph.process import run_process
-from _ralph.run import Run, is_starter
+from _ralph.record import carry_out, record, set_back
+from _ralph.run import Run
 from _ralph.text import last_line, quote
 from _ralph.views import summary
+from _ralph.worker import WorkerDied, in_worker
+
+RECHECK_AFTER = 10
+"""Passes after which the whole branch is checked once more in the middle of a run."""
+DENIED = 3
+"""Tasks in a row that were denied what they needed, which end a run: no other will fare better."""
 
 
 def resume(run: Run) -> None:
-    """Go on where a dead run stopped: finish what it had decided, check what it had under way."""
-    attempts.carry_out(run)
-    take_back(run)
+    """Go on where a dead run stopped: land what had passed, keep what was under way for the checks."""
+    for notice in run.notices:
+        run.view.line(notice)
+    carry_out(run)
+    set_back(run)
     start = run.history.open_start
     if start is None:
-        for notice in run.notices:
-            run.view.line(notice)
         return
     task = next((t for t in run.plan.tasks if (t.id, t.title) == (start["task"], start["title"])), None)
     task = task or Task(id=start["task"], title=start["title"], index=0, raw={}, passed=True)
-    run.view.line(f"{task.id}: an attempt was cut off; checking what it left before paying for another")
-    attempt = Attempt(task, start["attempt"], start["iteration"], tree_before=start["tree"])
-    agent, scratch = run.agent(task), run.paths.scratch
+    run.view.line(f"{task.id}: an attempt was cut off; what it left is checked before another is paid for")
+    attempt = Attempt(task, start["attempt"], start["iteration"], base=start.get("base", ""))
+    attempt.leftover = start.get("leftover", "")
+    known, agent = run.history.of(task), run.agent(task)
     attempt.result = recovered(
         agent,
-        scratch / f"{attempt.name}.out",
-        scratch / f"{attempt.name}.log",
+        run.paths.scratch / f"{attempt.name}.out",
+        run.paths.workspace / ".ralph/agent.log",
         limits.usd_left(run.limits, run.history) if "dollars" in agent.row.get("reports", []) else None,
     )
-    attempt.notices = list(run.notices)
-    hold(run)  # what was put back is the good state, whatever an agent did to the copies
-    run_setup(run)
-    attempts.examine(run, attempt)
-    attempts.record(run, attempt)
+    attempt.left, attempt.reason = known.left, attempt.result.reason
+    salvage(run, attempt)
+    record(run, attempt)
 
 
 def take_in_what_people_did(run: Run) -> None:
-    """Read prd.json again if it changed; take the inbox; a `blocked` taken away starts anew."""
+    """Read prd.json again if it changed; a `blocked` taken away starts anew."""
     run.read_plan()
-    for message in inbox.take(run.paths):
-        if message.get("event") == "stop" and message.get("run") == run.run_id:
-            run.asked_to_stop = True
-        if message.get("event") == "retry":
-            try:
-                retry_task(run, str(message.get("task")), str(message.get("answer") or ""))
-            except BadInput as error:  # the task is gone from the plan since
-                run.view.line(f"! ralph retry: {error}")
-        if message.get("event") == "add":
-            take_tasks(run, message.get("tasks"))
     for task in run.plan.tasks:
         known = run.history.tasks.get(task.key)
-        if known and known.blocked and task.blocked is None:
-            write_retry(run, task, "", "a person took the block away")
+        if known and known.blocked and task.blocked is None and not task.passed:
+            notes = task.raw.get("notes") or ""
+            said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
+            answer = said[-1] if said and known.question else ""
+            what = "a person took the block away"
+            run.write(
+                "retry", f"{task.id} {task.title} | {what}", [], task=task.id, title=task.title, answer=answer
+            )
 
 
 def choose(run: Run) -> Task | None:
@@ -79,26 +81,40 @@ def choose(run: Run) -> Task | None:
 
 
 def open_run_record(run: Run) -> None:
-    """Once a run, before its first work: setup, what is red and green now, the `run` record."""
+    """Once a run, before its first work: the branch, setup, what is red and green now, the `run` record."""
     if run.recorded:
         return
     run.recorded = True
-    run_setup(run)
-    baseline = None
-    if not run.history.baselined or not (run.resuming or run.history.run):
-        results, said = run_outside(run, list(run.plan.checks), "baseline", "before the work: ")
-        run.view.lines(said)
-        baseline = {result.command: result.ok for result in results}
+    tip, baseline = tip_of(run), {}
+    if not run.history.baselined or run.history.run is None:
+        checks = list(run.plan.checks)
+        baseline = look(run, tip, checks, "baseline", "before the work: ") if checks or run.plan.setup else {}
     continues = run.history.run is not None
-    what = "the run goes on" if continues else "a run begins"
-    lines = [f"- red before the work: {name}" for name, ok in (baseline or {}).items() if not ok]
     run.write(
         "run",
-        f"iteration {run.history.iteration} | {what}",
-        lines,
+        f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
+        [f"- red before the work: {name}" for name, ok in baseline.items() if not ok],
         baseline=baseline,
+        baselined=bool(baseline) or not run.history.baselined,
         continues=continues,
+        branch=run.branch.name,
+        base=tip,
     )
+
+
+def look(run: Run, commit: str, checks: list[Check], name: str, label: str) -> dict[str, bool]:
+    """Which checks are green on a commit of the branch, in the clean room. NeedsPerson if setup fails."""
+
+    def job(inside: Run) -> dict[str, Any]:
+        results = run_checks_on(inside, inside.room(), commit, checks, name, label)
+        if results and results[0].name == "setup" and not results[0].ok:
+            raise NeedsPerson(setup_failed(run, results[0]))
+        return {result.command: result.ok for result in results}
+
+    try:
+        return in_worker(run, job)
+    except WorkerDied:  # a check can kill it; what is not known to be green does not bind
+        return {check.command: False for check in checks}
 
 
 def after(run: Run, attempt: Attempt) -> Stop | None:
@@ -110,6 +126,9 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
     if stop := asked_to_stop(run):
         return stop
+    if len(run.history.this_run.denied) >= DENIED:
+        reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
+        return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
     if run.limits.in_dollars and attempt.tokens.total and not attempt.usd:
         who = run.agent(attempt.task).command
         reason = f"{who} named no price for its tokens, so the limit in dollars cannot be kept"
@@ -121,6 +140,9 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         until = limits.wait_for(run.limits, result, run.history, now, attempt.reason)
         backoff = limits.ahead(result, now) is None
         return until if isinstance(until, Stop) else wait(run, until, backoff)
+    run.branch.tidy()
+    if run.history.passes_since_recheck >= RECHECK_AFTER:
+        recheck(run)
     if run.options.once:
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -136,24 +158,33 @@ def wait(run: Run, until: float, backoff: bool) -> Stop | None:
         run.write("wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
 
     def woken() -> bool:
-        return run.control.stop_now or run.control.interrupts > 0 or inbox.waiting(run.paths) > 0
+        return asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen
 
+    seen = files.signature(run.paths.prd)
     note(backoff)
     run.view.line(f"waiting for the provider until {clock}")
     run.view.doing(f"waiting until {clock}")
     notify(run, None)
     while not asked_to_stop(run):
         run.control.sleep(end, woken)
-        if not inbox.waiting(run.paths):
+        if files.signature(run.paths.prd) == seen:
             break
+        seen, records = files.signature(run.paths.prd), run.history.waiting
         take_in_what_people_did(run)
-        note(backoff=False)  # it is the same wait that goes on
+        if run.history.waiting is not records:
+            note(backoff=False)  # it is the same wait that goes on
     run.view.doing("")
     return asked_to_stop(run)
 
 
 def finish(run: Run) -> Stop | None:
-    """Nothing is left to try: say what is blocked, or check the whole once more. None goes on."""
+    """Nothing is left to try: say what is blocked, or that all is done. None goes on."""
+    plan = run.plan.text
+    if not recheck(run):
+        return None
+    run.read_plan()
+    if run.plan.text != plan:  # a person added something while the last checks ran
+        return None
     only = run.options.task
     left = [task for task in run.plan.tasks if not task.passed and only in (None, task.id)]
     if left:
@@ -163,48 +194,66 @@ def finish(run: Run) -> Stop | None:
         return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
     if only:
         return Stop("complete", Exit.COMPLETE, f"{only} passes")
-    checks = every_check(run.plan)
-    tree, names = run.tree.snapshot(), digest("\0".join(check.command for check in checks).encode())
-    if not checks or (run.history.rechecked == (tree, names) and run.tree.with_git):
-        return Stop("complete", Exit.COMPLETE, "every task passes")
+    if run.red:
+        told = ", ".join(run.red)
+        return Stop("red-checks", Exit.PERSON, f"every task is done, but not all checks are green: {told}")
+    green = ", and all checks are green" if every_check(run.plan) else ""
+    return Stop("complete", Exit.COMPLETE, f"every task passes{green}")
+
+
+def recheck(run: Run) -> bool:
+    """Check the branch once more, in a place made anew, if anything changed since the last time: fresh
+    checkout, setup, all checks of the plan and of every passed task. False if a pass was taken back."""
+    passed = tuple(task for task in run.plan.tasks if task.passed)
+    checks, names = _checks_of(run, passed)
+    tip = run.branch.tip()
+    if not checks or run.history.rechecked == (tip, names):
+        run.red = []
+    if not checks or not tip or not passed or (tip, names) in (run.history.rechecked, run.rechecked):
+        return True
     open_run_record(run)
-    run.view.line("every task passes; all checks once more")
-    results, said = run_outside(run, checks, "recheck", tree=tree)
-    run.view.lines(said)
-    return settle_recheck(run, [result for result in results if not result.ok], tree, names)
-
-
-def settle_recheck(run: Run, red: list[CheckResult], tree: str, names: str) -> Stop | None:
-    """Take back passes that no longer hold; a second time, the task is blocked as conflicting."""
+    run.view.line("all checks once more, in a fresh checkout")
+    results = _recheck_job(run, tip, checks)
+    red = [result for result in results if not result.ok]
+    run.red = [f"{result.name} {result.outcome}" for result in red]
     commands = {result.command for result in red}
-    broken = [task for task in run.plan.tasks if commands & {check.command for check in task.checks}]
-    told = ", ".join(f"{result.name} {result.outcome}" for result in red) or "all green"
-    since = {task.key: run.tree.recent(run.history.of(task).passed_at) for task in broken}
+    broken = [task for task in passed if commands & {check.command for check in task.checks}]
+    since = {task.key: run.branch.recent(tip, run.history.of(task).passed_at) for task in broken}
     lines = []
     for task in broken:
         lines.append(f"- {task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
         lines += quote("\n".join(since[task.key]))
     run.write(
-        "recheck", f"all checks once more | {told}", lines,
-        ok=not red, tree=tree, checks_digest=names, broken=list(since), since=since,
+        "recheck", f"all checks once more | {', '.join(run.red) or 'all green'}", lines,
+        ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since,
     )  # fmt: skip
-    take_back(run)
-    if broken:
-        return None
-    if red:
-        return Stop("red-checks", Exit.PERSON, f"every task is done, but not all checks are green: {told}")
-    return Stop("complete", Exit.COMPLETE, "every task passes, and all checks are green")
+    set_back(run)
+    run.rechecked = (tip, _checks_of(run, [task for task in passed if task not in broken])[1])
+    return not broken
 
 
-def take_back(run: Run) -> None:
-    """Set back what the last re-check found broken; doing it again is harmless."""
-    for task in [task for task in run.plan.tasks if task.key in run.history.broken and task.passed]:
-        run.view.line(f"{task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
-        run.rewrite(edit.set_passed(run.plan, task, False))
-        if run.history.of(task).blocked:
-            reason = "conflicting: it passed twice, and each time later work broke it"
-            run.rewrite(edit.set_blocked(run.plan, run.plan.task(task.id), reason))
-    run.history.broken = []
+def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
+    """The checks that must be green where these tasks have passed, and a digest of them."""
+    checks = every_check(replace(run.plan, tasks=tuple(passed)))
+    return checks, digest("\0".join(check.command for check in checks).encode())
+
+
+def _recheck_job(run: Run, tip: str, checks: list[Check]) -> list[CheckResult]:
+    folder = run.paths.places / "recheck"
+
+    def job(inside: Run) -> dict[str, Any]:
+        room = inside.room(files.clear(folder))
+        files.clear(room.place.index)
+        try:
+            results = run_checks_on(inside, room, tip, checks, "recheck")
+        finally:
+            files.clear(folder)
+        return {"checks": [result.as_dict() for result in results]}
+
+    try:
+        return [CheckResult(**check) for check in in_worker(run, job)["checks"]]
+    except WorkerDied as error:
+        return [CheckResult("worker", "", False, None, 0.0, str(error))]
 
 
 def asked_to_stop(run: Run) -> Stop | None:
@@ -217,57 +266,8 @@ def asked_to_stop(run: Run) -> Stop | None:
         return ends[signal.Signals(run.control.stop_signal)]
     if run.control.interrupts:
         return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
-    return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if run.asked_to_stop else None
-
-
-def retry_task(run: Run, task_id: str, answer: str) -> None:
-    """Open a task again: its attempts start at zero, and `answer` stands in the next prompt."""
-    task = run.plan.task(task_id)
-    write_retry(run, task, answer, "retry")
-    run.rewrite(edit.set_open(run.plan, task))
-    if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
-        hold(run)
-
-
-def write_retry(run: Run, task: Task, answer: str, why: str) -> None:
-    lines = ["- answer:", *quote(answer)] if answer else []
-    run.write(
-        "retry", f"{task.id} {task.title} | {why}", lines, task=task.id, title=task.title, answer=answer
-    )
-
-
-def take_tasks(run: Run, entries: Any) -> None:
-    """Add what `ralph add` left for the loop; what the plan cannot hold any more is kept in the notes."""
-    try:
-        add_tasks(run, entries)
-    except (BadInput, TypeError, AttributeError) as error:
-        run.view.line(f"! ralph add: {error}")
-        kept = quote(json.dumps(entries, indent=2, ensure_ascii=False))
-        run.write("add", f"not added: {error}", kept)
-
-
-def new_entries(plan: Plan, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of `entries` that are no tasks of the plan yet; one whose id was taken meanwhile loses it."""
-    known = {(task.raw.get("id"), task.title) for task in plan.tasks}
-    ids = {task.id for task in plan.tasks}
-    new = [entry for entry in entries if (entry.get("id"), prd.title_of(entry)) not in known]
-    return [{k: v for k, v in entry.items() if k != "id" or str(v) not in ids} for entry in new]
-
-
-def add_tasks(run: Run, entries: list[dict[str, Any]]) -> list[Task]:
-    """Take tasks into the plan, all but those that stand there already; the new ones. BadInput, and
-    nothing is done, if the plan would not hold with them."""
-    new = new_entries(run.plan, entries)
-    if not new:
-        return []
-    candidate = prd.read(edit.add_tasks(run.plan, new, in_place_of_all=is_starter(run.plan)), run.plan.path)
-    run.rewrite(run.admitted(candidate).text)
-    added = list(run.plan.tasks[-len(new) :])
-    for task in added:
-        run.write("add", f"{task.id} {task.title} | added", [], task=task.id, title=task.title)
-    if run.history.open_start:  # the safety copies of the attempt that was cut off would undo it
-        hold(run)
-    return added
+    asked = files.read_regular(run.paths.private / "stop", 100) == run.run_id.encode()
+    return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
 
 
 def notify(run: Run, stop: Stop | None) -> None:
@@ -276,19 +276,21 @@ def notify(run: Run, stop: Stop | None) -> None:
         payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
         told = run_process(
             ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=run.env(), timeout=30,
-            control=run.control, stdin=payload, out=run.log("notify.log"),
+            control=run.control, stdin=payload, out=run.log("notify.log"), spare=run.spare,
         )  # fmt: skip
         if told.exit != 0:
             run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")
 
 
-def close_run(run: Run, stop: Stop) -> None:
-    """The last record, the notes committed so that the tree ends clean, people told."""
-    if not run.journal.attempt_is_open:
-        run.guard.release()
-    if stop.word != "error":
-        with contextlib.suppress(BadInput):  # the next start says what is wrong with the plan
-            take_in_what_people_did(run)
+def close_run(run: Run, stop: Stop) -> Stop:
+    """The last re-check, the last record, people told; the stop, which the re-check can change."""
+    if stop.word not in ("error", "complete", "terminated", "hung-up", "interrupted") and run.recorded:
+        run.read_plan()
+        out_of_time = time.time() >= limits.run_deadline(run.limits, run.seconds, time.time())
+        if not out_of_time and not recheck(run) and stop.word == "once":
+            stop = Stop(
+                "once", Exit.LEFT, "one attempt, as asked, and a task that had passed no longer holds"
+            )
     if run.recorded or run.history.run:
         run.write(
             "stop",
@@ -298,7 +300,11 @@ def close_run(run: Run, stop: Stop) -> None:
             exit=int(stop.exit),
             reason=stop.reason,
         )
-    if run.tree.with_git and run.tree.branch() == run.branch:
-        run.git_tree.commits.notes("ralph: notes\n")
+    if run.owed:
+        kept = run.log(run.paths.prd.name)
+        files.atomic_write(kept, run.plan.text.encode())
+        run.view.line(f"! {run.trouble}; the plan as it should be is {kept}", color="yellow")
+    run.branch.tidy()
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
     notify(run, stop)
+    return stop

@@ -3,32 +3,30 @@ against the schema before it becomes one."""
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
-from _ralph import edit, files, jsontext, place, prd, text
-from _ralph.beside import held
+from _ralph import edit, files, jsontext, layout, prd, text
 from _ralph.command import alone
 from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
 from _ralph.files import resource
+from _ralph.git import freeze_settings
 from _ralph.live import View
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
-from _ralph.people import read_file
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt
 from _ralph.refusals import require_agent
+from _ralph.requests import read_file
 from _ralph.roles import json_objects, run_role
 from _ralph.run import Options, Run, is_starter
 from _ralph.session import peek
 from _ralph.setup import next_steps, write_starters
 from _ralph.views import spent
+from _ralph.worker import in_worker
 
 _BRIEF, _ANSWER = 24 * 1024, 12 * 1024
 _LONGEST = 1 << 20
@@ -40,12 +38,10 @@ TASK_KEYS = (
 
 def plan_from(source: str, options: Options, force: bool) -> int:
     """`ralph plan`: let an agent write the plan from the brief in the file `source`; the exit status."""
-    if not options.git:
-        raise BadInput("ralph plan needs git: the planner works in a clone")
     brief = text.clean(read_file(source)).strip()
     if not brief:
         raise BadInput(f"the brief {source} is empty; say in it what is to be built, and why")
-    place.locate(options.prd)
+    layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
 
@@ -56,10 +52,12 @@ def plan_from(source: str, options: Options, force: bool) -> int:
 
 
 def _plan(options: Options, control: Control, run_id: str, brief: str, source: str, force: bool) -> int:
-    """What the supervisor's child does; its exit status."""
+    """The planning, alone on its plan; its exit status."""
     view = View()
     control.on_tick = view.tick if view.stays else None
-    run = replace(peek(options, writing=True), control=control, view=view, run_id=run_id)
+    run = replace(peek(options), control=control, view=view, run_id=run_id)
+    run.notices += run.journal.open()
+    freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)
     require_agent(run, run.planner)
@@ -108,9 +106,8 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
     brief = text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {whole}")
     values: dict[str, Any] = {**_values(run, brief), "errors": "", "answer": ""}
     for name in ("plan", "plan-again"):
-        with copied(run) as folder:
-            prompt = render_prompt(resource("templates/plan.md"), values)
-            result = run_role(run, run.planner, prompt, name, run.env(), results, folder)
+        prompt = render_prompt(resource("templates/plan.md"), values)
+        result = _turn(run, prompt, name, results)
         results.append(result)
         _require_answer(result)
         try:
@@ -124,22 +121,23 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
     raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {said}")
 
 
-@contextlib.contextmanager
-def copied(run: Run) -> Iterator[Path]:
-    """A clone to plan in, with the tracked files as they are here: nothing that is done in it is done
-    to the tree, however it ends. The state files, which a program can reach all the same, are guarded."""
-    git, folder = run.git_tree.git, files.clear(run.paths.private / "planning")
-    if not run.tree.head():
+def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
+    """One turn of the planner, in a place of its own that holds the tracked files as they are at home."""
+    index = run.paths.private / "plan.index"  # to look at home's own would write it
+    if (run.git.dir / "index").exists():
+        shutil.copyfile(run.git.dir / "index", files.clear(index))
+    here = run.git("stash", "create", check=False, GIT_INDEX_FILE=str(index)).strip()
+    here = here or run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
+    if not here:
         raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
-    here = git("stash", "create", check=False).strip() or run.tree.head()
-    git("clone", "-q", "--shared", "--no-checkout", str(run.paths.root), str(folder))
-    git("-C", str(folder), "checkout", "-q", "--detach", here)
-    try:
-        with held(run):
-            yield folder
-    finally:
-        if not run.control.orphaned:  # else another one may be at work in it
-            files.clear(folder)
+
+    def job(inside: Run) -> dict[str, Any]:
+        place = inside.place(inside.paths.places / "role")
+        place.reset(here, "-ffdx")
+        inside.site.furnish(place, here)
+        return run_role(inside, inside.planner, prompt, name, inside.env(), before, place.root).as_dict()
+
+    return AgentResult.from_dict(in_worker(run, job))
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:
@@ -240,7 +238,6 @@ def _adopt(run: Run, plan: Plan) -> None:
         shutil.copyfile(run.paths.prd, copy)
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
-    run.guard.release()  # the safety copies of an attempt that was cut off would undo it
     run.plan = edit.rewrite(run.plan, plan.text)
     run.history = replay(run.journal.records(), run.plan.key)
 

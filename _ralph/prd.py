@@ -7,6 +7,7 @@ import graphlib
 import itertools
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,8 @@ from typing import Any
 
 from _ralph import files, text
 from _ralph.ends import BadInput
-from _ralph.model import Check, Plan, Task
+from _ralph.model import Check, Plan, Setup, Task
+from _ralph.patterns import normal
 
 # Each meaning and the keys it has in files found in real repositories, ours first.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -36,9 +38,10 @@ DONE_WORDS = (
 HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
 PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
 SETTINGS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("agent", "judge", "planner", "prompt", "setup", "commit"), (str,)),
+    **dict.fromkeys(("agent", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
-    "protect": (list, str),
+    **dict.fromkeys(("protect", "keep"), (list, str)),
+    "setup": (str, dict),
     "network": (bool,),
 }
 
@@ -80,7 +83,8 @@ def read(source: str, path: Path, known: tuple[Task, ...] = ()) -> Plan:
         _check_dependencies(tasks, path.name)
         top = data if isinstance(data, dict) else {}
         settings = {key: _get(top, key, *kinds) for key, kinds in SETTINGS.items()}
-        settings["protect"] = list(_texts(top, "protect")) or None
+        for key in ("protect", "keep"):
+            settings[key] = list(_patterns(top, key, f"{path.name}: ")) or None
         return Plan(
             path=path,
             text=source,
@@ -90,6 +94,7 @@ def read(source: str, path: Path, known: tuple[Task, ...] = ()) -> Plan:
             project=text.one_line(str(_get(top, "project") or path.resolve().parent.name), 80),
             branch=_get(top, "branch", str) or None,
             checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
+            setup=_setup(settings["setup"], f"{path.name}: setup"),
             settings={key: value for key, value in settings.items() if value is not None},
         )
 
@@ -287,7 +292,7 @@ def _task(raw: Any, index: int, where: str) -> Task:
         passed=flag if flag is not None else status.lower() in DONE_WORDS,
         blocked=_blocked(raw),
         checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
-        allow=_texts(raw, "allow"),
+        allow=_patterns(raw, "allow", f"{where}."),
         agent=_get(raw, "agent", str) or None,
     )
 
@@ -340,6 +345,17 @@ def _check(value: Any, where: str) -> Check:
     return replace(check, name=text.middle(_get(entry, "name", str) or check.command, 60))
 
 
+def _setup(value: Any, where: str) -> Setup | None:
+    """The command that makes a checkout ready: a text, or an object with `run` and `when`."""
+    entry = value if isinstance(value, dict) else {"run": value}
+    run = _get(entry, "run", str) or ""
+    if run.strip():
+        return Setup(run, _texts(entry, "when"))
+    if isinstance(value, dict):
+        raise BadInput(f"{where}.run: expected a command, found none")
+    return None
+
+
 def _named(tasks: list[Task], where: str) -> list[Task]:
     """Give tasks without an id one made from their title; refuse ids that stand twice."""
     used = Counter(task.id for task in tasks if task.id)
@@ -354,9 +370,16 @@ def _named(tasks: list[Task], where: str) -> list[Task]:
 
 
 def free_name(title: str, taken: set[str]) -> str:
-    """An id made from a title."""
+    """An id made from a title; where letters are lost on the way, a digest of the title tells it apart."""
     name = text.slug(title).lower()
+    letters = [c for c in unicodedata.normalize("NFKD", title) if c.isalnum()]
+    if not any(c.isascii() for c in letters) or not all(_is_latin(c) for c in letters):
+        name += f"-{files.digest(unicodedata.normalize('NFC', title).encode('utf-8', 'replace'))[:8]}"
     return next(free for n in itertools.count(1) if (free := f"{name}-{n}" if n > 1 else name) not in taken)
+
+
+def _is_latin(letter: str) -> bool:
+    return letter.isascii() or unicodedata.name(letter, "").startswith("LATIN")
 
 
 def _check_dependencies(tasks: list[Task], where: str) -> None:
@@ -392,3 +415,8 @@ def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:
     if not all(type(said) in (str, int) for said in texts):
         raise _Unexpected(meaning)
     return tuple(str(said) for said in texts)
+
+
+def _patterns(raw: dict[str, Any], meaning: str, where: str) -> tuple[str, ...]:
+    """Patterns of files, each in its one form."""
+    return tuple(normal(said, f"{where}{meaning}[{i}]") for i, said in enumerate(_texts(raw, meaning)))

@@ -35,12 +35,12 @@ class Control:
     """What was asked of this process from outside: read by every wait, set by signals.
 
     `interrupts` counts SIGINT, `stop_signal` is the signal that says stop now. `orphaned` means
-    that the supervisor is gone: end everything and write nothing. `on_interrupt` is called once, after
+    that the loop is gone: end everything and write nothing. `on_interrupt` is called once, after
     the first SIGINT, which stops now where there is none; `on_tick` about once a second while
     something is waited for.
     """
 
-    def __init__(self, supervisor: int | None = None) -> None:
+    def __init__(self, alive: int | None = None) -> None:
         self.interrupts = 0
         self.stop_signal: int | None = None
         self.orphaned = False
@@ -48,19 +48,19 @@ class Control:
         self.on_tick: Callable[[], object] | None = None
         self._asked = False
         self._ticked = 0.0
-        self._supervisor = supervisor
+        self._alive = alive
         self._wake, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
 
     def install(self) -> None:
         """Let signals set flags and wake what waits; nothing else happens in a handler."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # nohup
+        ignored = signal.getsignal(signal.SIGHUP) in (signal.SIG_IGN, _ignore)  # nohup, here or in the loop
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._note)
         # A handler and not SIG_IGN: handlers are reset in children, an ignored signal is not.
         for number in (signal.SIGCHLD, *((signal.SIGHUP,) if ignored else ())):
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, _ignore)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.interrupts += number == signal.SIGINT
@@ -71,11 +71,6 @@ class Control:
     def stop_now(self) -> bool:
         return self.stop_signal is not None or self.orphaned
 
-    def check_supervisor(self) -> bool:
-        """Whether the supervisor is gone, asked now."""
-        self.wait(0.0)
-        return self.orphaned
-
     def wait(self, seconds: float, fds: Iterable[int] = ()) -> list[int]:
         """Wait until one of `fds` can be read, a child ends or something is asked, at most `seconds`;
         those of `fds` that can be read."""
@@ -84,11 +79,11 @@ class Control:
                 self._ticked = time.monotonic()
                 self.on_tick()
             seconds = min(seconds, 1.0)
-        own = [fd for fd in (self._wake, self._supervisor) if fd is not None]
+        own = [fd for fd in (self._wake, self._alive) if fd is not None]
         ready = select.select([*own, *fds], [], [], seconds)[0]
         if self._wake in ready:
             os.read(self._wake, 512)
-        if self._supervisor in ready:  # nothing ever comes but its end
+        if self._alive in ready:  # nothing ever comes but its end
             self.orphaned = True
         if self.interrupts and self.on_interrupt and not self._asked:  # here: a handler may do nothing
             self._asked = True
@@ -101,6 +96,10 @@ class Control:
         end = time.monotonic() + until - time.time()
         while not interrupted() and (left := min(until - time.time(), end - time.monotonic())) > 0:
             self.wait(min(left, 5.0))
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """A handler that does nothing."""
 
 
 @dataclass
@@ -131,13 +130,15 @@ def run_process(
     on_line: LineHandler | None = None,
     by_line: bool = True,
     cap: int = 16 << 20,
+    spare: frozenset[int] = frozenset(),
 ) -> ProcessResult:
     """Run `argv` in a session of its own and end all that it started, however it ends.
 
     stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in
     order), each capped at `cap` bytes on disk. Deadlines `timeout` and `idle` are in seconds. Without
     `by_line`, `on_line` gets stdout in pieces as they come, which costs next to nothing.
-    Memory is constant but for one line at a time. Never raises for what the process does.
+    Memory is constant but for one line at a time; `spare` are children of ours that are not ended.
+    Never raises for what the process does.
     """
     started = time.monotonic()
     with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, _input(stdin) as given:
@@ -145,7 +146,7 @@ def run_process(
             child = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=dict(env),
+                env={**env, "PWD": str(cwd)},
                 stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if err else subprocess.STDOUT,
@@ -161,7 +162,7 @@ def run_process(
         logs = {pipe.fileno(): log for pipe, log in pipes}
         pump = _Pump(child, logs, on_line, by_line and on_line is not None)
         ended = pump.run(control, started + timeout, idle)
-        survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays)
+        survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays, spare)
         pump.drain()
     said = pump.tail[-_TAIL:].decode("utf-8", "replace")
     return ProcessResult(child.returncode, time.monotonic() - started, ended, said, "", survivors)
@@ -197,7 +198,7 @@ class _Pump:
 
     def run(self, control: Control, deadline: float, idle: float | None) -> str:
         """Until the child exits or must end; the word for `ProcessResult.ended`."""
-        while self.child.poll() is None:
+        while not self._has_ended():
             now = time.monotonic()
             limit = deadline if idle is None else min(deadline, self.active + idle)
             if control.stop_now:
@@ -212,6 +213,11 @@ class _Pump:
             if not _LINUX:
                 self.strays = _descendants() | _alive(self.strays)
         return "itself"
+
+    def _has_ended(self) -> bool:
+        """Whether the child has; orphans that have are collected, lest a night of them fills the table."""
+        _reap(self.child)
+        return self.child.returncode is not None
 
     def drain(self) -> None:
         """Read what is still in the pipes, now that no writer is left, and close them."""
@@ -264,18 +270,23 @@ class _Pump:
 
 
 def sweep(
-    grace: float, child: subprocess.Popen[bytes] | None = None, strays: Iterable[int] = ()
+    grace: float,
+    child: subprocess.Popen[bytes] | None = None,
+    strays: Iterable[int] = (),
+    spare: frozenset[int] = frozenset(),
 ) -> list[int]:
     """End every descendant of this process: TERM, `grace` seconds, then KILL until none is left.
 
-    `strays` are others to end, where a process can leave our tree. Returns the pids that are still
-    there after that (a process in an uninterruptible wait).
+    `strays` are others to end, where a process can leave our tree; `spare` are children that stay, with
+    their own. Returns the pids that are still there after that (a process in an uninterruptible wait).
     On Linux, where this process is a subreaper, having no child means that nothing is left.
     """
     started = time.monotonic()
     signalled: set[int] = set()
     while _reap(child) or _alive(strays):
-        left, spent = _descendants() | _alive(strays), time.monotonic() - started
+        left, spent = _descendants(spare) | _alive(strays), time.monotonic() - started
+        if spare and not left:
+            return []
         if spent > grace + _KILL_DEADLINE:
             return sorted(left)
         kill = spent >= grace
@@ -300,12 +311,17 @@ def _reap(child: subprocess.Popen[bytes] | None) -> bool:
             child.returncode = os.waitstatus_to_exitcode(status)
 
 
-def _descendants() -> set[int]:
+def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
     import psutil
 
+    found: set[int] = set()
     with contextlib.suppress(psutil.Error):
-        return {process.pid for process in psutil.Process().children(recursive=True)}
-    return set()
+        for child in psutil.Process().children():
+            if child.pid not in spare:
+                found.add(child.pid)
+                with contextlib.suppress(psutil.Error):
+                    found.update(below.pid for below in child.children(recursive=True))
+    return found
 
 
 def _alive(pids: Iterable[int]) -> set[int]:

@@ -12,8 +12,8 @@ from _ralph.ends import BadInput
 from _ralph.model import COUNTED, Task, Tokens, Verdict, task_key
 
 _TEXTS = (
-    "task", "title", "tree", "left", "branch", "head", "reason", "overload", "parked", "answer",
-    "message", "stop", "agent", "name", "tail", "log",
+    "task", "title", "tree", "left", "base", "tip", "commit", "branch", "reason", "overload", "parked",
+    "answer", "message", "stop", "agent", "name", "tail", "log", "leftover",
 )  # fmt: skip
 _NUMBERS = ("time", "iteration", "attempt", "seconds", "usd", "until")
 _LISTS = ("denials", "restored", "notices", "broken", "others", "objections")
@@ -47,15 +47,18 @@ class RunHistory(Spent):
     """What is counted for one run; `seconds` holds its waits, too."""
 
     iterations: int = 0
+    passed: int = 0
     blocked_in_a_row: int = 0
     fruitless_waits: int = 0
+    denied: list[str] = field(default_factory=list)
 
 
 @dataclass
 class TaskHistory(Spent):
     """What the records say of one task. `attempts` are those that count against its limit since
     the last `retry` or pass, `last` the record of the newest of them, `tried` all that ended with a
-    verdict on its work; `unjudged` is the tree that only lacks its judge, and the one before that work."""
+    verdict on its work; `left` is the tree of its unfinished work, made from the commit `base`, and
+    `lacks` says what is missing before it is worked on: `checks`, `judge` or nothing."""
 
     attempts: int = 0
     tried: int = 0
@@ -67,7 +70,11 @@ class TaskHistory(Spent):
     weak: bool = False
     set_back: int = 0
     parked: str = ""
-    unjudged: tuple[str, str] = ("", "")
+    left: str = ""
+    base: str = ""
+    lacks: str = ""
+    interrupted: int = 0
+    conflicts: int = 0
     overload: str = ""
     denials: list[str] = field(default_factory=list)
 
@@ -84,13 +91,13 @@ class TaskHistory(Spent):
     def start_anew(self) -> None:
         """Attempts begin at zero; what was spent and what was ruled out stay."""
         self.attempts, self.last, self.baseline, self.answer = 0, {}, {}, ""
+        self.left, self.base, self.lacks, self.interrupted, self.conflicts = "", "", "", 0, 0
 
 
 @dataclass
 class History(Spent):
     """The state of a plan, folded from its records alone: `apply` is called once for each.
 
-    `tree` is the snapshot that the last record says should stand, `left` the one that it found;
     `red` are checks of the plan that were red before the work and have not been green since;
     `planned` is what prd.json was when `ralph plan` had written it;
     `pending` is a verdict whose consequences may not have been carried out yet.
@@ -103,8 +110,6 @@ class History(Spent):
     red: set[str] = field(default_factory=set)
     baselined: bool = False
     planned: str = ""
-    tree: str = ""
-    left: str = ""
     branch: str = ""
     worked: str = ""
     broken: list[str] = field(default_factory=list)
@@ -115,6 +120,7 @@ class History(Spent):
     this_run: RunHistory = field(default_factory=RunHistory)
     waiting: dict[str, Any] | None = None
     rechecked: tuple[str, str] | None = None
+    passes_since_recheck: int = 0
 
     def apply(self, record: dict[str, Any]) -> None:
         """Take in one record; those of other plans are passed over."""
@@ -132,10 +138,10 @@ class History(Spent):
             raise BadInput(
                 f"progress.txt: the record {what} is damaged ({error!r}); move the file away"
             ) from None
-        self.tree, self.left = record.get("tree", self.tree), record.get("left", self.left)
-        self.branch = record.get("branch", self.branch)
-        if record["event"] in ("run", "start", "verdict", "recheck", "stop"):
-            self.pending = record if record["event"] == "verdict" else None
+        self.branch = (record.get("branch") or self.branch).removeprefix("refs/heads/")
+        if record["event"] in ("run", "start", "verdict", "recheck", "land", "stop"):
+            if not record.get("unlanded"):
+                self.pending = record if record["event"] == "verdict" else None
             self.broken = record.get("broken", [])
 
     def of(self, task: Task) -> TaskHistory:
@@ -150,8 +156,8 @@ class History(Spent):
         return self.tasks.setdefault(task_key(record.get("task"), record.get("title")), TaskHistory())
 
     def _run(self, record: dict[str, Any]) -> None:
-        if record.get("baseline") is not None:
-            self.red = {key for key, ok in record["baseline"].items() if not ok}
+        if record.get("baselined") or record.get("baseline"):
+            self.red = {key for key, ok in record.get("baseline", {}).items() if not ok}
             self.baselined = True
         if not record.get("continues"):
             self.run, self.stopped, self.this_run = record, None, RunHistory()
@@ -161,16 +167,15 @@ class History(Spent):
         self.worked = task_key(record["task"], record["title"])
         self.iteration = record["iteration"]
         self.this_run.iterations += 1
-        task = self._task(record)
-        task.baseline = {**record.get("baseline", {}), **task.baseline}
 
     def _verdict(self, record: dict[str, Any]) -> None:
-        start, self.open_start = self.open_start or {}, None
+        self.open_start = None
         task, verdict = self._task(record), Verdict(record["verdict"])
         for spent in (self, self.this_run, task):
             spent.add(record)
         self.red.difference_update(key for key, ok in record.get("checks", {}).items() if ok)
-        task.unjudged = (record["left"], start.get("tree", "")) if record.get("unjudged") else ("", "")
+        task.baseline = {**record.get("baseline", {}), **task.baseline}
+        self._work_left(task, record, verdict)
         task.overload = record.get("overload") or task.overload
         task.denials = record.get("denials", [])
         handoff = record.get("handoff", {})
@@ -178,21 +183,44 @@ class History(Spent):
         if handoff.get("ruled out"):
             task.ruled_out.append(handoff["ruled out"])
         task.tried += verdict in COUNTED or verdict is Verdict.PASSED
-        if verdict in COUNTED:
+        task.conflicts += verdict is Verdict.CONFLICT
+        if verdict in COUNTED or task.conflicts > 1:
+            task.conflicts = 0
             task.attempts += 1
             task.last = record
             task.parked = record.get("parked") or ""
         if verdict is Verdict.PASSED:
             task.start_anew()
             task.passed_at, task.weak = record["iteration"], bool(record.get("weak"))
+            self.passes_since_recheck += 1
+        elif verdict is Verdict.CONFLICT or record.get("blocked"):
+            task.last, task.parked = record, record.get("parked") or task.parked
         self._in_a_row(record, verdict)
+
+    def _work_left(self, task: TaskHistory, record: dict[str, Any], verdict: Verdict) -> None:
+        """What the next attempt at this task finds in its workspace."""
+        goes_on = record.get("base") and not record.get("parked") and verdict is not Verdict.PASSED
+        task.left = record.get("left", "") if goes_on else ""
+        task.base = record.get("base", "") if goes_on else ""
+        interrupted = verdict is Verdict.INTERRUPTED
+        unchecked = interrupted and task.left and not record.get("leftover") and not record.get("checks")
+        task.lacks = "judge" if record.get("unjudged") else "checks" if unchecked else ""
+        if interrupted:
+            task.interrupted += not record.get("leftover")
+        elif verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+            task.interrupted = 0
 
     def _in_a_row(self, record: dict[str, Any], verdict: Verdict) -> None:
         """What ends a run early: tasks blocked in a row, waits that brought nothing."""
         run = self.this_run
         run.blocked_in_a_row += bool(record.get("blocked"))
         if verdict is Verdict.PASSED:
-            run.blocked_in_a_row = 0
+            run.blocked_in_a_row, run.passed = 0, run.passed + 1
+        key = task_key(record.get("task"), record.get("title"))
+        if record.get("denied"):
+            run.denied = [*(one for one in run.denied if one != key), key]
+        elif verdict in COUNTED or verdict is Verdict.PASSED:
+            run.denied = []
         worked = record.get("tokens", {}).get("output", 0) > 0
         if worked or verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED):
             run.fruitless_waits = 0
@@ -202,8 +230,9 @@ class History(Spent):
         self.waiting = record
 
     def _recheck(self, record: dict[str, Any]) -> None:
+        self.passes_since_recheck = 0
         if record.get("ok"):
-            self.rechecked = (record["tree"], record["checks_digest"])
+            self.rechecked = (record.get("commit", ""), record["checks_digest"])
         for key in record.get("broken", []):
             task = self.tasks.setdefault(key, TaskHistory())
             task.start_anew()
@@ -227,6 +256,9 @@ class History(Spent):
         """The tasks themselves stand in prd.json; what their planner cost is the plan's."""
         self.add(record)
         self.planned = record.get("prd") or self.planned
+
+    def _land(self, record: dict[str, Any]) -> None:
+        """The branch had moved: what passed was checked again on the new tip, and landed."""
 
     def _stop(self, record: dict[str, Any]) -> None:
         self.run, self.stopped = None, record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import traceback
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
+_PROMPT = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
@@ -35,8 +37,10 @@ def prompt_values(
     recent: list[str],
     red_before: list[str],
     clean_start: bool,
+    parked: str = "",
 ) -> dict[str, Any]:
-    """Everything a prompt template may use, each part clipped to its share of the bound."""
+    """Everything a prompt template may use, each part clipped to its share of the bound. `parked` is the
+    commit of earlier work that does not lie in the workspace."""
     known = history.of(task)
     last = known.last
     rulebook = paths.rulebook.read_text("utf-8", "replace") if paths.rulebook.is_file() else ""
@@ -52,8 +56,9 @@ def prompt_values(
         "checks": text.clip("\n".join(check.command for check in checks), _CHECKS),
         "passed": sum(other.passed for other in plan.tasks),
         "total": len(plan.tasks),
-        "prd": paths.prd.name,
-        "progress": paths.progress.name,
+        "setup": text.one_line(plan.setup.run, 300) if plan.setup else "",
+        "prd": _seen(paths, paths.prd),
+        "progress": _seen(paths, paths.progress),
         "handoff": str(paths.handoff),
         "recent": recent,
         "learned": newest(history.learned, _NOTES),
@@ -61,7 +66,7 @@ def prompt_values(
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
         "clean_start": clean_start,
-        "retry": _retry(last) if last else None,
+        "retry": _retry(last, parked) if last else None,
     }
 
 
@@ -83,12 +88,21 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "expected UTF-8")
         raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
-    rendered = _rendered(
-        source, values, str(template), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
+    rendered = _rendered(source, values, str(template), **_PROMPT)
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
+
+
+def compile_prompt(template: Path) -> None:
+    """Make a template ready in this process, before workers are forked; BadInput where it is wrong."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # to render it says so
+        source = template.read_text("utf-8")
+        try:
+            _compiled(source, **_PROMPT)
+        except Exception as error:
+            line = getattr(error, "lineno", None)
+            raise BadInput(f"{template}{f', line {line}' if line else ''}: {error}") from None
 
 
 def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
@@ -114,7 +128,12 @@ def _compiled(source: str, **options: Any) -> jinja2.Template:
     return jinja2.Environment(undefined=jinja2.StrictUndefined, **options).from_string(source)
 
 
-def _retry(last: Mapping[str, Any]) -> dict[str, Any]:
+def _seen(paths: Paths, path: Path) -> str:
+    """What a file of home is called in the workspace."""
+    return text.one_line(path.relative_to(paths.root).as_posix(), 300)
+
+
+def _retry(last: Mapping[str, Any], parked: str) -> dict[str, Any]:
     failure = last.get("failure") or {}
     return {
         "verdict": last["verdict"],
@@ -122,9 +141,11 @@ def _retry(last: Mapping[str, Any]) -> dict[str, Any]:
         "need_proof": last["verdict"] == Verdict.NO_OP,
         "check": failure.get("name", ""),
         "tail": text.tail(failure.get("tail", ""), _FAILURE),
-        "log": failure.get("log", ""),
         "others": _few(failure.get("others", []), 500),
         "restored": _few(last.get("restored", []), 1200),
+        "log": "",  # for templates of version one: the file lies at home
+        "notices": _few(last.get("notices", []), 1200),
+        "parked": parked,
         "judge": _few((last.get("judge") or {}).get("objections", []), 2400),
         "denials": _few(last.get("denials", []), 1200),
         "next_step": text.clip((last.get("handoff") or {}).get("next step", ""), 800),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from _ralph import agents, prd, text
+from _ralph import agents
 from _ralph.agents import Agent
 from _ralph.ends import BadInput
+from _ralph.git import Git
 from _ralph.model import Attempt
-from _ralph.progress import History
-from _ralph.prompt import render_line
+from _ralph.prompt import compile_prompt, render_line
 from _ralph.run import Run
-from _ralph.workspace import Folder, GitTree
+
+OLDEST = (2, 38)
+"""The first git with `merge-tree --write-tree`."""
 
 
 def require_agents(run: Run) -> None:
@@ -54,6 +56,7 @@ def try_templates(run: Run) -> None:
         raise BadInput(
             f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
         )
+    compile_prompt(template)
 
 
 def commit_values(attempt: Attempt) -> dict[str, Any]:
@@ -61,55 +64,22 @@ def commit_values(attempt: Attempt) -> dict[str, Any]:
     return {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
 
 
-def refuse_unfinished(tree: GitTree) -> None:
-    """BadInput where a person has begun something and not committed it."""
-    if word := tree.refs.halfway():
-        end = "reset" if word == "bisect" else "--abort"
-        raise BadInput(f"a {word} is under way in this repository; end it first: git {word} {end}")
-    if modified := tree.modified():
+def require_repository(run: Run) -> None:
+    """BadInput where this repository cannot be worked from: no identity, a git too old, a bad branch name."""
+    if not run.git("var", "GIT_COMMITTER_IDENT", check=False):
+        raise BadInput("git does not know who commits here; set git config user.name and user.email")
+    version = version_of(run.git)
+    if version < OLDEST:
         raise BadInput(
-            f"modified tracked files: {text.few(modified)}; commit or stash them, "
-            f"so that nothing of yours is mixed up with the work"
+            f"git {'.'.join(map(str, version))} is too old; {'.'.join(map(str, OLDEST))} is needed"
+        )
+    if not run.git("check-ref-format", "--branch", run.branch.name, check=False):
+        raise BadInput(
+            f"{run.branch.name!r} is no name for a branch; name another with --branch or branchName"
         )
 
 
-def refuse_loose(run: Run) -> None:
-    """BadInput where a protected file could not be put back."""
-    if loose := run.git_tree.untracked_protected(list(run.plan.settings.get("protect", []))):
-        raise BadInput(
-            f"{loose[0]} is under a protected pattern but not in git, so it could not be put back; commit it"
-        )
-
-
-def refuse_other_plan(run: Run, branch: str) -> None:
-    """BadInput where `branch` is there already, for another plan."""
-    there = run.git_tree.refs.plan_on(branch, run.paths.prd)
-    if there is not None and not same_plan(run, there):
-        raise BadInput(
-            f"the branch {branch} exists and its {run.paths.prd.name} holds another plan than the one here; "
-            f"give this plan a branchName of its own, or delete that branch"
-        )
-
-
-def same_plan(run: Run, source: str) -> bool:
-    """Whether `source`, the text of a prd.json on another branch, is the plan of this run."""
-    try:
-        found = prd.read(source, run.paths.prd)
-    except BadInput:
-        return False
-    names = {(task.id, task.title) for task in run.plan.tasks}
-    common = {(task.id, task.title) for task in found.tasks} & names
-    return bool(common) and found.project == run.plan.project
-
-
-def unfinished(tree: Folder, history: History) -> bool:
-    """Whether what lies in the tree is work that the last record left, and nothing else."""
-    if not history.tree:
-        return False
-    now = tree.snapshot()
-    return now in (history.tree, history.left) and now != tree.clean_tree()
-
-
-def on_default_branch(tree: GitTree) -> bool:
-    here = tree.branch().removeprefix("refs/heads/")
-    return here in tree.refs.default_branches(here)
+def version_of(git: Git) -> tuple[int, ...]:
+    """The version of git, as two numbers."""
+    words = git("--version").split()
+    return tuple(int(part) for part in words[2].split(".")[:2])

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _ralph import diffs, files, place, prd, text, timeline, views
+from _ralph import diffs, files, layout, prd, text, timeline, views
 from _ralph.ends import BadInput
 from _ralph.files import resource
+from _ralph.git import git
+from _ralph.journal import Journal
 from _ralph.model import Paths, Plan, Tokens
 from _ralph.progress import History, replay
 from _ralph.run import scratch
@@ -48,10 +50,10 @@ class _Room:
         return self.used > _SIZE / 2
 
 
-def save(prd_path: Path, use_git: bool, output: Path | None) -> Path:
+def save(prd_path: Path, output: Path | None) -> Path:
     """Write the page to `output`, else into the scratch folder; where it is. BadInput as for `page`."""
-    source = page(prd_path, use_git)
-    target = output or scratch(place.locate(prd_path, use_git)) / "report.html"
+    source = page(prd_path)
+    target = output or scratch(layout.locate(prd_path)) / "report.html"
     if output is None and files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
     if target.exists() and not target.is_file():  # /dev/stdout, a pipe
@@ -63,19 +65,18 @@ def save(prd_path: Path, use_git: bool, output: Path | None) -> Path:
     return target
 
 
-def page(prd_path: Path, use_git: bool) -> str:
+def page(prd_path: Path) -> str:
     """The whole page; only reads. BadInput if plan or records cannot be read."""
-    paths = place.locate(prd_path, use_git)
-    plan, records = prd.load(paths.prd), place.journal_of(paths).records()
-    history, running, room = replay(records, plan.key), place.running(paths), _Room()
+    paths = layout.locate(prd_path)
+    plan, records = prd.load(paths.prd), Journal(paths.progress).records()
+    history, running, room = replay(records, plan.key), layout.loop_at_work(paths), _Room()
     own = [record for record in records if record.get("plan") == plan.key]
     verdicts = [record for record in own if record["event"] == "verdict"]
     summary = views.summary(plan, history, None, history.seconds)
     return _template(room).render(
         room=room,
         running=running,
-        elsewhere=place.elsewhere(paths, plan, history) if use_git else None,
-        options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")) + ["--no-git"] * (not use_git),
+        options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
         now=time.time(),
         project=plan.project,
         folder=str(paths.root),
@@ -84,7 +85,8 @@ def page(prd_path: Path, use_git: bool) -> str:
         next=prd.next_task(plan),
         groups=_tasks(plan, history, summary["tasks"]),
         verdicts={record["iteration"]: record for record in verdicts},
-        commits=_commits(paths, history, own) if use_git else {},
+        commits=_commits(paths, history, own),
+        ahead=_ahead(paths, history),
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
         unpriced=sum(not record.get("usd") for record in verdicts),
         restored=[record for record in verdicts if any(record.get(kind) for kind in _ODD)],
@@ -124,10 +126,14 @@ def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[
 
 
 def _commits(paths: Paths, history: History, records: list[dict[str, Any]]) -> dict[str, diffs.Change]:
-    since = next((str(record.get("head")) for record in records if record["event"] == "start"), "")
-    state = [path for path in (paths.prd, paths.progress) if path.is_relative_to(paths.root)]
-    hidden = [path.relative_to(paths.root).as_posix() for path in state]
-    return diffs.passes(paths.root, history.branch or "", since, hidden)
+    since = next((str(record.get("base")) for record in records if record["event"] == "start"), "")
+    return diffs.passes(paths.root, f"refs/heads/{history.branch}" if history.branch else "", since)
+
+
+def _ahead(paths: Paths, history: History) -> int:
+    """How many commits of verified work are not in what is checked out."""
+    span = f"HEAD..refs/heads/{history.branch}"
+    return int(git(paths.root, "rev-list", "--count", span, "--", check=False) or 0)
 
 
 def _timeline(

@@ -4,6 +4,7 @@ and can only say no."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 from _ralph import agents, limits, text
 from _ralph.agents import Agent
-from _ralph.checks import kept_away
 from _ralph.files import resource
 from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict
 from _ralph.prompt import render_prompt, task_values
 from _ralph.run import Run
+from _ralph.verdict import kept_away
+from _ralph.worker import WorkerDied, in_worker
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -27,9 +29,11 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
     A judge that is limited or cannot run is no verdict: the work stays, and is judged later.
     """
     run.view.line(f"asking the judge: {judge.command}", "  ")
-    run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
-    prompt, name = _judge_prompt(run, attempt), f"{attempt.name}-judge"
-    result = run_role(run, judge, prompt, name, run.env(attempt), [attempt.result])
+    try:
+        told = in_worker(run, lambda inside: _judge(inside, attempt, judge))
+        result = AgentResult.from_dict(told["result"])
+    except WorkerDied as error:
+        result = AgentResult(Outcome.INTERRUPTED, str(error))
     found = attempt.judgement = Judgement(judge.command, result, objections(attempt.task, result.text))
     if verdict := kept_away(result):
         attempt.unjudged = True
@@ -39,6 +43,17 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge ended without a word: {result.reason}"
     elif not found.agrees:
         attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {found.objections[0]}"
+
+
+def _judge(run: Run, attempt: Attempt, judge: Agent) -> dict[str, Any]:
+    """What the worker does: the judge sees the candidate, in a place of its own."""
+    run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
+    place = run.place(run.paths.places / "role")
+    place.reset(attempt.commit, "-ffdx")
+    run.site.furnish(place, attempt.commit)
+    prompt, env = _judge_prompt(run, attempt), run.env(attempt)
+    name = f"{attempt.name}-judge"
+    return {"result": run_role(run, judge, prompt, name, env, [attempt.result], place.root).as_dict()}
 
 
 def objections(task: Task, said: str) -> list[str]:
@@ -72,32 +87,42 @@ def run_role(
     before: Sequence[AgentResult] = (),
     cwd: Path | None = None,
 ) -> AgentResult:
-    """Run the agent of any role in the workspace, or in `cwd`; `name` is what its files in the
-    scratch folder are called, `before` what was run already and stands in no record yet."""
+    """Run the agent of any role in its place `cwd`; `name` is what its files in the scratch folder are
+    called, `before` what was run already and stands in no record yet. It ends when the run's time is up."""
+    cwd = cwd or run.paths.workspace
     usd, tokens = limits.usd_left(run.limits, run.history), limits.tokens_left(run.limits, run.history)
-    return agents.run_agent(
+    now = time.time()
+    left = max(limits.run_deadline(run.limits, run.seconds, now) - now, 1.0)
+    result = agents.run_agent(
         agent,
         prompt,
         log=lambda ending: run.log(name + ending),
-        cwd=cwd or run.paths.root,
+        cwd=cwd,
         env=env,
-        timeout=run.options.agent_timeout,
+        timeout=min(run.options.agent_timeout, left),
         idle=run.options.idle_timeout,
         control=run.control,
         usd_left=None if usd is None else max(usd - sum(one.usd or 0.0 for one in before), 0.01),
         tokens_left=None if tokens is None else max(tokens - sum(one.tokens.total for one in before), 1),
         watch=run.view.watch,
-        wrap=run.wrap,
+        wrap=lambda argv: run.wrap(argv, cwd),
     )
+    if (
+        result.outcome is Outcome.TIMED_OUT
+        and left < run.options.agent_timeout
+        and result.seconds >= left - 0.1
+    ):
+        result = replace(result, outcome=Outcome.INTERRUPTED, reason="the run's time was up")
+    return result
 
 
 def _judge_prompt(run: Run, attempt: Attempt) -> str:
-    before, after = attempt.tree_before, attempt.tree_after
+    before, after = attempt.tip, attempt.commit
     values = {
         **task_values(attempt.task),
         "criteria": criteria_of(attempt.task),
         "checks": [f"{check.name}: {check.outcome}" for check in attempt.checks],
-        "diff": text.redact(text.clean(run.git_tree.diff(before, after, _DIFF))),
+        "diff": text.redact(text.clean(run.branch.diff(before, after, _DIFF))),
         "diff_command": f"git diff {before} {after}",
     }
     return render_prompt(resource("templates/judge.md"), values)

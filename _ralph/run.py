@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,23 @@ from typing import Any
 from _ralph import agents, edit, files, limits, prd
 from _ralph.agents import Agent
 from _ralph.detect import detect_checks
-from _ralph.ends import BadInput, StopNow
+from _ralph.ends import BadInput
 from _ralph.files import resource
-from _ralph.guard import Guard
+from _ralph.git import Git
 from _ralph.journal import Journal
+from _ralph.landing import Branch
 from _ralph.live import View
 from _ralph.model import Attempt, Paths, Plan, Task
+from _ralph.patterns import matching
 from _ralph.process import Control
 from _ralph.progress import History, replay
+from _ralph.room import Room, Site
 from _ralph.sandbox import Sandbox
-from _ralph.workspace import Folder, GitTree
+from _ralph.workspace import Place
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
+PATIENCE = 30.0
+"""Seconds that a prd.json which cannot be read is waited for in the middle of a run."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,6 @@ class Options:
     agent_timeout: float = 3600.0
     idle_timeout: float = 1200.0
     branch: str | None = None
-    git: bool = True
     no_wait: bool = False
     full_permissions: bool = False
     sandbox: str | None = None
@@ -62,10 +66,9 @@ class Run:
     options: Options
     paths: Paths
     plan: Plan
-    tree: Folder
-    branch: str
+    git: Git
+    branch: Branch
     journal: Journal
-    guard: Guard
     history: History
     limits: limits.Limits
     rows: Mapping[str, Any]
@@ -74,22 +77,22 @@ class Run:
     run_id: str
     started: float = field(default_factory=time.monotonic)
     carried: float = 0.0
+    tip: str = ""
     notices: list[str] = field(default_factory=list)
     box: Sandbox | None = None
-    resuming: bool = False
+    spare: frozenset[int] = frozenset()
     recorded: bool = False
-    asked_to_stop: bool = False
+    trouble: str = ""
+    owed: list[Callable[[Plan], str]] = field(default_factory=list)
+    red: list[str] = field(default_factory=list)
+    rechecked: tuple[str, str] | None = None
+    report: Callable[[dict[str, Any]], None] | None = None
+    _site: Site | None = None
 
     @property
     def seconds(self) -> float:
         """How long the run has gone, this process and those before it that crashed."""
         return self.carried + time.monotonic() - self.started
-
-    @property
-    def git_tree(self) -> GitTree:
-        """The tree, for what nobody asks of a plain folder."""
-        assert isinstance(self.tree, GitTree)
-        return self.tree
 
     @property
     def under_way(self) -> bool:
@@ -103,9 +106,50 @@ class Run:
         """What agents may do; inside ralph's own sandbox that is everything that it lets them."""
         return "sandbox" if self.options.sandbox else "full" if self.options.full_permissions else "edit"
 
-    def wrap(self, argv: list[str], also: Sequence[Path] = ()) -> list[str]:
-        """A command as it is run here: inside the sandbox, if there is one."""
-        return self.box.wrap(argv, also) if self.box else argv
+    def wrap(self, argv: list[str], place: Path) -> list[str]:
+        """A command as it is run in a place: inside the sandbox, if there is one."""
+        return self.box.wrap(argv, place) if self.box else argv
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """What git calls the files that no work changes: the plan, the notes, the rulebook."""
+        places = (self.paths.prd, self.paths.progress, self.paths.rulebook)
+        return tuple(name for place in places if (name := self.git.name_of(place)))
+
+    @property
+    def site(self) -> Site:
+        """What all places of this plan have in common."""
+        keep, setup = tuple(self.plan.settings.get("keep", ())), self.plan.setup
+        if self._site is None or (self._site.keep, self._site.setup) != (keep, setup):
+            self._site = Site(
+                self.git, self.branch.name, setup, keep, self.paths.root / ".worktreeinclude", self.control,
+                self.env(), self.log, self.view.check, self.wrap,
+            )  # fmt: skip
+        return self._site
+
+    def place(self, folder: Path) -> Place:
+        """The place at `folder`, with its index in the private folder."""
+        return Place(self.git, folder, self.paths.private / f"{folder.name}.index", self.state)
+
+    def workspace(self, task: Task) -> Place:
+        """Where the agent works; a rulebook that the task may change is a file like any other there."""
+        place = self.place(self.paths.workspace)
+        place.made = list(place.noted_setup().get("made", []))
+        own = self.git.name_of(self.paths.rulebook)
+        if matching(task.allow, [own]):
+            place.state = tuple(name for name in place.state if name != own)
+        return place
+
+    def room(self, folder: Path | None = None, attempt: Attempt | None = None) -> Room:
+        """The clean room, or another one at `folder`."""
+        site = replace(self.site, control=self.control, env=self.env(attempt), told=self.view.check)
+        place = Place(
+            self.git,
+            folder or self.paths.room,
+            self.paths.private / f"{(folder or self.paths.room).name}.index",
+            full=True,  # a clone is
+        )
+        return Room(site, place)
 
     def agent(self, task: Task | None = None) -> Agent:
         """The agent of `task`: its own, else the one given, else the plan's, else claude."""
@@ -138,9 +182,6 @@ class Run:
     def commit_template(self) -> str:
         return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
 
-    def guarded(self) -> list[Path]:
-        return [path for path in (self.paths.prd, self.paths.rulebook, self.own_prompt) if path]
-
     def env(self, attempt: Attempt | None = None, **extra: str) -> dict[str, str]:
         """The environment of agents, checks and hooks; inside an attempt they are told which."""
         names = {
@@ -160,38 +201,63 @@ class Run:
         return files.digest(self.plan.text.encode())
 
     def write(self, event: str, headline: str, lines: list[str], **fields: Any) -> None:
-        """Append one record and take it into the history. Nothing is written without a supervisor."""
-        if self.control.check_supervisor():
-            raise StopNow
-        if event == "verdict" or (event == "start" and self.tree.with_git):
-            files.sync_all(self.paths.root)  # what it speaks of must outlive a power cut, too
+        """Append one record and take it into the history."""
+        if event == "verdict":
+            files.sync_all(self.git.common)  # the objects that it names must outlive a power cut, too
         entry = {"event": event, "plan": self.plan.key, "run": self.run_id, **fields}
-        self.journal.append(headline, lines, entry)
-        self.history.apply(json.loads(json.dumps(entry)))
+        self.history.apply(self.journal.append(headline, lines, entry))
 
     def read_plan(self) -> None:
-        """Take in what a person changed in prd.json since it was last read."""
-        found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
-        if found != self.plan.text.encode():
-            key = self.plan.key
-            self.plan = self.admitted(prd.load(self.paths.prd))
-            if self.plan.key != key:
-                self.history = replay(self.journal.records(), self.plan.key)
+        """Take in what a person changed in prd.json since it was last read. A file that cannot be read is
+        waited for, a person may be saving it; then the last plan holds, and the trouble is said."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
+                if found != self.plan.text.encode():
+                    plan = self.admitted(prd.load(self.paths.prd))
+                    if plan.key != self.plan.key:
+                        self.history = replay(self.journal.records(), plan.key)
+                    self.plan = plan
+                self.trouble = ""
+                self._pay()
+                return
+            except BadInput as error:
+                if time.monotonic() > end or self.trouble or self.control.stop_now:
+                    self.trouble = str(error)
+                    self.view.line(f"! {error}; the plan as it was before is worked on", color="yellow")
+                    return
+            self.control.wait(0.5)
 
     def admitted(self, plan: Plan) -> Plan:
         """`plan` as it can be worked here; only a loop knows what checks and judge it was given."""
         return admit(plan, self.paths, self.options) if self.run_id else examined(plan, self.options)
 
-    def rewrite(self, source: str) -> None:
-        """Write prd.json anew, and take it in: what ralph itself changed needs no new validation."""
-        self.plan = replace(edit.rewrite(self.plan, source), checks=self.plan.checks)
+    def edit(self, change: Callable[[Plan], str]) -> None:
+        """Change prd.json, and take it in: what ralph itself changed needs no new validation. While the
+        file cannot be read the change is owed, and made as soon as it can."""
+        self.owed.append(change)
+        try:
+            self._pay()
+        except BadInput as error:
+            if not self.trouble:
+                self.view.line(f"! {error}; what is to be changed there is not lost", color="yellow")
+            self.trouble = str(error)
+            new = prd.read(change(self.plan), self.plan.path, self.plan.tasks)
+            self.plan = replace(new, checks=self.plan.checks)
+
+    def _pay(self) -> None:
+        """Make the changes of prd.json that are owed. BadInput if it cannot be read still."""
+        while self.owed:
+            with edit.lock(self.paths.private):
+                new = edit.apply(self.plan, self.owed[0], 0.5 if self.trouble else edit.PATIENCE)
+            self.plan = replace(new, checks=self.plan.checks)
+            del self.owed[0]
 
 
 def scratch(paths: Paths) -> Path:
     """The folder for people, `.ralph/`, which hides itself from git."""
-    if not paths.scratch.is_dir() or paths.scratch.is_symlink():
-        files.move_aside(paths.scratch, paths.private / "aside", "scratch")
-        paths.scratch.mkdir(exist_ok=True)
+    paths.scratch.mkdir(exist_ok=True)
     ignore = paths.scratch / ".gitignore"
     if files.read_regular(ignore) != b"*\n":
         files.atomic_write(files.clear(ignore), b"*\n")
@@ -224,9 +290,6 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     if plan.settings.get("network") is False and not options.sandbox:  # to go on would be a silent lie
         raise BadInput(f"{paths.prd.name}: network: false can only be kept with --sandbox bwrap")
     judge = options.judge or plan.settings.get("judge")
-    for what, wanted in (("a judge", judge), ("protect", plan.settings.get("protect"))):
-        if wanted and not options.git:
-            raise BadInput(f"{what} needs git to see what was changed; remove it or run without --no-git")
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
     if not plan.checks and unchecked and not judge:
         raise BadInput(_no_checks(paths, plan, unchecked))
@@ -251,7 +314,7 @@ def starter() -> dict[str, Any]:
 
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
-    commands = prd.foreign_gates(plan) or detect_checks(paths.root)
+    commands = prd.foreign_gates(plan) or detect_checks(paths.root, plan.setup.run if plan.setup else "")
     words = " ".join(f"--check {shlex.quote(command)}" for command in commands or ["your test command"])
     source = "that stand in the plan" if prd.foreign_gates(plan) else "found in this project"
     which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"

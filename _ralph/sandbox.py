@@ -26,12 +26,12 @@ DOORS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_A
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The system is read-only; `root` can be written but for `frozen`, and so can `config`; what is
-    `hidden` is empty. /tmp and the processes are its own, and all of them die with ralph. `caches`
-    are the folders in whose place `cache` stands: one that lasts, and that nobody else trusts."""
+    """The system is read-only; the place of a command can be written, and so can `config`; what is
+    `hidden`, home among it, is empty, but for git's `objects` and `hooks` there. /tmp and the processes are
+    its own, and all of them die with ralph. In the place of `caches` stands a folder below `cache` that
+    lasts, one for each place: checks trust nothing that an agent left in its own."""
 
-    root: Path
-    frozen: tuple[Path, ...]
+    objects: Path
     config: tuple[Path, ...]
     hidden: tuple[Path, ...]
     caches: tuple[Path, ...]
@@ -39,14 +39,14 @@ class Sandbox:
     network: bool = True
 
     def sees(self, path: Path) -> bool:
-        """Whether `path` is the same file inside."""
+        """Whether `path` is the same file inside, where no place is."""
         others = (Path("/tmp"), Path("/run"), *self.hidden, *self.caches)
-        kept = (self.root, *self.config)
+        kept = self.config
         real = Path(os.path.realpath(path))
         return any(map(real.is_relative_to, kept)) or not any(map(real.is_relative_to, others))
 
-    def wrap(self, argv: Sequence[str], also: Sequence[Path] = ()) -> list[str]:
-        """`argv` inside the sandbox; `also` are folders of `frozen` ones that may be written."""
+    def wrap(self, argv: Sequence[str], place: Path) -> list[str]:
+        """`argv` inside the sandbox, in the folder `place`."""
         words = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
         words += [] if self.network else ["--unshare-net"]
         words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
@@ -54,27 +54,32 @@ class Sandbox:
             words += ["--ro-bind-try", kept, kept]
         for path in _seen(self.hidden):
             words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+        cache = self.cache / place.name
+        cache.mkdir(parents=True, exist_ok=True)
         for path in _seen(self.caches):
-            words += ["--bind", str(self.cache), str(path), "--setenv", "npm_config_cache", f"{path}/npm"]
+            words += ["--bind", str(cache), str(path), "--setenv", "npm_config_cache", f"{path}/npm"]
         words += ["--tmpfs", "/tmp"]  # before the workspace, which may lie there
-        for path in _seen((*self.config, self.root)):
+        for path in _seen((*self.config, place)):
             words += ["--bind", str(path), str(path)]
-        for path in _seen(self.frozen):
-            words += ["--ro-bind", str(path), str(path)]
-        for path in also:
-            words += ["--bind", str(path), str(path)]
+        for shown in (self.objects, self.objects.with_name("hooks")):
+            words += ["--ro-bind-try", str(shown), str(shown)]
         for name in DOORS:
             words += ["--unsetenv", name]
         words += ["--setenv", "TMPDIR", "/tmp", "--setenv", "IS_SANDBOX", "1"]  # Claude Code as root asks
-        return [*words, "--chdir", str(self.root), "--", *argv]
+        return [*words, "--chdir", str(place), "--", *argv]
 
 
 def sandbox_for(
-    root: Path, private: Path, frozen: Sequence[Path], rows: Mapping[str, Any], names: set[str], network: bool
+    home: Sequence[Path],
+    common: Path,
+    private: Path,
+    rows: Mapping[str, Any],
+    names: set[str],
+    network: bool,
 ) -> Sandbox:
-    """The sandbox of a workspace in which the agents called `names` run: of all that `rows` know, only
-    their folders are seen; its cache lies in `private`. BadInput if bubblewrap is missing or cannot
-    work here."""
+    """The sandbox of a plan, in which the agents called `names` run: of all that `rows` know, only their
+    folders are seen, and nothing of `home`, the other places among it; its cache lies in `private`.
+    BadInput if bubblewrap is missing or cannot work here."""
     if shutil.which("bwrap") is None:
         raise BadInput(
             "--sandbox bwrap needs bubblewrap, and bwrap is not on PATH; install it or run without"
@@ -84,12 +89,13 @@ def sandbox_for(
         homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir))
     own = [place for name in names for place in rows.get(name, {}).get("config", [])]
     others = [place for row in rows.values() for place in row.get("config", [])]
-    hidden = [place for place in (*CREDENTIALS, *others) if place not in own]
+    below = [place for place in (*CREDENTIALS, *others) if place not in own]
+    hidden = (*_below(homes, below), *home, common)
     caches = _below(homes, [".cache"])
+    private.mkdir(parents=True, exist_ok=True)
     cache = private / "cache"
-    cache.mkdir(parents=True, exist_ok=True)
-    box = Sandbox(root, tuple(frozen), _below(homes, own), _below(homes, hidden), caches, cache, network)
-    probe = subprocess.run(box.wrap(["true"]), capture_output=True, text=True, timeout=30)
+    box = Sandbox(common / "objects", _below(homes, own), hidden, caches, cache, network)
+    probe = subprocess.run(box.wrap(["true"], private), capture_output=True, text=True, timeout=30)
     if probe.returncode != 0:
         raise BadInput(f"--sandbox bwrap does not work here: {probe.stderr.strip() or 'bwrap failed'}")
     return box

@@ -22,8 +22,8 @@ from _ralph.checks import every_check
 from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git
+from _ralph.layout import state_folder
 from _ralph.model import AgentResult, Finding, Findings, Outcome
-from _ralph.place import state_folder
 from _ralph.prompt import render_prompt
 from _ralph.run import Options, Run
 
@@ -126,8 +126,7 @@ def _command(options: Options) -> list[str]:
         words += ["--prd", str(options.prd)]
     words += [word for name, value in given.items() if value for word in (name, value)]
     words += [word for check in options.checks for word in ("--check", check)]
-    words += ["--full-permissions"] * options.full_permissions
-    return words + ["--no-git"] * (not options.git)
+    return words + ["--full-permissions"] * options.full_permissions
 
 
 def _unit_word(word: str) -> str:
@@ -207,9 +206,8 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
     with tempfile.TemporaryDirectory(prefix="ralph-probe-") as name:
         folder = Path(name).resolve()
-        if run.options.git:
-            git(folder, "init", "-q")
-        box = replace(run.box, root=folder, frozen=(run.paths.root,)) if run.box else None
+        git(folder, "init", "-q")
+        box = run.box
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
         names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
         return agents.run_agent(
@@ -221,7 +219,7 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
             timeout=_TURN,
             idle=_TURN,
             control=run.control,
-            wrap=box.wrap if box else lambda argv: argv,
+            wrap=lambda argv: box.wrap(argv, folder) if box else argv,
         )
 
 

@@ -7,21 +7,27 @@ import os
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 from _ralph import edit, prd
-from _ralph.detect import detect_checks, detect_protected
+from _ralph.detect import detect_checks, detect_keep, detect_protected, detect_setup
 from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git, top_level
 from _ralph.model import Plan
 from _ralph.run import is_starter, starter
 
+INCLUDE = ".worktreeinclude"
+CLAUDE = ".claude/settings.local.json"
+EXAMPLES = (".example", ".sample", ".template", ".dist")
 
-def write_starters(prd_path: Path, use_git: bool = True) -> list[str]:
-    """Write prd.json, AGENTS.md and the .gitignore line where they are missing; what was done."""
+
+def write_starters(prd_path: Path) -> list[str]:
+    """Write prd.json, AGENTS.md, the .gitignore line and .worktreeinclude where they are missing; what
+    was done."""
     folder = prd_path.parent
     folder.mkdir(parents=True, exist_ok=True)
-    root = (top_level(folder) if use_git else None) or folder
+    root = top_level(folder) or folder
     _refuse_second_plan(prd_path, root)
     said = [_init_plan(prd_path, root)]
     rulebook = root / "AGENTS.md"
@@ -30,9 +36,8 @@ def write_starters(prd_path: Path, use_git: bool = True) -> list[str]:
     else:
         shutil.copyfile(resource("templates/AGENTS.md"), rulebook)
         said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
-    if use_git:
-        said.append(_ignore_scratch(root))
-    return said
+    said.append(_ignore_scratch(root))
+    return said + _include_settings(root)
 
 
 def eject_prompt(prd_path: Path) -> list[str]:
@@ -53,29 +58,54 @@ def _refuse_second_plan(path: Path, root: Path) -> None:
 
 
 def _init_plan(path: Path, root: Path) -> str:
-    checks = detect_checks(root)
+    """Write a plan with what is found here, or what is found into a plan that says nothing of it."""
     if not path.exists():
-        new = starter()
-        new["project"] = path.parent.resolve().name
-        new["checks"] = checks
-        new["protect"] = detect_protected(root)
+        found = _found(root, detect_setup(root))
+        new = {"project": path.parent.resolve().name, "description": "", **found}
+        new = {**new, **{key: value for key, value in starter().items() if key not in new}}
         path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return (
-            f"wrote {path}; checks found here: {', '.join(checks) or 'none'}; "
-            f"protected: {', '.join(new['protect']) or 'nothing yet'}"
-        )
+        return f"wrote {path}; {_told(found)}"
     plan = prd.load(path)
-    if _can_be_proved(plan) or plan.list_key is None or not checks:
+    missing = _missing(plan, root)
+    if not missing:
         return f"{path} is there and stays as it is"
-    edit.rewrite(plan, edit.add_checks(plan, checks))
-    return f"added to {path}: checks {', '.join(checks)}"
+    edit.apply(plan, lambda now: edit.set_members(now, missing))
+    return f"added to {path}: {_told(missing)}"
+
+
+def _found(root: Path, setup: str | None) -> dict[str, Any]:
+    """What a plan for the project at `root` says of it; its checks are those for this `setup`."""
+    return {
+        **({"setup": setup} if setup else {}),
+        **({"keep": keep} if (keep := detect_keep(root)) else {}),
+        "checks": detect_checks(root, setup or ""),
+        "protect": detect_protected(root),
+    }
+
+
+def _missing(plan: Plan, root: Path) -> dict[str, Any]:
+    """What is found and the plan does not say; an empty list is an answer, but for checks and in a
+    plan that nobody has edited."""
+    if plan.list_key is None:
+        return {}
+    own = plan.top.get("setup")
+    found = _found(root, str(own) if "setup" in plan.top else detect_setup(root))
+    unsaid = {key for key in found if key not in plan.top or (is_starter(plan) and not plan.top[key])}
+    unsaid = unsaid - {"checks"} if _can_be_proved(plan) else unsaid | {"checks"}
+    return {key: value for key, value in found.items() if key in unsaid and value}
+
+
+def _told(found: dict[str, Any]) -> str:
+    """What was found, in words."""
+    texts = {key: value if isinstance(value, str) else ", ".join(value) for key, value in found.items()}
+    return "; ".join(f"{key}: {said or 'none found'}" for key, said in texts.items())
 
 
 def _can_be_proved(plan: Plan) -> bool:
     return bool(plan.checks or any(task.checks for task in plan.tasks))
 
 
-def next_steps(path: Path, use_git: bool = True) -> list[str]:
+def next_steps(path: Path) -> list[str]:
     """What a person does now, then the commands that follow."""
     plan = prd.load(path)
     first = []
@@ -88,9 +118,7 @@ def next_steps(path: Path, use_git: bool = True) -> list[str]:
         where = f'"checks" in {path}' if plan.list_key else f'"checks" in the tasks of {path}'
         first.append(f"next: name the commands that prove the work under {where}")
     option = f" --prd {shlex.quote(str(path))}" if path != Path("prd.json") else ""
-    option += "" if use_git else " --no-git"
-    commands = _git_steps(path) if use_git else []
-    commands += [f"ralph doctor{option}", f"ralph run{option}"]
+    commands = [*_git_steps(path), f"ralph doctor{option}", f"ralph run{option}"]
     return [*first, f"{'then' if first else 'next'}: {'; '.join(commands)}"]
 
 
@@ -104,7 +132,8 @@ def _git_steps(path: Path) -> list[str]:
     if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
         return [start]
     folder = path.parent.resolve()
-    names = [path.name, *(os.path.relpath(root / name, folder) for name in ("AGENTS.md", ".gitignore"))]
+    beside = ("AGENTS.md", ".gitignore", INCLUDE)
+    names = [path.name, *(os.path.relpath(root / name, folder) for name in beside)]
     changed = os.fsdecode(git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names)).split("\0")
     new = [name for name in names if name in changed]
     return [f"{here} add {shlex.join(new)} && {here} commit -m plan"] if new else []
@@ -118,3 +147,21 @@ def _ignore_scratch(root: Path) -> str:
     with ignore.open("a", encoding="utf-8") as file:
         file.write(".ralph/\n" if there.endswith("\n") or not there else "\n.ralph/\n")
     return "added .ralph/ to .gitignore"
+
+
+def _include_settings(root: Path) -> list[str]:
+    """Name in .worktreeinclude the settings of this machine that git ignores: a checkout lacks them."""
+    include = root / INCLUDE
+    if include.exists() or not top_level(root):
+        return []
+    words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
+    ignored = [os.fsdecode(name) for name in git(root, *words, check=False).split(b"\0")]
+    names = {name.rpartition("/")[2] for name in ignored}
+    found = sorted(name for name in names if name.startswith(".env") and not name.endswith(EXAMPLES))
+    if (root / CLAUDE).is_file() and any(CLAUDE.startswith(name) for name in ignored if name):
+        found.append(CLAUDE)
+    if not found:
+        return []
+    include.write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
+    told = ", ".join(found)
+    return [f"wrote {INCLUDE}: what agents and checks get a copy of, though git ignores it: {told}"]

@@ -17,8 +17,8 @@ from typing import Any
 
 from click import style
 
-from _ralph import inbox, place, prd, text
-from _ralph.model import Plan
+from _ralph import layout, prd, text
+from _ralph.model import Paths, Plan
 from _ralph.progress import History
 from _ralph.views import spent, summary, task_remark, task_spent, task_warnings
 
@@ -29,14 +29,13 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class Status:
-    """All that is shown, read once. `running` is the loop's `pid`, `since` and `task`, `messages` how
-    many wait in its inbox, `elsewhere` the branch that holds the work if this one does not."""
+    """All that is shown, read once. `running` is the loop's `pid`, `since` and `task`, `places` where
+    agents and checks work and the bytes that this takes."""
 
     plan: Plan
     history: History
     running: Mapping[str, Any] | None = None
-    messages: int = 0
-    elsewhere: str | None = None
+    places: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,20 +54,26 @@ class Row:
         return f" ({self.remark.removeprefix('waits ')})" if self.remark else ""
 
 
-def read(prd_path: Path, use_git: bool) -> Status:
+def read(prd_path: Path) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
-    paths, plan, history = place.read_state(prd_path, use_git)
-    running = place.running(paths)
+    paths, plan, history = layout.read_state(prd_path)
+    running = layout.loop_at_work(paths)
     if running:
         task = (history.open_start or {}).get("task")
         running = {"pid": running["pid"], "since": running["since"], "task": task}
-    return Status(
-        plan,
-        history,
-        running,
-        inbox.waiting(paths),
-        place.elsewhere(paths, plan, history) if use_git else None,
-    )
+    return Status(plan, history, running, _places(paths))
+
+
+def _places(paths: Paths) -> dict[str, Any] | None:
+    """Where agents and checks work, and what it weighs; None before the first run."""
+    if not paths.places.is_dir():
+        return None
+    return {
+        "folder": str(paths.places),
+        "workspace": str(paths.workspace),
+        "room": str(paths.room),
+        "bytes": layout.weight(paths.places),
+    }
 
 
 def show(status: Status, form: str) -> str:
@@ -89,7 +94,8 @@ def as_object(status: Status) -> dict[str, Any]:
         **summary(status.plan, status.history, None, status.history.seconds),
         "next": upcoming.id if upcoming else None,
         "running": status.running,
-        "messages": status.messages,
+        "branch": status.history.branch or None,
+        "places": status.places,
     }
 
 
@@ -195,11 +201,12 @@ def _sentences(status: Status) -> list[str]:
         so_far = spent(history.seconds, history.usd or None, history.tokens)
         said.append(f"{text.count(history.iteration, 'iteration')} so far: {so_far}")
     said.append(_loop(status))
-    if status.messages:
-        said.append(f"{text.count(status.messages, 'message')} for the loop, not taken up yet")
-    if status.elsewhere:
-        name = shlex.quote(status.elsewhere)
-        said.append(f"the work on this plan is on branch {status.elsewhere}: git switch {name}")
+    if status.history.branch:
+        said.append(f"verified work lands on branch {status.history.branch}")
+    if status.places:
+        where, size = status.places, status.places["bytes"] / 1e6
+        said.append(f"the agent works in {where['workspace']}")
+        said.append(f"checks run in {where['room']}; all places take {size:.1f} MB")
     upcoming = prd.next_task(status.plan)
     blocked = next((task for task in status.plan.tasks if task.is_blocked), None)
     if blocked:

@@ -47,7 +47,7 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
     ended = history.stopped or {}
     return {
         "stop": stop.word if stop else ended.get("stop"),
-        "exit": int(stop.exit) if stop else ended.get("exit"),
+        "exit": int(stop.exit) if stop else ended.get("exit", 0) if ended else None,
         "reason": stop.reason if stop else ended.get("reason"),
         "passed": sum(task.passed for task in tasks),
         "total": len(tasks),

@@ -1,356 +1,448 @@
-"""The working tree: snapshots of it, and putting it back."""
+"""A place: the files of a commit in a folder of ralph's own, seen only through a person's repository."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
 import shutil
-import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from _ralph import files, text
-from _ralph.commits import Commits
-from _ralph.ends import BadInput, RalphError, TryLater
-from _ralph.git import Git, git, git_output, nul
-from _ralph.protect import LeftAlone, Protected, cached
-from _ralph.refs import Refs
+from _ralph import files, patterns, text
+from _ralph.ends import TryLater
+from _ralph.git import BULK, Git, attempted, nul, setting
 
-
-class Folder:
-    """A workspace without git, and what an attempt asks of one: nothing can be compared or put back."""
-
-    with_git = False
-
-    def branch(self) -> str:
-        """The current branch's full ref name, empty when HEAD is detached."""
-        return ""
-
-    def head(self) -> str:
-        """The last commit, empty if there is none."""
-        return ""
-
-    def clean_tree(self) -> str:
-        """The last commit's tree, as a snapshot names it."""
-        return ""
-
-    def recent(self, since: int | None = None) -> list[str]:
-        """The last commits, a line each; those since the pass of iteration `since`, if given."""
-        return []
-
-    def snapshot(self) -> str:
-        """A name for the state of the tree; two calls give the same name if nothing changed."""
-        return ""
-
-    def rest(self) -> str:
-        """A snapshot while no agent works: files new since the last one are a person's, or what checks
-        wrote, and are left out of the work from now on."""
-        return ""
-
-    def tidy(self, tree: str, during: str = "checks ran") -> list[str]:
-        """Undo what others than the agent wrote, such as checks; files they made new are left out of the
-        work from now on. What was done, in words that say when."""
-        return []
-
-    def new_nested(self) -> list[str]:
-        """Git repositories inside this one that the last snapshot saw and none before it; they are
-        not followed."""
-        return []
-
-    def changes(self, before: str, after: str) -> tuple[list[str], str]:
-        """The files that differ between two snapshots, and `4 files, +120 -8`."""
-        return [], ""
-
-    def remember(self) -> str:
-        """Note where HEAD and all refs are, for `settle`; HEAD's commit."""
-        return ""
-
-    def protect(self, patterns: list[str]) -> None:
-        """Note what the change of protected and of untracked files must be told from."""
-
-    def hold(self, *trees: str) -> None:
-        """Keep the snapshots that an attempt begins and ends with: no `git gc` takes them."""
-
-    def vital(self) -> list[Path]:
-        """Files of git's own that decide what it does here."""
-        return []
-
-    def settle(self, branch: str, head: str, label: str, before: str = "") -> list[str]:
-        """Put HEAD and all refs back to where the attempt found them, and where other commits'
-        files stand in the tree, the snapshot `before`; what was found."""
-        return []
-
-    def restore_protected(self, before: str, after: str, patterns: list[str], allow: list[str]) -> list[str]:
-        """Put back what changed under protected patterns between two snapshots; lines for the record."""
-        return []
-
-    def touched(self) -> list[str]:
-        """What happened to files that are not in git and so cannot be put back."""
-        return []
+_WHOLE = ("-c", "core.sparseCheckout=false")
+_CARRIED = (
+    "core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.symlinks",
+    "core.precomposeunicode", "core.bigfilethreshold", "core.sparsecheckout", "core.sparsecheckoutcone",
+    "extensions.objectformat",
+)  # fmt: skip
+_FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
+_CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 
 
-class GitTree(Folder):
-    """A git working tree, seen through an index of ralph's own.
+@dataclass
+class Place:
+    """A folder in which strangers' programs work. What stands in `root` is seen through `home`, with an
+    index of ralph's own at `index`; the `.git` in `root` is a throwaway that ralph never reads. `state`
+    are the names of ralph's own files, of which copies lie here for reading; `made` is what `setup` left
+    that git does not ignore. A `full` place has all files also where home is a sparse checkout."""
 
-    Snapshots are git trees without the state files, without what was untracked when the run
-    began and without caches. Hooks and fsmonitor are off in every call.
-    """
+    home: Git
+    root: Path
+    index: Path
+    state: tuple[str, ...] = ()
+    carried: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    full: bool = False
 
-    with_git = True
+    @cached_property
+    def git(self) -> Git:
+        return self.home.seen_at(self.root, self.index)
 
-    def __init__(self, root: Path, private: Path, state: list[Path]) -> None:
-        self.git = Git(root)
-        self.refs = Refs(self.git, private / "aside")
-        self._root = root
-        self._index = private / "index"
-        self._own = {"GIT_INDEX_FILE": str(self._index)}
-        self._resetting = private / "resetting"
-        self._aside = private / "aside"
-        self.commits = Commits(self.git, self.refs, private, state)
-        self._left = LeftAlone(private / "untracked", self.commits.state)
-        self._protected = Protected(self.git, self._own, self._left, private / "aside")
-        self._nested: set[str] = set()
-        self._nested_before: set[str] = set()
-        self._refused: list[str] = []
-        self._begun = time.time()
-        self._written: tuple[files.Signature | None, str] = None, ""
+    @property
+    def exists(self) -> bool:
+        """Whether it is there, and is the folder that ralph made: an agent can put a link in its place."""
+        return self.root.is_dir() and Path(os.path.realpath(self.root)) == self.root and self.index.is_file()
 
-    def branch(self) -> str:
-        return self.refs.branch()
+    # ---------------------------------------------------------------- set up
 
-    def head(self) -> str:
-        return self.refs.head()
+    def open(self) -> bool:
+        """Make the folder if it is not there, or is not what it was; whether it is new."""
+        self.bring_back()
+        if self.exists:
+            files.clear(self.index.with_name(f"{self.index.name}.lock"))  # of a git call that was killed
+            return False
+        for folder in (*reversed(self.root.parents), self.root):
+            if folder.is_symlink() and folder.is_relative_to(self.root.parents[1]):
+                folder.unlink()  # an agent can have put it there, to lead elsewhere
+        files.clear(self.root)
+        files.clear(self.index)
+        self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.root.parent.chmod(0o700)
+        self.root.mkdir(mode=0o700)
+        self.index.parent.mkdir(parents=True, exist_ok=True)
+        return True
 
-    def clean_tree(self) -> str:
-        return self.commits.clean_tree()
+    def reset(self, tree: str, clean: str = "-ffd") -> None:
+        """Make the files those of `tree`, whatever stands there. `clean` are the flags of `git clean` for
+        the others: `-ffd` leaves what is ignored, `-ffdx` nothing, and without any they all stay."""
+        self.open()
+        files.clear(self.root / ".git")
+        self._remove_odd()
+        words = (*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
+        code, _, _ = attempted(self.git, *words, timeout=BULK)
+        if code:  # a folder that is closed to us
+            files.open_up(self.root)
+            self.git(*words, timeout=BULK)
+        if clean:
+            apart = [word for name in self.made for word in ("-e", f"/{name}")]
+            if attempted(self.git, "clean", "-q", clean, *apart, timeout=BULK)[0]:  # or one below it
+                files.open_up(self.root)
+                self.git("clean", "-q", clean, *apart, check=False, timeout=BULK)
+        for name, module in self.modules(tree).items():
+            module.reset(self._links(tree)[name], clean)
 
-    def commit(self, tree: str, parent: str, message: str) -> None:
-        """Commit the verified `tree` on `parent`, as `Commits.make` does it."""
-        holds = self._written == (files.signature(self._index), tree)
-        self.commits.make(tree, parent, message, self._index if holds else None)
+    def modules(self, tree: str) -> dict[str, Place]:
+        """The submodules in `tree` that home has copies of, by their names in the tree."""
+        links = self._links(tree)
+        if not links:
+            return {}
+        listed = self.git.names("config", "-z", "--blob", f"{tree}:.gitmodules", "--list", check=False)
+        named = dict(entry.split("\n", 1) for entry in listed if "\n" in entry)
+        found = {}
+        for key, path in named.items():
+            name = key.removeprefix("submodule.").removesuffix(".path")
+            where = self._module_folder(name, path)
+            if key.endswith(".path") and path in links and where:
+                git = Git(self.root / path, where, where, {"GIT_WORK_TREE": str(self.root / path)})
+                index = self.index.with_name(f"{self.index.name}-{files.digest(os.fsencode(path))[:8]}")
+                found[path] = Place(git, self.root / path, index)
+        return found
 
-    def park(self, label: str) -> str:
-        """Keep the tree as it is now as a commit under refs/ralph/parked/; the ref's name."""
-        return self.commits.park(self.snapshot(), label)
+    def tracked(self, tree: str) -> set[str]:
+        """The files that git tracks here, those of submodules too."""
+        found = set(self.git.names("ls-files", "-z", timeout=BULK))
+        for path, module in self.modules(tree).items():
+            found |= {f"{path}/{name}" for name in (".git", *module.tracked(self._links(tree)[path]))}
+        return found
 
-    def recent(self, since: int | None = None) -> list[str]:
-        return self.refs.recent(since)
+    def _module_folder(self, name: str, path: str) -> Path | None:
+        """Where home keeps a submodule: in its git folder, or, from an old git, in the tree."""
+        kept = (self.home.common / "modules" / name, self.home.root / path / ".git")
+        return next((folder for folder in kept if (folder / "objects").is_dir() and ".." not in name), None)
 
-    def remember(self) -> str:
-        return self.refs.remember()
+    def _links(self, tree: str) -> dict[str, str]:
+        """The submodules of a tree: the commit that each is at, by its path."""
+        if tree not in self._known_links:
+            some = (self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()
+            listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK) if some else []
+            entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
+            self._known_links = {tree: {path: meta.split(" ")[2] for meta, path in entries}}
+        return self._known_links[tree]
 
-    def protect(self, patterns: list[str]) -> None:
-        self._protected.remember(patterns)
+    _known_links: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
-    def hold(self, *trees: str) -> None:
-        self.refs.hold(self.clean_tree(), *trees)
+    def carry(self, home_names: Iterable[str]) -> None:
+        """Copy files that git ignores from home (`.worktreeinclude`); they are never committed."""
+        self.carried = []
+        for name in home_names:
+            source, target = self.home.root / name, self.root / name
+            data = files.read_regular(source)
+            if data is None:
+                continue
+            self.carried.append(name)
+            self._unlink_folders(name)
+            if files.read_regular(target) != data:
+                files.clear(target)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+                shutil.copymode(source, target)
 
-    def vital(self) -> list[Path]:
-        return self.refs.vital()
+    def copy_state(self) -> dict[str, bytes]:
+        """Copies of the plan, the notes and the rulebook for reading; what lies here now, by name."""
+        copied = {}
+        for name in self.state:
+            data = files.read_regular(Path(os.path.realpath(self.home.root / name)))
+            if data is not None:
+                self._unlink_folders(name)
+                target = files.clear(self.root / name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+                copied[name] = data
+        return copied
 
-    def restore_protected(self, before: str, after: str, patterns: list[str], allow: list[str]) -> list[str]:
-        return self._protected.restore(before, after, patterns, allow)
+    def renew_git(self, head: str, branch: str, config: str, packed: bytes) -> None:
+        """A `.git` as if somebody had cloned, written from nothing: HEAD on `branch` at the commit `head`,
+        tags (`packed`), identity and filters (`config`), objects by reference; no remotes, no hooks."""
+        own = files.clear(self.root / ".git")
+        for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
+            (own / folder).mkdir(parents=True)
+        (own / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+        (own / "config").write_text(config, encoding="utf-8", errors="surrogateescape")
+        (own / "packed-refs").write_bytes(packed)
+        (own / "refs/heads" / branch).parent.mkdir(parents=True, exist_ok=True)
+        (own / "refs/heads" / branch).write_text(f"{head}\n")
+        (own / "objects/info/alternates").write_bytes(os.fsencode(f"{self.home.common / 'objects'}\n"))
+        for name in ("shallow", "info/sparse-checkout", "info/attributes", "info/exclude"):
+            source = (self.home.dir if "sparse" in name else self.home.common) / name
+            if (data := files.read_regular(source)) is not None and not (self.full and "sparse" in name):
+                (own / name).write_bytes(data)
+        with (own / "info/exclude").open("a", encoding="utf-8") as exclude:
+            exclude.write("\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state))
+        shutil.copyfile(self.index, own / "index")
+        for path, module in self.modules(head).items():
+            module._renew_link(
+                own / "modules" / files.digest(os.fsencode(path))[:8], self._links(head)[path], config
+            )
 
-    def untracked_protected(self, patterns: list[str]) -> list[str]:
-        return self._protected.untracked(patterns)
+    def _renew_link(self, own: Path, commit: str, config: str) -> None:
+        """A `.git` of this submodule at `own`, detached at `commit`, and the file that leads there."""
+        for folder in ("objects/info", "objects/pack", "refs"):
+            (own / folder).mkdir(parents=True)
+        (own / "HEAD").write_text(f"{commit}\n")
+        tree = f"[core]\n\tworktree = {os.path.relpath(self.root, own)}\n"
+        (own / "config").write_text(config + tree, encoding="utf-8", errors="surrogateescape")
+        (own / "objects/info/alternates").write_bytes(os.fsencode(f"{self.home.common / 'objects'}\n"))
+        shutil.copyfile(self.index, own / "index")
+        files.clear(self.root / ".git")
+        (self.root / ".git").write_text(f"gitdir: {os.path.relpath(own, self.root)}\n")
 
-    def touched(self) -> list[str]:
-        said, self._refused = self._refused, []
-        return said + self._protected.touched()
+    # ---------------------------------------------------------------- what stands there
 
-    def settle(self, branch: str, head: str, label: str, before: str = "") -> list[str]:
-        said = self.refs.settle(branch, head, label)
-        if before and self._written[0] != files.signature(self._index):  # it is gone, or another's
-            files.clear(self._index)  # a folder can stand there
-            self.git("read-tree", before, env=self._own)
-        if before and self.refs.strange:  # to take those files for work would undo passed tasks
-            kept = self.park(f"{label}-elsewhere")
-            self.checkout(before)
-            said.append(f"the files of another commit stood in the tree; put back, and kept at {kept}")
-            self.refs.strange = False
-        self._protected.doubt()
-        return said
+    def snapshot(self, tree: str) -> tuple[str, list[str]]:
+        """The tree of all that stands here and git does not ignore, where `tree` stood before; and what
+        git could not take, in words. Copies of files of home are removed first."""
+        said = self._make_way()
+        for name in (*self.state, *self.carried, ".ralph"):  # copies, which are no part of the work
+            if not self._leads_out(name):
+                files.clear(self.root / name)
+        links = self._links(tree)
+        apart = [f":(top,exclude,literal){name}" for name in (*links, *self.made)]
+        words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *apart)
+        code, _, errors = attempted(self.git, *words, timeout=BULK)
+        if code and "Permission denied" in errors:
+            files.open_up(self.root)
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+        for _ in range(20):  # one that git cannot encode ends the call
+            named = _FATAL_NAME.findall(errors) if code else []
+            if not named:
+                break
+            said += [f"git cannot take {text.one_line(name)}; it is not part of the work" for name in named]
+            words += tuple(f":(top,exclude,literal){name}" for name in named)
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+        if code:
+            if "No space left" in errors:
+                raise TryLater(
+                    f"the disk is full (git add: {text.one_line(errors)}); run the same command again"
+                )
+            refused = [
+                line.partition(":")[2].strip() for line in errors.splitlines() if line.startswith("error:")
+            ]
+            said += [f"git cannot take a part of the work: {text.one_line(line)}" for line in refused[:3]]
+            if not refused:
+                said.append(f"git could not take the work: {text.one_line(errors, 200)}")
+        for path, module in self.modules(tree).items():
+            if module.exists and any(module.dirt()):
+                said.append(
+                    f"{text.one_line(path)} is a submodule; what was changed in it is not part of the work"
+                )
+        return self.git("write-tree", timeout=BULK).strip(), said
 
-    def begin(self, resuming: bool, last_tree: str = "") -> list[str]:
-        """Start from git's index; on a fresh start, note the untracked files to leave alone,
-        all but those that ralph itself left in `last_tree`. What was done, in words."""
-        self._index.parent.mkdir(parents=True, exist_ok=True)
-        for stale in (*self._index.parent.glob("*.lock"), self._index):
-            files.clear(stale)
-        if (self.git.dir / "index").exists():
-            shutil.copyfile(self.git.dir / "index", self._index)
-        if not self.head():
-            raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
-        if not self.git("var", "GIT_COMMITTER_IDENT", check=False):
-            raise BadInput("git does not know who commits here; set git config user.name and user.email")
-        self.commits.leave_state_out(self._own)
-        self.git("update-index", "-q", "--refresh", env=self._own, check=False)
-        self._begun = self._left.noted_at() if resuming else time.time()
-        self.git.mend = self._open_up
-        said = self._finish_reset() if self._resetting.exists() else []
-        untracked = self._look()[1]
-        if not (resuming and self._left.load()):
-            self._leave_alone_all(untracked, last_tree)
-        for name in {*untracked, *self._left.names}:
-            if name.endswith(files.TEMPORARY):
-                (self._root / name).unlink(missing_ok=True)
-        return said
+    def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
+        """The tracked files that are not as ralph put them, and the files that are new and not ignored;
+        those of the submodules of `tree` too."""
+        self._remove_odd()
+        words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
+        entries = self.git.names(*words, timeout=BULK)
+        own = (*self.state, *self.carried)
+        changed = [entry[3:] for entry in entries if entry[1] not in " ?"]
+        new = [entry[3:] for entry in entries if entry[:2] == "??" and entry[3:] not in own]
+        for path, module in (self.modules(tree) if tree else {}).items():
+            for names, found in zip((changed, new), module.dirt(self._links(tree)[path]), strict=True):
+                names += [f"{path}/{name}" for name in found]
+        return changed, new
 
-    def _open_up(self) -> bool:
-        """What was closed before the work began is a person's."""
-        return files.open_up(self._root, self._begun)
+    def _leads_out(self, name: str) -> bool:
+        """Whether a folder on the way to `name` is a link: what is behind it is not here."""
+        parent = (self.root / name).parent
+        return Path(os.path.realpath(parent)) != parent
 
-    def _leave_alone_all(self, untracked: list[str], last_tree: str) -> None:
-        """Ignored files too: an agent that edits .gitignore must not get a file of secrets committed."""
-        listed = ("ls-tree", "-r", "-z", "--name-only", last_tree)
-        known = self.git.names(*listed, check=False) if last_tree else []
-        words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
-        ignored = self.git.names(*words, env=self._own)
-        self._left.names = set()
-        new = set(self._left.work_in(untracked)).difference(known)
-        self._left.note(new | {name for name in ignored if not cached(name)})
+    def _unlink_folders(self, name: str) -> None:
+        """Make the folders on the way to `name` folders of this place, lest a write goes elsewhere."""
+        for parent in reversed((self.root / name).parents):
+            if parent.is_relative_to(self.root) and (parent.is_symlink() or parent.is_file()):
+                parent.unlink()
 
-    def _finish_reset(self) -> list[str]:
-        """Do the reset of the tree that was cut off, unless a person has committed since. What
-        stands there may be a person's edits too: so it is parked, and said."""
-        head, tree = self._resetting.read_text("ascii").split()
-        if head != self.head():
-            self._resetting.unlink()
-            return []
-        self._left.load()
-        kept = self.park(f"cut-off-{head[:12]}")
-        self.checkout(tree)
-        return [f"a reset of the files was cut off and is done now; what stood there is kept at {kept}"]
-
-    def snapshot(self) -> str:
-        return self._take(*self._look())
-
-    def rest(self) -> str:
-        changed, untracked = self._look()
-        self._nested_before |= self._nested
-        if new := self._left.work_in(untracked):
-            self._left.note(self._left.names.union(new))
-        return self._take(changed, untracked)
-
-    def _look(self) -> tuple[bool, list[str]]:
-        """Whether a file differs from what ralph's index has of it; and what that index does not
-        know and git does not ignore, nested repositories with a / at their end."""
-        words = ("status", "--porcelain", "-z", "-uall", "--no-renames", "--ignore-submodules=dirty")
-        # That it looked must not change the index: else the tree would be written anew each time.
-        entries = self.git.names(*words, env={**self._own, "GIT_OPTIONAL_LOCKS": "0"})
-        untracked = [entry[3:] for entry in entries if entry.startswith("??")]
-        self._nested = {name for name in untracked if name.endswith("/")}
-        return any(entry[1] not in " ?" for entry in entries), untracked
-
-    def _take(self, changed: bool, untracked: list[str]) -> str:
-        """The tree of what `_look` found. While nobody touches the index, it is the tree written last."""
-        new = self._left.work_in(untracked)
-        while refused := self._add(changed, new):
-            changed, new = True, [name for name in new if name not in refused]
-        if self._written[0] is None or self._written[0] != files.signature(self._index):
-            tree = self.git("write-tree", env=self._own).strip()
-            self._written = files.signature(self._index), tree
-        return self._written[1]
-
-    def _add(self, changed: bool, new: list[str]) -> list[str]:
-        """Take what changed and the `new` files into ralph's index; those that git refuses, if any, which
-        are moved aside."""
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Have this place out of the way while checks run elsewhere: a path that leads into it, in a link or
+        in a generated file, would be green here and nowhere else."""
+        hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
+        moved = self.exists
+        if moved:
+            self.root.rename(hidden)
         try:
-            if changed:
-                self.git("add", "-u", "--", ":/", env=self._own)
-            if new:
-                self.git("update-index", "--add", "-z", "--stdin", stdin=nul(new), env=self._own)
-        except (BadInput, TryLater):
-            raise
-        except RalphError as error:
-            if refused := self._move_refused(str(error), new):
-                return refused
-            raise
-        return []
+            yield
+        finally:
+            if moved:
+                self.bring_back()
 
-    def _move_refused(self, said: str, new: list[str]) -> list[str]:
-        """Move aside the changed and `new` files that git names in what it `said`: a FIFO or a socket in
-        a file's place, text that is not in the encoding that .gitattributes claims. Their names. What
-        was there before the work began is a person's, and stays."""
-        words = ("diff-files", "--name-only", "--diff-filter=d", "-z")
-        names = {name: text.one_line(name) for name in (*self.git.names(*words, env=self._own), *new)}
-        refused = [name for name, shown in names.items() if f"'{shown}'" in said or f" {shown}: " in said]
-        refused = [name for name in refused if (self._root / name).lstat().st_ctime >= self._begun]
-        for name in refused:
-            kept = files.move_aside(self._root / name, self._aside, text.slug(name))
-            self._refused.append(f"git cannot take {names[name]}; it was moved aside to {kept}")
-        return refused
+    def bring_back(self) -> None:
+        """Put the place back where it belongs, also one that a killed run left out of the way."""
+        for hidden in self.root.parent.glob(f".{self.root.name}-*"):
+            if os.path.lexists(self.root):
+                files.clear(hidden)
+            else:
+                hidden.rename(self.root)
 
-    def new_nested(self) -> list[str]:
-        new, self._nested_before = self._nested - self._nested_before, self._nested_before | self._nested
-        return [text.one_line(name) for name in sorted(new)]
+    def noted_setup(self) -> dict[str, Any]:
+        """What was noted when `setup` last ran here: its inputs, and what it made."""
+        try:
+            found = json.loads(files.read_regular(self.index.with_suffix(".setup")) or b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
-    def tidy(self, tree: str, during: str = "checks ran") -> list[str]:
-        found = self.rest()
-        if found == tree:
+    def note_made(self) -> list[str]:
+        """Take what stands here now and git neither tracks nor ignores for what `setup` made."""
+        words = ("ls-files", "-o", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
+        own = (*self.state, *self.carried)
+        found = self.git.names(*words, check=False, timeout=BULK)
+        self.made = [name.rstrip("/") for name in found if name not in own]
+        return self.made
+
+    def _remove_odd(self) -> None:
+        """Remove FIFOs and their like: under a name that git reads it would wait for them."""
+        for path in _look(self.root)[0]:
+            path.unlink(missing_ok=True)
+
+    def _make_way(self) -> list[str]:
+        """Remove what git cannot take, before it is asked and waits for it: FIFOs, sockets, devices; and
+        the `.git` of nested repositories, whose files are files like any other. What was done."""
+        odd, nested = _look(self.root)
+        links = {self.root / path for path in next(iter(self._known_links.values()), {})}
+        said = []
+        for path in odd:
+            path.unlink(missing_ok=True)
+            said.append(f"git cannot take {text.one_line(self._name(path))}; it was removed")
+        inside = [path for path in nested if path.parent not in links]
+        for path in self._not_ignored(list(dict.fromkeys(path.parent for path in inside))):
+            for one in inside:  # .GIT is the same to git
+                if one.parent == path:
+                    files.clear(one)
+            said.append(
+                f"{text.one_line(self._name(path))} was a git repository of its own; its files are files"
+            )
+        return said
+
+    def _not_ignored(self, paths: list[Path]) -> list[Path]:
+        """Those of `paths` that git does not ignore."""
+        if not paths:
             return []
-        changed = text.few(self.changes(tree, found)[0])
-        self.checkout(tree)
-        how = f"and put back, whoever did it; as it was then: git show {found[:12]}:FILE"
-        return [f"{changed} had been changed while {during}, {how}"]
+        names = {self._name(path): path for path in paths}
+        hidden = self.git.names("check-ignore", "-z", "--no-index", "--stdin", stdin=nul(names), check=False)
+        return [path for name, path in names.items() if name not in hidden]
 
-    def checkout(self, tree: str) -> None:
-        """Make the tree what it was at that snapshot."""
-        self._open_up()
-        self.snapshot()  # so that every file of the work is known, and goes
-        files.atomic_write(self._resetting, f"{self.head()} {tree}".encode())
-        self.git("read-tree", "--reset", "-u", tree, env=self._own)
-        files.sync_all(self._root)  # with the files cut short by a power cut, nobody would reset them again
-        self._reset_submodules()
-        self._resetting.unlink()
-        self.refs.reset_index()
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
 
-    def _reset_submodules(self) -> None:
-        """To the commits that the tree names: else the next task's commit would take along where an
-        agent left them."""
-        if not (self._root / ".gitmodules").exists():
-            return
-        fields = self.git.names("diff-files", "--raw", "-z", "--ignore-submodules=dirty", env=self._own)
-        for meta, name in zip(fields[::2], fields[1::2], strict=False):
-            if meta.startswith(":160000 160000"):
-                words, here = ("checkout", "-q", "-f", "--detach", meta.split(" ")[2]), str(self._root)
-                git(self._root / name, *words, env={"GIT_CEILING_DIRECTORIES": here}, check=False)
+    def ignored_since(self, moment: float) -> list[str]:
+        """What git ignores here and was made after `moment` (unix seconds), caches of known tools apart."""
+        words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
+        found = []
+        for name in self.git.names(*words, check=False, timeout=BULK):
+            if name.rstrip("/") in (*self.state, *self.carried, ".ralph", ".git"):
+                continue
+            path = self.root / name
+            if not path.is_dir() or path.is_symlink():
+                found += [name] if _since(path, moment) else []
+                continue
+            new = [file for file in files.walk(path) if _since(file, moment) and not _is_cache(file)]
+            whole = new and not any(not _since(file, moment) for file in files.walk(path))
+            found += [name.rstrip("/")] if whole else [self._name(file) for file in new[:20]]
+        return found
 
-    def modified(self) -> list[str]:
-        """Tracked files that differ from HEAD or are staged, state files apart; and those that
-        git was told to assume unchanged, for nobody could see what is lost with them."""
-        lines = self.git.names("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
-        hidden = [name[2:] for name in self.git.names("ls-files", "-v", "-z") if name[0].islower()]
-        return hidden + [entry[3:] for entry in lines if entry[3:] not in self.commits.state]
 
-    def changes(self, before: str, after: str) -> tuple[list[str], str]:
-        if before == after:
-            return [], ""
-        listed = self.git.names("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after)
-        lines = [entry.split("\t", 2) for entry in listed]
-        added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
-        names = [text.one_line(line[2]) for line in lines]
-        return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
+def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
+    """The files that differ between two trees or commits, and `4 files, +120 -8`."""
+    if before == after:
+        return [], ""
+    listed = git.names("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after, timeout=BULK)
+    lines = [entry.split("\t", 2) for entry in listed]
+    added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
+    names = [text.one_line(line[2]) for line in lines]
+    return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
 
-    def diff(self, before: str, after: str, size: int) -> str:
-        """The first `size` bytes of the change between two snapshots."""
-        plain = ("--no-color", "--no-ext-diff", "--no-textconv")
-        with git_output(self._root, "diff-tree", "-r", "-p", *plain, before, after) as output:
-            found = output.read(size + 1)
-        return text.clip(found.decode("utf-8", "replace"), size, "cut here")
 
-    def hook_env(self) -> dict[str, str]:
-        """What git gives its commit hooks: an index that holds the whole change."""
-        index = self.hook_folders()[0] / "index"
-        index.parent.mkdir(exist_ok=True)
-        shutil.copyfile(self._index, index)
-        return {"GIT_INDEX_FILE": str(index), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
+def restore(
+    git: Git,
+    before: str,
+    after: str,
+    protect: Collection[str],
+    allow: Collection[str],
+    state: Collection[str],
+) -> tuple[str, list[str], list[str]]:
+    """The tree `after` with everything protected as in `before`: existing files are the ones from before,
+    new ones may stay, but not where the pattern is a plain file name (`conftest.py`). `allow` lifts both, but
+    not for ralph's own files, `state`. The tree, what was put back, and what is new; `git` needs an index
+    that holds `after`."""
+    specs = [*patterns.pathspecs(protect), *patterns.pathspecs(allow, exclude=True)] if protect else []
+    own = [f":(top,literal){name}" for name in state]
+    if before == after or not (specs or own):
+        return after, [], []
+    raw = ("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, "--")
+    fields = git.names(*raw, *specs, timeout=BULK) if specs else []
+    fields += git.names(*raw, *own, timeout=BULK) if own else []
+    plain = patterns.plain_names(protect)
+    lines, put_back, new = [], [], []
+    for meta, name in zip(fields[::2], fields[1::2], strict=False):
+        mode, _, blob, _, status = meta.lstrip(":").split(" ")
+        if status == "A" and Path(name).name not in plain and name not in state:
+            new.append(text.one_line(name))
+            continue
+        lines.append(f"{'0' if status == 'A' else mode} {blob}\t{name}")
+        put_back.append(f"{text.one_line(name)}{' (new and protected; left out)' if status == 'A' else ''}")
+    if not lines:
+        return after, [], new
+    git("update-index", "-z", "--index-info", stdin=nul(lines))
+    return git("write-tree", timeout=BULK).strip(), put_back, new
 
-    def hook_folders(self) -> list[Path]:
-        return [self._index.with_name("hook"), self.git.common / "objects"]
 
-    def hooks(self) -> list[str]:
-        """The commit hooks that this repository has."""
-        scopes = self.git("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
-        own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
-        configured = own[-1] if own else ""
-        folder = self._root / configured if configured else self.git.common / "hooks"
-        return [name for name in ("pre-commit", "commit-msg") if os.access(folder / name, os.X_OK)]
+def throwaway_config(home: Git) -> str:
+    """The configuration of a throwaway `.git`: what decides how files are checked out, and who commits."""
+    listed = home.names("config", "--includes", "--list", "-z", check=False)
+    kept: dict[str, str] = {}
+    for entry in listed:
+        key, _, value = entry.partition("\n")
+        if key in _CARRIED or key.startswith(_CARRIED_SECTIONS):
+            kept[key] = value
+    version = 1 if "extensions.objectformat" in kept else 0
+    head = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n[commit]\n\tgpgsign = false\n"
+    return head + "".join(setting(f"{key}\n{value}") for key, value in kept.items())
+
+
+def _look(root: Path) -> tuple[list[Path], list[Path]]:
+    """What lies below `root` and is no file, link or folder; and every nested `.git`."""
+    odd, nested, folders = [], [], [str(root)]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except PermissionError:
+            files.open_up(Path(folder))
+            entries = list(os.scandir(folder)) if os.access(folder, os.R_OK) else []
+        except OSError:
+            continue
+        for entry in entries:
+            below = folder != str(root)
+            if entry.name.lower() == ".git":
+                nested += [Path(entry.path)] if below else []
+                if not below:
+                    continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                odd.append(Path(entry.path))
+    return odd, nested
+
+
+def _since(path: Path, moment: float) -> bool:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_ctime >= moment
+    return False
+
+
+_CACHE_NAMES = frozenset(
+    {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".cache", ".vite", ".ralph", ".hypothesis"}
+)
+
+
+def _is_cache(path: Path) -> bool:
+    return bool(_CACHE_NAMES.intersection(path.parts)) or path.suffix == ".pyc"

@@ -13,7 +13,6 @@ import platform
 import pty
 import select
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -26,7 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SCALE = float(os.environ.get("BENCH_SCALE", "1"))
 ROUNDS = 5 if SCALE >= 1 else 3
-WORKS, SLEEPS = "sh -c ': > $RALPH_TASK_ID'", "sleep 3600"
+MANY = 8
+"""Attempts in a run beside its first: with ten that pass, the branch is checked once more."""
+WORKS, TRIES, SLEEPS = "sh -c ': > $RALPH_TASK_ID'", "sh -c 'echo $$ > tried'", "sleep 3600"
 SLOW_TO_BUILD_UP = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 ENV = {
     k: v for k, v in os.environ.items() if not k.startswith(("RALPH", "GIT_")) and k not in SLOW_TO_BUILD_UP
@@ -104,12 +105,13 @@ def timed(job: Callable[[], object]) -> float:
 
 
 def plan(cwd: Path, tasks: int, check: str = "") -> None:
-    """Write prd.json with new tasks, 250 bytes each; if no other, their check is that a file is there."""
+    """Write prd.json with new tasks, 250 bytes each; if no other, their check is that a file is there,
+    and it is not run again at the end."""
     name, words = f"{time.monotonic_ns():x}", "What is to be done, and why, in some words. " * 2
     entries = [
         {
             "id": f"{name}-{i}", "title": f"task {i}", "description": words, "priority": i, "passes": False,
-            "checks": [[check] if check else ["test", "-e", f"{name}-{i}"]],
+            "checks": [{"run": [check] if check else ["test", "-e", f"{name}-{i}"], "once": True}],
         }
         for i in range(tasks)
     ]  # fmt: skip
@@ -118,23 +120,31 @@ def plan(cwd: Path, tasks: int, check: str = "") -> None:
 
 def repository(cwd: Path, files: int = 1) -> Path:
     """A new git repository in `cwd`, with so many files."""
+    cwd.mkdir(exist_ok=True)
     for i in range(files):
         (cwd / f"d{i // 100}").mkdir(parents=True, exist_ok=True)
         (cwd / f"d{i // 100}" / f"f{i}").write_text(f"{i}\n")
-    (cwd / ".gitignore").write_text(".ralph/\n")
+    (cwd / ".gitignore").write_text(".ralph/\nprd.json\nprogress.txt\n")
     for words in ("init -q", "config user.email a@b.invalid", "config user.name A", "config gc.auto 0"):
         run(["git", *words.split()], cwd)
     run(["sh", "-c", "git add -A && git commit -qm start"], cwd)
     return cwd
 
 
-def an_attempt(cwd: Path, agent: str, many: int, *words: str, **given: str) -> float:
+def an_attempt(cwd: Path, agent: str, many: int = MANY, tasks: int = 40, check: str = "") -> float:
     """Seconds of one attempt: what `many` take more in one run than one."""
     took = []
     for iterations in (1, 1 + many):
-        plan(cwd, 40, **given)
-        took.append(loop(cwd, agent, iterations, *words)[0])
+        plan(cwd, tasks, check)
+        took.append(loop(cwd, agent, iterations)[0])
     return (took[1] - took[0]) / many
+
+
+def loop_once(cwd: Path) -> Path:
+    """One attempt, so that the places are there; the repository again."""
+    plan(cwd, 1)
+    loop(cwd, WORKS, 1)
+    return cwd
 
 
 # ---------------------------------------------------------------- the figures
@@ -156,35 +166,16 @@ def start(*words: str) -> Callable[[Path], Measured]:
     return measure
 
 
-def attempt_in_folder(cwd: Path) -> Measured:
-    many = scaled(30, 5)
-
-    def floor() -> float:
-        for i in range(many):
-            subprocess.Popen(["sh", "-c", f": > {i}"], cwd=cwd).wait()
-            subprocess.Popen(["test", "-e", str(i)], cwd=cwd).wait()
-            with (cwd / "new").open("wb") as file:
-                file.write(b"x" * 10_000)
-                file.flush()
-                os.fsync(file.fileno())
-            (cwd / "new").replace(cwd / "state")
-        return 0.0
-
-    ours: Callable[[], float] = lambda: an_attempt(cwd, WORKS, many, "--no-git")  # noqa: E731
-    found = medians(ROUNDS, lambda: timed(floor) / many, ours)
-    return Measured(found[1] / found[0], *found)
-
-
 def attempt_with_git(durable: bool) -> Callable[[Path], Measured]:
     """With the `durable` floor, what it commits outlives a power cut, as what ralph commits does."""
 
     def measure(cwd: Path) -> Measured:
-        many, other = scaled(30, 5), repository(cwd / "floor")
+        many, other = MANY, repository(cwd / "floor")
         git, sync = ("git -c core.fsync=all", "sync -f .") if durable else ("git", ":")
         work = f": > $$-$i; env test -e $$-$i; {sync}; {git} add -A; {git} commit -qm $i"
-        repository(cwd / "ours")
+        loop_once(repository(cwd / "ours"))
         floor = lambda: run(["sh", "-c", f"for i in $(seq {many}); do {work}; done"], other)[0] / many  # noqa: E731
-        found = medians(ROUNDS, floor, lambda: an_attempt(cwd / "ours", WORKS, many))
+        found = medians(ROUNDS + 4, floor, lambda: an_attempt(cwd / "ours", WORKS))
         return Measured(found[1] / found[0], *found)
 
     return measure
@@ -199,15 +190,12 @@ def flood(agent: str) -> Callable[[Path], Measured]:
             for _ in range((32 << 20) // len(piece)):
                 file.write(piece)
         (cwd / "end").write_text('{"type":"result","is_error":false,"result":"done"}\n')
-        fake, memory = cwd / agent, []
+        fake, memory, home = cwd / agent, [], loop_once(repository(cwd / "home"))
 
         def ours(times: int) -> float:
-            fake.write_text(f'#!/bin/sh\n: > "$RALPH_TASK_ID"\nexec cat {"block " * times} end\n')
-            fake.chmod(0o755)
-            plan(cwd, 1)
-            path = f"{cwd}{os.pathsep}{ENV['PATH']}"
-            took, most = loop(cwd, agent, 1, "--no-git", "--full-permissions", IS_SANDBOX="1", PATH=path)
-            assert json.loads((cwd / "prd.json").read_text())["userStories"][0]["passes"]
+            block, end = shlex.quote(str(cwd / "block")), shlex.quote(str(cwd / "end"))
+            fake.write_text(f'#!/bin/sh\n: > "$RALPH_TASK_ID"\nexec cat {f"{block} " * times} {end}\n')
+            took, most = passes(fake, home)
             memory.append(most)
             return took
 
@@ -225,6 +213,16 @@ def flood(agent: str) -> Callable[[Path], Measured]:
     return measure
 
 
+def passes(program: Path, home: Path) -> tuple[float, float]:
+    """Seconds and MB of a run in `home` whose task the agent `program` makes pass."""
+    program.chmod(0o755)
+    plan(home, 1)
+    path = f"{program.parent}{os.pathsep}{ENV['PATH']}"
+    found = loop(home, program.name, 1, "--full-permissions", IS_SANDBOX="1", PATH=path)
+    assert json.loads((home / "prd.json").read_text())["userStories"][0]["passes"]
+    return found
+
+
 def events() -> bytes:
     """Two lines as Claude Code prints them: words, then what a tool gave, 3 KB on average."""
     words, usage = "The quick brown fox jumps over it.\n", {"input_tokens": 9, "output_tokens": 1}
@@ -239,21 +237,17 @@ def long_line(cwd: Path) -> Measured:
     end = '{"type":"result","is_error":false,"result":"done"}'
     script = f"""printf '{{"type":"assistant","x":"'; head -c 60000000 /dev/zero | tr '\\0' x; echo '"}}'; echo '{end}'"""
     (cwd / "claude").write_text(f'#!/bin/sh\n: > "$RALPH_TASK_ID"\n{script}\n')
-    (cwd / "claude").chmod(0o755)
-    plan(cwd, 1)
-    path = f"{cwd}{os.pathsep}{ENV['PATH']}"
-    took, memory = loop(cwd, "claude", 1, "--no-git", "--full-permissions", IS_SANDBOX="1", PATH=path)
-    assert json.loads((cwd / "prd.json").read_text())["userStories"][0]["passes"]
+    took, memory = passes(cwd / "claude", repository(cwd / "home"))
     return Measured(ours=took, memory=memory)
 
 
 def silence(terminal: bool) -> Callable[[Path], Measured]:
-    """Processor time of ralph's two processes, in ms a minute, while its agent is silent (Linux)."""
+    """Processor time of ralph's processes, in ms a minute, while its agent is silent (Linux)."""
 
     def measure(cwd: Path) -> Measured:
-        plan(cwd, 1)
+        plan(repository(cwd), 1)
         ours, theirs = pty.openpty() if terminal else os.pipe()
-        words = [str(Path(sys.executable).with_name("ralph")), "run", "--no-git", "--no-awake"]
+        words = [str(Path(sys.executable).with_name("ralph")), "run", "--no-awake"]
         with subprocess.Popen([*words, "--agent", SLEEPS], cwd=cwd, env=ENV, stdout=theirs) as process:
             watched = [process.pid]
             time.sleep(3)
@@ -277,61 +271,54 @@ def spent_by(pids: list[int]) -> int:
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids)
 
 
-def long_list(check: str) -> Callable[[Path], Measured]:
-    """One attempt that passes, or with a `check` that stays red, does not; in a list of 10,000 tasks."""
+def long_list(agent: str, check: str) -> Callable[[Path], Measured]:
+    """What 10,000 tasks add to an attempt that passes, or with a `check` that stays red, does not."""
 
     def measure(cwd: Path) -> Measured:
-        plan(cwd, scaled(10_000), check)
-        source, many = (cwd / "prd.json").read_text(), 3
-
-        def ours() -> float:
-            took = [loop(cwd, WORKS, n, "--no-git")[0] for n in (1, 1 + many)]
-            return (took[1] - took[0]) / many
-
-        found = medians(3, lambda: timed(lambda: json.dumps(json.loads(source))), ours)
-        return Measured(found[1] / found[0], *found)
+        folder, tasks = loop_once(repository(cwd / "home")), scaled(10_000)
+        plan(folder, tasks, check)
+        source = (folder / "prd.json").read_text()
+        floor, long, short = medians(
+            ROUNDS,
+            lambda: timed(lambda: json.dumps(json.loads(source))),
+            lambda: an_attempt(folder, agent, 3, tasks, check),
+            lambda: an_attempt(folder, agent, 3, 40, check),
+        )
+        return Measured((long - short) / floor, floor, long - short)
 
     return measure
 
 
-def records(cwd: Path, count: int) -> None:
-    """A plan with one task done, and the records of its two halves repeated in progress.txt."""
+def records(cwd: Path, count: int) -> str:
+    """Notes of a run in `cwd`: the records of the two halves of an attempt are repeated."""
     plan(cwd, 40)
-    loop(cwd, WORKS, 1, "--no-git")
+    loop(cwd, WORKS, 1)
     first, *blocks = (cwd / "progress.txt").read_text().split("\n## ")
-    begun, pair, ended = blocks[0], "\n## ".join(blocks[1:3]), blocks[3]
-    (cwd / "progress.txt").write_text("\n## ".join([first, begun, *[pair] * (count // 2), ended]))
+    begun, pair, ended = blocks[0], blocks[1:3], blocks[3:]
+    return "\n## ".join([first, begun, *pair * (count // 2), *ended])
 
 
 def long_notes(growth: bool) -> Callable[[Path], Measured]:
     """What 10,000 records add to a start, or to an attempt."""
 
     def measure(cwd: Path) -> Measured:
-        folders, many = (cwd / "long", cwd / "short"), scaled(30, 3)
-        for folder, count in zip(folders, (scaled(10_000), 2), strict=True):
-            folder.mkdir()
-            records(folder, count)
-            shutil.copy(folder / "progress.txt", folder / "kept")
-            shutil.copy(folder / "prd.json", folder / "kept.json")
+        folder = repository(cwd / "home")
+        long_before, short_before = (records(folder, count) for count in (scaled(10_000), 2))
 
-        def took(folder: Path, iterations: int) -> float:
-            shutil.copy(folder / "kept", folder / "progress.txt")
-            shutil.copy(folder / "kept.json", folder / "prd.json")
-            for made in folder.glob("*-*"):  # else its check is green before the work
-                made.unlink()
-            return loop(folder, WORKS, iterations, "--no-git")[0]
+        def took(before: str, iterations: int) -> float:
+            (folder / "progress.txt").write_text(before)
+            plan(folder, 40)
+            return loop(folder, WORKS, iterations)[0]
 
         def read() -> float:
-            with (folders[0] / "kept").open(encoding="utf-8") as file:
+            (cwd / "kept").write_text(long_before)
+            with (cwd / "kept").open(encoding="utf-8") as file:
                 return timed(lambda: sum(1 for _ in file))
 
-        first, more = (
-            [lambda f=f: took(f, 1) for f in folders],
-            [lambda f=f: took(f, 1 + many) for f in folders],
-        )
-        floor, long, short, long_more, short_more = medians(ROUNDS, read, *first, *more)
+        jobs = [lambda b=b, n=n: took(b, n) for n in (1, 1 + MANY) for b in (long_before, short_before)]
+        floor, long, short, long_more, short_more = medians(ROUNDS, read, *jobs)
         if growth:
-            one = (long_more - long) / many, (short_more - short) / many
+            one = (long_more - long) / MANY, (short_more - short) / MANY
             return Measured(one[0] / one[1], one[1], one[0])
         return Measured((long - short) / floor, floor, long - short)
 
@@ -339,11 +326,43 @@ def long_notes(growth: bool) -> Callable[[Path], Measured]:
 
 
 def many_files(cwd: Path) -> Measured:
-    big, small = repository(cwd / "big", scaled(50_000)), repository(cwd / "small")
+    big, small = (loop_once(repository(cwd / name, n)) for name, n in (("big", scaled(50_000)), ("small", 1)))
     status = lambda: run(["git", "status", "--porcelain"], big)[0]  # noqa: E731
     jobs = [lambda folder=folder: an_attempt(folder, WORKS, scaled(5)) for folder in (big, small)]
     floor, ours, without = medians(3, status, *jobs)
     return Measured((ours - without) / floor, floor, ours - without)
+
+
+def new_files(cwd: Path) -> Measured:
+    """What 60,000 new files add to an attempt, without the time in which the agent makes them: a run of
+    one attempt that makes them, less a run of one that makes one file beside them."""
+    count, other, home = scaled(60_000), repository(cwd / "floor"), loop_once(repository(cwd / "home"))
+    maker, made = cwd / "make.py", iter(range(1_000_000))
+    maker.write_text(
+        f"""import os, pathlib, sys
+name = sys.argv[1] if sys.argv[1:] else os.environ["RALPH_TASK_ID"]
+for i in range({count}):
+    i % 100 or os.makedirs(f"many-{{name}}/{{i // 100}}")
+    pathlib.Path(f"many-{{name}}/{{i // 100}}/{{i}}").write_text(f"{{name}} {{i}}\\n")
+pathlib.Path(name).touch()
+"""
+    )
+    words = [sys.executable, "-S", str(maker)]
+
+    def one(agent: str) -> float:
+        plan(home, 1)
+        return loop(home, agent, 1)[0]
+
+    def floor() -> float:
+        run([*words, str(next(made))], other)
+        return run(["sh", "-c", "git add -A && git commit -qm many"], other)[0]
+
+    def making() -> float:
+        return run([*words, str(next(made))], cwd)[0]
+
+    found = medians(3 if SCALE >= 1 else 1, floor, making, lambda: one(shlex.join(words)), lambda: one(WORKS))
+    ours = found[2] - found[3] - found[1]
+    return Measured(ours / found[0], found[0], ours)
 
 
 def long_run(cwd: Path) -> Measured:
@@ -351,9 +370,9 @@ def long_run(cwd: Path) -> Measured:
     used: dict[int, float] = {}
 
     def took(iterations: int) -> float:
-        folder = Path(tempfile.mkdtemp(dir=cwd))
+        folder = repository(Path(tempfile.mkdtemp(dir=cwd)))
         plan(folder, 40, "false")
-        seconds, used[iterations] = loop(folder, "true", iterations, "--no-git")
+        seconds, used[iterations] = loop(folder, TRIES, iterations)
         return seconds
 
     few, many = scaled(100, 5), scaled(1000, 50)
@@ -368,19 +387,19 @@ FIGURES = (
     Figure("help", "ralph --help", CLICK, 1.3, start("--help")),
     Figure("version", "ralph --version", CLICK, 1.3, start("--version")),
     Figure("status", "ralph status, 100 tasks", CLICK, 2.0, start("status")),
-    Figure("folder", "an attempt that passes, --no-git", "its two processes, 10 KB replaced", 3.0, attempt_in_folder),
-    Figure("git", "an attempt that passes, with git", "its two processes, add, commit", 2.0, attempt_with_git(False)),
+    Figure("git", "an attempt that passes", "its two processes, git add, git commit", 3.0, attempt_with_git(False)),
     Figure("durable", "the same", "the same with core.fsync=all, sync", float("inf"), attempt_with_git(True)),
     Figure("plain", "1 GB of plain output: speed", PIPE, 0.5, flood("talker"), speed=True, memory=60),
     Figure("stream", "1 GB of stream-json: speed", PIPE, 0.25, flood("claude"), speed=True, memory=60),
     Figure("line", "a line of 60 MB of stream-json", "", float("inf"), long_line, memory=200),
     Figure("silence", "processor time in a silent minute", "", 10, silence(False), "ms"),
     Figure("live", "the same with the live view", "", 1000, silence(True), "ms"),
-    Figure("tasks", "an attempt that passes, 10,000 tasks", JSON, 4.0, long_list("")),
-    Figure("failing", "an attempt that fails, 10,000 tasks", JSON, 4.0, long_list("false")),
+    Figure("tasks", "an attempt that passes: what 10,000 tasks add", JSON, 4.0, long_list(WORKS, "")),
+    Figure("failing", "an attempt that fails: the same", JSON, 4.0, long_list(TRIES, "false")),
     Figure("notes", "a start: what 10,000 records add", "reading them line by line", 5.0, long_notes(False)),
     Figure("growth", "an attempt after 10,000 records", "after two", 1.15, long_notes(True)),
-    Figure("files", "an attempt: what 50,000 files add", "git status", 6.0, many_files),
+    Figure("files", "an attempt: what 50,000 tracked files add", "git status", 6.0, many_files),
+    Figure("new", "an attempt: what 60,000 new files add", "git add, git commit of them", 3.0, new_files),
     Figure("long", "an attempt in a run of 1,000", "in a run of 100", 1.15, long_run, memory=1),
 )
 # fmt: on
@@ -395,6 +414,7 @@ HEAD = "| figure | floor | floor took | ralph took | ratio | goal | met | load |
 def measured(key: str) -> Measured:
     figure = next(figure for figure in FIGURES if figure.key == key)
     with tempfile.TemporaryDirectory(prefix="ralph-bench-", ignore_cleanup_errors=True) as folder:
+        ENV["XDG_STATE_HOME"] = f"{folder}/state"
         return figure.measure(Path(folder))
 
 

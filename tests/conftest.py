@@ -26,7 +26,7 @@ import psutil
 import pytest
 
 import ralph
-from _ralph import text
+from _ralph import files, text
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
@@ -41,7 +41,7 @@ class Repo:
         self.path = folder / "repo"
         if git:
             shutil.copytree(like or Repo.template, self.path, symlinks=True)
-        else:
+        else:  # a plain folder, which becomes a repository yet
             self.path.mkdir(parents=True)
             self.write("a.txt", "a\n")
         self.outside = folder
@@ -98,10 +98,11 @@ class Repo:
         self.write("prd.json", json.dumps({"project": "p", **top, "userStories": full}, indent=2) + "\n")
 
     def agent(self, script: str, name: str = "agent") -> str:
-        """A scripted agent: Python, with the attempt's names at hand; its command."""
+        """A scripted agent: Python, with the attempt's names and the folder `outside` at hand; its command."""
         head = """
             import os, pathlib, sys, time
             P = pathlib.Path
+            OUT = P(__file__).parent
             prompt = sys.stdin.read()
             task, attempt = os.environ["RALPH_TASK_ID"], int(os.environ["RALPH_ATTEMPT"])
             def sh(command): import subprocess; return subprocess.run(command, shell=True, check=False)
@@ -173,6 +174,32 @@ class Repo:
         assert summary["exit"] == done.returncode, done.stderr
         return done.returncode, summary, done.stderr
 
+    def landed(self, name: str, branch: str = "ralph/p") -> str:
+        """A file as it stands on ralph's branch; git's own error where it is not there."""
+        return self.git("show", f"{branch}:{name}")
+
+    def has_landed(self, name: str, branch: str = "ralph/p") -> bool:
+        """Whether a file is part of ralph's branch."""
+        return bool(self.git("ls-tree", "-r", "--name-only", branch, "--", name))
+
+    def commits(self, branch: str = "ralph/p", since: str = "main") -> list[str]:
+        """The subjects of what landed, newest first."""
+        return self.git("log", "--format=%s", f"{since}..{branch}").splitlines()
+
+    @property
+    def places(self) -> Path:
+        """Where agents and checks of this repository's plan work."""
+        plan = os.fsencode(self.path.resolve() / "prd.json")
+        return self.outside / f"state/ralph/repo-{files.digest(plan)[:8]}"
+
+    @property
+    def workspace(self) -> Path:
+        return self.places / "work-1"
+
+    @property
+    def room(self) -> Path:
+        return self.places / "room"
+
     def passed(self) -> list[str]:
         return [task["id"] for task in json.loads(self.read("prd.json"))["userStories"] if task["passes"]]
 
@@ -190,7 +217,8 @@ class Repo:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                ours = process.environ().get(MARK) == self.mark or process.cwd() == str(self.path)
+                here = process.cwd().startswith(str(self.outside))
+                ours = process.environ().get(MARK) == self.mark or here
                 if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
@@ -288,12 +316,9 @@ def repo(tmp_path: Path) -> Iterator[Repo]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Repo]:
-    """The same without git."""
-    made = Repo(tmp_path, git=False)
-    yield made
-    for process in made.alive():
-        process.kill()
+def folder(tmp_path: Path) -> Repo:
+    """A plain folder, which is no repository yet."""
+    return Repo(tmp_path, git=False)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""Imported by ralph in its process, it kills that at state-changing call number CRASH_AT.
+"""Imported by ralph in its process, it kills that, or its worker, at state-changing call number CRASH_AT.
 
-CRASH_HOW is `before`, `after` or, for writes, `half`; `full` kills nothing, but lets the call fail as
-on a full disk. Without CRASH_AT it counts the calls into
-the file CRASH_COUNT. The counter is shared by supervisor and loop through a file.
+CRASH_HOW is `before`, `after` or `half` of it; `full` kills nothing, but lets the call fail as on a full
+disk. In a worker CRASH_WHO says who dies: `worker`, `loop` or `both`. Without CRASH_AT it counts the calls
+into the file CRASH_COUNT, with a line for each in CRASH_COUNT.calls. Loop and workers share the counter.
 """
 
 from __future__ import annotations
@@ -12,59 +12,145 @@ import fcntl
 import functools
 import os
 import signal
-import subprocess
+import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from _ralph import files, git, workspace
 
 COUNTER = os.environ["CRASH_COUNT"]
 AT = int(os.environ.get("CRASH_AT", "0"))
 HOW = os.environ.get("CRASH_HOW", "before")
-_real_write, _real_open = os.write, os.open
+WHO = os.environ.get("CRASH_WHO", "both")
+LOOP = os.getpid()
+_READS = frozenset(
+    (
+        *("rev-parse", "config", "ls-files", "check-ignore", "cat-file", "for-each-ref", "ls-tree", "status"),
+        *("merge-base", "diff-tree", "rev-list", "log", "symbolic-ref", "worktree", "--version"),
+        *("var", "check-ref-format", "merge-tree"),
+    )
+)
+_write, _open = os.write, os.open
+_inside = 0  # a call that is made of others counts as one
 
 
-def _next() -> int:
-    fd = _real_open(COUNTER, os.O_RDWR | os.O_CREAT)
+def _next(label: str) -> int:
+    fd = _open(COUNTER, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     number = int(os.read(fd, 20) or b"0") + 1
     os.lseek(fd, 0, os.SEEK_SET)
-    _real_write(fd, str(number).encode())
+    _write(fd, str(number).encode())
+    if not AT:
+        log = _open(f"{COUNTER}.calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        _write(log, f"{number} {'loop' if os.getpid() == LOOP else 'worker'} {label}\n".encode())
+        os.close(log)
     os.close(fd)
     return number
 
 
 def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    if WHO != "worker":
+        os.kill(LOOP, signal.SIGKILL)
+    if WHO != "loop" or os.getpid() == LOOP:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _wrap(
-    call: Callable[..., Any], counts: Callable[..., bool] = lambda *_a, **_k: True
-) -> Callable[..., Any]:
+def _label(name: str, given: tuple[Any, ...]) -> str:
+    if name == "git":
+        return f"git {' '.join(_words(given[1]))[:60]}"
+    first = given[0]
+    if isinstance(first, int):
+        data = bytes(given[1]) if name == "write" else b""
+        said = [word for word in ("start", "verdict", "passed") if f'"{word}"'.encode() in data]
+        return " ".join([name, os.path.basename(os.readlink(f"/proc/self/fd/{first}")), *said])
+    path = given[1] if name == "swapped" else getattr(first, "root", first)
+    return f"{name} {os.path.basename(os.fspath(path))}"
+
+
+def _words(given: Any) -> list[str]:
+    """The words of a git call, without settings."""
+    found = list(given)
+    while found and found[0] in ("-c", "-C"):
+        del found[:2]
+    return found
+
+
+def _wrap(name: str, call: Callable[..., Any], half: Callable[..., Any] | None = None) -> Callable[..., Any]:
     @functools.wraps(call)
     def wrapped(*args: Any, **given: Any) -> Any:
-        if not counts(*args, **given):
+        global _inside
+        if _inside or not _counts(name, args):
             return call(*args, **given)
-        number = _next()
+        number = _next("" if AT else _label(name, args))
         if number == AT and HOW == "before":
             _die()
-        if number == AT and HOW == "full":
+        if number == AT and HOW == "full" and not _is_pipe(name, args):
+            if name == "git":
+                return 128, b"", b"fatal: cannot write: No space left on device"
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if number == AT and HOW == "half" and call is _real_write:
-            call(args[0], bytes(args[1])[: len(args[1]) // 2])
+        if number == AT and HOW == "half" and half:
+            half(*args, **given)
             _die()
+        _inside += 1
         try:
             return call(*args, **given)
         finally:
-            if number == AT:
+            _inside -= 1
+            if number == AT and HOW != "full":
                 _die()
 
     return wrapped
 
 
-def _for_writing(_path: Any, flags: int = 0, *_a: Any, **_k: Any) -> bool:
-    return bool(flags & (os.O_WRONLY | os.O_RDWR))
+def _counts(name: str, args: tuple[Any, ...]) -> bool:
+    if name == "open":
+        for_writing = bool((args[1] if len(args) > 1 else 0) & (os.O_WRONLY | os.O_RDWR))
+        return for_writing and args[0] != os.devnull
+    if name == "git":
+        return _words(args[1])[0] not in _READS
+    if name in ("unlink", "clear", "mkdir"):  # of nothing, or of what is there, they change nothing
+        return os.path.lexists(args[0]) != (name == "mkdir")
+    return bool(args) and args[0] not in (1, 2)
 
 
-for name in ("write", "fsync", "replace", "rename", "unlink"):
-    setattr(os, name, _wrap(getattr(os, name), lambda *a, **_k: not (a and a[0] in (1, 2))))
-os.open = _wrap(os.open, _for_writing)
-subprocess.run = _wrap(subprocess.run)
+def _is_pipe(name: str, args: tuple[Any, ...]) -> bool:
+    return name == "write" and stat.S_ISFIFO(os.fstat(args[0]).st_mode)
+
+
+def _half_written(fd: int, data: Any) -> None:
+    _write(fd, bytes(data)[: len(data) // 2])
+
+
+def _half_cleared(path: Path) -> None:
+    """Every second file of a folder gone."""
+    global _inside
+    _inside += 1
+    if path.is_dir() and not path.is_symlink():
+        for file in list(files.walk(path))[::2]:
+            file.unlink()
+
+
+def _half_renewed(place: workspace.Place, *_given: Any) -> None:
+    """A `.git` that is not whole yet."""
+    own = place.root / ".git"
+    _half_cleared(own)
+    (own / "refs/heads").mkdir(parents=True, exist_ok=True)
+    (own / "HEAD").write_text("ref: refs/he")
+
+
+def _half_git(_cwd: Path, given: Any, _stdin: bytes, env: dict[str, str], _timeout: float) -> None:
+    """What a git that was killed leaves: its lock on the index."""
+    if "GIT_INDEX_FILE" in env and _words(given)[0] in ("read-tree", "add", "update-index", "write-tree"):
+        Path(env["GIT_INDEX_FILE"] + ".lock").write_bytes(b"DIRC")
+
+
+for name in ("write", "fsync", "replace", "rename", "unlink", "open", "mkdir"):
+    setattr(os, name, _wrap(name, getattr(os, name), _half_written if name == "write" else None))
+files.swapped = _wrap("swapped", files.swapped)
+files.sync_all = _wrap("sync_all", files.sync_all)
+files.clear = _wrap("clear", files.clear, _half_cleared)
+git._run = _wrap("git", git._run, _half_git)
+_place: Any = workspace.Place
+_place.renew_git = _wrap("renew_git", _place.renew_git, _half_renewed)
+_place.copy_state = _wrap("copy_state", _place.copy_state)

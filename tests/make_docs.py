@@ -66,6 +66,7 @@ def document() -> str:
     parts = [
         HEAD,
         section("The plan", plan),
+        section("`setup` as an object", DEFINITIONS["setup"]["properties"]),
         section("`limits`: for one run", plan["limits"]["properties"]),
         section("`budget`: for the plan's whole life", plan["budget"]["properties"]),
         section("A task", task),

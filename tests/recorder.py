@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from _ralph import files
+from _ralph import files, landing
 
 _open, _write = os.open, os.write
 
@@ -41,9 +41,21 @@ def install() -> None:
         note("from", source)
         note("replace", target, data)
 
+    def swapped(one: Path, other: Path, real: Any = files.swapped) -> bool:
+        data = one.read_bytes()
+        if done := bool(real(one, other)):
+            note("from", one)
+            note("replace", other, data)
+        return done
+
     def tree_synced(folder: Path, real: Any = files.sync_all) -> None:
         real(folder)
         note("sync_all", folder)
 
-    files.sync_all = tree_synced
+    def landed(self: landing.Branch, *given: str, real: Any = landing.Branch.land) -> None:
+        note("land", self.git.root)
+        real(self, *given)
+
+    files.sync_all, files.swapped = tree_synced, swapped
+    landing.Branch.land = landed  # type: ignore[method-assign, assignment]
     os.open, os.write, os.fsync, os.replace = opened, written, synced, replaced  # type: ignore[assignment]

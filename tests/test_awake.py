@@ -17,7 +17,7 @@ from _ralph.awake import cannot_stay_awake
 from tests.conftest import Repo
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has caffeinate")
-HANGS = "P('../hanging').touch()\ntime.sleep(600)"
+HANGS = "(OUT / 'hanging').touch()\ntime.sleep(600)"
 HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
 """What the real one does: the command behind its options, here without a lock."""
 
@@ -47,46 +47,32 @@ def hanging(repo: Repo, *words: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_sleep_is_held_off_by_the_supervisor_until_the_run_ends(repo: Repo) -> None:
-    noted = fake(repo, HOLDS)
-    process = hanging(repo)
-    wanted = f"--who=ralph --why=a run goes on --mode=block --what=idle:sleep tail --pid={process.pid} -f /dev/null"
-    assert noted.read_text() == wanted + "\n"
-    (holder,) = held(repo)
-    assert os.getsid(holder.pid) not in (os.getsid(process.pid), os.getsid(0))
-    assert {os.readlink(f"/proc/{holder.pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
-    loop = psutil.Process(process.pid).children()[0]
-    assert holder.pid not in [child.pid for child in loop.children(recursive=True)]
-    process.terminate()
-    assert process.wait(20) == 143
-    assert repo.alive() == []
-
-
 def test_the_sweep_after_an_attempt_lets_it_be(repo: Repo) -> None:
     fake(repo, HOLDS)
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     agent = """
         import psutil
         P(f"{task}.txt").touch()
-        supervisor = psutil.Process().parent().parent().pid
-        held = sh(f"ps -A -o args | grep -q '^tail --pid={supervisor} '").returncode == 0
-        P(f"../held-{task}").write_text(f"{held}, {P('../noted').read_text().count('tail')}")
+        loop = psutil.Process().parent().parent().pid
+        held = sh(f"ps -A -o args | grep -q '^tail --pid={loop} '").returncode == 0
+        (OUT / f"held-{task}").write_text(f"{held}, {(OUT / 'noted').read_text().count('tail')}")
     """
     assert repo.run(repo.agent(agent))[0] == 0
-    assert [(repo.outside / f"held-{task}").read_text() for task in ("T1", "T2")] == ["True, 1"] * 2
+    assert [repo.read(f"../held-{task}") for task in ("T1", "T2")] == ["True, 1"] * 2
     assert repo.alive() == []
 
 
-@pytest.mark.parametrize("victims", ["supervisor", "loop", "both"])
+@pytest.mark.parametrize("victims", ["loop", "loop and worker"])
 def test_kill_9_ends_it_too(repo: Repo, victims: str) -> None:
     fake(repo, HOLDS)
     process = hanging(repo)
-    assert held(repo)
-    loop = psutil.Process(process.pid).children()[0]
-    if victims == "both":
-        process.send_signal(signal.SIGSTOP)  # so that neither can act on the other's death
-        loop.kill()
-    os.kill(loop.pid if victims == "loop" else process.pid, signal.SIGKILL)
+    (holder,) = held(repo)
+    workers = set(psutil.Process(process.pid).children()) - set(family(holder))
+    if victims == "loop and worker":
+        process.send_signal(signal.SIGSTOP)  # so that it cannot act on the worker's death
+        for worker in workers:
+            worker.kill()
+    process.kill()
     process.wait(5)
     end = time.monotonic() + 3
     while held(repo) and time.monotonic() < end:
@@ -151,3 +137,23 @@ def test_doctor_is_told_why_not(
         fake(repo, script)
     monkeypatch.setenv("PATH", str(repo.outside / "bin"))
     assert cannot_stay_awake() == said
+
+
+def test_sleep_is_held_off_until_the_run_ends(repo: Repo) -> None:
+    noted = fake(repo, HOLDS)
+    process = hanging(repo)
+    wanted = f"--who=ralph --why=a run goes on --mode=block --what=idle:sleep tail --pid={process.pid} -f /dev/null"
+    assert noted.read_text() == wanted + "\n"
+    (holder,) = held(repo)
+    assert os.getsid(holder.pid) not in (os.getsid(process.pid), os.getsid(0))
+    assert {os.readlink(f"/proc/{holder.pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
+    (worker,) = set(psutil.Process(process.pid).children()) - set(family(holder))
+    assert holder.pid not in [child.pid for child in worker.children(recursive=True)]
+    process.terminate()
+    assert process.wait(20) == 143
+    assert repo.alive() == []
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """It and those above it."""
+    return [process, *process.parents()]

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 def test_three_figures_make_a_table(tmp_path: Path) -> None:
     table = tmp_path / "table.md"
     done = subprocess.run(
-        [sys.executable, "benchmarks/bench.py", "version", "status", "folder", "--markdown", str(table)],
+        [sys.executable, "benchmarks/bench.py", "version", "status", "git", "--markdown", str(table)],
         cwd=ROOT,
         env={**os.environ, "BENCH_SCALE": "0.01"},
         capture_output=True,
@@ -24,8 +24,8 @@ def test_three_figures_make_a_table(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == table.read_text()
     rows = [line.split(" | ") for line in done.stdout.splitlines() if " x | at most " in line]
-    names = ["| ralph --version", "| ralph status, 100 tasks", "| an attempt that passes, --no-git"]
+    names = ["| ralph --version", "| ralph status, 100 tasks", "| an attempt that passes"]
     assert [row[0] for row in rows] == names
-    version, status, folder = (float(row[4].removesuffix(" x")) for row in rows)
+    version, status, git = (float(row[4].removesuffix(" x")) for row in rows)
     assert version > 0 and status > 0
-    assert math.isfinite(folder)  # what one run took more than another: on a busy machine also less
+    assert math.isfinite(git)  # what one run took more than another: on a busy machine also less

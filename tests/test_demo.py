@@ -15,16 +15,16 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def demo(folder: Path, mark: str = "") -> subprocess.CompletedProcess[str]:
+def demo(folder: Path, mark: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """Run the demo with no home, no locale and with variables that would lead it astray."""
     odd = {
         "HOME": "/nonexistent", "LC_ALL": "C", "PYTHONPATH": str(ROOT), "DEMO_TEST": mark,
         "GIT_DIR": "/nonexistent", "RALPH_RUN_AGENT": "false",
-        "RALPH_RUN_MAX_ITERATIONS": "1", "RALPH_RUN_ID": "of another run",
+        "RALPH_RUN_MAX_ITERATIONS": "1", "RALPH_PLACES": "/nonexistent", "RALPH_RUN_ID": "of another run",
     }  # fmt: skip
     return subprocess.run(
         [sys.executable, "-m", "ralph", "demo", str(folder)],
-        cwd=folder.parent, env={"PATH": os.environ["PATH"], **odd}, timeout=150,
+        cwd=folder.parent, env={"PATH": os.environ["PATH"], **odd, **env}, timeout=150,
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
 
@@ -47,30 +47,43 @@ def left_with(mark: str) -> list[int]:
 
 def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     folder, mark = tmp_path / "my demo", uuid.uuid4().hex
-    done = demo(folder, mark)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    done = demo(folder, mark, TMPDIR=str(scratch))
     assert done.returncode == 0, done.stdout + done.stderr
     assert left_with(mark) == []
+    assert list(scratch.iterdir()) == []
 
     said = " ".join(done.stdout.split())
     assert "The agents are scripted" in said and "no model, no key" in said
-    assert "DOES NOT HOLD" not in said and said.count("[x]") == 10
+    assert "DOES NOT HOLD" not in said and said.count("[x]") == 11
+    assert "not committed, so the agent will not see them: todo.py" in said
+    assert "! out is ignored by git and not part of the work" in said
     assert [line for line in done.stdout.splitlines() if len(line) > 80 and "/" not in line] == []
 
     tasks = json.loads((folder / "prd.json").read_text("utf-8"))["userStories"]
-    assert [task["passes"] for task in tasks] == [True] * 3
-    assert git(folder, "branch", "--show-current") == ["ralph/todo"]
-    assert git(folder, "log", "--reverse", "--format=%s", "main..") == [
-        *(f"{task['id']}: {task['title']}" for task in tasks),
-        "ralph: notes",
+    assert [task["passes"] for task in tasks] == [True] * 4
+    assert git(folder, "branch", "--show-current") == ["main"]
+    assert git(folder, "log", "--format=%s", "main") == ["A to-do list"]
+    assert git(folder, "log", "--reverse", "--format=%s", "main..ralph/todo") == [
+        f"{task['id']}: {task['title']}" for task in tasks
     ]
-    assert git(folder, "status", "--porcelain") == []
-    assert git(folder, "diff", "main", "--name-only") == ["prd.json", "progress.txt", "todo.py"]
+    assert git(folder, "diff", "--name-only", "main", "ralph/todo") == ["todo.py"]
+    assert git(folder, "status", "--porcelain") == [" M prd.json", " M todo.py", "?? progress.txt"]
+    assert [line for line in git(folder, "diff", "todo.py") if line.startswith(("+", "-"))][2:] == [
+        "+", "+", "+def colours(  # half of an idea of mine", "+", "+def colours(  # half of an idea of mine",
+    ]  # fmt: skip
 
     notes = (folder / "progress.txt").read_text("utf-8")
     verdicts = re.findall(r"\| (T-\d) .* \| (failed|passed|interrupted)", notes)
     assert verdicts == [
-        ("T-1", "failed"), ("T-1", "passed"), ("T-2", "passed"), ("T-3", "interrupted"), ("T-3", "passed"),
+        ("T-1", "failed"), ("T-1", "passed"), ("T-2", "failed"), ("T-2", "passed"), ("T-3", "passed"),
+        ("T-4", "interrupted"), ("T-4", "interrupted"), ("T-4", "passed"),
     ]  # fmt: skip
+    assert re.findall(r"^- restored: (.*)", notes, re.MULTILINE) == [  # those of the first attempt alone
+        "test_todo.py",
+        "prd.json (T-1, T-2, T-3, T-4 had been set to pass; what is changed in it does not count)",
+    ]
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

@@ -81,9 +81,9 @@ def is_plan(block: Any) -> bool:
 
 def repository_files() -> Iterator[Path]:
     """Every file that belongs to the repository: what .gitignore does not name."""
-    ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split()]
+    ignored = [".git", *(line.rstrip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split())]
     for folder, inner, files in os.walk(ROOT):
-        inner[:] = [n for n in inner if n != ".git" and not any(fnmatch.fnmatch(n, p) for p in ignored)]
+        inner[:] = [n for n in inner if not any(fnmatch.fnmatch(n, p) for p in ignored)]
         yield from (Path(folder, n) for n in files if not any(fnmatch.fnmatch(n, p) for p in ignored))
 
 
@@ -250,7 +250,7 @@ def test_files_that_are_linked_or_named_exist() -> None:
 
 def test_the_readme_begins_with_the_promises_and_the_two_commands() -> None:
     first_screen = "\n".join(README.splitlines()[:20])
-    assert first_screen.count("**") == 10
+    assert first_screen.count("**") == 12
     assert "make demo" in first_screen
     assert "make test" in first_screen
 
@@ -296,7 +296,9 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
     plan = prd.load(path)
     history = History(plan.key)
     history.of(plan.tasks[0]).last = {"verdict": "failed"}
-    paths = Paths(tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph", "private")))
+    paths = Paths(
+        tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph", "private", "p"))
+    )
     values = prompt_values(
         plan,
         plan.tasks[0],

@@ -56,19 +56,14 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "a plan that is cut off": ("printf '{\"tasks\": [' > prd.json", [], "prd.json"),
     "a plan with no check": ('echo \'{"tasks": [{"id": "A", "title": "a"}]}\' > prd.json', [], "no checks"),
     "notes that are noise": ("head -c 100000 /dev/urandom > progress.txt", [], ""),
-    "notes that are a folder": ("mkdir progress.txt", [], ""),
-    "notes that are a pipe": ("mkfifo progress.txt", [], ""),
-    "an edited file": ("echo more >> a.txt", [], "modified tracked files: a.txt"),
+    "notes that are a folder": ("mkdir progress.txt", [], "not a regular file"),
+    "notes that are a pipe": ("mkfifo progress.txt", [], "not a regular file"),
+    "an edited file": ("echo more >> a.txt", [], ""),
     "a HEAD that is noise": ("echo noise > .git/HEAD", [], "git cannot work here"),
     "no repository": ("rm -rf .git", [], "not in a git repository"),
     "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", [], "no commit yet"),
     "nobody's name": ("git config --unset user.name; git config user.useConfigOnly true", [], "user.name"),
-    "a merge": ("git rev-parse HEAD > .git/MERGE_HEAD", [], "a merge is under way"),
-    "another plan on the branch": (
-        "git switch -qc other; echo '{\"project\": \"q\", \"tasks\": [{\"id\": \"X\", \"title\": \"x\"}]}' > prd.json; git add -f prd.json; git commit -qm x; "
-        "git switch -q main; echo '{\"project\": \"p\", \"branchName\": \"other\", \"tasks\": [{\"id\": \"A\", \"title\": \"a\", \"checks\": [\"true\"]}]}' > prd.json",
-        [], "holds another plan",
-    ),
+    "a merge": ("git rev-parse HEAD > .git/MERGE_HEAD", [], ""),
     "no such agent": ("", ["--agent", "no-such-agent"], "not on PATH"),
     "an agent with a quote": ("", ["--agent", "it's"], "cannot be split"),
     "no such judge": ("", ["--judge", "no-such-judge"], "not on PATH"),
@@ -112,7 +107,7 @@ def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
         (fake / name).symlink_to(shutil.which(name) or name)
     done = repo.ralph("doctor", "--agent", repo.agent(WORKS), PATH=str(fake))
     assert any("git is not installed" in line for line in errors(done))
-    assert any(line.startswith("check: test -f") for _, line in found(done))
+    assert any(line.startswith("disk: ") for _, line in found(done))
     nobody = [
         "unshare",
         "--user",
@@ -129,11 +124,11 @@ def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
     if "unshare" in done.stderr:
         pytest.skip("needs user namespaces")
     assert any(line.startswith("disk: ") for _, line in found(done))
-    assert says(done, "warning", "set HOME or XDG_STATE_HOME")
+    assert says(done, "error", "set HOME or XDG_STATE_HOME")
 
 
 def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
-    repo.plan({"checks": ["touch ../begun; (setsid sleep 600 &); sleep 600"]})
+    repo.plan({"checks": [f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"]})
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
         (repo.outside / "begun").unlink(missing_ok=True)
         process = repo.start("doctor", "--agent", repo.agent(WORKS))
@@ -192,6 +187,212 @@ def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
     assert not errors(done) and says(done, "warning", "set here and not there: IS_SANDBOX")
 
 
+# ---------------------------------------------------------------- the places
+
+
+def everything_at_home(repo: Repo) -> dict[str, bytes]:
+    """All that is not ralph's own, the repository's state among it."""
+    found: dict[str, bytes] = {}
+    for folder, folders, names in os.walk(repo.path):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in (".ralph", "objects") and Path(folder, name) != repo.path / ".git/ralph"
+        ]
+        found |= {
+            os.path.relpath(Path(folder, name), repo.path): Path(folder, name).read_bytes() for name in names
+        }
+    return found
+
+
+def test_both_places_are_made_and_checks_run_in_the_room(repo: Repo) -> None:
+    seen = repo.outside / "seen"
+    repo.plan(
+        {"checks": [f"pwd >> {seen}; test -f made && test ! -f mine.txt"]},
+        setup=f"echo setup in $PWD >> {seen}; touch made",
+    )
+    repo.write("mine.txt", "not committed")
+    before = everything_at_home(repo)
+    done = repo.ralph("doctor", "--agent", "true")
+    assert says(
+        done, "ok", f"agents work in {repo.workspace}, checks run in {repo.room}; setup is green there"
+    )
+    assert says(done, "ok", "green now") and says(done, "warning", "the agent will not see them: mine.txt")
+    assert seen.read_text() == f"setup in {repo.room}\n{repo.room}\nsetup in {repo.workspace}\n"
+    assert (repo.workspace / "a.txt").read_text() == "a\n" and (repo.workspace / "made").exists()
+    assert everything_at_home(repo) == before and not (repo.path / "progress.txt").exists()
+    again = repo.ralph("doctor", "--agent", "true")
+    assert not errors(again) and seen.read_text().count("setup") == 2, "it runs once in each place"
+
+
+def test_a_setup_that_fails_is_an_error_with_the_end_of_its_output(repo: Repo) -> None:
+    setup = "echo begin; seq 5000; echo 'ERESOLVE could not resolve'; exit 7"
+    repo.plan({"checks": ["touch ../ran"]}, setup=setup)
+    (wrong,) = errors(repo.ralph("doctor", "--agent", "true"))
+    assert wrong.startswith("places: setup failed with exit 7") and "ERESOLVE could not resolve" in wrong
+    (log,) = re.findall(r"all of it: (\S+)$", wrong)
+    assert "begin" in Path(log).read_text()
+    assert not (repo.places / "ran").exists() and not repo.workspace.exists()
+
+
+NODE = {"package.json": '{"dependencies": {"x": "1"}}', "package-lock.json": "{}"}
+# Files of the project, the plan's own `setup`, its check (for all, or a task's), and how that is told.
+LACKING: dict[str, tuple[dict[str, str], str, str, str, str]] = {
+    "no program": ({}, "", "no-such-tool --x", "error", "install it, or let `setup` do it"),
+    "not executable": ({"tool": "#!/bin/sh"}, "", "./tool", "error", "install it, or let `setup` do it"),
+    "no program, and a setup for it": (NODE, "", "no-such-tool", "error", '"setup": "npm ci" in the plan'),
+    "no module of Python": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "error", '"setup": "'),
+    "no module of node": (NODE, "", "echo \"Error: Cannot find module 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
+    "no package of node, told by a task": (NODE, "", "own: echo \"Cannot find package 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
+    "lacking all the same": (NODE, "true", "no-such-tool", "error", "install it, or let `setup` do it"),
+    "what a task may be about": ({}, "", "own: ./build-this", "warning", "install it, unless a task makes it"),
+    "what a task may be about, with a setup": (NODE, "true", "own: ./build-this", "warning", "install it, unless a task makes it"),
+    "an honest red: a module that the task makes": ({}, "", f"own: {sys.executable} -c 'import shop'", "ok", "red now"),
+    "an honest red of a task": (NODE, "", "own: test -f T1.txt", "ok", "red now"),
+    "an honest red of the plan": (NODE, "", "test -f T1.txt", "warning", "does not count until it has been green once"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_check_that_cannot_run_is_no_honest_red(repo: Repo, name: str) -> None:
+    files, setup, check, level, words = LACKING[name]
+    for file, content in files.items():
+        repo.write(file, content)
+    repo.git("add", "-A")
+    repo.git("commit", "-qm", "project", "--allow-empty")
+    own = check.startswith("own: ")
+    repo.plan(
+        {"checks": [check.removeprefix("own: ") if own else "true"]},
+        checks=[] if own else [check],
+        **({"setup": setup} if setup else {}),
+    )
+    done = repo.ralph("doctor", "--agent", "true")
+    assert says(done, level, words), done.stdout
+    assert says(done, level, "red now") == ("honest" in name)
+    assert len(errors(done)) == (level == "error")
+
+
+def test_a_check_that_changes_files_is_named(repo: Repo) -> None:
+    repo.plan({"checks": [{"name": "sly", "run": "echo more >> a.txt"}, "grep -qx a a.txt"]})
+    done = repo.ralph("doctor", "--agent", "true")
+    assert says(done, "warning", "check sly changed a.txt; put back") and says(done, "ok", "a.txt: green now")
+
+
+def test_checks_see_what_a_run_would_begin_with(repo: Repo) -> None:
+    repo.git("branch", "ralph/p")  # merged since: a run carries it forward
+    repo.write("b.txt", "b\n")
+    repo.commit("b")
+    repo.plan({"checks": ["test -f b.txt"]})
+    assert says(repo.ralph("doctor", "--agent", "true"), "ok", "green now")
+    assert repo.git("rev-parse", "ralph/p") == repo.git("rev-parse", "main~1"), "doctor moves no branch"
+
+
+def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
+    seen, out = repo.outside / "seen", str(repo.outside)
+    repo.plan({"checks": [f"echo check >> {seen}; test -f T1.txt"]}, setup=f"echo setup >> {seen}")
+    agent = f"P({out!r}, 'on').touch()\nwhile not P({out!r}, 'go').exists(): time.sleep(0.05)\nP(f'{{task}}.txt').touch()"
+    process = repo.start("run", "--agent", repo.agent(agent))
+    repo.wait_for("../on")
+    before = seen.read_text()
+    done = repo.ralph("doctor", "--agent", "true")
+    assert says(
+        done, "warning", f"`ralph run` runs here (pid {process.pid}), so neither setup nor a check was run"
+    )
+    assert seen.read_text() == before
+    (repo.outside / "go").touch()
+    assert process.wait(30) == 0 and repo.passed() == ["T1"]
+
+
+def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
+    repo.plan(
+        {
+            "checks": [
+                f"touch {repo.outside}/on; while ! test -f {repo.outside}/go; do sleep 0.05; done; false"
+            ]
+        }
+    )
+    process = repo.start("doctor", "--agent", "true")
+    repo.wait_for("../on")
+    code, _, err = repo.run("true")
+    assert code == 75 and f"`ralph doctor` is at work on this plan (pid {process.pid}" in err
+    assert "no run yet" in repo.ralph("status").stdout, "it is no loop"
+    assert says(repo.ralph("doctor", "--agent", "true"), "warning", "`ralph doctor` runs here")
+    (repo.outside / "go").touch()
+    assert process.wait(30) == 0
+    assert "set here and not there: RALPH_RUN_ID" not in process.communicate()[0]
+
+
+def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent(f"P('T1.txt').touch(); P({str(repo.outside)!r}, 'on').touch(); time.sleep(60)")
+    process = repo.start("run", "--agent", agent)
+    repo.wait_for("../on")
+    process.kill()
+    process.wait(5)
+    assert repo.gone_within(10)
+    assert not errors(repo.ralph("doctor", "--agent", "true"))
+    assert (repo.workspace / "T1.txt").exists()
+    assert repo.run(repo.agent("sys.exit(1)"))[0] == 0
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed"], "no agent was paid for again"
+
+
+# ---------------------------------------------------------------- what a run would say at its start
+
+
+def told_by_both(repo: Repo, words: str, level: str = "warning") -> bool:
+    """Whether doctor and the start of a run tell of it; both do, or neither."""
+    by_doctor = says(repo.ralph("doctor", "--agent", "true"), level, words)
+    started = words in repo.ralph("run", "--agent", "true", "--max-iterations", "1").stdout
+    assert by_doctor == started, (words, by_doctor, started)
+    return started
+
+
+def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> None:
+    repo.write("tests/test_one.py", "")
+    repo.write("web/cart.test.js", "")
+    repo.commit("tests")
+    both = "an agent may change these tests, for `protect` does not cover them: tests/test_one.py, web/cart.test.js"
+    repo.plan({"checks": ["false"]})
+    assert told_by_both(repo, both)
+    repo.plan({"checks": ["false"]}, protect=["./tests/**", "tsets/**", "conftest.py"])
+    assert told_by_both(repo, "no file is matched by tsets/** of `protect`")
+    assert told_by_both(repo, "does not cover them: web/cart.test.js")
+    repo.plan({"checks": ["false"]}, protect=["tests/", "*.test.js", "conftest.py"])
+    assert not told_by_both(repo, "`protect`")
+
+
+EDITABLE = {
+    "a .pth": ("shop.pth", "{root}/src\n"),
+    "a finder": ("__editable___shop_1_finder.py", "MAPPING = {{'shop': '{root}/src/shop'}}\n"),
+    "what pip notes": ("shop-1.dist-info/direct_url.json", '{{"dir_info": {{"editable": true}}, "url": "file://{root}"}}'),
+    "of another project": ("", "{root}-2/src\n"),
+    "a copy": ("", '{{"dir_info": {{}}, "url": "file://{root}"}}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITABLE)
+def test_an_editable_install_that_leads_back_is_named(repo: Repo, name: str) -> None:
+    file, content = EDITABLE[name]
+    repo.write("pyproject.toml", "[project]\nname = 'shop'\n")
+    repo.commit("project")
+    own = repo.outside / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True, timeout=60)
+    (site,) = own.glob("lib/python*/site-packages")
+    path = site / (file or {"a copy": "shop-1.dist-info/direct_url.json"}.get(name, "shop.pth"))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content.format(root=repo.path))
+    repo.env["PATH"] = f"{own}/bin:{repo.env['PATH']}"
+    said = (
+        f"the Python on PATH has this project installed from here, by {path}"
+        if file
+        else "the Python on PATH has"
+    )
+    repo.plan({"checks": ["python3 -c 'raise SystemExit(1)'"]})
+    assert told_by_both(repo, said) == bool(file)
+    repo.plan({"checks": [".venv/bin/python -m pytest; false"]}, setup="true")
+    assert not told_by_both(repo, said), "nothing here uses that Python"
+
+
 # ---------------------------------------------------------------- the schedule
 
 
@@ -218,7 +419,8 @@ def test_the_crontab_line_does_the_work_from_cron(tmp_path: Path, name: str) -> 
     (log,) = (tmp_path / name / "state/ralph").glob("*.log")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), log.read_text()
     assert repo.passed() == ["T1", "T2"] and "2 of 2 passed" in log.read_text()
-    assert repo.git("status", "--porcelain") == ""
+    assert repo.has_landed("T1.txt") and repo.has_landed("T2.txt")
+    assert repo.git("status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
 
 
 def units(printed: str, folder: Path) -> list[str]:
@@ -430,9 +632,7 @@ def test_how_a_probe_ends(repo: Repo, name: str) -> None:
 @pytest.mark.skipif(bool(works()), reason=works())
 def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> None:
     repo.plan(OWN)
-    script = repo.write(
-        "agent.sh", f"cat > /dev/null; touch here && ! touch {repo.path}/there 2> /dev/null\n"
-    )
-    repo.commit("agent")
-    done = repo.ralph("doctor", "--agent", f"/bin/sh {script}", "--sandbox", "bwrap", "--probe")
+    script = f"cat > /dev/null; touch {repo.path}/there; touch here && ! test -e {repo.path}/a.txt"
+    agent = f"/bin/sh -c {shlex.quote(script)}"
+    done = repo.ralph("doctor", "--agent", agent, "--sandbox", "bwrap", "--probe")
     assert says(done, "ok", "as cron starts it, answered") and not (repo.path / "there").exists(), done.stdout

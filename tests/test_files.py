@@ -1,14 +1,15 @@
-"""Files that survive: atomic writes, reads that follow no trap, safety copies put back."""
+"""Files that survive: atomic writes, and reads that follow no trap."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import os
 import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -16,10 +17,7 @@ from types import FrameType
 import pytest
 
 from _ralph import files
-from _ralph.ends import BadInput
-from _ralph.guard import Guard
-from _ralph.workspace import GitTree
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT
 
 
 class Hangs(AssertionError):
@@ -132,21 +130,203 @@ def test_a_write_that_is_killed_leaves_the_old_file_whole(tmp_path: Path) -> Non
     assert path.read_bytes() == b"old"
 
 
-def test_what_a_killed_write_leaves_is_not_taken_for_work(repo: Repo, tmp_path: Path) -> None:
-    repo.plan({})
-    repo.commit("plan")
-    state = [repo.path / "prd.json", repo.path / "progress.txt"]
-    (tmp_path / "private").mkdir()
-    tree = GitTree(repo.path, tmp_path / "private", state)
-    tree.begin(resuming=False)
-    before = tree.snapshot()
-    for path in state:
-        assert python(KILLED, str(path)).returncode == -signal.SIGKILL
-    assert len(list(repo.path.glob(".p*"))) == 2
-    again = GitTree(repo.path, tmp_path / "private", state)
-    again.begin(resuming=True)
-    assert again.snapshot() == before
-    assert not list(repo.path.glob(".p*"))
+# ---------------------------------------------------------------- exchange
+
+
+def by_rename(path: Path, data: bytes) -> None:
+    other = path.with_name("saved")
+    other.write_bytes(data)
+    os.replace(other, path)
+
+
+def over_it(path: Path, data: bytes) -> None:
+    """Save as some editors do: the file is opened as it is, written over, and cut."""
+    path.touch()
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate()
+
+
+DEEDS: dict[str, Callable[[Path, bytes], object] | None] = {
+    "-": None,
+    "rename": by_rename,
+    "in place": Path.write_bytes,
+    "over it": over_it,
+    "delete": lambda path, _: path.unlink(missing_ok=True),
+}
+
+
+def who_saves(monkeypatch: pytest.MonkeyPatch, path: Path, deeds: tuple[str, ...]) -> list[str]:
+    """Let somebody do these deeds, one before the files first change places, one after, and so on; what
+    was done."""
+    done: list[str] = []
+    left, real = list(deeds), files.swapped
+
+    def deed() -> None:
+        name = left.pop(0) if left else "-"
+        if (act := DEEDS[name]) is not None:
+            done.append(name)
+            act(path, b"theirs %d" % len(done))
+
+    def swapped(one: Path, other: Path) -> bool:
+        deed()
+        did = real(one, other)
+        deed()
+        return did
+
+    monkeypatch.setattr(files, "swapped", swapped)
+    return done
+
+
+def outcome(path: Path, deeds: list[str], *given: bytes) -> bytes | None:
+    """What an exchange of "old" for "ours" gives, after it was seen that the newest word of all stands."""
+    newer: bytes | None = b"gone"
+    with contextlib.suppress(FileNotFoundError):
+        newer = files.exchange(path, *(given or (b"ours", b"old")))
+    wanted = b"theirs %d" % len(deeds) if deeds else b"ours"
+    assert (path.read_bytes() if path.exists() else None) == (None if deeds[-1:] == ["delete"] else wanted)
+    assert [name for name in os.listdir(path.parent) if name != path.name] == []
+    return newer
+
+
+@pytest.mark.parametrize("first", DEEDS)
+def test_an_exchange_loses_nothing_that_is_saved_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    for deeds in itertools.product([first], DEEDS, DEEDS, DEEDS):
+        path = tmp_path / "f"
+        path.write_bytes(b"old")
+        with monkeypatch.context() as patch:
+            done = who_saves(patch, path, deeds)
+            newer = outcome(path, done)
+        if first in ("rename", "in place", "over it"):
+            assert newer is not None
+        if first == "delete":
+            assert newer == b"gone"
+        if set(deeds) == {"-"}:
+            assert newer is None
+
+
+@pytest.mark.parametrize("mutant", ["not looked at", "looked at before", "not put back"])
+def test_an_exchange_that_loses_what_was_saved_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    path, real = tmp_path / "f", files.swapped
+
+    def broken(one: Path, other: Path, data: bytes, expected: bytes) -> bytes | None:
+        if mutant == "looked at before" and other.read_bytes() != expected:
+            return other.read_bytes()
+        files.swapped(one, other)
+        found = one.read_bytes()
+        one.unlink()
+        return found if mutant == "not put back" and found != expected else None
+
+    monkeypatch.setattr(files, "_change_places", broken)
+    for name in ("rename", "in place", "over it"):
+        path.write_bytes(b"old")
+        monkeypatch.setattr(files, "swapped", real)
+        done = who_saves(monkeypatch, path, (name,))
+        with pytest.raises(AssertionError):
+            outcome(path, done)
+
+
+@pytest.mark.parametrize("stands", [b"new", b"", b"ol"])
+def test_an_exchange_with_a_newer_text_writes_nothing(tmp_path: Path, stands: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(stands)
+    when = path.stat().st_mtime_ns
+    assert files.exchange(path, b"ours", b"old") == stands
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (stands, when)
+    assert files.exchange(path, stands, b"old") is None  # it stands there already
+    assert path.stat().st_mtime_ns == when
+    assert os.listdir(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("link", ["real/f", "absolute", "chain"])
+@pytest.mark.parametrize("swaps", [True, False])
+def test_an_exchange_keeps_the_mode_and_a_symlink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, swaps: bool
+) -> None:
+    if not swaps:  # a file system that cannot let files change places
+        monkeypatch.setattr(files, "swapped", lambda *_: False)
+    (tmp_path / "real").mkdir()
+    target = tmp_path / "real" / "f"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    (tmp_path / "chained").symlink_to("real/f")
+    said = {"absolute": str(target), "chain": "chained"}.get(link, link)
+    (tmp_path / "link").symlink_to(said)
+    assert files.exchange(tmp_path / "link", b"new", b"old") is None
+    assert files.exchange(tmp_path / "link", b"newer", b"old") == b"new"
+    assert os.readlink(tmp_path / "link") == said
+    assert (target.read_bytes(), mode(target)) == (b"new", 0o640)
+    assert os.listdir(tmp_path / "real") == ["f"]
+
+
+def test_files_can_change_places_here(tmp_path: Path) -> None:
+    """Else the tests above try what is done elsewhere."""
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    assert files.swapped(tmp_path / "a", tmp_path / "b")
+    assert ((tmp_path / "a").read_bytes(), (tmp_path / "b").read_bytes()) == (b"b", b"a")
+
+
+@pytest.mark.parametrize("trap", ["fifo", "directory", "missing", "dangling"])
+def test_an_exchange_with_a_trap_leaves_it(tmp_path: Path, trap: str) -> None:
+    lay(trap, tmp_path / "f", tmp_path / "elsewhere")
+    before = sorted(os.listdir(tmp_path))
+    with (
+        within(2),
+        pytest.raises(FileNotFoundError) if trap in ("missing", "dangling") else contextlib.nullcontext(),
+    ):
+        assert files.exchange(tmp_path / "f", b"new", b"old") == b""
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_exchange_that_is_killed_leaves_one_file_or_the_other(tmp_path: Path, when: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    name = "swapped" if when == "before" else "_at_rest"
+    calls = 0 if when == "before" else 1
+    done = python(
+        f"calls, real = [], files.{name}\n"
+        f"def killed(*given):\n"
+        f"    if len(calls) == {calls}: {kill}\n"
+        f"    calls.append(1)\n"
+        f"    return real(*given)\n"
+        f"files.{name} = killed\n"
+        "files.exchange(Path(sys.argv[1]), b'new', b'old')",
+        str(path),
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert path.read_bytes() == {"before": b"old", "after": b"new"}[when]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who writes")
+def test_an_exchange_waits_for_who_is_writing_but_not_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    with path.open("r+b", buffering=0) as file:
+        threading.Timer(0.03, file.write, [b"theirs"]).start()
+        assert files.exchange(path, b"ours", b"old") == b"theirs"
+        assert files.exchange(path, b"ours", b"theirs") is None
+    assert path.read_bytes() == b"ours"
+
+
+def test_a_failed_exchange_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    done = python(
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try: files.exchange(Path(sys.argv[1]), b'x' * 250_000, b'old')\n"
+        "except OSError as error: print(error.errno)",
+        str(path),
+    )
+    assert done.stdout.strip() == "27", done.stderr  # EFBIG
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["f"]
 
 
 def test_append_adds_and_makes(tmp_path: Path) -> None:
@@ -291,281 +471,3 @@ def test_a_folder_moved_to_another_disk_is_kept(tmp_path: Path, other_disk: Path
         kept = files.move_aside(tmp_path / "d", other_disk / "aside", "d")
     assert kept is not None and not (tmp_path / "d").exists()
     assert (kept / "e/f").read_bytes() == b"found"
-
-
-# ---------------------------------------------------------------- Guard: safety copies
-
-
-class Kept:
-    """A guarded file, plain or reached through a symlink, and what an agent could do to it."""
-
-    def __init__(self, folder: Path, linked: bool) -> None:
-        self.folder = folder
-        self.path = folder / "prd.json"
-        self.target = folder / "plans" / "real.json" if linked else self.path
-        self.link = "plans/real.json" if linked else None
-        self.target.parent.mkdir(exist_ok=True)
-        self.target.write_bytes(b"ours")
-        self.target.chmod(0o640)
-        if self.link:
-            self.path.symlink_to(self.link)
-        self.elsewhere = folder / "elsewhere"
-        self.elsewhere.write_bytes(b"EVIL")
-
-    def guard(self) -> Guard:
-        return Guard(self.folder / "safety", self.folder / "aside")
-
-    def whole(self) -> bool:
-        link = os.readlink(self.path) if self.path.is_symlink() else None
-        if files.read_regular(self.target) != b"ours":
-            return False
-        return (link, mode(self.target)) == (self.link, 0o640)
-
-
-def replace_by(trap: str) -> Callable[[Path, Path], None]:
-    def change(path: Path, elsewhere: Path) -> None:
-        path.unlink()
-        lay(trap, path, elsewhere)
-
-    return change
-
-
-def hard_link(path: Path, other: Path) -> None:
-    path.unlink()
-    os.link(other, path)
-
-
-def rewritten(path: Path, _: Path) -> None:
-    path.unlink()
-    path.write_bytes(b"ours")
-
-
-def same_time(path: Path, _: Path) -> None:
-    """An edit of the same size that sets the times back."""
-    before = path.stat()
-    path.write_bytes(b"EVIL")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-CHANGES: dict[str, Callable[[Path, Path], object]] = {
-    "edited": lambda path, _: path.write_bytes(b"EVIL"),
-    "edited, times set back": same_time,
-    "appended": lambda path, _: path.write_bytes(b"oursEVIL"),
-    "emptied": lambda path, _: path.write_bytes(b""),
-    "deleted": lambda path, _: path.unlink(),
-    "symlink": replace_by("symlink"),
-    "dangling symlink": replace_by("dangling"),
-    "symlink to itself": replace_by("loop"),
-    "device": replace_by("device"),
-    "fifo": replace_by("fifo"),
-    "directory": replace_by("directory"),
-    "hard link to another": hard_link,
-    "hard link made": lambda path, other: os.link(path, other.with_name("second")),
-    "replaced": lambda path, other: os.replace(other, path),
-    "chmod 000": lambda path, _: path.chmod(0),
-    "made executable": lambda path, _: path.chmod(0o755),
-}
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["same process", "after a restart"])
-@pytest.mark.parametrize("linked", [False, True], ids=["plain", "linked"])
-@pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_put_back(tmp_path: Path, change: str, linked: bool, fresh: bool) -> None:
-    kept = Kept(tmp_path, linked)
-    guard = kept.guard()
-    guard.take([kept.path])
-    CHANGES[change](kept.target, kept.elsewhere)
-    assert not kept.whole() or change == "hard link made"
-    guard = kept.guard() if fresh else guard
-    with within(2):
-        assert list(guard.restore()) == [kept.path]
-    assert kept.whole()
-    assert kept.target.stat().st_nlink == 1
-    assert change == "replaced" or kept.elsewhere.read_bytes() == b"EVIL"
-    with within(2):
-        assert guard.restore() == {}  # once is enough
-        assert kept.guard().restore() == {}
-
-
-RETARGETED: dict[str, Callable[[Path, Path], object]] = {
-    "deleted": lambda path, _: path.unlink(),
-    "pointed elsewhere": replace_by("symlink"),
-    "a file of its own": rewritten,
-    "fifo": replace_by("fifo"),
-    "directory": replace_by("directory"),
-}
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["same process", "after a restart"])
-@pytest.mark.parametrize("change", RETARGETED)
-def test_a_link_is_put_back_too(tmp_path: Path, change: str, fresh: bool) -> None:
-    kept = Kept(tmp_path, linked=True)
-    guard = kept.guard()
-    guard.take([kept.path])
-    RETARGETED[change](kept.path, kept.elsewhere)
-    with within(2):
-        assert list((kept.guard() if fresh else guard).restore()) == [kept.path]
-    assert kept.whole()
-    assert kept.elsewhere.read_bytes() == b"EVIL"
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["same process", "after a restart"])
-@pytest.mark.parametrize("linked", [False, True], ids=["plain", "linked"])
-def test_the_version_that_was_found_is_kept(tmp_path: Path, linked: bool, fresh: bool) -> None:
-    kept = Kept(tmp_path, linked)
-    guard = kept.guard()
-    guard.take([kept.path])
-    for number in (1, 2):
-        kept.target.write_bytes(b"found %d" % number)
-        found = (kept.guard() if fresh else guard).restore()[kept.path]
-        assert found is not None
-        assert found.read_bytes() == b"found %d" % number
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["same process", "after a restart"])
-@pytest.mark.parametrize("trap", ["file", "fifo", "directory", "symlink", "dangling", "loop"])
-def test_what_was_not_there_goes_again(tmp_path: Path, trap: str, fresh: bool) -> None:
-    there, absent = Kept(tmp_path, linked=False), tmp_path / "AGENTS.md"
-    guard = there.guard()
-    guard.take([there.path, absent])
-    if trap == "file":
-        absent.write_bytes(b"EVIL")
-    else:
-        lay(trap, absent, there.elsewhere)
-    with within(2):
-        assert list((there.guard() if fresh else guard).restore()) == [absent]
-    assert not os.path.lexists(absent)
-    assert there.elsewhere.read_bytes() == b"EVIL"
-
-
-def test_the_folder_may_go_with_the_file(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    kept = Kept(tmp_path / "sub", linked=False)
-    guard = Guard(tmp_path / "safety", tmp_path / "aside")
-    guard.take([kept.path])
-    os.rename(tmp_path / "sub", tmp_path / "moved")
-    assert guard.restore() == {kept.path: None}
-    assert kept.whole()
-
-
-def test_a_file_in_the_place_of_the_folder_is_moved_off(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    kept = Kept(tmp_path / "sub", linked=False)
-    guard = Guard(tmp_path / "safety", tmp_path / "aside")
-    guard.take([kept.path])
-    os.rename(tmp_path / "sub", tmp_path / "moved")
-    (tmp_path / "sub").write_bytes(b"EVIL")
-    guard.restore()
-    assert kept.whole()
-
-
-def test_a_link_in_the_place_of_a_folder_is_moved_off(tmp_path: Path) -> None:
-    folder = tmp_path / "top" / "sub"
-    folder.mkdir(parents=True)
-    kept = Kept(folder, linked=False)
-    guard = Guard(tmp_path / "safety", tmp_path / "aside")
-    guard.take([kept.path])
-    os.rename(tmp_path / "top", tmp_path / "moved")
-    (tmp_path / "top").symlink_to("moved")
-    assert list(guard.restore()) == [kept.path]
-    assert kept.whole() and not (tmp_path / "top").is_symlink()
-    assert (tmp_path / "moved/sub/prd.json").read_bytes() == b"ours"
-
-
-@pytest.mark.parametrize("trap", [b"gitdir: ../real\n", None])
-def test_git_s_folder_that_was_moved_is_left_where_it_is(tmp_path: Path, trap: bytes | None) -> None:
-    git = tmp_path / ".git"
-    git.mkdir()
-    kept = Kept(git, linked=False)
-    Guard(git / "safety", git / "aside").take([kept.path])
-    os.rename(git, tmp_path / "real")
-    guard = Guard(tmp_path / "real/safety", tmp_path / "real/aside")
-    if trap is None:
-        git.symlink_to("real")
-        guard.restore()
-        assert kept.whole() and git.is_symlink()
-        return
-    git.write_bytes(trap)
-    with pytest.raises(BadInput, match=r"\.git \(gitdir: \.\./real\); move that away"):
-        guard.restore()
-    assert git.read_bytes() == trap
-
-
-@pytest.mark.parametrize("linked", [False, True])
-def test_what_nobody_touched_is_left_alone(tmp_path: Path, linked: bool) -> None:
-    kept = Kept(tmp_path, linked)
-    guard = kept.guard()
-    guard.take([kept.path, tmp_path / "absent"])
-    before = kept.target.stat().st_ino
-    assert guard.restore() == {}
-    assert kept.guard().restore() == {}
-    assert kept.target.stat().st_ino == before
-    assert not (tmp_path / "aside").exists()
-
-
-def test_the_last_copies_taken_are_the_ones_put_back(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, linked=False)
-    guard = kept.guard()
-    guard.take([kept.path])
-    files.atomic_write(kept.path, b"ours, marked")
-    guard.take([kept.path])
-    kept.path.write_bytes(b"EVIL")
-    kept.guard().restore()
-    assert kept.path.read_bytes() == b"ours, marked"
-
-
-def test_a_hard_link_from_before_is_no_change(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, linked=False)
-    os.link(kept.path, tmp_path / "second")
-    kept.guard().take([kept.path])
-    assert kept.guard().restore() == {}
-
-
-@pytest.mark.parametrize("lost", ["manifest.json", "."])
-def test_lost_safety_copies_do_not_let_a_change_pass(tmp_path: Path, lost: str) -> None:
-    import shutil
-
-    kept = Kept(tmp_path, linked=False)
-    guard = kept.guard()
-    guard.take([kept.path])
-    if lost == ".":
-        shutil.rmtree(tmp_path / "safety")
-    else:
-        (tmp_path / "safety" / lost).unlink()
-    kept.path.write_bytes(b"EVIL")
-    with contextlib.suppress(OSError):  # an error that ends the run is as good as a restored file
-        guard.restore()
-        assert kept.whole()
-
-
-def test_copies_of_what_was_are_not_hoarded(tmp_path: Path) -> None:
-    guard, path = Guard(tmp_path / "safety", tmp_path / "aside"), tmp_path / "prd.json"
-    for number in range(3):
-        path.write_text(f"version {number}")
-        guard.take([path])
-        guard.release()
-    assert [copy.read_text() for copy in (tmp_path / "safety").iterdir()] == ["version 2"]
-    assert list(guard._data.values()) == [b"version 2"]
-
-
-def test_nothing_to_copy_is_fine(tmp_path: Path) -> None:
-    guard = Guard(tmp_path / "private" / "safety", tmp_path / "aside")
-    guard.take([tmp_path / "AGENTS.md"])
-    (tmp_path / "AGENTS.md").write_bytes(b"EVIL")
-    assert list(guard.restore()) == [tmp_path / "AGENTS.md"]
-
-
-def test_a_copy_that_cannot_be_made_stops_the_attempt(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, linked=False)
-    (tmp_path / "safety").write_bytes(b"a file where the folder should be")
-    with pytest.raises(OSError):
-        kept.guard().take([kept.path])
-
-
-def test_the_manifest_is_for_the_next_process(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, linked=False)
-    kept.guard().take([kept.path])
-    manifest = json.loads((tmp_path / "safety" / "manifest.json").read_bytes())
-    assert list(manifest) == [str(kept.path)]
-    copy = tmp_path / "safety" / manifest[str(kept.path)]["copy"]
-    assert (copy.read_bytes(), mode(copy)) == (b"ours", 0o600)

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.detect import detect_checks, detect_protected
+from _ralph import patterns
+from _ralph.detect import (
+    SETUP_INPUTS,
+    detect_checks,
+    detect_keep,
+    detect_protected,
+    detect_setup,
+    setup_hint,
+)
 from tests.conftest import Repo
 
 BIN = str(Path(sys.executable).parent)
@@ -32,80 +40,182 @@ def scripts(**named: str) -> str:
     return json.dumps({"name": "x", "scripts": named})
 
 
-PROJECTS: dict[str, tuple[dict[str, str], list[str]]] = {
-    "nothing": ({"README.md": "# x"}, []),
-    "python, pytest in its tests only": ({"tests/test_a.py": ""}, ["python3 -m pytest -q"]),
-    "python, tests at the top": ({"test_a.py": ""}, ["python3 -m pytest -q"]),
+VENV = "python3 -m venv .venv && .venv/bin/pip install -q"
+GROUPS = f"{VENV} 'pip>=25.1' && .venv/bin/pip install -q"
+PYTEST = ".venv/bin/python -m pytest -q"
+UNITTEST = "import unittest\n"
+PROJECT = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
+DEPS = f'{PROJECT}dependencies = ["click"]\n'
+EXTRA = "[project.optional-dependencies]\n"
+UV = '[[package]]\nname = "pytest"\n[[package]]\nname = "ruff"\n'
+
+
+def package(**named: object) -> str:
+    """package.json of a project that needs something."""
+    return json.dumps({"scripts": {"test": "vitest run"}, "devDependencies": {"vitest": "3"}, **named})
+
+
+PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
+    "nothing": ({"README.md": "# x"}, None, []),
+    "python, pytest in its tests only": ({"tests/test_a.py": "import pytest\n"}, f"{VENV} pytest", [PYTEST]),
+    "python, tests at the top": ({"test_a.py": "def test_a(): ..."}, f"{VENV} pytest", [PYTEST]),
+    "python, unittest at the top": ({"test_a.py": UNITTEST, "a.py": ""}, None, ["python3 -m unittest discover"]),
+    "python, unittest in a package": ({"tests/__init__.py": "", "tests/test_a.py": UNITTEST}, None, ["python3 -m unittest discover"]),
+    "python, unittest in a folder": ({"tests/test_a.py": UNITTEST}, None, ["python3 -m unittest discover -s tests"]),
+    "python, unittest and a name": ({"pyproject.toml": PROJECT, "tests/test_a.py": UNITTEST}, None, ["python3 -m unittest discover -s tests"]),
+    "python, unittest and a dependency": (
+        {"pyproject.toml": DEPS, "tests/test_a.py": UNITTEST}, f"{VENV} -e .", [".venv/bin/python -m unittest discover -s tests"],
+    ),
+    "python, unittest and pytest": ({"test_a.py": UNITTEST, "test_b.py": "import pytest"}, f"{VENV} pytest", [PYTEST]),
+    "python, a src layout": ({"pyproject.toml": PROJECT, "src/x/__init__.py": "", "tests/test_a.py": ""}, f"{VENV} -e . pytest", [PYTEST]),
+    "python, an extra for tests": (
+        {"pyproject.toml": f'{DEPS}{EXTRA}docs = ["sphinx"]\ntest = ["pytest-cov"]\n', "tests/test_a.py": ""}, f"{VENV} -e '.[test]'", [PYTEST],
+    ),
+    "python, an extra for each": (
+        {"pyproject.toml": f'{PROJECT}{EXTRA}test = ["pytest>=8"]\nlint = ["ruff", "mypy_extensions"]\n[tool.ruff]\n[tool.mypy]\n'},
+        f"{VENV} -e '.[test,lint]' mypy", [PYTEST, ".venv/bin/python -m ruff check .", ".venv/bin/python -m mypy ."],
+    ),
+    "python, a group for tests": ({"pyproject.toml": f'{DEPS}[dependency-groups]\ndev = ["pytest"]\n'}, f"{GROUPS} -e . --group dev", [PYTEST]),
+    "python, groups without a package": ({"pyproject.toml": '[dependency-groups]\nall = [{include-group = "t"}]\nt = ["pytest"]\n'}, f"{GROUPS} --group all", [PYTEST]),
+    "python, groups in a circle": (
+        {"pyproject.toml": '[dependency-groups]\na = [{include-group = "b"}]\nb = [{include-group = "a"}]\nc = "pytest"\n'}, f"{VENV} pytest", [PYTEST],
+    ),
+    "python, setup.py": (
+        {"setup.py": 'setup(install_requires=["x"], extras_require={"dev": ["tox", "pytest"]})'}, f"{VENV} -e '.[dev]'", [PYTEST],
+    ),
+    "python, setup.py alone": ({"setup.py": 'setup(name="x")', "test_a.py": UNITTEST}, None, ["python3 -m unittest discover"]),
+    "python, setup.cfg": (
+        {"setup.py": "", "setup.cfg": "[options]\ninstall_requires =\n  x\n[options.extras_require]\nt =\n  pytest\n"}, f"{VENV} -e '.[t]'", [PYTEST],
+    ),
+    "python, requirements": ({"requirements.txt": "flask\npytest\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt", [PYTEST]),
+    "python, requirements without pytest": ({"requirements.txt": "flask\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt pytest", [PYTEST]),
+    "python, requirements of two kinds": (
+        {"requirements.txt": "flask\n", "requirements-dev.txt": "pytest==8\n", "requirements-docs.txt": "sphinx\n"},
+        f"{VENV} -r requirements-dev.txt -r requirements.txt", [PYTEST],
+    ),
+    "python, requirements in a folder": (
+        {"requirements/base.txt": "flask\n", "requirements/test.txt": "-r base.txt\npytest\n"}, f"{VENV} -r requirements/test.txt", [PYTEST],
+    ),
     "python, all in pyproject": (
         {"pyproject.toml": "[tool.pytest.ini_options]\n[tool.ruff]\nline-length = 99\n[tool.mypy]\nstrict = true\n"},
-        ["python3 -m pytest -q", "ruff check .", "mypy ."],
+        f"{VENV} pytest ruff mypy", [PYTEST, ".venv/bin/python -m ruff check .", ".venv/bin/python -m mypy ."],
     ),
-    "python, mypy knows its files": ({"pyproject.toml": '[tool.mypy]\nfiles = ["src"]\n'}, ["mypy"]),
+    "python, mypy knows its files": ({"pyproject.toml": '[tool.mypy]\nfiles = ["src"]\n'}, None, ["mypy"]),
     "python, files of their own": (
         {"pytest.ini": "[pytest]", "ruff.toml": "", "mypy.ini": "[mypy]\npackages = x\n"},
-        ["python3 -m pytest -q", "ruff check .", "mypy"],
+        f"{VENV} pytest ruff mypy", [PYTEST, ".venv/bin/python -m ruff check .", ".venv/bin/python -m mypy"],
     ),
+    "python, a pyproject that is broken": ({"pyproject.toml": "[tool.ruff"}, None, ["ruff check ."]),
+    "python, a pyproject of another shape": ({"pyproject.toml": "project = 1\ntool = 2\ndependency-groups = 'pytest'\n"}, f"{VENV} pytest", [PYTEST]),
     "python with uv": (
         {"pyproject.toml": "[tool.ruff]\n[dependency-groups]\ndev = ['pytest']", "uv.lock": '[[package]]\nname = "pytest"\n'},
-        ["uv run python -m pytest -q", "ruff check ."],
+        "uv sync --locked", ["uv run python -m pytest -q", "ruff check ."],
+    ),
+    "uv, another group and an extra": (
+        {"pyproject.toml": f'{DEPS}{EXTRA}lint = ["ruff"]\n[dependency-groups]\ndev = ["x"]\ntest = ["pytest"]\n[tool.ruff]\n', "uv.lock": UV},
+        "uv sync --locked --group test --extra lint", ["uv run python -m pytest -q", "uv run python -m ruff check ."],
+    ),
+    "uv, groups that are installed anyway": (
+        {"pyproject.toml": '[dependency-groups]\ntest = ["pytest"]\n[tool.uv]\ndefault-groups = ["test"]\n', "uv.lock": UV},
+        "uv sync --locked", ["uv run python -m pytest -q"],
+    ),
+    "uv, all groups": (
+        {"pyproject.toml": '[dependency-groups]\ntest = ["pytest"]\n[tool.uv]\ndefault-groups = "all"\n', "uv.lock": UV},
+        "uv sync --locked", ["uv run python -m pytest -q"],
+    ),
+    "uv, the older list": ({"pyproject.toml": '[tool.uv]\ndev-dependencies = ["pytest"]\n', "uv.lock": UV}, "uv sync --locked", ["uv run python -m pytest -q"]),
+    "uv, no pytest in the lock": (
+        {"pyproject.toml": DEPS, "uv.lock": "", "tests/test_a.py": ""}, "uv sync --locked && uv pip install -q pytest", ["uv run python -m pytest -q"],
+    ),
+    "uv, unittest": ({"pyproject.toml": DEPS, "uv.lock": "", "test_a.py": UNITTEST}, "uv sync --locked", ["uv run python -m unittest discover"]),
+    "uv, a workspace": (
+        {"pyproject.toml": '[dependency-groups]\ndev = ["pytest"]\n[tool.uv.workspace]\nmembers = ["a"]\n', "uv.lock": UV},
+        "uv sync --locked --all-packages", ["uv run python -m pytest -q"],
     ),
     "python with poetry": (
         {"pyproject.toml": "[tool.ruff]\n[tool.poetry.group.dev.dependencies]\npytest = '*'",
          "poetry.lock": '[[package]]\nname = "pytest"\n[[package]]\nname = "ruff"\n'},
-        ["poetry run python -m pytest -q", "poetry run python -m ruff check ."],
+        "poetry install", ["poetry run python -m pytest -q", "poetry run python -m ruff check ."],
     ),
+    "poetry, a group that is optional": (
+        {"pyproject.toml": "[tool.poetry.group.test]\noptional = true\n[tool.poetry.group.test.dependencies]\npytest = '*'", "poetry.lock": UV},
+        "poetry install --with test", ["poetry run python -m pytest -q"],
+    ),
+    "pdm": ({"pyproject.toml": f'{DEPS}{EXTRA}t = ["pytest"]\n', "pdm.lock": UV}, "pdm sync -G t", ["pdm run python -m pytest -q"]),
+    "pipenv": ({"Pipfile": "", "Pipfile.lock": '{"develop": {"pytest": {}}}', "test_a.py": ""}, "pipenv sync --dev", ["pipenv run python -m pytest -q"]),
     "python with a .venv": (
         {"pyproject.toml": "[tool.pytest.ini_options]\n[tool.mypy]\n", ".venv/bin/pytest": ""},
-        [".venv/bin/python -m pytest -q", "mypy ."],
+        f"{VENV} pytest mypy", [PYTEST, ".venv/bin/python -m mypy ."],
     ),
-    "django": ({"manage.py": "", "shop/tests.py": ""}, ["python3 manage.py test"]),
-    "django with pytest": ({"manage.py": "", "pytest.ini": "[pytest]"}, ["python3 -m pytest -q"]),
+    "django": ({"manage.py": "", "shop/tests.py": ""}, None, ["python3 manage.py test"]),
+    "django with requirements": ({"manage.py": "", "requirements.txt": "django\n"}, f"{VENV} -r requirements.txt", [".venv/bin/python manage.py test"]),
+    "django with pytest": ({"manage.py": "", "pytest.ini": "[pytest]"}, f"{VENV} pytest", [PYTEST]),
     "npm": (
         {"package.json": scripts(build="tsc", typecheck="tsc --noEmit", lint="eslint .", test="vitest run"), "package-lock.json": "{}"},
-        ["npm run typecheck", "npm run lint", "npm test"],
+        None, ["npm run typecheck", "npm run lint", "npm test"],
     ),
-    "npm, the test that npm init writes": ({"package.json": scripts(test='echo "Error: no test specified" && exit 1')}, []),
-    "npm, a test that never ends": ({"package.json": scripts(test="jest --watch", lint="eslint .")}, ["npm run lint"]),
-    "npm, create-react-app": ({"package.json": scripts(test="react-scripts test")}, ["CI=true npm test"]),
-    "npm, check is something else": ({"package.json": scripts(check="svelte-check", test="vitest run")}, ["npm run check", "npm test"]),
-    "npm, check is all of them": ({"package.json": scripts(check="npm run lint && npm test", test="jest")}, ["npm test"]),
-    "pnpm": ({"package.json": scripts(lint="biome ci", test="vitest run"), "pnpm-lock.yaml": ""}, ["pnpm run lint", "pnpm test"]),
-    "yarn": ({"package.json": scripts(lint="eslint .", test="jest"), "yarn.lock": ""}, ["yarn run lint", "yarn test"]),
-    "yarn, named by the package": ({"package.json": '{"packageManager": "yarn@4.1.0", "scripts": {"test": "jest"}}'}, ["yarn test"]),
-    "bun": ({"package.json": scripts(test="bun test src"), "bun.lock": ""}, ["bun run test"]),
-    "package.json that is broken": ({"package.json": "{"}, []),
-    "package.json of another shape": ({"package.json": '["x"]'}, []),
-    "rust": ({"Cargo.toml": "[package]", "Cargo.lock": ""}, ["cargo test"]),
-    "rust and a Makefile": ({"Cargo.toml": "[package]", "Makefile": "test:\n\tcargo test\nlint:\n\tcargo clippy\n"}, ["cargo test", "make lint"]),
-    "go": ({"go.mod": "module x", ".golangci.yml": ""}, ["go test ./...", "golangci-lint run"]),
-    "gradle": ({"gradlew": "", "build.gradle.kts": ""}, ["./gradlew check"]),
-    "gradle without a wrapper": ({"build.gradle": ""}, ["gradle check"]),
-    "maven": ({"pom.xml": ""}, ["mvn -q verify"]),
-    "dotnet": ({"shop.sln": "", "shop.csproj": ""}, ["dotnet test"]),
-    "elixir": ({"mix.exs": ""}, ["mix test"]),
-    "ruby": ({".rspec": "", "Gemfile": "", "Rakefile": ""}, ["bundle exec rspec"]),
-    "rails": ({"bin/rails": "", "Rakefile": ""}, ["bin/rails test"]),
-    "php": ({"phpunit.xml.dist": ""}, ["vendor/bin/phpunit"]),
-    "deno": ({"deno.jsonc": ""}, ["deno test"]),
-    "only a Makefile": ({"Makefile": ".PHONY: test lint\nlint:\n\ttrue\ntest: lint\n\ttrue\n"}, ["make lint", "make test"]),
-    "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, ["make check"]),
-    "a Makefile with check for all": ({"Makefile": "test:\n\ttrue\ncheck: test\n"}, ["make test"]),
-    "a Makefile of variables": ({"Makefile": "test := x\nlint = y\ntest-all:\n\ttrue\nmy-lint:\n\ttrue\n"}, []),
-    "a Makefile, two targets a rule": ({"Makefile": "lint test:\n\ttrue\n"}, ["make lint", "make test"]),
+    "npm, dependencies": ({"package.json": package(), "package-lock.json": "{}"}, "npm ci", ["npm test"]),
+    "npm, the older lock": ({"package.json": package(), "npm-shrinkwrap.json": "{}"}, "npm ci", ["npm test"]),
+    "npm, workspaces": ({"package.json": '{"workspaces": ["a"]}', "package-lock.json": "{}"}, "npm ci", []),
+    "npm, no lock": ({"package.json": package()}, "npm install --no-package-lock", ["npm test"]),
+    "npm, the test that npm init writes": ({"package.json": scripts(test='echo "Error: no test specified" && exit 1')}, None, []),
+    "npm, a test that never ends": ({"package.json": scripts(test="jest --watch", lint="eslint .")}, None, ["npm run lint"]),
+    "npm, create-react-app": ({"package.json": scripts(test="react-scripts test")}, None, ["CI=true npm test"]),
+    "npm, check is something else": ({"package.json": scripts(check="svelte-check", test="vitest run")}, None, ["npm run check", "npm test"]),
+    "npm, check is all of them": ({"package.json": scripts(check="npm run lint && npm test", test="jest")}, None, ["npm test"]),
+    "pnpm": ({"package.json": package(), "pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile", ["pnpm test"]),
+    "pnpm, no lock": ({"package.json": package(packageManager="pnpm@9.1.0")}, "pnpm install --no-lockfile", ["pnpm test"]),
+    "yarn": ({"package.json": package(), "yarn.lock": "__metadata:\n  version: 8\n"}, "yarn install --immutable", ["yarn test"]),
+    "yarn 1": ({"package.json": package(), "yarn.lock": "# yarn lockfile v1\n"}, "yarn install --frozen-lockfile", ["yarn test"]),
+    "yarn, named by the package": ({"package.json": '{"packageManager": "yarn@4.1.0", "scripts": {"test": "jest"}}'}, None, ["yarn test"]),
+    "yarn, no lock": ({"package.json": package(packageManager="yarn@4.1.0")}, "yarn install", ["yarn test"]),
+    "bun": ({"package.json": package(), "bun.lock": ""}, "bun install --frozen-lockfile", ["bun run test"]),
+    "a package manager that nobody knows": ({"package.json": package(packageManager="rm -rf@1"), "package-lock.json": "{}"}, "npm ci", ["npm test"]),
+    "package.json that is broken": ({"package.json": "{"}, None, []),
+    "package.json of another shape": ({"package.json": '["x"]'}, None, []),
+    "package.json with odd scripts": ({"package.json": '{"scripts": ["x"], "dependencies": []}'}, None, []),
+    "rust": ({"Cargo.toml": "[package]", "Cargo.lock": ""}, None, ["cargo test"]),
+    "rust, dependencies": ({"Cargo.toml": "[package]\n[dev-dependencies]\nserde = '1'\n", "Cargo.lock": ""}, "cargo fetch", ["cargo test"]),
+    "rust, a workspace": ({"Cargo.toml": "[workspace]\nmembers = ['a']\n"}, "cargo fetch", ["cargo test"]),
+    "rust and a Makefile": ({"Cargo.toml": "[package]", "Makefile": "test:\n\tcargo test\nlint:\n\tcargo clippy\n"}, None, ["cargo test", "make lint"]),
+    "go": ({"go.mod": "module x", ".golangci.yml": ""}, None, ["go test ./...", "golangci-lint run"]),
+    "go, dependencies": ({"go.mod": "module x\n\nrequire (\n\ty v1\n)\n"}, "go mod download", ["go test ./..."]),
+    "gradle": ({"gradlew": "", "build.gradle.kts": ""}, None, ["./gradlew check"]),
+    "gradle without a wrapper": ({"build.gradle": ""}, None, ["gradle check"]),
+    "maven": ({"pom.xml": ""}, None, ["mvn -q verify"]),
+    "dotnet": ({"shop.sln": "", "shop.csproj": ""}, None, ["dotnet test"]),
+    "elixir": ({"mix.exs": "defp deps, do: []"}, None, ["mix test"]),
+    "elixir, dependencies": ({"mix.exs": 'defp deps do\n[{:jason, "~> 1.4"}]\n'}, "mix deps.get", ["mix test"]),
+    "ruby": ({".rspec": "", "Gemfile": "source 'x'\ngem 'rspec'\n", "Rakefile": ""}, "bundle install", ["bundle exec rspec"]),
+    "rails": ({"bin/rails": "", "Rakefile": ""}, None, ["bin/rails test"]),
+    "php": ({"phpunit.xml.dist": "", "composer.json": '{"require-dev": {"phpunit/phpunit": "*"}}'}, "composer install", ["vendor/bin/phpunit"]),
+    "deno": ({"deno.jsonc": ""}, None, ["deno test"]),
+    "only a Makefile": ({"Makefile": ".PHONY: test lint\nlint:\n\ttrue\ntest: lint\n\ttrue\n"}, None, ["make lint", "make test"]),
+    "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, None, ["make check"]),
+    "a Makefile with check for all": ({"Makefile": "test:\n\ttrue\ncheck: test\n"}, None, ["make test"]),
+    "a Makefile of variables": ({"Makefile": "test := x\nlint = y\ntest-all:\n\ttrue\nmy-lint:\n\ttrue\n"}, None, []),
+    "a Makefile, two targets a rule": ({"Makefile": "lint test:\n\ttrue\n"}, None, ["make lint", "make test"]),
     "a Makefile beside npm": (
-        {"package.json": scripts(test="jest"), "Makefile": "test:\n\tnpm test\ntypecheck:\n\tnpx tsc\n"}, ["npm test", "make typecheck"],
+        {"package.json": scripts(test="jest"), "Makefile": "test:\n\tnpm test\ntypecheck:\n\tnpx tsc\n"}, None, ["npm test", "make typecheck"],
     ),
     "two languages": (
-        {"pyproject.toml": "[tool.pytest.ini_options]", "package.json": scripts(test="jest"), "package-lock.json": "{}"},
-        ["python3 -m pytest -q", "npm test"],
+        {"pyproject.toml": DEPS, "test_a.py": "", "package.json": package(), "package-lock.json": "{}", "go.mod": "require y v1\n"},
+        f"{VENV} -e . pytest && npm ci && go mod download", [PYTEST, "npm test", "go test ./..."],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_checks_of_a_project(tmp_path: Path, name: str) -> None:
-    files, wanted = PROJECTS[name]
-    assert detect_checks(lay(tmp_path, files)) == wanted
+def test_setup_and_checks_of_a_project(tmp_path: Path, name: str) -> None:
+    files, setup, wanted = PROJECTS[name]
+    assert detect_setup(lay(tmp_path, files)) == setup
+    assert detect_checks(tmp_path) == wanted
+
+
+def test_checks_follow_a_setup_of_ones_own(tmp_path: Path) -> None:
+    lay(tmp_path, {"tests/test_a.py": "", "ruff.toml": ""})
+    assert detect_checks(tmp_path, "") == ["python3 -m pytest -q", "ruff check ."]
+    assert detect_checks(tmp_path, "make .venv") == [PYTEST, ".venv/bin/python -m ruff check ."]
 
 
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "pyproject.toml", "uv.lock", "tests"])
@@ -118,7 +228,96 @@ def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
         path.write_bytes(bytes(range(256)))
     else:
         path.symlink_to("nowhere")
-    assert detect_checks(tmp_path) == [] and detect_protected(tmp_path) == []
+    assert detect_checks(tmp_path) == [] and detect_setup(tmp_path) is None
+    assert set(detect_protected(tmp_path)) <= {name}
+
+
+@pytest.mark.parametrize(
+    ("files", "kept"),
+    [({"Cargo.toml": ""}, ["target/"]), ({"gradlew": "", "build.gradle": ""}, [".gradle/"]), ({"mix.exs": ""}, ["_build/"]),
+     ({"Package.swift": ""}, [".build/"]), ({"package.json": "{}", "pom.xml": ""}, [])],
+)  # fmt: skip
+def test_caches_to_keep(tmp_path: Path, files: dict[str, str], kept: list[str]) -> None:
+    assert detect_keep(lay(tmp_path, files)) == kept
+
+
+def test_every_file_that_a_setup_reads_makes_it_run_again() -> None:
+    names = {name for files, setup, _ in PROJECTS.values() if setup for name in files}
+    told = patterns.matching(SETUP_INPUTS, names | {"web/package.json", "a/requirements/dev.txt"})
+    beside = {
+        "Makefile",
+        ".rspec",
+        "Rakefile",
+        "manage.py",
+        "ruff.toml",
+        "mypy.ini",
+        "pytest.ini",
+        "phpunit.xml.dist",
+    }
+    rest = {name for name in names - told if not name.endswith((".py", ".venv/bin/pytest"))}
+    assert rest <= beside and {"web/package.json", "a/requirements/dev.txt"} <= told
+    assert [patterns.normal(pattern, "here") for pattern in SETUP_INPUTS] == [*SETUP_INPUTS]
+    assert not patterns.matching(SETUP_INPUTS, ["src/a.py", "README.md", "docs/notes.txt"])
+
+
+HINT = 'a program or a module is missing; "setup": "npm ci" in the plan installs what this project names'
+
+
+@pytest.mark.parametrize(
+    ("output", "exit_status", "hinted"),
+    [
+        ("sh: 1: vitest: not found", 127, True),
+        ("", 126, True),
+        ("> vitest run\nsh: 1: vitest: not found\n", 1, True),
+        ("bash: line 1: jest: command not found", 1, True),
+        ("/usr/bin/python3: No module named pytest", 1, True),
+        ("Error: Cannot find module 'express'", 1, True),
+        ("Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'zod' imported from /w/a.js", 1, True),
+        ("Error: Cannot find module './a.js'", 1, False),
+        (
+            "Error [ERR_MODULE_NOT_FOUND]: Cannot find module '/w/a.js' imported from /w/b.js\n  code: 'ERR_MODULE_NOT_FOUND'",
+            1,
+            False,
+        ),
+        ("AssertionError: page not found in list", 1, False),
+        ("1 failed", 1, False),
+        ("", None, False),
+    ],
+)
+def test_what_a_red_check_lacks(tmp_path: Path, output: str, exit_status: int | None, hinted: bool) -> None:
+    assert setup_hint(output, exit_status, lay(tmp_path, {"Makefile": "test:\n\tvitest\n"})) is None
+    lay(tmp_path, {"package.json": package(), "package-lock.json": "{}"})
+    assert setup_hint(output, exit_status, tmp_path) == (HINT if hinted else None)
+
+
+PROTECTED: dict[str, tuple[list[str], list[str]]] = {
+    "nothing": (["a.txt"], []),
+    "pytest": (["tests/test_a.py", "src/x.py"], ["tests/**", "conftest.py"]),
+    "tests beside the code": (["src/a.ts", "src/a.test.ts", "src/b.spec.tsx"], ["*.test.*", "*.spec.*"]),
+    "tests in folders of packages": (["packages/a/tests/a.js", "packages/b/test/b.js"], ["**/tests/**", "**/test/**"]),
+    "tests of go": (["a.go", "a_test.go", "go.sum"], ["*_test.*", "go.sum"]),
+    "tests of java": (["src/main/A.java", "src/test/java/ATest.java"], ["**/test/**"]),
+    "tests of ruby": (["spec/a_spec.rb", "Gemfile.lock"], ["spec/**"]),
+    "apps of django": (["manage.py", "shop/tests.py"], ["**/tests.py"]),
+    "locks, configuration, CI": (
+        ["package-lock.json", "vitest.config.ts", ".github/workflows/ci.yml"], ["vitest.config.*", "package-lock.json", ".github/**"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+@pytest.mark.parametrize("how", ["no repository", "not tracked", "tracked"])
+def test_protection_of_a_project(tmp_path: Path, name: str, how: str) -> None:
+    files, wanted = PROTECTED[name]
+    lay(tmp_path, dict.fromkeys(files, ""))
+    lay(tmp_path, {"node_modules/x/tests/a.test.js": "", ".gitignore": "node_modules\n"})
+    if how != "no repository":
+        subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    if how == "tracked":
+        subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
+    assert detect_protected(tmp_path) == wanted
+    assert patterns.uncovered_tests(wanted, files) == []
+    assert [patterns.normal(pattern, "here") for pattern in wanted] == wanted
 
 
 REAL = {
@@ -147,7 +346,7 @@ def test_the_checks_are_green_on_good_work_and_red_on_bad(tmp_path: Path, tool: 
         pytest.skip(f"{tool} is not installed here")  # a launcher without a toolchain is none
     files, worked = REAL[tool]
     for content, green in ((GOOD[worked], True), (BAD[worked], False)):
-        checks = detect_checks(lay(tmp_path, {**files, worked: content}))
+        checks = detect_checks(lay(tmp_path, {**files, worked: content}), "")
         assert checks
         for check in checks:
             done = subprocess.run(
@@ -197,10 +396,12 @@ def test_next_in_an_empty_folder_and_until_the_plan_runs(folder: Repo) -> None:
     assert folder.run(folder.agent("P('T1.txt').touch()"))[0] == 0
 
 
-def test_next_without_git(folder: Repo) -> None:
+def test_next_without_a_repository(folder: Repo) -> None:
     folder.write("prd.json", PLAN % ', "checks": ["true"]')
-    assert said(folder, "--no-git") == ["next: ralph doctor --no-git; ralph run --no-git"]
-    assert not (folder.path / ".gitignore").exists()
+    folder.write("tests/a.test.js", "")
+    assert said(folder) == [f"next: git init; {START}; {GO}"]
+    assert folder.read(".gitignore") == ".ralph/\n"
+    assert json.loads(folder.read("prd.json"))["protect"] == ["tests/**"]
 
 
 def test_next_for_a_list_whose_tasks_need_checks(repo: Repo) -> None:
@@ -221,6 +422,84 @@ def test_checks_are_added_to_a_plan_that_has_none(repo: Repo) -> None:
     repo.write("Makefile", "lint:\n\ttrue\n")
     said(repo)
     assert repo.read("prd.json") == before
+
+
+RUST = {"Cargo.toml": "[package]\n[dependencies]\nx = '1'\n", "tests/a.rs": ""}
+FOUND = {"setup": "cargo fetch", "keep": ["target/"], "checks": ["cargo test"], "protect": ["tests/**"]}
+WORDS = "setup: cargo fetch; keep: target/; checks: cargo test; protect: tests/**"
+
+
+def test_a_new_plan_says_what_was_found(repo: Repo) -> None:
+    lay(repo.path, RUST)
+    assert f"wrote prd.json; {WORDS}" in repo.ralph("init").stdout
+    plan = json.loads(repo.read("prd.json"))
+    assert {key: plan[key] for key in FOUND} == FOUND and len(plan["userStories"]) == 1
+    assert [*plan] == ["project", "description", *FOUND, "userStories"]
+
+
+@pytest.mark.parametrize(
+    ("own", "added"),
+    [
+        ({}, FOUND),
+        ({"checks": ["true"]}, {key: FOUND[key] for key in ("setup", "keep", "protect")}),
+        ({"checks": [], "protect": []}, {key: FOUND[key] for key in ("setup", "keep", "checks")}),
+        ({"setup": "", "keep": "x/", "checks": ["true"], "protect": "x"}, {}),
+    ],
+)
+def test_a_plan_gets_what_it_does_not_say(
+    repo: Repo, own: dict[str, object], added: dict[str, object]
+) -> None:
+    lay(repo.path, RUST)
+    plan = {"userStories": [{"id": "A", "title": "a"}], **own}
+    repo.write("prd.json", json.dumps(plan))
+    words = (
+        "prd.json is there and stays as it is"
+        if not added
+        else f"added to prd.json: {'; '.join(WORDS.split('; '))}"
+    )
+    first = repo.ralph("init").stdout.splitlines()[0]
+    assert first == words or (
+        added != FOUND and first.startswith("added to prd.json: setup: cargo fetch; keep: target/")
+    )
+    assert json.loads(repo.read("prd.json")) == plan | added
+    assert "stays as it is" in repo.ralph("init").stdout.splitlines()[0]
+
+
+def test_a_plan_that_nobody_edited_is_filled_in(repo: Repo) -> None:
+    repo.ralph("init")
+    lay(repo.path, RUST)
+    assert f"added to prd.json: {WORDS}" in repo.ralph("init").stdout
+    assert {key: json.loads(repo.read("prd.json"))[key] for key in FOUND} == FOUND
+
+
+def test_settings_of_this_machine_are_named_for_the_checkouts(repo: Repo) -> None:
+    ignored = {
+        "web/.env.local",
+        ".env",
+        ".env.example",
+        ".claude/settings.local.json",
+        "node_modules/x/.env.test",
+    }
+    lay(repo.path, dict.fromkeys([*ignored, ".env.tracked"], "secret"))
+    repo.write(".gitignore", ".env\n.env.local\n.env.example\n.claude/\nnode_modules/\n")
+    lines = repo.ralph("init").stdout.splitlines()
+    names = [".env", ".env.local", ".claude/settings.local.json"]
+    assert (
+        f"wrote .worktreeinclude: what agents and checks get a copy of, though git ignores it: {', '.join(names)}"
+        in lines
+    )
+    assert repo.read(".worktreeinclude").splitlines() == names
+    assert "git add prd.json AGENTS.md .gitignore .worktreeinclude && git commit -m plan" in lines[-1]
+    repo.write(".worktreeinclude", "mine\n")
+    repo.ralph("init")
+    assert repo.read(".worktreeinclude") == "mine\n"
+
+
+def test_without_such_settings_nothing_is_named(repo: Repo) -> None:
+    repo.write(".gitignore", ".env.example\n")
+    lay(repo.path, {".env.example": "", ".env.tracked": "", ".claude/settings.local.json": ""})
+    repo.ralph("init")
+    assert not (repo.path / ".worktreeinclude").exists()
 
 
 @pytest.mark.parametrize("where", ["plans/a b.json", "../other/prd.json"])

@@ -28,6 +28,7 @@ def history(**known: Any) -> History:
         ({}, {}, Limits(iterations=50, attempts=3, hours=12, max_wait=6 * 3600)),
         ({"limits": {"iterations": 7}}, {}, Limits(iterations=7)),
         ({"limits": {"iterations": 7}}, {"iterations": 9}, Limits(iterations=9)),
+        ({"limits": {"jobs": 3, "stuck": 9}}, {}, Limits(jobs=3, stuck=9)),
         ({"limits": {"iterations": 7}}, {"iterations": None}, Limits(iterations=7)),
         ({"limits": {"attempts": 1, "hours": 0.5}}, {}, Limits(attempts=1, hours=0.5)),
         ({"limits": {"usd": 2.5, "tokens": 9}}, {}, Limits(usd=2.5, tokens=9)),
@@ -89,7 +90,12 @@ def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
         (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),  # cached is a part of input
         (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "limit", "the plan's budget in tokens"),
         (Limits(), {"run_blocked_in_a_row": 2}, 0, None, ""),
-        (Limits(), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks were blocked in a row"),
+        (Limits(), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
+        (Limits(), {"run_blocked_in_a_row": 5, "run_passed": 1}, 0, None, ""),
+        (Limits(), {"run_blocked_in_a_row": 6, "run_passed": 1}, 0, "stuck", "6 tasks blocked in a row"),
+        (Limits(stuck=1), {"run_blocked_in_a_row": 1}, 0, "stuck", "1 task blocked in a row"),
+        (Limits(stuck=9), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
+        (Limits(stuck=9), {"run_blocked_in_a_row": 8, "run_passed": 1}, 0, None, ""),
     ],
 )  # fmt: skip
 def test_spent(limits: Limits, used: dict[str, Any], seconds: float, word: str | None, fragment: str) -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pyte
 import pytest
 
@@ -90,13 +91,13 @@ def talker(repo: Repo, script: str = "") -> str:
 
 def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T1.txt"], "dependsOn": ["T1"]})
-    wait = "while not P('../go').exists(): time.sleep(0.05)"
+    wait = "while not (OUT / 'go').exists(): time.sleep(0.05)"
     seen = Terminal(repo, "--agent", talker(repo, wait), "--once")
     seen.read(lambda: "idle 2 s" in "\n".join(seen.lines()))
     lines = seen.lines()
-    assert re.fullmatch(r"T1, attempt 1 of 3 \| \d s \| idle 2 s \| 5000 in / 50 o.*\.\.\.", lines[-1]), (
-        lines[-1]
-    )
+    assert re.fullmatch(r"T1, attempt 1 \| \d s \| idle 2 s \| 5000 in / 50 out.*\.\.\.", lines[-1]), lines[
+        -1
+    ]
     assert "  | I look around first." in lines
     assert "  $ Bash pytest 0" in lines
     assert "  | red, a bell , and right to left" in lines
@@ -148,20 +149,9 @@ def test_what_a_log_file_gets(repo: Repo, words: list[str], shown: int) -> None:
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\{", line) for line in lines)
 
 
-def test_a_killed_loop_leaves_no_line_behind(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    seen = Terminal(repo, "--agent", talker(repo, "time.sleep(60)"))
-    seen.read(lambda: "idle" in "\n".join(seen.lines()))
-    (loop,) = [child for child in repo.alive() if child.ppid() == seen.process.pid]
-    loop.kill()
-    seen.finish()
-    assert seen.lines()[-1].startswith("ralph: its work was killed")
-    assert not any("idle" in line for line in seen.lines())
-
-
 def test_a_terminal_that_goes_away_stops_nothing(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    wait = "while not P('../go').exists(): time.sleep(0.05)"
+    wait = "while not (OUT / 'go').exists(): time.sleep(0.05)"
     seen = Terminal(repo, "--agent", talker(repo, wait))
     seen.read(lambda: "idle" in "\n".join(seen.lines()))
     with contextlib.suppress(OSError):
@@ -179,3 +169,18 @@ def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
     assert re.match(r"waiting until \d\d:\d\d:\d\d \| \d+ s \| 0 of 1 passed$", seen.lines()[-1])
     seen.process.send_signal(signal.SIGINT)
     assert seen.finish() == 130
+
+
+def test_a_killed_worker_costs_its_attempt_and_the_terminal_goes_on(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    seen = Terminal(
+        repo, "--no-awake", "--agent", talker(repo, "if not (OUT / 'go').exists(): time.sleep(60)")
+    )
+    seen.read(lambda: "idle" in "\n".join(seen.lines()))
+    (repo.outside / "go").touch()
+    (worker,) = psutil.Process(seen.process.pid).children()
+    worker.kill()
+    assert seen.finish() == 0
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
+    lines = "".join(seen.lines())
+    assert "the worker of this attempt was killed" in lines and "idle" not in lines

@@ -3,71 +3,54 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.conftest import Repo
-from tests.test_process import DESCENDANTS, HANGS, sleepers
+from tests.test_process import DESCENDANTS, HANGS, worker_of
 
 # name -> the sabotage (run before ralph's own code) and what is then wrong in a run that must not pass.
 SABOTAGE = {
     "none": "",
     "believes the agent": """
-from _ralph import attempt
+from _ralph import verdict
 from _ralph.model import Verdict
-attempt.decide = lambda a, *_: (Verdict.PASSED, "")
+verdict.decide = lambda a, *_: (Verdict.PASSED, "")
 """,
     "no evidence rule": """
 from dataclasses import replace
-from _ralph import attempt, checks
-def decide(a, *rest, real=checks.decide):
-    return real(replace(a, tree_before="other"), *rest)
-attempt.decide = decide
+from _ralph import verdict
+def decide(a, *rest, real=verdict.decide):
+    return real(replace(a, tip="other"), *rest)
+verdict.decide = decide
 """,
-    "no guard": """
-from _ralph import guard
-guard.Guard.restore = lambda self: {}
+    "works at home": """
+from _ralph.model import Paths
+Paths.workspace = property(lambda self: self.root)
 """,
-    "no journal guard": """
-from _ralph import journal
-journal.Journal.guard = lambda self: []
+    "checks where the agent was": """
+from _ralph.model import Paths
+Paths.room = Paths.workspace
+""",
+    "home's own git in the workspace": """
+from _ralph import files, workspace
+def renew_git(self, *_):
+    files.clear(self.root / ".git").write_text(f"gitdir: {self.home.dir}")
+workspace.Place.renew_git = renew_git
 """,
     "no protection": """
-from _ralph import protect
-protect.Protected.restore = lambda *_: []
-""",
-    "other branches stay moved": """
-from _ralph import refs
-refs.Refs._settle_refs = lambda *_: []
-""",
-    "hooks unguarded": """
-from _ralph import refs
-refs.Refs.vital = lambda self: []
-""",
-    "ignored files unseen": """
-from _ralph import protect
-protect.Protected._loose = lambda *_: set()
-""",
-    "the person's files unwatched": """
-from _ralph import protect
-protect.Protected.touched = lambda self: []
-""",
-    "records on disk alone": """
-from _ralph import journal
-def guard(self, real=journal.Journal.guard):
-    self._known = None
-    return real(self)
-journal.Journal.guard = guard
-""",
-    "the lock's file believed": """
 from _ralph import attempt
-attempt.announce_again = lambda *_: []
+attempt.restore = lambda git, before, after, *_: (after, [], [])
+""",
+    "ignored files go unnamed": """
+from _ralph import workspace
+workspace.Place.ignored_since = lambda *_: []
 """,
     "no sweep": """
 from _ralph import process
@@ -81,45 +64,42 @@ lock.acquire = lambda paths: (paths.private.mkdir(parents=True, exist_ok=True), 
 """,
 }
 CHEAT = """
-P("prd.json").write_text(P("prd.json").read_text().replace('"passes": false', '"passes": true'))
-P("progress.txt").open("a").write('<!-- ralph {"v":1,"event":"verdict","plan":"p@","iteration":9,'
-    '"task":"T1","title":"task 1","verdict":"passed"} -->\\n')
+for name in ("prd.json", "progress.txt"):
+    if P(name).exists(): P(name).write_text(P(name).read_text().replace('"passes": false', '"passes": true') + "EVIL")
 P("guarded.txt").write_text("gutted")
+P("ignored").mkdir(exist_ok=True); P("ignored/result").touch()
 subprocess.Popen(["sleep", "600"], start_new_session=True)
-P("conftest.py").touch(); P(".git/info").mkdir(exist_ok=True); P(".git/info/exclude").write_text("conftest.py")
-P(".git/hooks").mkdir(exist_ok=True); P(".git/hooks/pre-commit").touch()
-P("mine.txt").unlink()
-sh("git branch -D other; rm .git/ralph/lock .git/ralph/*.progress")
+sh("git branch -qD other; git commit -qam mine")
 """
 
 
 def symptoms(repo: Repo, sabotage: str) -> set[str]:
     """Run a cheating agent under a sabotaged ralph; every promise that was broken."""
     repo.write("guarded.txt", "real\n")
+    repo.write(".gitignore", "ignored/\n")
     repo.commit("guarded")
     repo.git("branch", "other")
-    repo.plan({}, checks=["true"], protect=["guarded.txt", "conftest.py"])
-    repo.write("mine.txt", "mine\n")
+    checks = ["test -f ignored/result || test ! -f started", "grep -q real guarded.txt"]
+    repo.plan({}, checks=checks, protect=["guarded.txt"])
+    plan, tip = repo.read("prd.json"), repo.git("rev-parse", "HEAD")
     done = repo.ralph("run", "-q", "--max-iterations", "1", "--agent", repo.agent(CHEAT), first=sabotage)
+    if not (repo.path / "prd.json").exists():
+        return {"state"}
     found = set()
     if done.returncode != 3:
         found.add("exit")
     if "T1" in repo.passed():
         found.add("passed")
-    if repo.verdicts() != ["T1 no-op"] or len(repo.records("start")) != 1:
+    if (repo.path / "progress.txt").exists() and repo.verdicts() != ["T1 no-op"]:
         found.add("records")
-    if repo.read("guarded.txt") != "real\n":
-        found.add("protected")
-    if (repo.path / "conftest.py").exists():
-        found.add("protected name")
-    if (repo.path / ".git/hooks/pre-commit").exists():
-        found.add("hook")
-    if "mine.txt" not in repo.read("progress.txt"):
-        found.add("not named")
+    if repo.read("prd.json") != plan or "EVIL" in repo.read("progress.txt"):
+        found.add("state")
+    if repo.read("guarded.txt") != "real\n" or repo.git("rev-parse", "HEAD") != tip:
+        found.add("home")
     if not repo.git("branch", "--list", "other"):
         found.add("branch")
-    if not (repo.path / ".git/ralph/lock").exists():
-        found.add("lock")
+    if "ignored is ignored by git" not in repo.read("progress.txt"):
+        found.add("not named")
     if any(p.name() == "sleep" for p in repo.alive()):
         found.add("process left")
     return found
@@ -131,21 +111,35 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         ("none", None),
         ("believes the agent", "passed"),
         ("no evidence rule", "passed"),
-        ("no guard", "passed"),
-        ("no journal guard", "records"),
-        ("no protection", "protected"),
-        ("other branches stay moved", "branch"),
-        ("hooks unguarded", "hook"),
-        ("ignored files unseen", "protected name"),
-        ("the person's files unwatched", "not named"),
-        ("records on disk alone", "records"),
-        ("the lock's file believed", "lock"),
+        ("works at home", "state"),
+        ("home's own git in the workspace", "branch"),
+        ("no protection", "records"),
+        ("ignored files go unnamed", "not named"),
         ("no sweep", "process left"),
     ],
 )
 def test_every_safeguard_is_needed(repo: Repo, mutant: str, symptom: str | None) -> None:
     found = symptoms(repo, SABOTAGE[mutant])
     assert (symptom in found) if symptom else not found, found
+
+
+def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
+    repo.write(".gitignore", "build/\n")
+    repo.commit("ignore")
+    repo.plan({"checks": ["test -f build/made"]})
+    agent = repo.agent("P('build').mkdir(exist_ok=True); P('build/made').touch(); P('x').touch()")
+    words = ("run", "-q", "--once", "--agent", agent)
+    assert repo.ralph(*words).returncode == 3 and repo.passed() == []
+    # no room of its own, and what is ignored stays where it lies
+    sabotage = """
+from _ralph.model import Paths
+from _ralph import workspace
+Paths.room = Paths.workspace
+workspace.Place.reset = lambda self, tree, clean="", real=workspace.Place.reset: real(self, tree, clean.replace("x", ""))
+"""
+    repo.ralph(*words, first=sabotage)
+    assert repo.verdicts()[-1] == "T1 passed"
+    assert repo.passed() == []  # a fresh checkout at the end finds it all the same
 
 
 @pytest.mark.parametrize(
@@ -163,19 +157,19 @@ def test_without_preparation_it_fails_on_a_bare_machine(repo: Repo, line: str) -
     assert done.returncode == 1
 
 
-def test_without_the_mark_what_cleared_its_environment_outlives_both_halves(repo: Repo) -> None:
+def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(repo: Repo) -> None:
     repo.plan({"checks": ["true"]})
     agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
-    process = repo.start("run", "--agent", agent)
+    process = repo.start("run", "--no-awake", "--agent", agent)
     repo.wait_for("../hanging")
-    loop = psutil.Process(process.pid).children()[0]
+    worker = worker_of(process)
     process.send_signal(signal.SIGSTOP)
-    loop.kill()
+    os.kill(worker, signal.SIGKILL)
     process.kill()
     process.wait(5)
-    unmarked = "from _ralph import supervisor\nsupervisor._number = lambda run_id: 0"
+    unmarked = "from _ralph import worker\nworker._number = lambda run_id: 0"
     repo.ralph("run", "-q", "--task", "nope", first=unmarked)
-    left = [psutil.Process(pid) for pid in sleepers(repo)]
+    left = repo.alive()
     names = [one.name() for one in left]
     for one in left:
         one.kill()
@@ -184,7 +178,7 @@ def test_without_the_mark_what_cleared_its_environment_outlives_both_halves(repo
 
 def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent("P('../started').touch(); time.sleep(3); P('T1.txt').touch()")
+    agent = repo.agent("(OUT / 'started').touch(); time.sleep(3); P('T1.txt').touch()")
     first = repo.start("run", "--agent", agent)
     repo.wait_for("../started")
     second = repo.ralph("run", "--json", "--agent", repo.agent("pass", "second"), first=SABOTAGE["no lock"])
@@ -202,6 +196,7 @@ def in_place(path, data, mode=None):
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
     os.write(fd, data); os.fsync(fd); os.close(fd)
 edit.atomic_write = in_place
+edit.exchange = lambda path, data, expected: in_place(path, data)
 """,
         "prd.json was written in place",
     ),
@@ -212,31 +207,25 @@ edit.atomic_write = in_place
     ),
     "prd.json before the verdict record": (
         """
-from _ralph import edit, prd, run as room
+from _ralph import edit, run as room
 def write(run, event, *given, real=room.Run.write, **fields):
     if fields.get("verdict") == "passed":
-        run.guard.release()
         edit.rewrite(run.plan, edit.set_passed(run.plan, run.plan.task(fields["task"]), True))
     real(run, event, *given, **fields)
 room.Run.write = write
 """,
         "a pass before its record",
     ),
-    "pass before the checks": (
+    "the branch before the verdict record": (
         """
-from _ralph import attempt, beside, edit, prd
-def run_all(run, checks, name, label="", attempt=None, real=beside.run_all):
-    if run.history.open_start:
-        task = run.plan.task(run.history.open_start["task"])
-        edit.rewrite(run.plan, edit.set_passed(run.plan, task, True))
-    return real(run, checks, name, label, attempt)
-attempt.run_all = beside.run_all = run_all
+from _ralph import run as room
+def write(run, event, *given, real=room.Run.write, **fields):
+    if fields.get("verdict") == "passed":
+        run.branch.land(fields["commit"], fields["tip"], "early")
+    real(run, event, *given, **fields)
+room.Run.write = write
 """,
-        "a pass before its record",
-    ),
-    "no safety copies": (
-        "from _ralph import guard\nguard.Guard.take = lambda self, paths: None",
-        "an attempt without safety copies",
+        "a landing before its record",
     ),
     "no sync of the tree": (
         "from _ralph import files\nfiles.sync_all = lambda folder: None",
@@ -249,27 +238,26 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
     """Which rules of the order of writes were broken, call by call."""
     calls: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
     plan, notes = str(repo.path / "prd.json"), str(repo.path / "progress.txt")
-    broken, passes, held, tree = set(), 0, False, False
+    broken, passes, tree = set(), 0, False
     for number, call in enumerate(calls):
         what, path, data = call["call"], call["path"], call["data"]
         following = [(c["call"], c["path"]) for c in calls[number + 1 : number + 3]]
         if what == "write" and path == plan:
             broken.add("prd.json was written in place")
-        durable = path.endswith((".ralph-tmp", "progress.txt", ".progress"))
+        durable = path.endswith((".ralph-tmp", "progress.txt"))
         if what == "write" and durable and following[:1] != [("fsync", path)]:
             broken.add("was not synced")
         if what == "replace" and following[:1] != [("fsync", str(Path(path).parent))]:
             broken.add("its name was not synced")
         tree = tree or what == "sync_all"
-        held = held or (what == "replace" and path.endswith("manifest.json"))
         if what == "write" and path == notes:
-            if '"event": "start"' in data and not held:
-                broken.add("an attempt without safety copies")
-            if '"event": "start"' in data or '"event": "verdict"' in data:
+            if '"event": "verdict"' in data:
                 if not tree:
                     broken.add("a record before the tree was synced")
                 tree = False
             passes += '"verdict": "passed"' in data
+        if what == "land" and not passes:
+            broken.add("a landing before its record")
         if what == "replace" and path == plan and data.count('"passes": true') > passes:
             broken.add("a pass before its record")
     return broken

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Repo
+from tests.oracle import BRANCH, end, fresh_clone_is_green, nothing_runs_within, told
+from tests.test_waits import LIMIT, RESULT, plan, speaker
 
 WORKS = 'P(f"{task}.txt").write_text("good")'
 EDIT = "import json, pathlib, shutil\nP = pathlib.Path\nd = json.loads(P('prd.json').read_text())\nt = d['userStories']\n"
@@ -19,7 +23,7 @@ SAVE = "\nP('prd.json').write_text(json.dumps(d))"
 BETWEEN_RUNS = {
     "nothing": ("", "T2 passed"),
     "takes a pass back": ("t[1].update(passes=False, checks=['grep -q again T1.txt'])" + SAVE, "T1 passed, T2 passed"),
-    "gives a pass": ("t[2]['passes'] = True" + SAVE, ""),
+    "gives a pass": ("t[2]['passes'] = True" + SAVE, "T2 passed"),  # a clone is red for it
     "takes a block away": ("del t[0]['blocked']" + SAVE, "T3 passed, T2 passed"),
     "adds a task": ("t.append({'id': 'T4', 'title': 'x', 'checks': ['test -f T4.txt']})" + SAVE, "T2 passed, T4 passed"),
     "deletes a task": ("del t[2]" + SAVE, ""),
@@ -59,7 +63,7 @@ def test_what_a_person_does_between_runs_counts(under_way: Repo, tmp_path: Path,
     assert [task["id"] for task in left] == (["T3"] if ended.returncode else [])
     assert repo.read("mine.txt") == "mine\n"
     assert ("my own words" in repo.read("progress.txt")) == (deed == "adds to progress.txt")
-    assert {"T1.txt", "prd.json"} <= set(repo.git("ls-tree", "--name-only", "HEAD").split())
+    assert "T1.txt" in repo.git("ls-tree", "--name-only", BRANCH).split()
 
 
 def test_a_task_that_a_person_adds_while_the_loop_runs_is_worked(repo: Repo) -> None:
@@ -70,29 +74,171 @@ def test_a_task_that_a_person_adds_while_the_loop_runs_is_worked(repo: Repo) -> 
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"])
 
 
-def test_a_plan_that_a_person_edits_during_an_attempt_is_kept_aside_and_said(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    before = repo.read("prd.json")
-    process = repo.start("run", "--agent", repo.agent("P('../on').touch(); time.sleep(1.5); " + WORKS))
+# What people do while T2 is under way, in a shell at home; and what must then be seen there at the end.
+COMMIT = """
+export GIT_INDEX_FILE=../mine.index; git read-tree ralph/p
+git update-index --add --cacheinfo 100644,$(echo mine | git hash-object -w --stdin),{0}
+git update-ref refs/heads/ralph/p $(git commit-tree -p ralph/p -m 'mine {0}' $(git write-tree)); unset GIT_INDEX_FILE
+"""
+AT_WORK: dict[str, tuple[str, dict[str, str]]] = {
+    "edits, stages, stashes, commits, amends": (
+        """
+        echo stashed > c.txt; git stash -q
+        echo main > c.txt; git commit -qam first; git commit -q --amend -m mine
+        git gc -q --prune=now
+        echo mine > a.txt; echo mine > new.txt; echo mine > T2.txt
+        echo mine > b.txt; git add b.txt; echo more >> b.txt; git config user.name Mine; touch .git/index.lock
+        """,
+        {"cat a.txt new.txt T2.txt b.txt": "mine mine mine mine more", "git show :b.txt": "mine", "ls .git/index.lock": ".git/index.lock",
+         "git show -s --format=%s main": "mine", "git symbolic-ref HEAD": "refs/heads/main", "git show stash:c.txt": "stashed",
+         "git diff --cached --name-only": "b.txt", "git config user.name": "Mine", "git stash list | wc -l": "1"},
+    ),
+    "switches, and writes the plan": (
+        """
+        git switch -qc mine; echo mine > a.txt; git commit -qam mine; echo more > a.txt
+        $PYTHON ../deed.py 'd["mine"] = "mine"; of["T2"].update(title="mine", notes="mine"); of["T9"]["passes"] = True'
+        cp prd.json ../whole; head -c 100 ../whole > prd.json; sleep 0.7; cp ../whole prd.json
+        $PYTHON ../deed.py 't.append({"id": "T3", "title": "x", "checks": ["grep -q good T3.txt"]})'
+        """,
+        {"git symbolic-ref HEAD": "refs/heads/mine", "git show -s --format=%s": "mine", "cat a.txt": "more", "git show ralph/p:T3.txt": "good",
+         "grep -o mine prd.json | wc -l": "4", "grep -o 'passes.: true' prd.json | wc -l": "4", "grep -c '| T9 .*passed' progress.txt || true": "0"},
+    ),
+    "switches to ralph's branch": (
+        "echo mine > a.txt; git switch -q ralph/p; echo mine > new.txt",
+        {"git symbolic-ref HEAD": "refs/heads/ralph/p", "cat a.txt new.txt T1.txt T2.txt": "mine mine good good",
+         "git status --porcelain -- a.txt new.txt T1.txt T2.txt": "M a.txt ?? new.txt", "git diff --cached --name-only": ""},
+    ),
+    "commits to ralph's branch in a worktree": (
+        "git worktree add -q ../tree ralph/p; cd ../tree; echo mine > mine.txt; git add -A; git commit -qm mine; echo mine > a.txt",
+        {"git log --format=%s ralph/p | grep mine": "mine", "cat ../tree/mine.txt ../tree/a.txt ../tree/T2.txt": "mine mine good",
+         "git -C ../tree status --porcelain": "M a.txt", "git show ralph/p:mine.txt": "mine", "git symbolic-ref HEAD": "refs/heads/main"},
+    ),
+    "commits the same file to ralph's branch": (
+        COMMIT.format("mine.txt") + COMMIT.format("T2.txt"),
+        {"git log --format=%s ralph/p | grep mine": "mine T2.txt mine mine.txt", "git show ralph/p:T2.txt | head -1": "mine", "git show ralph/p:mine.txt": "mine"},
+    ),
+    "deletes ralph's branch": ("git branch -qD ralph/p", {}),
+    "rewrites ralph's branch": (
+        "git update-ref refs/heads/ralph/p $(git commit-tree -m mine main^{tree})", {"git log --format=%s ralph/p | tail -1": "mine"}
+    ),
+    "takes ralph's branch back": ("git update-ref refs/heads/ralph/p main", {"git merge-base main ralph/p": "MAIN"}),
+}  # fmt: skip
+ENDS = ("deletes ralph's branch", "rewrites ralph's branch", "takes ralph's branch back")
+WHENS = (
+    "the agent works",
+    "checks run",
+    "it waits for the provider",
+    "no attempt is under way",
+    "it is dead",
+)
+
+AGENT = """
+on, go = P(OUT, "on"), P(OUT, "go")
+if task == "T2" and not on.exists():
+    if WHEN in ("the agent works", "it is dead"):
+        on.touch()
+        while not go.exists(): time.sleep(0.02)
+    if WHEN == "it waits for the provider":
+        on.touch()
+        print(LIMIT, flush=True)
+        sys.exit(1)
+P(f"{task}.txt").open("a").write("good\\n")
+print(RESULT, flush=True)
+"""
+WAITS = "[ -e {0}/on ] || {{ touch {0}/on; while [ ! -e {0}/go ]; do sleep 0.02; done; }}"
+
+
+def under_way_when(repo: Repo, when: str) -> list[str]:
+    """A night that stops at T2 for a person, at that time; the words that start it."""
+    for name in ("b.txt", "c.txt"):
+        repo.write(name, "b\n")
+    repo.write(".gitignore", "prd.json\nprogress.txt\n.ralph/\n")
+    repo.commit("more")
+    (repo.path / "../deed.py").write_text(
+        EDIT + "import sys\nof = {x['id']: x for x in t}\nexec(sys.argv[1])" + SAVE
+    )
+    waits = WAITS.format(repo.outside)
+    repo.program(
+        "../check",
+        f"grep -q good T2.txt || exit 1\n{waits if when == 'checks run' else ''}\ngrep -q good T2.txt",
+    )
+    repo.program("../notify", waits if when == "no attempt is under way" else "true")
+    tasks = [
+        {"id": "T1", "checks": ["grep -q good T1.txt"]},
+        *([{"id": "T0", "checks": ["false"]}] if when == "no attempt is under way" else []),
+        {"id": "T2", "checks": [f"{repo.outside}/check"]},
+        {"id": "T9", "checks": ["grep -q good T1.txt"]},
+    ]
+    plan(repo, *tasks, branchName=BRANCH, limits={"attempts": 1})
+    names = {"OUT": str(repo.outside), "WHEN": when, "LIMIT": LIMIT, "RESULT": RESULT}
+    words = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    agent = speaker(repo, words + AGENT)
+    return ["run", "--agent", agent, "--max-wait", "2s", "--notify", f"{repo.outside}/notify"]
+
+
+@pytest.mark.parametrize("when", WHENS)
+@pytest.mark.parametrize("deed", AT_WORK)
+def test_nothing_is_lost_of_what_a_person_does_while(repo: Repo, deed: str, when: str) -> None:
+    words = under_way_when(repo, when)
+    process = repo.start(*words)
     repo.wait_for("../on")
-    repo.write("prd.json", before.replace('"task 1"', '"my new words"'))
+    deadline = time.monotonic() + 20
+    while when == "it waits for the provider" and not repo.records("wait"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    if when == "it is dead":
+        end(repo)
+        process.communicate(timeout=30)
+    main = repo.git("rev-parse", "main").strip()
+    script, seen = AT_WORK[deed]
+    done = subprocess.run(
+        ["sh", "-ec", script],
+        cwd=repo.path,
+        env={**repo.env, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    repo.write("../go", "")
+    if when == "it is dead":
+        process = repo.start(*words)
+    said, _ = process.communicate(timeout=60)
+    assert "Traceback" not in said and nothing_runs_within(repo, 2), said
+
+    def shows(command: str) -> str:
+        shown = subprocess.run(
+            ["sh", "-c", command], cwd=repo.path, env=repo.env, capture_output=True, text=True
+        )
+        return " ".join((shown.stdout + shown.stderr).split())
+
+    assert {command: shows(command) for command in seen} == {
+        k: v.replace("MAIN", main) for k, v in seen.items()
+    }, said
+    repo.git("fsck", "--no-dangling", "--connectivity-only")
+    if deed in ENDS:
+        assert process.returncode == 4 or (when == "it is dead" and process.returncode == 0), said
+        assert BRANCH in said, said
+        refs = repo.git(
+            "for-each-ref", "--format=%(refname)", "refs/ralph/parked", "refs/heads/ralph"
+        ).split()
+        assert "good" in [shows(f"git show {ref}:T1.txt") for ref in refs], (refs, said)
+    if process.returncode == 0 or deed not in ENDS:
+        assert process.returncode == (4 if when == "no attempt is under way" else 0), said
+        tasks = {"T1": "T1.txt", "T2": "T2.txt"}
+        assert {*tasks} <= {*repo.passed()}, said
+        assert fresh_clone_is_green(repo, BRANCH, [f"grep -q good {name}" for name in tasks.values()])
+
+
+def test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f a.txt"]}, limits={"attempts": 1})
+    waits = f"P({str(repo.outside)!r}, 'on').touch()\nwhile not P({str(repo.outside)!r}, 'go').exists(): time.sleep(0.02)"
+    process = repo.start(
+        "run", "--agent", repo.agent(f"if task == 'T1':\n    {waits.replace(chr(10), chr(10) + '    ')}")
+    )
+    repo.wait_for("../on")
+    repo.write("../deed.py", EDIT + "t[0]['passes'] = t[1]['passes'] = True" + SAVE)
+    assert repo.python("../deed.py") == 0
+    repo.write("../go", "")
     said, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
-    assert repo.read("prd.json") == before.replace('"passes": false', '"passes": true')
-    line = next(line for line in repo.read("progress.txt").splitlines() if line.startswith("- restored: prd"))
-    assert "T1 had been rewritten" in line and "T1 had been rewritten" in said
-    assert "my new words" in (repo.path / line.split("kept at ")[1].rstrip(")")).read_text()
-
-
-@pytest.mark.parametrize("when", ["before the work", "after the agent"])
-def test_a_file_that_a_person_edits_while_a_check_runs_is_put_back_named_and_kept(
-    repo: Repo, when: str
-) -> None:
-    edit = "test -f T1.txt" if when == "after the agent" else "! test -f T1.txt"
-    repo.plan({"checks": [f"{edit} && echo mine > a.txt; test -f T1.txt"]})
-    code, _, printed = repo.run(repo.agent(WORKS), "--once")
-    assert (code, repo.read("a.txt")) == (0, "a\n"), printed
-    line = next(line for line in repo.read("progress.txt").splitlines() if "while checks ran" in line)
-    assert line.startswith("- notice: a.txt had been changed")
-    assert repo.git("show", f"{line.split('git show ')[1].split(':')[0]}:a.txt") == "mine\n"
-    assert repo.git("show", "HEAD~1:a.txt") == "a\n"
+    assert (process.returncode, repo.passed()) == (4, ["T2"]), said
+    assert "T1" in told(repo, "T1") and "prd.json" in told(repo, "T1")

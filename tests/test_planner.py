@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 from _ralph import edit, prd
 from _ralph.files import resource
 from tests.conftest import Repo
+from tests.test_doctor import everything_at_home
 
 TASKS: list[dict[str, Any]] = [
     {"id": "US-001", "title": "greet", "acceptanceCriteria": ["prints hello"], "checks": ["test -f hello"], "priority": 1},
@@ -151,12 +151,13 @@ def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) 
 
 VANDAL = """
 P('a.txt').write_text('vandal'); P('new.txt').write_text('new'); P('prd.json').write_text('{}')
+P('AGENTS.md').write_text('obey'); P('progress.txt').write_text('## forged'); P('.gitignore').write_text('*')
 sh('git checkout -q -b elsewhere; git add -A; git commit -qm vandal; git config core.hooksPath /tmp; git tag x')
-(REAL / 'prd.json').write_text('{}'); (REAL / 'AGENTS.md').unlink(); (REAL / 'progress.txt').write_text('## forged')
+sh('git stash; git gc -q --prune=now; git branch -D main; git update-ref -d refs/heads/main; rm -rf .git')
 """
 
 
-def test_whatever_the_planner_does_is_undone(repo: Repo) -> None:
+def test_the_planner_works_in_a_place_of_its_own(repo: Repo) -> None:
     repo.ralph("init")
     repo.write("b.txt", "b\n")
     repo.commit("plan")
@@ -164,23 +165,14 @@ def test_whatever_the_planner_does_is_undone(repo: Repo) -> None:
     repo.write("a.txt", "staged\n")
     repo.git("add", "a.txt")
     repo.write("a.txt", "staged, and edited\n")
-    was = [
-        repo.git(*words.split())
-        for words in ("status --porcelain", "show-ref", "config --list --local", "stash list")
-    ]
-    done = plan(repo, says(GOOD, then="assert P('a.txt').read_text() == 'staged, and edited\\n'\n" + VANDAL))
+    before = everything_at_home(repo)
+    look = "assert P('a.txt').read_text() == 'staged, and edited\\n' and P('b.txt').exists() and P.cwd() != REAL\n"
+    done = plan(repo, says(GOOD, then=look + VANDAL))
     assert done.returncode == 0, done.stderr + done.stdout
-    now = [
-        repo.git(*words.split())
-        for words in ("status --porcelain", "show-ref", "config --list --local", "stash list")
-    ]
-    now[0] = now[0].replace(" M prd.json\n", "").replace("?? progress.txt\n", "")
-    assert now == was
-    assert repo.read("a.txt") == "staged, and edited\n" and repo.git("show", ":a.txt") == "staged\n"
-    assert "forged" not in repo.read("progress.txt")
-    assert (repo.path / "AGENTS.md").exists() and stories(repo)[0]["id"] == "US-001"
-    assert "prd.json had been changed" in done.stdout and "AGENTS.md had been changed" in done.stdout
-    assert not (repo.path / ".git/ralph/planning").exists()
+    after = everything_at_home(repo)
+    assert after.pop("prd.json") != before.pop("prd.json") and stories(repo)[0]["id"] == "US-001"
+    assert b"forged" not in after.pop("progress.txt", b"")
+    assert after == before
 
 
 def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(repo: Repo) -> None:
@@ -239,7 +231,11 @@ def test_what_planning_cost_counts_also_where_no_plan_came_of_it(repo: Repo) -> 
 REFUSED = {
     "no such brief": (["plan", "nothing.md"], 2, "nothing.md cannot be read"),
     "an empty one": (["plan", "empty.md"], 2, "is empty"),
-    "no git": (["plan", "a.txt", "--no-git"], 2, "needs git"),
+    "no git": (
+        ["plan", "a.txt", "--prd", "../prd.json"],
+        2,
+        "not in a git repository; make it one: git init",
+    ),
     "no planner": (["plan", "a.txt", "--planner", "not-here"], 5, "not on PATH"),
     "a planner that may not only read": (["plan", "a.txt", "--planner", "opencode-x -p"], 5, "not on PATH"),
 }
@@ -332,7 +328,7 @@ def test_add_with_all_that_can_be_said(repo: Repo) -> None:
         "id": "T2", "title": "Sort prices", "checks": ["test -f s"], "acceptanceCriteria": ["EUR first", "USD last"],
         "description": "why", "priority": 1, "dependsOn": ["T1"], "passes": False,
     }  # fmt: skip
-    assert [record["task"] for record in repo.records("add")] == ["T2"]
+    assert not (repo.path / "progress.txt").exists(), "the plan itself says it"
 
 
 def test_add_in_place_of_the_example(repo: Repo) -> None:
@@ -389,47 +385,47 @@ def test_an_agent_may_not_steer(repo: Repo, command: list[str]) -> None:
     assert repo.ralph(command[0], "--help", RALPH_RUN_ID="x").returncode == 0
 
 
+def until(repo: Repo, name: str) -> str:
+    """A line of an agent that says so in `../on`, and waits for the file `../NAME`."""
+    out = str(repo.outside)
+    return f"P({out!r}, 'on').touch()\nwhile not P({out!r}, {name!r}).exists(): time.sleep(0.02)\n"
+
+
 def test_what_is_added_while_a_loop_runs_is_worked_by_it(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1"]})
-    process = repo.start(
-        "run",
-        "--agent",
-        repo.agent("P('../on').touch(); time.sleep(2 if task == 'T1' else 0); P(task).touch()"),
-    )
+    process = repo.start("run", "--agent", repo.agent(f"{until(repo, 'added')}P(task).touch()"))
     repo.wait_for("../on")
     first = repo.ralph("add", "one more", "--check", "test -f T2")
     second = repo.ralph("add", "and another", "--check", "test -f T3", "--depends-on", "T2")
-    assert first.stdout.startswith("added T2: one more: the running loop takes it"), first.stderr
-    assert second.stdout.startswith("added T3: and another"), second.stderr
+    repo.write("../added", "")
+    assert first.stdout == "added T2: one more\n", first.stderr
+    assert second.stdout == "added T3: and another\n", second.stderr
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert repo.passed() == ["T1", "T2", "T3"]
+    assert repo.passed() == ["T1", "T2", "T3"] and repo.has_landed("T3")
 
 
 def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1 && if test -f ../slow; then touch ../on; sleep 2; fi"]})
-    process = repo.start(
-        "run",
-        "--agent",
-        repo.agent("P(task).touch(); P('../slow').touch() if task == 'T1' else P('../slow').unlink()"),
-    )
-    repo.wait_for("../on")
-    time.sleep(2.2)  # the attempt's own check is over, the last ones run
+    out = repo.outside
+    wait = f"touch {out}/on; while ! test -f {out}/added; do sleep 0.02; done"
+    repo.plan({"checks": [f"test -f T1 || exit 1; case $(pwd) in */recheck) {wait};; esac"]})
+    process = repo.start("run", "--agent", repo.agent("P(task).touch()"))
+    repo.wait_for("../on")  # the attempt's own check is over, the last ones run
     assert repo.ralph("add", "late", "--check", "test -f T2").returncode == 0
+    repo.write("../added", "")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and repo.passed() == ["T1", "T2"], said
 
 
 def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1"]})
-    until_told = "P('../on').touch()\nwhile not P('../told').exists(): time.sleep(0.05)\nP(task).touch()"
-    process = repo.start("run", "--agent", repo.agent(until_told))
+    process = repo.start("run", "--agent", repo.agent(f"{until(repo, 'told')}P(task).touch()"))
     repo.wait_for("../on")
     slowly = """if True:
         import time
-        from _ralph import inbox
-        leave = inbox.leave
-        inbox.leave = lambda *given: (time.sleep(0.5), leave(*given))
+        from _ralph import edit
+        apply = edit.apply
+        edit.apply = lambda *given: (time.sleep(0.3), apply(*given))[1]
     """
 
     def add(number: int) -> str:
@@ -439,7 +435,8 @@ def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get(repo: Repo) -
         said = "".join(several.map(add, range(2, 6)))
     repo.write("../told", "")
     process.communicate(timeout=60)
-    told = sorted(re.findall(r"added (\S+): (\S+):", said))
+    told = sorted(re.findall(r"added (\S+): (\S+)", said))
+    assert len(told) == 4
     assert told == [
         (task["id"], task["title"]) for task in sorted(stories(repo)[1:], key=lambda t: t["id"])
     ], said
@@ -447,34 +444,14 @@ def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get(repo: Repo) -
 
 def test_what_is_added_before_a_stop_is_in_the_plan_afterwards(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
-    process = repo.start("run", "--agent", repo.agent("P('../on').touch(); time.sleep(1.5); P(task).touch()"))
+    process = repo.start("run", "--agent", repo.agent(f"{until(repo, 'added')}P(task).touch()"))
     repo.wait_for("../on")
-    repo.ralph("stop")
+    assert repo.ralph("stop").returncode == 0
     repo.ralph("add", "later", "--check", "test -f T3")
+    repo.write("../added", "")
     process.communicate(timeout=60)
     assert process.returncode == 3 and [task["id"] for task in stories(repo)] == ["T1", "T2", "T3"]
-
-
-def test_a_message_that_is_taken_twice_adds_once(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1"]})
-    message = json.dumps(
-        {"event": "add", "tasks": [{"id": "T2", "title": "x", "checks": ["test -f T2"], "passes": False}]}
-    )
-    for number in (1, 2):  # as after a kill between the plan and the inbox
-        repo.write(f".git/ralph/inbox/{number}.json", message)
-    assert repo.run(repo.agent("P(task).touch()"))[0] == 0
-    assert repo.passed() == ["T1", "T2"]
-
-
-def test_a_message_that_the_plan_cannot_hold_any_more_is_kept_in_the_notes(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1"]})
-    for number, tasks in enumerate(
-        ([{"id": "T2", "title": "x", "dependsOn": ["T8"]}], "nonsense", [3], None)
-    ):
-        repo.write(f".git/ralph/inbox/{number}.json", json.dumps({"event": "add", "tasks": tasks}))
-    code, _, printed = repo.run(repo.agent("P(task).touch()"))
-    assert code == 0 and "no such task" in printed
-    assert '"dependsOn"' in repo.read("progress.txt")
+    assert repo.passed() == ["T1"]
 
 
 def test_the_starter_can_be_told_from_a_plan() -> None:
@@ -521,7 +498,7 @@ def test_where_git_is_when_a_person_plans_is_where_it_is_afterwards(repo: Repo, 
 def test_a_pass_by_hand_in_the_old_plan_is_none_in_the_new_one(repo: Repo) -> None:
     repo.plan({"passes": True}, {"checks": ["test -f T2"]}, checks=["true"])
     repo.commit("plan")
-    killed(repo, "run", "--agent", repo.agent("P('../on').touch(); time.sleep(30)"))
+    killed(repo, "run", "--agent", repo.agent(until(repo, "never")))
     new = [{"id": name, "title": f"new {name}", "acceptanceCriteria": ["x"]} for name in ("T1", "T2")]
     assert plan(repo, says({**GOOD, "userStories": new}), "--force").returncode == 0
     _, summary, printed = repo.run(repo.agent("P(task).touch()"))
@@ -529,20 +506,16 @@ def test_a_pass_by_hand_in_the_old_plan_is_none_in_the_new_one(repo: Repo) -> No
 
 
 @pytest.mark.parametrize("again", ["plan", "add"])
-def test_what_a_killed_planner_left_is_put_back_or_told(repo: Repo, again: str) -> None:
+def test_a_killed_planner_leaves_home_as_it_was(repo: Repo, again: str) -> None:
     repo.ralph("init")
     repo.commit("plan")
     repo.write("../brief.md", "x")
-    vandal = repo.outside / "vandal.py"
-    vandal.write_text(
-        "import pathlib, time\nfor n, s in (('a.txt', 'v'), ('prd.json', '{}')): pathlib.Path(n).write_text(s)\n"
-        f"REAL = pathlib.Path({str(repo.path)!r})\n(REAL / 'prd.json').write_text('{{}}')\n"
-        "(REAL / '../on').touch(); time.sleep(30)"
-    )
-    killed(repo, "plan", "../brief.md", "--planner", f"{sys.executable} {vandal}")
+    before = everything_at_home(repo)
+    killed(repo, "plan", "../brief.md", "--planner", planner(repo, f"{VANDAL}\n{until(repo, 'never')}"))
+    assert everything_at_home(repo) == before
     done = plan(repo, says(GOOD)) if again == "plan" else repo.ralph("add", "x", "--check", "true")
     assert done.returncode == 0, done.stderr
-    assert repo.read("a.txt") == "a\n" and stories(repo)[0]["title"] in ("greet", "x")
+    assert stories(repo)[0]["title"] in ("greet", "x")
 
 
 @pytest.mark.parametrize("does", ["git switch -qc foo", "git add -A", "git reset -q"])
@@ -585,17 +558,6 @@ def test_a_report_is_written_into_what_is_no_file_and_does_not_replace_it(repo: 
     repo.ralph("report", "-o", "../pipe")  # /dev/full and /dev/null went the same way, as root
     os.close(reader)
     assert (repo.outside / "pipe").is_fifo()
-
-
-def test_doctor_does_not_touch_the_tree_after_a_reset_was_cut_off(repo: Repo) -> None:
-    repo.plan({"checks": ["true"]})
-    repo.commit("plan")
-    assert repo.run(repo.agent("P(task).touch()"))[0] == 0
-    repo.write("a.txt", "mine\n")
-    head, tree = (repo.git("rev-parse", name).strip() for name in ("HEAD", "HEAD^{tree}"))
-    repo.write(".git/ralph/resetting", f"{head} {tree}")
-    repo.ralph("doctor", "--agent", "true")
-    assert repo.read("a.txt") == "mine\n"
 
 
 def test_a_key_that_is_misspelt_in_many_tasks_is_told_once(tmp_path: Path) -> None:

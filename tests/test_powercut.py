@@ -31,7 +31,7 @@ FAULTS = {
     "none": "",
     "no fsync": "import os\nos.fsync = lambda fd: None",
     "no sync of the tree": "from _ralph import files\nfiles.sync_all = lambda folder: None",
-    "no sync by git": "from _ralph import git\ngit._QUIET = git._QUIET[:-1]",
+    "no sync by git": "from _ralph import git\ngit._QUIET = (*git._QUIET, 'core.fsync=none')",
 }
 
 
@@ -107,7 +107,8 @@ def cut_power(repo: Repo, image: Path, driver: Path, agent: str) -> Iterator[Cut
             yield cut
     finally:
         for process in repo.alive():
-            process.kill()
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         run.wait(30)
         repo.gone_within(5)
 
@@ -142,8 +143,15 @@ def audit_cut(repo: Repo, cut: Cut, agent: str) -> None:
     assert found.startswith(cut.durable), "a record that was followed by another one is lost"
     verdicts = [r for r in parse(cut.durable) if r["event"] == "verdict" and r.get("run")]
     finished = {r["task"] for r in verdicts if r["verdict"] == "passed"}
+    for running in repo.path.glob(".git/ralph/*/running.json"):  # the machine starts again
+        running.write_text(running.read_text().replace('"boot": "', '"boot": "not '))
     audit(repo, agent, finished)
     repo.git("log", "-p", "--all")
+
+
+def notes_of(repo: Repo) -> str:
+    notes = repo.path / "progress.txt"
+    return notes.read_text(errors="replace") if notes.exists() else ""
 
 
 def power_cuts(disk: tuple[Path, Path], fault: str) -> tuple[int, list[str]]:
@@ -162,9 +170,11 @@ def power_cuts(disk: tuple[Path, Path], fault: str) -> tuple[int, list[str]]:
             try:
                 audit_cut(repo, cut, agent)
             except (AssertionError, OSError, ValueError) as error:
-                wrong.append(f"{cut.image.name}: {str(error)[:600]}")
+                heads = [line for line in notes_of(repo).splitlines() if line.startswith(("## ", "- reason"))]
+                wrong.append("\n".join([f"{cut.image.name}: {str(error)[:600]}", *heads]))
             for process in repo.alive():
-                process.kill()
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
             repo.gone_within(5)
         cut.image.unlink()
     return len(cuts), wrong

@@ -17,7 +17,7 @@ import pytest
 
 from _ralph import edit, prd
 from _ralph.ends import BadInput, Exit
-from _ralph.model import Plan, Task
+from _ralph.model import Plan, Setup, Task
 from tests.conftest import ROOT, steps
 from tests.test_files import within
 
@@ -245,7 +245,12 @@ def test_the_order_of_work(tmp_path: Path, tasks: list[str], wanted: str) -> Non
         ([{"title": "Add a field"}], ["add-a-field"]),
         ([{"title": "Same"}, {"title": "Same"}, {"title": "same!"}], ["same", "same-2", "same-3"]),
         ([{"title": "Same"}, {"id": "same", "title": "x"}], ["same-2", "same"]),
-        ([{"title": "日本語"}, {"title": "にほん"}], ["task", "task-2"]),
+        ([{"title": "日本語"}, {"title": "にほん"}], ["task-77710aed", "task-f22e5896"]),
+        ([{"title": "にほん"}, {"title": "日本語"}], ["task-f22e5896", "task-77710aed"]),
+        ([{"title": "日本語"}, {"title": "日本語"}], ["task-77710aed", "task-77710aed-2"]),
+        ([{"title": "日本 API"}, {"title": "API"}], ["api-d42fa96e", "api"]),
+        ([{"title": "Straße über Łódź"}, {"title": "Größe"}], ["strae-uber-odz", "groe"]),
+        ([{"title": "🚀"}, {"title": "🎉"}, {"title": "Task"}], ["task-ebbc0b28", "task-6146299c", "task"]),
         ([{"id": 7, "title": "x"}, {"id": None, "title": "7"}], ["7", "7-2"]),
         ([{"id": 0, "title": "x"}, {"id": "", "title": "y"}], ["0", "y"]),
         ([{"name": "by name"}, {"description": "by description\nmore"}], ["by-name", "by-description"]),
@@ -302,6 +307,28 @@ def test_the_name_of_a_long_check_is_short(tmp_path: Path) -> None:
     assert re.fullmatch(r"x{20,30}\.\.\.y{20,30}", found.name)
     assert len(found.name) <= 60
     assert found.command == "x" * 1000 + "\n" + "y" * 1000
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (None, None),
+        ("", None),
+        ("npm ci", Setup("npm ci")),
+        ({"run": "npm ci"}, Setup("npm ci")),
+        ({"run": "npm ci", "when": "package-lock.json"}, Setup("npm ci", ("package-lock.json",))),
+        ({"run": "x", "when": ["a", "b/*"]}, Setup("x", ("a", "b/*"))),
+    ],
+)
+def test_setup(tmp_path: Path, said: object, wanted: Setup | None) -> None:
+    plan = load(tmp_path, json.dumps({"tasks": [{"title": "x"}], "setup": said}))
+    prd.validate(plan)
+    assert plan.setup == wanted
+
+
+def test_a_setup_without_a_command_is_refused(tmp_path: Path) -> None:
+    source = json.dumps({"tasks": [{"title": "x"}], "setup": {"when": ["a"]}})
+    assert_refused(write(tmp_path, source), "prd.json: setup.run: expected a command, found none")
 
 
 def test_what_the_plan_says_beside_its_tasks(tmp_path: Path) -> None:
@@ -464,7 +491,10 @@ def test_a_wrong_type_in_a_task_is_refused(tmp_path: Path, key: str, value: obje
         ("agent", ["claude"], "agent: ['claude'] is not of type 'string', 'null'"),
         ("judge", True, "judge: True is not of type 'string', 'null'"),
         ("prompt", {}, "prompt: {} is not of type 'string', 'null'"),
-        ("setup", ["npm", "ci"], "setup: ['npm', 'ci'] is not of type 'string', 'null'"),
+        ("setup", ["npm", "ci"], "setup: ['npm', 'ci'] is not of type 'string', 'object', 'null'"),
+        ("setup", {"run": 5}, "setup.run: 5 is not of type 'string'"),
+        ("setup", {"run": "x", "when": [1.5]}, "setup.when[0]: 1.5 is not of type 'string', 'integer'"),
+        ("keep", 5, "keep: 5 is not of type 'string', 'array', 'null'"),
         ("commit", 1, "commit: 1 is not of type 'string', 'null'"),
         ("protect", {"a": 1}, "protect: {'a': 1} is not of type 'string', 'array', 'null'"),
         ("protect", [1.5], "protect[0]: 1.5 is not of type 'string', 'integer'"),
@@ -756,11 +786,11 @@ def test_set_open(tmp_path: Path, source: str, wanted: str) -> None:
     assert edit.set_open(plan, plan.tasks[0]) == wanted
 
 
-def test_add_checks_writes_one_field(tmp_path: Path) -> None:
+def test_set_members_writes_those_fields_alone(tmp_path: Path) -> None:
     plan = load(tmp_path, SHAPES["native"])
-    after = edit.add_checks(plan, ["npm test", "é"])
-    assert changed_fields(json.loads(plan.text), json.loads(after)).keys() == {".checks"}
-    assert after.replace(',\n  "checks": ["npm test", "é"]', "") == plan.text
+    after = edit.set_members(plan, {"setup": "npm ci", "checks": ["npm test", "é"]})
+    assert changed_fields(json.loads(plan.text), json.loads(after)).keys() == {".setup", ".checks"}
+    assert after.replace(',\n  "setup": "npm ci",\n  "checks": ["npm test", "é"]', "") == plan.text
     assert [check.run for check in edit.rewrite(plan, after).checks] == ["npm test", "é"]
 
 
@@ -920,6 +950,12 @@ GOOD = {"id": "a", "title": "x"}
         ({"tasks": [GOOD], "limits": {"usd": "20"}}, "limits.usd: '20' "),
         ({"tasks": [GOOD], "budget": {"usd": -1}}, "budget.usd: -1 "),
         ({"tasks": [GOOD], "budget": {"hours": 1}}, "budget: "),
+        ({"tasks": [GOOD], "limits": {"jobs": 0}}, "limits.jobs: 0 "),
+        ({"tasks": [GOOD], "limits": {"stuck": "6"}}, "limits.stuck: '6' "),
+        ({"tasks": [GOOD], "setup": {"when": ["x"]}}, "setup: 'run' is a required property"),
+        ({"tasks": [GOOD], "setup": {"run": " "}}, "setup.run: ' ' "),
+        ({"tasks": [GOOD], "setup": {"run": "x", "whenever": []}}, "setup: "),
+        ({"tasks": [GOOD], "keep": {}}, "keep: {} "),
         ({"tasks": [GOOD], "network": "no"}, "network: 'no' "),
         ({"tasks": [GOOD], "agents": []}, "agents: [] "),
         ({"tasks": [GOOD], "agent": 5}, "agent: 5 "),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from _ralph.process import Control, ProcessResult, run_process
-from _ralph.supervisor import kill_run
+from _ralph.worker import kill_run
 from tests.conftest import Repo
 
 # Each leaves a descendant behind in another way; all of them sleep for ten minutes.
@@ -27,30 +27,15 @@ DESCENDANTS = {
     "ignores TERM": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 600; sleep 600'])",
     "cleared environment": "sh('(setsid env -i /bin/sleep 600 > /dev/null 2>&1 &)')",  # and no parent left
 }
-HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nP('../hanging').touch()\ntime.sleep(600)"
+HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touch()\ntime.sleep(600)"
 
 
-def sleepers(repo: Repo) -> list[int]:
-    """Processes in the repository's folder: found by their cwd, for an environment can be cleared."""
+def worker_of(process: subprocess.Popen[Any]) -> int:
+    """The worker of a loop's attempt: its one child, where nothing keeps the machine awake."""
     import psutil
 
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == str(repo.path) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except (psutil.Error, OSError):
-            continue
-    return found
-
-
-def gone(repo: Repo, within: float) -> bool:
-    end = time.monotonic() + within
-    while sleepers(repo):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
+    (child,) = psutil.Process(process.pid).children()
+    return child.pid
 
 
 @pytest.mark.parametrize("kind", DESCENDANTS)
@@ -58,7 +43,7 @@ def test_after_a_normal_end_nothing_is_left(repo: Repo, kind: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent(f"P('T1.txt').touch()\n{DESCENDANTS[kind]}\ntime.sleep(0.2)")
     assert repo.run(agent)[0] == 0
-    assert sleepers(repo) == []
+    assert repo.alive() == []
 
 
 def test_every_kind_at_once_at_the_deadline(repo: Repo) -> None:
@@ -66,7 +51,7 @@ def test_every_kind_at_once_at_the_deadline(repo: Repo) -> None:
     agent = repo.agent("P('T1.txt').touch()\n" + "\n".join(DESCENDANTS.values()) + HANGS)
     code, _, _ = repo.run(agent, "--agent-timeout", "2s")
     assert code == 0 and repo.verdicts() == ["T1 passed"]  # its own check went from red to green
-    assert sleepers(repo) == []
+    assert repo.alive() == []
 
 
 def test_half_of_the_work_at_the_deadline_is_no_pass(repo: Repo) -> None:
@@ -90,40 +75,68 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
 ) -> None:
     repo.plan({"checks": ["false"]})
     kinds = [deed for kind, deed in DESCENDANTS.items() if kind != "ignores TERM" or number == signal.SIGTERM]
-    agent = repo.agent("\n".join([*kinds, "P('../hanging').touch()", "time.sleep(600)"]))
+    agent = repo.agent("\n".join([*kinds, "(OUT / 'hanging').touch()", "time.sleep(600)"]))
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../hanging")
     for _ in range(times):
         process.send_signal(number)
         time.sleep(0.3)
     assert process.wait(20) == code
-    assert sleepers(repo) == []
+    assert repo.alive() == []
     assert repo.verdicts() == ["T1 interrupted"]
     assert repo.records()[-1]["stop"] == stop
     assert repo.git("status", "--porcelain", "-uno") == ""
 
 
-def test_a_loop_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
-    """A git that hangs stands for any system call that does not come back."""
+def start_with(repo: Repo, first: str, agent: str) -> subprocess.Popen[bytes]:
+    """`ralph run` in the background, with Python that it runs before."""
+    words = [
+        sys.executable,
+        "-c",
+        f"{first}\nimport ralph\nralph.main()",
+        "run",
+        "-q",
+        "--no-awake",
+        "--agent",
+        agent,
+    ]
+    return subprocess.Popen(words, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("when", ["in the worker", "in the loop"])
+def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(repo: Repo, when: str) -> None:
     repo.plan({"checks": ["false"]})
-    fake = repo.tool("git", "touch ../hanging\nexec sleep 600")
+    fake = repo.tool("git", "touch ../hanging ../../../hanging 2> /dev/null; touch $HANGS\nexec sleep 600")
     fake.chmod(0o644)
-    script = repo.outside / "short.py"
-    script.write_text(
-        "from _ralph import supervisor\nsupervisor._STOP_DEADLINE = 1\nimport ralph\nralph.main()\n"
-    )
-    agent = repo.agent(f"P('../agent').touch(); time.sleep(1); os.chmod({str(fake)!r}, 0o755)")
-    words = [sys.executable, str(script), "run", "-q", "--agent", agent]
-    process = subprocess.Popen(words, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL)
+    repo.env["HANGS"] = str(repo.outside / "hanging")
+    arm = f"os.chmod({str(fake)!r}, 0o755)"
+    agent = repo.agent(arm if when == "in the worker" else "pass")
+    first = "from _ralph import git\ngit._HURRY = 0.5"
+    if when == "in the loop":
+        first += f"\nimport os\nfrom _ralph import attempt\nreal = attempt.examine\ndef examine(run, one):\n    {arm}\n    real(run, one)\nattempt.examine = examine"
+    process = start_with(repo, first, agent)
     repo.wait_for("../hanging")
+    fake.unlink()  # only the one call hangs
     process.terminate()
-    assert process.wait(15) == 1
-    assert gone(repo, 2.0)
+    assert process.wait(15) == 143
+    assert repo.gone_within(2.0)
+
+
+def test_a_worker_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt && test -f half"]})
+    first = "from _ralph import worker\nworker._STOP_DEADLINE = 1"
+    process = start_with(repo, first, repo.agent("P('half').touch()" + HANGS))
+    repo.wait_for("../hanging")
+    os.kill(worker_of(process), signal.SIGSTOP)
+    process.terminate()
+    assert process.wait(20) == 143
+    assert repo.alive() == []
+    assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0  # what it left was gone on with
 
 
 def test_the_first_sigint_finishes_the_attempt_the_second_stops_now(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
-    agent = repo.agent("P('../hanging').touch()\ntime.sleep(1.5)\nP(f'{task}.txt').touch()")
+    agent = repo.agent("(OUT / 'hanging').touch()\ntime.sleep(1.5)\nP(f'{task}.txt').touch()")
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../hanging")
     process.send_signal(signal.SIGINT)
@@ -131,47 +144,75 @@ def test_the_first_sigint_finishes_the_attempt_the_second_stops_now(repo: Repo) 
     assert repo.verdicts() == ["T1 passed"]
 
     (repo.outside / "hanging").unlink()
-    process = repo.start("run", "--agent", repo.agent("P('../hanging').touch()\ntime.sleep(600)"))
+    process = repo.start("run", "--agent", repo.agent("(OUT / 'hanging').touch()\ntime.sleep(600)"))
     repo.wait_for("../hanging")
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
     assert repo.verdicts() == ["T1 passed", "T2 interrupted"]
-    assert sleepers(repo) == []
+    assert repo.alive() == []
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "loop"])
-def test_kill_9_of_either_half_takes_everything_with_it_within_two_seconds(repo: Repo, victim: str) -> None:
-    import psutil
-
+def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent("\n".join(DESCENDANTS.values()) + HANGS)
-    process = repo.start("run", "--agent", agent)
+    process = repo.start("run", "--agent", repo.agent("\n".join(DESCENDANTS.values()) + HANGS))
     repo.wait_for("../hanging")
-    loop = psutil.Process(process.pid).children()[0]
-    os.kill(process.pid if victim == "supervisor" else loop.pid, signal.SIGKILL)
-    assert gone(repo, 2.0), [psutil.Process(pid).cmdline() for pid in sleepers(repo)]
-    assert process.wait(5) == (-9 if victim == "supervisor" else 1)
+    process.kill()
+    assert repo.gone_within(2.0), [one.cmdline() for one in repo.alive()]
+    assert process.wait(5) == -9
     code, _, printed = repo.run(repo.agent("P('T1.txt').touch()"))
     assert code == 0, printed
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
 
 
-def test_both_killed_the_next_start_ends_what_is_left(repo: Repo) -> None:
-    import psutil
-
-    repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start("run", "--agent", repo.agent("\n".join(DESCENDANTS.values()) + HANGS))
+@pytest.mark.parametrize("who", ["the agent", "somebody"])
+def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(repo: Repo, who: str) -> None:
+    """`kill -9 $PPID` by an agent, or a system that is short of memory."""
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    kills = "os.kill(os.getppid(), signal.SIGKILL)\n" if who == "the agent" else ""
+    first = "\n".join(DESCENDANTS.values()) + f"\n{kills}{HANGS.strip()}"
+    lines = "".join(f"    {line}\n" for line in first.splitlines())
+    agent = repo.agent(
+        f"if (task, attempt) == ('T1', 1) and not (OUT / 'hanging').exists():\n{lines}P(f'{{task}}.txt').touch()"
+    )
+    process = repo.start("run", "--no-awake", "--agent", agent)
     repo.wait_for("../hanging")
-    loop = psutil.Process(process.pid).children()[0]
+    if who == "somebody":
+        os.kill(worker_of(process), signal.SIGKILL)
+    assert process.wait(30) == 0
+    assert repo.alive() == []
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed", "T2 passed"]
+    assert "the worker of this attempt was killed" in repo.records("verdict")[0]["reason"]
+
+
+def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent(
+        "P('half').touch()\n"
+        "if task == 'T1': os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)\n"
+        "P(f'{task}.txt').touch()"
+    )
+    assert repo.run(agent)[0] == 4
+    assert repo.verdicts() == ["T1 interrupted"] * 3 + ["T2 passed"]
+    last = repo.records("verdict")[2]
+    assert "interrupted 3 times in a row" in last["blocked"]
+    assert repo.git("show", f"{last['parked']}:half") == ""
+    assert repo.passed() == ["T2"]
+
+
+def test_loop_and_worker_killed_the_next_start_ends_what_is_left(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    process = repo.start("run", "--no-awake", "--agent", repo.agent("\n".join(DESCENDANTS.values()) + HANGS))
+    repo.wait_for("../hanging")
+    worker = worker_of(process)
     process.send_signal(signal.SIGSTOP)  # so that neither can act on the other's death
-    loop.kill()
+    os.kill(worker, signal.SIGKILL)
     process.kill()
     process.wait(5)
-    assert len(sleepers(repo)) > len(DESCENDANTS)
+    assert len(repo.alive()) > len(DESCENDANTS)
     assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
-    assert sleepers(repo) == []
+    assert repo.alive() == []
 
 
 def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo) -> None:
@@ -182,7 +223,7 @@ def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo
         "run",
         "--agent",
         repo.agent(
-            "P('../hanging').touch()\nwhile not P('../go').exists(): time.sleep(0.05)\nP('T1.txt').touch()"
+            "(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\nP('T1.txt').touch()"
         ),
     )
     repo.wait_for("../hanging")
@@ -201,9 +242,9 @@ def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo
 
 def test_stop_and_retry_reach_a_running_loop(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
-    agent = repo.agent("P(f'{task}-runs').touch()\ntime.sleep(1)\nP('../p').write_text(prompt)")
+    agent = repo.agent("(OUT / f'{task}-runs').touch()\ntime.sleep(1)\n(OUT / 'p').write_text(prompt)")
     process = repo.start("run", "--agent", agent)
-    repo.wait_for("T2-runs")
+    repo.wait_for("../T2-runs")
     assert repo.ralph("retry", "T1", "--answer", "forty-two").returncode == 0
     end = time.monotonic() + 20
     while [r["task"] for r in repo.records("start")].count("T1") < 2 and time.monotonic() < end:
@@ -296,7 +337,7 @@ def test_what_forks_while_it_is_hunted_is_found_too(repo: Repo) -> None:
     time.sleep(0.3)
     kill_run("hunted")
     forks.wait(20)
-    assert sleepers(repo) == []
+    assert repo.alive() == []
 
 
 def test_a_loop_is_seen_after_the_clock_was_set(repo: Repo) -> None:

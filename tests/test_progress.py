@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from _ralph import text
 from _ralph.agents import PLAIN, Agent
 from _ralph.ends import BadInput
-from _ralph.journal import Journal, attempt_open, parse
+from _ralph.journal import Journal, parse
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Tokens, Verdict
 from _ralph.prd import load
 from _ralph.progress import History, newest, parse_handoff, replay
@@ -53,7 +53,7 @@ def nothing_hangs() -> Iterator[None]:
 
 
 def journal(folder: Path) -> Journal:
-    found = Journal(folder / "progress.txt", folder / "mirror", folder / "aside")
+    found = Journal(folder / "progress.txt")
     found.open()
     return found
 
@@ -135,150 +135,16 @@ def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None
     harmless((tmp_path / "progress.txt").read_bytes(), 3)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("restart", [False, True], ids=["same process", "after a restart"])
-def test_text_added_to_the_file_is_kept_quoted(tmp_path: Path, name: str, restart: bool) -> None:
-    notes = journal(tmp_path)
-    notes.append("a run begins", [], record("run"))
-    notes.append("begins", [], start())
-    whole = (tmp_path / "progress.txt").read_bytes()
-    added = HOSTILE[name].encode("utf-8", "surrogatepass")
-    with (tmp_path / "progress.txt").open("ab") as file:
-        file.write(added)
-    if restart:
-        notes = Journal(tmp_path / "progress.txt", tmp_path / "mirror", tmp_path / "aside")
-        said = notes.open()
-    else:
-        said = notes.guard()
-    assert len(said) == 1
-    assert (tmp_path / "progress.txt").read_bytes() == whole
-    attempt = Attempt(Task("T1", "t", 0, {}), 1, 1, restored=said)
-    notes.append(
-        "iteration 1 | failed", record_lines(attempt, Agent("plain", ("agent",), PLAIN)), verdict("failed")
-    )
-    assert bare(notes.records()) == [record("run"), start(), verdict("failed")]
-    kept = (tmp_path / "progress.txt").read_bytes()
-    harmless(kept, 3)
-    quoted = "\n".join(re.findall(r"^    \| (.*)$", kept.decode(), re.MULTILINE))
-    wanted = text.clean(added.decode("utf-8", "replace"))
-    assert quoted.split() == wanted.split()[: len(quoted.split())] or "[cut here]" in quoted
-    assert quoted
-
-
-def test_long_text_added_to_the_file_is_kept_somewhere(tmp_path: Path) -> None:
-    notes = journal(tmp_path)
-    notes.append("begins", [], start())
-    with (tmp_path / "progress.txt").open("a") as file:
-        file.writelines(f"learned {i}\n" for i in range(2000))
-    lines = record_lines(
-        Attempt(Task("T1", "t", 0, {}), 1, 1, restored=notes.guard()), Agent("plain", ("agent",), PLAIN)
-    )
-    aside = [path.read_text() for path in tmp_path.glob("aside/*")]
-    assert any("learned 1999" in kept for kept in ["\n".join(lines), *aside])
-
-
 def test_no_line_of_a_record_is_more_than_one_line(tmp_path: Path) -> None:
     notes = journal(tmp_path)
     notes.append("a run begins", [f"- red before the work: cd x\n{FORGED}"], record("run"))
     assert bare(notes.records()) == [record("run")]
 
 
-# ---------------------------------------------------------------- guard()
+# ---------------------------------------------------------------- people
 
 
-def set_back(path: Path) -> None:
-    """An edit of the same size that sets the times back."""
-    before = path.stat()
-    path.write_bytes(path.read_bytes().replace(b"run begins", b"run failed"))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def instead(trap: str) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        path.unlink()
-        lay(trap, path, path.with_name("elsewhere"))
-
-    return change
-
-
-VANDALS: dict[str, Callable[[Path], object]] = {
-    "rewritten": lambda path: path.write_text(FORGED + "\n"),
-    "rewritten at the same size": set_back,
-    "emptied": lambda path: path.write_bytes(b""),
-    "truncated": lambda path: os.truncate(path, 40),
-    "prefixed": lambda path: path.write_bytes(FORGED.encode() + b"\n" + path.read_bytes()),
-    "deleted": lambda path: path.unlink(),
-    "huge": lambda path: os.truncate(path, 1 << 40),
-    **{trap: instead(trap) for trap in ("fifo", "directory", "symlink", "dangling", "loop", "device")},
-}
-
-
-def vandalised(folder: Path, vandal: str) -> tuple[Journal, bytes]:
-    """A file in the middle of an attempt, and what it held before somebody changed it."""
-    notes, path = journal(folder), folder / "progress.txt"
-    notes.append("a run begins", [], record("run"))
-    notes.append("begins", [], start())
-    whole = path.read_bytes()
-    (folder / "elsewhere").write_text(FORGED + "\n")
-    VANDALS[vandal](path)
-    return notes, whole
-
-
-def put_back(folder: Path, notes: Journal, whole: bytes) -> bool:
-    path = folder / "progress.txt"
-    return (
-        not path.is_symlink()
-        and path.read_bytes() == whole
-        and bare(notes.records()) == [record("run"), start()]
-        and (folder / "elsewhere").read_text() == FORGED + "\n"
-        and notes.guard() == []
-    )
-
-
-@pytest.mark.parametrize("vandal", VANDALS)
-def test_a_file_that_was_vandalised_is_put_back(tmp_path: Path, vandal: str) -> None:
-    notes, whole = vandalised(tmp_path, vandal)
-    with within(2):
-        said = notes.guard()
-    assert len(said) == 1
-    assert "it had been rewritten or deleted" in said[0]
-    assert ("kept as progress.txt-1" in said[0]) == (vandal != "deleted")
-    assert put_back(tmp_path, notes, whole)
-    if vandal in ("rewritten", "prefixed"):
-        assert FORGED in (tmp_path / "aside" / "progress.txt-1").read_text()
-
-
-@pytest.mark.parametrize("vandal", VANDALS)
-def test_a_file_that_was_vandalised_before_a_crash_is_put_back(tmp_path: Path, vandal: str) -> None:
-    _, whole = vandalised(tmp_path, vandal)
-    with within(2):
-        notes = journal(tmp_path)
-    assert put_back(tmp_path, notes, whole)
-
-
-def test_a_file_that_nobody_touched_is_left_alone(tmp_path: Path) -> None:
-    notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    notes.append("begins", [], start())
-    before = path.stat().st_ino
-    assert notes.guard() == []
-    os.utime(path)
-    assert notes.guard() == []
-    assert journal(tmp_path).guard() == []
-    assert path.stat().st_ino == before
-
-
-def test_putting_back_keeps_the_mode(tmp_path: Path) -> None:
-    notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    notes.append("a run begins", [], record("run"))
-    path.chmod(0o600)
-    notes.append("begins", [], start())
-    with path.open("a") as file:
-        file.write("x\n")
-    notes.guard()
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_between_attempts_a_person_may_edit(tmp_path: Path) -> None:
+def test_a_person_may_edit_what_stands_there(tmp_path: Path) -> None:
     notes, path = journal(tmp_path), tmp_path / "progress.txt"
     notes.append("begins", [], start())
     notes.append("fails", [], verdict("failed"))
@@ -288,115 +154,62 @@ def test_between_attempts_a_person_may_edit(tmp_path: Path) -> None:
     assert path.read_bytes() == edited
     assert bare(again.records()) == [start(), verdict("failed")]
     again.append("begins", [], start(2))
-    assert again.guard() == []
     assert path.read_bytes().startswith(edited)
+    assert bare(again.records()) == [start(), verdict("failed"), start(2)]
 
 
-def test_what_a_person_edits_while_the_loop_waits_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_a_record_is_added_and_nothing_else_changes(tmp_path: Path, mode: int) -> None:
     notes, path = journal(tmp_path), tmp_path / "progress.txt"
     notes.append("begins", [], start())
-    notes.append("waits", [], verdict("limited"))
-    path.write_text("# My notes\n" + path.read_text().replace("waits", "waited"))
-    notes.append("begins", [], start(2))
-    edited = path.read_bytes()
-    with path.open("a") as file:
-        file.write("of the agent\n")
-    assert "text had been added" in notes.guard()[0]
-    assert path.read_bytes() == edited
+    path.chmod(mode)
+    before, inode = path.read_bytes(), path.stat().st_ino
+    notes.append("ends", [], verdict("failed"))
+    assert path.read_bytes().startswith(before)
+    assert (path.stat().st_ino, path.stat().st_mode & 0o777) == (inode, mode)
 
 
-@pytest.mark.parametrize("vandal", ["deleted", "directory", "fifo", "dangling"])
-def test_a_file_that_is_gone_between_two_attempts_is_no_edit(tmp_path: Path, vandal: str) -> None:
-    """`git clean -fdx` in a setup or a check takes an untracked progress.txt with it."""
-    notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    notes.append("begins", [], start())
-    notes.append("fails", [], verdict("failed"))
-    VANDALS[vandal](path)
-    with within(2):
-        notes.append("begins", [], start(2))
-    assert bare(notes.records()) == [start(), verdict("failed"), start(2)]
-    assert bare(journal(tmp_path).records()) == [start(), verdict("failed"), start(2)]
-
-
-@pytest.mark.parametrize(
-    "crash",
-    [False, True],
-    ids=["between attempts", "during one"],
-)
-def test_a_link_that_a_person_made_stays(tmp_path: Path, crash: bool) -> None:
+def test_a_link_that_a_person_made_stays(tmp_path: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("# Notes\n")
     (tmp_path / "progress.txt").symlink_to("elsewhere.txt")
-    notes = journal(tmp_path)
-    wanted = [start()] if crash else [start(), verdict("failed")]
-    for one in wanted:
-        notes.append("x", [], one)
-    again = journal(tmp_path)
-    again.append("the next", [], record("wait"))
+    journal(tmp_path).append("x", [], start())
+    journal(tmp_path).append("the next", [], record("wait"))
     assert os.readlink(tmp_path / "progress.txt") == "elsewhere.txt"
-    assert bare(parse((tmp_path / "elsewhere.txt").read_bytes())) == [*wanted, record("wait")]
+    assert bare(parse((tmp_path / "elsewhere.txt").read_bytes())) == [start(), record("wait")]
+
+
+@pytest.mark.parametrize("trap", ["fifo", "directory", "device", "loop"])
+def test_what_is_no_file_is_refused(tmp_path: Path, trap: str) -> None:
+    lay(trap, tmp_path / "progress.txt", tmp_path / "elsewhere")
+    with within(2), pytest.raises(BadInput, match="is not a regular file; move it away"):
+        journal(tmp_path)
+    with within(2), pytest.raises(OSError):
+        Journal(tmp_path / "progress.txt").append("x", [], start())
 
 
 # ---------------------------------------------------------------- torn records
 
 
-def cut(path: Path, size: int) -> None:
-    if path.exists():
-        os.truncate(path, size)
-
-
-# What a crash, a full disk or a clone can leave: file and mirror as they were before the last
-# record, with the first k bytes of it, or with all of it.
-TORN: dict[str, tuple[str, str]] = {
-    "the mirror is torn, the file had not begun": ("none", "part"),
-    "the file is torn": ("part", "all"),
-    "both are torn": ("part", "part"),
-    "the file had not begun": ("none", "all"),
-    "the mirror is torn, the file is whole": ("all", "part"),
-    "the file is torn, the mirror is gone": ("part", "gone"),
-}
-
-
 @pytest.mark.parametrize("last", ["start", "verdict"])
-@pytest.mark.parametrize("torn", TORN)
 def test_a_record_torn_at_any_byte_costs_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str, last: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # thousands of them; nothing here loses power
-    file_state, mirror_state = TORN[torn]
-    path, mirror = tmp_path / "progress.txt", tmp_path / "mirror"
-    notes = journal(tmp_path)
+    path, notes = tmp_path / "progress.txt", journal(tmp_path)
     notes.append("a rün begins", [], record("run"))
-    earlier = [record("run")]
-    if last == "verdict":
-        notes.append("begins", [], start())
-        earlier.append(start())
     before = path.read_bytes()
-    torn_record = start(5) if last == "start" else verdict("failed")
-    notes.append("dér letzte", ["- lines: ü", "    | ## of it"], torn_record)
-    whole = path.read_bytes()
-    block = whole[len(before) :]
+    torn = start(5) if last == "start" else verdict("failed")
+    notes.append("dér letzte", ["- lines: ü", "    | ## of it"], torn)
+    block = path.read_bytes()[len(before) :]
     for size in range(len(block)):
-        states = {"none": before, "part": before + block[:size], "all": whole}
-        path.write_bytes(states[file_state])
-        if mirror_state == "gone":
-            mirror.unlink(missing_ok=True)
-        else:
-            mirror.write_bytes(states[mirror_state])
-        again = Journal(path, mirror, tmp_path / "aside")
-        said = "\n".join(again.open())
+        path.write_bytes(before + block[:size])
+        journal(tmp_path).append("the next", [], record("wait"))
+        whole = size == len(block) - 1  # all but the last newline
+        found = bare(Journal(path).records())
+        assert found == [record("run"), *([torn] if whole else []), record("wait")], size
+        assert path.read_bytes().startswith(before + block[:size]), size
         opened = path.read_bytes()
-        again.append("the next", [], record("wait"))
-        found = bare(again.records())
-        rolled_forward = "all" in (file_state, mirror_state) or size == len(block) - 1
-        if (file_state, last) == ("all", "verdict") and size < len(block) - 1:
-            rolled_forward = False  # during an attempt only the mirror is believed
-        assert found == [*earlier, *([torn_record] if rolled_forward else []), record("wait")], size
-        assert bare(parse(mirror.read_bytes())) == found, size
-        assert opened.startswith(before), size
-        if file_state == "part":  # its text is kept, in the file or for the next record
-            assert block[:size] in opened or block[:size].decode("utf-8", "replace") in said, size
-        again = journal(tmp_path)
-        assert (again.guard(), bare(again.records())) == ([], found), size
+        assert (Journal(path).open(), path.read_bytes()) == ([], opened), size
 
 
 def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
@@ -405,44 +218,31 @@ def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
     notes.append("a run begins", [], record("run"))
     before = path.read_bytes()
     notes.append("the last one", ["- lines: of it"], start())
-    (tmp_path / "mirror").unlink()
-    cut(path, len(before) + 60)
+    os.truncate(path, len(before) + 60)
     torn = path.read_bytes()
-    again = Journal(path, tmp_path / "mirror", tmp_path / "aside")
-    assert again.open() == ["a record of progress.txt had been cut off; its text was kept"]
+    assert Journal(path).open() == ["a record of progress.txt had been cut off; its text was kept"]
     assert path.read_bytes() == torn + b"\n    | (the record above was cut off)\n"
+    assert Journal(path).open() == []
 
 
-def test_a_record_that_could_not_be_written_whole_is_rolled_forward(tmp_path: Path) -> None:
-    """The mirror comes first: what it holds was decided."""
-    notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    notes.append("begins", [], start())
-    path.rename(tmp_path / "away")
-    path.mkdir()
-    with pytest.raises(OSError):
-        notes.append("fails", [], verdict("failed"))
-    path.rmdir()
-    (tmp_path / "away").rename(path)
-    assert bare(parse(path.read_bytes())) == [start()]
-    assert bare(journal(tmp_path).records()) == [start(), verdict("failed")]
-
-
-def test_a_mirror_that_somebody_changed_is_mended_before_the_next_record(tmp_path: Path) -> None:
+def test_a_record_that_could_not_be_written_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = journal(tmp_path)
     notes.append("begins", [], start())
-    (tmp_path / "mirror").write_bytes(b"")
-    notes.append("ends", [], verdict("failed"))
-    assert (tmp_path / "mirror").read_bytes() == (tmp_path / "progress.txt").read_bytes()
+    assert not notes.failed
 
+    def full(fd: int, data: Any) -> int:
+        raise OSError(28, "No space left on device")
 
-def test_an_attempt_is_open_also_where_the_mirror_is_gone(tmp_path: Path) -> None:
-    journal(tmp_path).append("begins", [], start())
-    (tmp_path / "mirror").unlink()
-    assert journal(tmp_path).attempt_is_open
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            notes.append("fails", [], verdict("failed"))
+    assert notes.failed
+    assert bare(notes.records()) == [start()]
 
 
 def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
-    notes = Journal(tmp_path / "progress.txt", tmp_path / "mirror", tmp_path / "aside")
+    notes = Journal(tmp_path / "progress.txt")
     assert notes.open() == []
     assert notes.records() == []
 
@@ -459,7 +259,8 @@ def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
         (b'    | <!-- ralph {"v":1,"event":"stop"} -->\n', 0),
         (b' <!-- ralph {"v":1,"event":"stop"} -->\n', 0),
         (b'<!-- ralph {"v":1,"event":"stop"} --> x\n', 0),
-        (b'<!-- ralph {"v":2,"event":"stop"} -->\n', 0),
+        (b'<!-- ralph {"v":2,"event":"stop"} -->\n', 1),
+        (b'<!-- ralph {"v":3,"event":"stop"} -->\n', 0),
         (b'<!-- ralph {"v":1,"event":"task"} -->\n', 0),
         (b'<!-- ralph {"v":1,"event":["stop"]} -->\n', 0),
         (b'<!-- ralph {"v":1} -->\n', 0),
@@ -471,18 +272,6 @@ def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_parse(data: bytes, wanted: int) -> None:
     assert len(parse(data)) == wanted
-
-
-@pytest.mark.parametrize(
-    ("events", "wanted"),
-    [("", False), ("run", False), ("start", True), ("start verdict", False), ("start verdict start", True),
-     ("start wait", True), ("start retry stop", True), ("verdict run", False)],
-)  # fmt: skip
-def test_attempt_open(tmp_path: Path, events: str, wanted: bool) -> None:
-    notes = journal(tmp_path)
-    for event in events.split():
-        notes.append("x", [], record(event))
-    assert attempt_open((tmp_path / "progress.txt").read_bytes() if events else b"") is wanted
 
 
 # ---------------------------------------------------------------- History
@@ -525,7 +314,7 @@ def test_attempts_that_count(words: str, attempts: int) -> None:
             records.append(record(word))
         elif word in ("recheck", "broken"):
             broken = [TASK.key] if word == "broken" else []
-            records.append(record("recheck", ok=not broken, broken=broken, tree="x", checks_digest="y"))
+            records.append(record("recheck", ok=not broken, broken=broken, commit="x", checks_digest="y"))
         else:
             records += [start(number), verdict(word, number)]
     known = fold(*records).of(TASK)
@@ -551,8 +340,8 @@ def test_a_changed_title_and_another_task_start_from_zero() -> None:
 def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
     handoff = {"ruled out": "the URL", "learned": "use make", "blocked on": "which table?"}
     history = fold(
-        start(baseline={"c": False}, tree="base"),
-        verdict("failed", usd=1.0, handoff=handoff, blocked="why", seconds=5.0),
+        start(),
+        verdict("failed", baseline={"c": False}, usd=1.0, handoff=handoff, blocked="why", seconds=5.0),
         record("retry", answer="the old one"),
     )
     known = history.of(TASK)
@@ -613,14 +402,18 @@ def test_other_plans_are_passed_over() -> None:
 def test_checks_that_were_red_before_the_work(records: list[dict[str, Any]], red: set[str]) -> None:
     history = fold(*records)
     assert history.red == red
-    assert history.baselined == any(
-        one.get("baseline") is not None and one["event"] == "run" for one in records
-    )
+    assert history.baselined == any(one.get("baseline") and one["event"] == "run" for one in records)
+
+
+def test_a_plan_without_checks_is_known_to_have_no_red_ones() -> None:
+    assert fold(record("run", baselined=True)).baselined
+    assert not fold(record("run")).baselined
 
 
 def test_what_was_red_first_is_remembered() -> None:
     history = fold(
-        start(1, baseline={"a": False}, tree="one"), verdict("failed", 1), start(2, baseline={"a": True, "b": True}, tree="two")
+        start(1), verdict("failed", 1, baseline={"a": False}),
+        start(2), verdict("failed", 2, baseline={"a": True, "b": True}),
     )  # fmt: skip
     assert history.of(TASK).baseline == {"a": False, "b": True}
 
@@ -650,7 +443,11 @@ def test_blocked(records: list[dict[str, Any]], blocked: bool, row: int) -> None
         ([start(), verdict("passed"), record("retry"), record("add")], "passed", False),
         ([start(), verdict("passed"), start(2)], None, True),
         ([start(), verdict("passed"), record("stop")], None, False),
-        ([start(), verdict("passed"), record("recheck", ok=True, tree="x", checks_digest="y")], None, False),
+        (
+            [start(), verdict("passed"), record("recheck", ok=True, commit="x", checks_digest="y")],
+            None,
+            False,
+        ),
     ],
 )
 def test_what_is_still_to_be_carried_out(
@@ -659,6 +456,95 @@ def test_what_is_still_to_be_carried_out(
     history = fold(*records)
     assert (history.pending["verdict"] if history.pending else None) == pending
     assert bool(history.open_start) == is_open
+
+
+WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
+
+
+@pytest.mark.parametrize(
+    ("records", "left", "lacks"),
+    [
+        ([verdict("failed", **WORK)], "tree", ""),
+        ([verdict("timed-out", **WORK)], "tree", ""),
+        ([verdict("limited", **WORK)], "tree", ""),
+        ([verdict("limited", **WORK, unjudged=True)], "tree", "judge"),
+        ([verdict("interrupted", **WORK)], "tree", "checks"),
+        ([verdict("interrupted", **WORK, checks={"a": False})], "tree", ""),
+        ([verdict("interrupted", **WORK, leftover="checks")], "tree", ""),  # it had its chance
+        ([verdict("interrupted")], "", ""),
+        ([verdict("failed", **WORK, parked="refs/x")], "", ""),
+        ([verdict("conflict", **WORK, parked="refs/x")], "", ""),
+        ([verdict("passed", **WORK)], "", ""),
+        ([verdict("failed", **WORK), verdict("failed")], "", ""),
+        ([verdict("failed", **WORK), record("retry")], "", ""),
+        ([verdict("failed", left="tree")], "", ""),  # of a version that worked in place
+    ],
+)
+def test_what_the_next_attempt_finds(records: list[dict[str, Any]], left: str, lacks: str) -> None:
+    known = fold(*records).of(TASK)
+    assert (known.left, known.base, known.lacks) == (left, "tip" if left else "", lacks)
+
+
+@pytest.mark.parametrize(
+    ("words", "attempts", "interrupted", "conflicts"),
+    [
+        ("interrupted interrupted", 0, 2, 0),
+        ("interrupted limited unavailable interrupted", 0, 2, 0),
+        ("interrupted failed interrupted", 1, 1, 0),
+        ("interrupted leftover", 0, 1, 0),
+        ("interrupted retry", 0, 0, 0),
+        ("conflict", 0, 0, 1),
+        ("conflict conflict", 1, 0, 0),
+        ("conflict failed", 1, 0, 0),
+        ("conflict limited conflict", 1, 0, 0),
+        ("conflict conflict conflict", 1, 0, 1),
+    ],
+)
+def test_interruptions_and_conflicts_in_a_row(
+    words: str, attempts: int, interrupted: int, conflicts: int
+) -> None:
+    records = []
+    for word in words.split():
+        if word == "leftover":  # what an attempt had left was about to be checked
+            records.append(verdict("interrupted", leftover="checks"))
+        else:
+            records.append(record("retry") if word == "retry" else verdict(word))
+    known = fold(*records).of(TASK)
+    assert (known.attempts, known.interrupted, known.conflicts) == (attempts, interrupted, conflicts)
+
+
+@pytest.mark.parametrize(
+    ("records", "parked"),
+    [
+        ([verdict("failed", blocked="x", parked="refs/a")], "refs/a"),
+        ([verdict("interrupted", blocked="x", parked="refs/a")], "refs/a"),
+        ([verdict("conflict", parked="refs/a")], "refs/a"),
+        ([verdict("conflict", parked="refs/a"), verdict("limited")], "refs/a"),
+        ([verdict("conflict", parked="refs/a"), verdict("failed")], ""),
+    ],
+)
+def test_where_its_work_is_parked(records: list[dict[str, Any]], parked: str) -> None:
+    assert fold(*records).of(TASK).parked == parked
+
+
+def test_tasks_in_a_row_that_were_denied_what_they_needed() -> None:
+    def denied(name: str) -> dict[str, Any]:
+        return verdict("failed", denied=True, denials=["npm"]) | {"task": name}
+
+    assert fold(denied("T1"), denied("T1"), denied("T2")).this_run.denied == ["T1\nt", "T2\nt"]
+    assert fold(denied("T1"), verdict("limited"), denied("T2")).this_run.denied == ["T1\nt", "T2\nt"]
+    for word in ("failed", "passed", "no-op", "timed-out"):
+        assert fold(denied("T1"), verdict(word)).this_run.denied == []
+    assert fold(denied("T1"), record("stop"), record("run")).this_run.denied == []
+
+
+def test_what_passed_since_everything_was_last_checked() -> None:
+    ok = record("recheck", ok=True, commit="x", checks_digest="y")
+    assert fold(verdict("passed"), verdict("failed"), verdict("passed")).passes_since_recheck == 2
+    checked = fold(verdict("passed"), ok)
+    assert (checked.passes_since_recheck, checked.rechecked) == (0, ("x", "y"))
+    assert fold(ok, record("run"), verdict("passed")).passes_since_recheck == 1
+    assert fold(verdict("passed"), record("recheck", broken=[])).rechecked is None
 
 
 def test_waits_that_brought_nothing() -> None:
@@ -684,6 +570,7 @@ def test_a_pass_that_breaks_twice_is_blocked() -> None:
     [
         verdict("excellent"), verdict("failed", usd="a lot"), verdict("failed", tokens={"in": 5}), verdict("failed", checks=5),
         verdict("failed", handoff=5), record("recheck", ok=True), record("start"), record("run", baseline=5),
+        record("run", baseline=5, baselined=True), verdict("failed", left=5), verdict("failed", parked=["x"]),
         record("verdict"),
     ],
     ids=json.dumps,
@@ -698,7 +585,11 @@ def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
         '{"project": "p", "branchName": "b", "tasks": [{"id": "T1", "title": "t"}]}'
     )
     notes = journal(tmp_path)
-    written = [record("run", baseline={"a": True}), start(baseline={"b": False}), verdict("failed", usd=0.5)]
+    written = [
+        record("run", baseline={"a": True}),
+        start(),
+        verdict("failed", usd=0.5, baseline={"b": False}),
+    ]
     for one in written:
         notes.append("x", [], one)
     plan = load(tmp_path / "prd.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ PLAN: dict[str, Any] = {
     "description": "A shop for tea.",
     "rules": ["no new dependencies"],
     "checks": ["npm run lint"],
+    "setup": "npm ci",
     "userStories": [{"id": "US-001", "title": "first", "passes": True}, TASK],
 }
 FAILED: dict[str, Any] = {
@@ -43,11 +45,12 @@ FAILED: dict[str, Any] = {
     "failure": {
         "name": "tests",
         "tail": "AssertionError: 1 != 2",
-        "log": "/x/0001.log",
+        "log": "/srv/me/shop/.ralph/0001.log",
         "others": ["lint", "types"],
     },
     "restored": ["prd.json (US-004 had been set to pass)"],
     "denials": ["npm install"],
+    "notices": ["dist/ is ignored by git and not part of the work"],
     "handoff": {"next step": "look at the reducer", "ruled out": "the URL", "learned": "use make"},
 }
 
@@ -58,7 +61,7 @@ class Bench:
     def __init__(self, folder: Path, plan: dict[str, Any] | list[Any] | None = None) -> None:
         self.paths = Paths(
             root=folder, prd=folder / "prd.json", progress=folder / "progress.txt", rulebook=folder / "AGENTS.md",
-            scratch=folder / ".ralph", private=folder / ".git" / "ralph",
+            scratch=folder / ".ralph", private=folder / ".git" / "ralph", places=folder / "places",
         )  # fmt: skip
         self.paths.prd.write_text(json.dumps(plan or PLAN))
         self.plan: Plan = load(self.paths.prd)
@@ -68,6 +71,7 @@ class Bench:
         self.recent = ["abc123 first: it works"]
         self.red_before = ["npm run lint"]
         self.clean_start = False
+        self.parked = ""
 
     def record(self, event: str, **fields: Any) -> None:
         task = {"task": self.task.id, "title": self.task.title}
@@ -77,13 +81,14 @@ class Bench:
         self.record("start")
         self.record("verdict", **{**FAILED, **fields})
 
-    def starts_clean(self) -> None:
-        self.clean_start = True
+    def starts_clean(self, parked: str = "") -> None:
+        self.clean_start, self.parked = True, parked
 
     def values(self) -> dict[str, Any]:
         return prompt_values(
             self.plan, self.task, self.history, self.paths, checks_for(self.plan, self.task), attempts=3,
             reads_rulebook=self.reads_rulebook, recent=self.recent, red_before=self.red_before, clean_start=self.clean_start,
+            parked=self.parked,
         )  # fmt: skip
 
     def prompt(self, template: Path = TEMPLATE) -> str:
@@ -104,14 +109,15 @@ POINTS: dict[int, list[str]] = {
     3: ["this one task and nothing else: **US-003: Add a priority selector**", "(attempt 2 of 3)", "smallest change"],
     4: ["Search before you write. Never assume that something is missing"],
     5: ["no stubs, no placeholders", "wired in"],
-    6: ["Write tests for what you build", "Never delete, skip or loosen a test", "already done, prove it"],
-    7: ["targeted tests", "run all of them", "run again after you", "npm test -- priority\nnpm run lint"],
+    6: ["Only what git would commit counts", "in a fresh checkout that `npm ci` made ready", "What git ignores", "is not there",
+        "Write tests for what you build", "Never delete, skip or loosen a test", "already done, prove it"],
+    7: ["targeted tests", "run all of them", "run again after you, in that fresh checkout", "npm test -- priority\nnpm run lint"],
     8: ["first failure", "root cause", "minimal fix", "run it once more", "stop and explain"],
-    9: ["No commits, no branch switch, no push", "Do not edit prd.json or progress.txt", "no server"],
+    9: ["No commits, no branch switch, no push", "prd.json and progress.txt are copies to read: do not edit them", "no server"],
     10: ['"id": "US-003"', '"ourOwnKey": {\n    "kept": true\n  }'],
     11: ["1 of 2 tasks in prd.json are done", "progress.txt", "abc123 first: it works", "use make", "the URL"],
-    12: ["use the old table", "Red before the work began", "judged **failed**: tests failed with exit 1", "/x/0001.log",
-         "AssertionError: 1 != 2", "lint, types", "US-004 had been set to pass", "npm install", "look at the reducer"],
+    12: ["use the old table", "Red before the work began", "judged **failed**: tests failed with exit 1", "failing check was `tests`",
+         "AssertionError: 1 != 2", "lint, types", "US-004 had been set to pass", "dist/ is ignored by git", "npm install", "look at the reducer"],
     13: ["restating, in five lines"],
     14: ["an unrelated bug, report it in the handoff and do not fix it"],
     15: [".ralph/handoff.md", "status: done | partial | blocked | already done", "decisions:", "ruled out:", "learned:", "re-read:",
@@ -162,8 +168,15 @@ def told_by_path(bench: Bench) -> None:
         (lambda b: b.red_before.clear(), [], ["## Before this attempt"]),
         (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
         (lambda b: (b.failed(), b.failed(), b.starts_clean()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
+        (lambda b: (b.failed(), b.failed(), b.starts_clean("1a2b3c")), ["Take another way. What was put aside: `git show 1a2b3c`.\n"], []),
+        (lambda b: (b.failed(verdict="conflict", reason="it does not merge: a.txt"), b.starts_clean("1a2b3c")),
+         ["attempt 1 of 3", "**conflict**: it does not merge: a.txt", "Do it again on what was committed meanwhile. What was put aside: `git show 1a2b3c`"],
+         ["Take another way"]),
+        (lambda b: b.failed(), [], ["put aside", "/srv/me"]),
+        (lambda b: b.failed(notices=[]), [], ["What was noticed"]),
+        (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
         (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
-        (lambda b: b.failed(failure=None, restored=[], denials=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
+        (lambda b: b.failed(failure=None, restored=[], denials=[], notices=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
         (lambda b: b.record("retry", answer="yes"), ["A person answered the question that was open: yes"], ["judged"]),
         (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
         (lambda b: b.failed(verdict="limited"), [], ["judged"]),
@@ -180,6 +193,16 @@ def test_what_is_said_when(
     prompt = bench.prompt()
     assert [phrase for phrase in there if phrase not in prompt] == []
     assert [phrase for phrase in absent if phrase in prompt] == []
+
+
+def test_the_files_that_it_names_are_those_that_the_agent_has(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    bench = Bench(tmp_path / "plans")
+    bench.paths = replace(bench.paths, root=tmp_path)
+    prompt = full(bench)
+    assert "plans/prd.json and plans/progress.txt are copies to read" in prompt
+    assert str(bench.paths.handoff) in prompt
+    assert str(bench.paths.prd) not in prompt and str(bench.paths.scratch) not in prompt
 
 
 def test_a_plan_that_says_nothing_more_has_no_such_part(tmp_path: Path) -> None:
@@ -214,7 +237,7 @@ def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
     bench.recent, bench.red_before = [SYNTAX], [SYNTAX]
     bench.record("retry", answer=SYNTAX)
     bench.failed(
-        reason=SYNTAX, restored=[SYNTAX], denials=[SYNTAX],
+        reason=SYNTAX, restored=[SYNTAX], denials=[SYNTAX], notices=[SYNTAX],
         failure={"name": SYNTAX, "tail": SYNTAX, "log": SYNTAX, "others": [SYNTAX]},
         handoff=dict.fromkeys(("learned", "ruled out", "decisions", "next step"), SYNTAX),
     )  # fmt: skip
@@ -273,6 +296,7 @@ HUGE: dict[str, Callable[[Bench], object]] = {
     "checks of 1 MB": lambda b: setattr(b, "task", load_one(b, {"title": "t", "checks": ["echo " + "x" * MEGA]})),
     "1,000 checks": lambda b: setattr(b, "task", load_one(b, {"title": "t", "checks": [f"check {i}" for i in range(1000)]})),
     "3,000 red checks after it": lambda b: b.failed(failure={"name": "n", "tail": "t", "others": [f"check number {i} of the many" for i in range(3000)]}),
+    "1,000 notices": lambda b: b.failed(notices=[f"n{i}" + "p" * 300 for i in range(1000)]),
     "1,000 files put back": lambda b: b.failed(restored=[f"tests/test_{i}.py" + "p" * 300 for i in range(1000)]),
 }  # fmt: skip
 
@@ -310,7 +334,10 @@ def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -
     bench.history.of(bench.task).ruled_out += [f"r{i}" * 30 for i in range(1000)]
     bench.red_before = ["b" * 500] * 100
     bench.failed(
-        failure={"name": "n", "tail": "line of it\n" * 100_000}, denials=["d" * 200] * 20, restored=["r"] * 20
+        failure={"name": "n", "tail": "line of it\n" * 100_000},
+        denials=["d" * 200] * 20,
+        restored=["r"] * 20,
+        notices=["n" * 300] * 20,
     )
     prompt = bench.prompt()
     assert len(prompt.encode()) <= 48 * 1024

@@ -118,7 +118,14 @@ NIGHT = """
 def a_night(repo: Repo) -> None:
     """One task passes, one is blocked with a question, one waits for it, one has failed, one is open."""
     owns = [[{"name": "own", "run": f"cat T{i}.txt; grep -q good T{i}.txt"}] for i in range(7)]
-    more: list[dict[str, Any]] = [{}, {}, {"dependsOn": ["T2"]}, {}, {}, {"passes": True}]
+    more: list[dict[str, Any]] = [
+        {},
+        {},
+        {"dependsOn": ["T2"]},
+        {},
+        {},
+        {"passes": True, "checks": ["test -f a.txt"]},
+    ]
     repo.plan(
         *({"checks": own, **entry} for own, entry in zip(owns[1:], more, strict=True)), limits={"attempts": 2}
     )
@@ -137,7 +144,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Repo:
 
 
 def record(event: str, at: float, run: str = "r1", plan: str = "p@", **fields: Any) -> dict[str, Any]:
-    return {"v": 1, "time": at, "event": event, "plan": plan, "run": run, **fields}
+    return {"v": 2, "time": at, "event": event, "plan": plan, "run": run, **fields}
 
 
 def attempt(
@@ -145,10 +152,9 @@ def attempt(
 ) -> list[dict[str, Any]]:
     """A start and its verdict, as ralph writes them."""
     same: dict[str, Any] = {"iteration": number, "attempt": 1, "task": task, "title": f"task {task[1:]}"}
-    empty = dict.fromkeys(("tree", "left", "prd_before", "head"), "")
-    ended = {"verdict": verdict, "seconds": took, **empty, **same, **fields}
+    ended = {"verdict": verdict, "seconds": took, **same, **fields}
     by = {"run": fields["run"]} if "run" in fields else {}
-    return [record("start", at, tree="", **same, **by), record("verdict", at + took, **ended)]
+    return [record("start", at, **same, **by), record("verdict", at + took, **ended)]
 
 
 def write_records(repo: Repo, records: list[dict[str, Any]]) -> None:
@@ -172,13 +178,17 @@ def test_the_page_of_a_night(night: Repo) -> None:
     assert night.git("show", f"{parked}:half.txt") == "half"
     passed = shown.section("Passed", "Not done")
     assert passed.index("T1") < passed.index("T6") and "marked by hand" in passed
-    commit = night.git("log", "-1", "--format=%H", "--grep=^T1: ").strip()
+    commit = night.git("log", "-1", "--format=%H", "--grep=^T1: ", "ralph/p").strip()
     assert f"{commit[:12]} T1: task 1" in passed and "1 file changed, 401 insertions(+)" in passed
     assert "prices are kept in cents" in passed and "+good" in passed and "prd.json" not in passed
     assert "104 more lines" in passed and f"git show {commit[:12]}" in passed
     left = shown.section("Not done", "Put back")
     assert "First failure: own bad" in left and "waits for T2" in left and "T5" in left
-    assert "put back: prd.json (T5 had been set to pass" in shown.text
+    assert re.search(
+        r"put back: prd.json \(.*set to pass; what is changed in it does not count\)", shown.text
+    )
+    assert "1 commit of verified work on branch ralph/p, not in what is checked out here" in passed
+    assert "git diff HEAD...ralph/p" in passed and "git merge ralph/p" in passed
     assert "- migrations run by hand" in shown.text and "- the tests need a locale" not in shown.text
     assert "ralph add 'the footer is wrong on small screens'" in shown.text
     assert """ralph add 'it'"'"'s slow'""" in shown.text
@@ -198,20 +208,20 @@ def test_it_is_written_where_it_says(night: Repo) -> None:
     given = night.ralph("report", "--output", "../page.html")
     assert (given.returncode, given.stdout) == (0, "../page.html\n")
     assert Page((night.outside / "page.html").read_text()).text
-    assert night.git("status", "--porcelain") == "?? T4.txt\n"
+    assert night.git("status", "--porcelain") == " M prd.json\n?? progress.txt\n"
     assert list(night.path.glob(".ralph/*.ralph-tmp")) == []
 
 
 def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
-    bare = Repo(tmp_path, git=False)
+    bare = Repo(tmp_path)
     for name in ("prd.json", "progress.txt"):
         bare.write(name, night.read(name))
-    shown = page(bare, "--no-git")
-    numbers_are_those_of_status(bare, shown, "--no-git")
-    assert "ralph retry T2 --no-git --answer '...'" in shown.text
-    assert "Its commit was not found" in shown.text
+    shown = page(bare)
+    numbers_are_those_of_status(bare, shown)
+    assert "ralph retry T2 --answer '...'" in shown.text
+    assert "Its commit was not found" in shown.text and "git merge" not in shown.text
     (bare.path / "progress.txt").unlink()
-    assert "Nothing has been run yet." in page(bare, "--no-git").text
+    assert "Nothing has been run yet." in page(bare).text
 
 
 def test_another_plan_file_stands_in_the_commands(repo: Repo) -> None:
@@ -220,27 +230,35 @@ def test_another_plan_file_stands_in_the_commands(repo: Repo) -> None:
     assert "ralph retry T1 --prd 'my plan.json' --answer '...'" in page(repo, "--prd", "my plan.json").text
 
 
-def test_the_work_on_another_branch_is_named(repo: Repo) -> None:
+def test_work_that_was_not_merged_yet_is_named(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     repo.commit("plan")
     assert repo.run(repo.agent('P("T1.txt").touch()'))[0] == 0
-    repo.git("switch", "-q", "main")
-    assert "git switch ralph/p" in page(repo).text
+    (command,) = re.findall("git merge ralph/p", page(repo).text)
+    repo.git(*command.split()[1:], "-q")
+    assert "git merge" not in page(repo).text
 
 
 def test_the_commits_of_a_branch_that_was_merged_and_deleted(repo: Repo) -> None:
     a_night(repo)
-    repo.git("checkout", "-qf", "main")
     repo.git("merge", "-q", "ralph/p", "--no-ff", "-m", "the night")
     repo.git("branch", "-qD", "ralph/p")
     assert "1 file changed, 401 insertions(+)" in page(repo).text
 
 
+def test_a_branch_in_notes_of_an_older_ralph(repo: Repo) -> None:
+    a_night(repo)
+    repo.write("progress.txt", repo.read("progress.txt").replace('"branch": "', '"branch": "refs/heads/'))
+    shown = page(repo).text
+    assert "git merge ralph/p" in shown and "1 file changed, 401 insertions(+)" in shown
+
+
 def test_while_a_loop_runs(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     repo.commit("plan")
-    loop = repo.start("run", "--agent", repo.agent('P("up").touch(); time.sleep(30); P("T1.txt").touch()'))
-    repo.wait_for("up")
+    up = repo.outside / "up"
+    loop = repo.start("run", "--agent", repo.agent(f"P({str(up)!r}).touch(); time.sleep(30)"))
+    repo.wait_for("../up")
     shown = page(repo)
     loop.terminate()
     loop.communicate(timeout=30)
@@ -311,7 +329,7 @@ def many(repo: Repo, number: int) -> None:
             None if passed else {"name": "own", "tail": "a line of output\n" * 300, "log": "", "others": []}
         )
         pair = attempt(i, at, f"T{i}", "passed" if passed else "failed", 300, failure=failure, **fields)
-        pair[0].update(head=head, branch="refs/heads/main")
+        pair[0].update(base=head, branch="main")
         records += pair
         at += 300
         if passed:
@@ -361,7 +379,7 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
             failure={"name": "'" * 999, "tail": "'" * 20_000, "log": "'" * 999, "others": ["'" * 999] * 20},
             restored=["'" * 2000] * 9, denials=["'" * 2000] * 9, message="T700: big", usd=0.01,
         )  # fmt: skip
-    records[1].update(head=head, branch="refs/heads/main")
+    records[1].update(base=head, branch="main")
     write_records(repo, records)
     source = report(repo)
     shown = Page(source)
@@ -381,7 +399,7 @@ def poison(value: Any, key: str = "") -> Any:
         }
     if isinstance(value, list):
         return [poison(entry, key) for entry in value]
-    fixed = ("event", "plan", "verdict", "run", "branch", "head", "task", "title", "message")
+    fixed = ("event", "plan", "verdict", "run", "branch", "base", "task", "title", "message")
     return f"{value}{SCRIPT}" if isinstance(value, str) and key not in fixed else value
 
 
@@ -434,6 +452,7 @@ def a_hostile_run(made: Repo) -> None:
     data = json.loads(made.read("prd.json"))
     data["userStories"][2]["blocked"] = f"why{SCRIPT}"
     made.write("prd.json", json.dumps(data))
+    made.git("symbolic-ref", "HEAD", "refs/heads/main")  # what landed is not merged yet
 
 
 def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
@@ -456,6 +475,8 @@ def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
         assert words in shown.text
     (command,) = re.findall(r"^<pre class=\"cmd\">(ralph retry .*)</pre>", source, re.MULTILINE)
     assert shlex.split(html.unescape(command))[2] == f"C{SCRIPT}"
+    (command,) = re.findall(r"^<pre class=\"cmd\">(git merge .*)</pre>", source, re.MULTILINE)
+    assert shlex.split(html.unescape(command))[2:] == ["x<script>alert(3)<-script>"]
 
 
 MUTANTS = {
@@ -505,7 +526,7 @@ def test_secrets_stay_out(repo: Repo) -> None:
 )  # fmt: skip
 def test_a_damaged_record_is_one_clear_message(repo: Repo, change: dict[str, Any]) -> None:
     repo.plan({"checks": ["false"]})
-    write_records(repo, [record("run", 1), *attempt(1, 2, **{"head": "", **change})])
+    write_records(repo, [record("run", 1), *attempt(1, 2, **change)])
     done, status = repo.ralph("report"), repo.ralph("status")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == status.stderr
@@ -537,7 +558,7 @@ def test_what_a_record_leaves_out_is_left_out(repo: Repo) -> None:
 def test_a_branch_that_is_none_is_no_option_of_git(repo: Repo, branch: str) -> None:
     repo.plan({"checks": ["false"], "passes": True})
     pair = attempt(1, 1, verdict="passed", message="T1: x")
-    pair[0].update(branch=branch, head="--output=stolen")
+    pair[0].update(branch=branch, base="--output=stolen")
     write_records(repo, pair)
     assert "Its commit was not found" in page(repo).text
     assert not (repo.path / "stolen").exists()

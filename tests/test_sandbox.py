@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +26,8 @@ def works() -> str:
     """Why bubblewrap cannot be used here, or nothing."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            sandbox_for(Path(folder), Path(folder), [], {}, set(), True)
+            (Path(folder) / "objects").mkdir()
+            sandbox_for([Path(folder)], Path(folder), Path(folder), {}, set(), True)
     except BadInput as error:
         return str(error)
     return ""
@@ -52,7 +52,7 @@ def sees(path): return bool(P(path).read_bytes() if P(path).is_file() else os.li
 @pytest.fixture
 def boxed() -> Iterator[Repo]:
     """A repository whose HOME holds things to steal, not below /tmp, which is another one inside;
-    the agent is a script in the repository."""
+    the agent is a script beside the repository."""
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     repo = Repo(folder)
     home = repo.outside / "home"
@@ -79,15 +79,15 @@ def boxed() -> Iterator[Repo]:
 
 def inside(repo: Repo, script: str, hook: str = "", **top: Any) -> tuple[int, dict[str, bool], str]:
     """Run an agent in the sandbox; what it says that it could do."""
-    path = repo.write("agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
+    path = repo.write("../agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
     row = {"argv": ["mine", "{args}"], "config": [".mine"]}
     repo.plan({"checks": ["test -f said.json"]}, agents={"mine": row}, **top)
-    program = repo.program("mine", f"exec {PYTHON} {path}")
-    repo.commit("agent")
+    program = repo.program("../mine", f"exec {PYTHON} {path.resolve()}")
     if hook:
         repo.program(".git/hooks/pre-commit", hook)
     code, _, printed = repo.run(str(program), "--sandbox", "bwrap")
-    said = json.loads(repo.read("said.json")) if (repo.path / "said.json").exists() else {}
+    made = (repo.workspace / "said.json").is_file()
+    said = json.loads((repo.workspace / "said.json").read_text()) if made else {}
     return code, said, printed
 
 
@@ -104,16 +104,17 @@ can("keep a cache", lambda: writes("{home}/.cache/x"))
 can("see the person's cache", lambda: sees("{home}/.cache/pip/x"))
 can("read git's history", lambda: subprocess.run(["git", "log"], check=True, stdout=-3))
 can("run a shell", lambda: subprocess.run("true", shell=True, check=True))
-can("edit prd.json", lambda: writes("prd.json"))
-can("replace prd.json", lambda: os.replace("a.txt", "prd.json"))
-can("edit progress.txt", lambda: writes("progress.txt"))
-can("edit AGENTS.md", lambda: writes("AGENTS.md"))
-can("write into .git", lambda: writes(".git/config"))
-can("add a hook", lambda: writes(".git/hooks/pre-commit"))
-can("move .git away", lambda: os.rename(".git", "git-away"))
-can("commit", lambda: subprocess.run(["git", "commit", "-qam", "x"], check=True, stderr=-3))
-can("delete safety copies", lambda: os.unlink(".git/ralph/safety/manifest.json"))
-can("write beside the workspace", lambda: writes("../neighbour.txt"))
+can("commit in its own git", lambda: subprocess.run(["git", "commit", "-qam", "x"], check=True, stderr=-3))
+can("see the plan at home", lambda: sees("{boxed.path}/prd.json"))
+can("see a file at home", lambda: sees("{boxed.path}/a.txt"))
+try: writes("{boxed.path}/a.txt")  # into a folder of its own
+except OSError: pass
+can("see home's git settings", lambda: sees("{boxed.path}/.git/config"))
+can("add a hook", lambda: writes("{boxed.path}/.git/hooks/pre-commit"))
+can("write an object", lambda: writes("{boxed.path}/.git/objects/x"))
+can("see the private folder", lambda: sees("{boxed.path}/.git/ralph"))
+can("write into the room", lambda: writes("{boxed.room}/a.txt"))
+can("write beside the workspace", lambda: writes("{boxed.outside}/neighbour.txt"))
 can("see what others have in /tmp", lambda: sees("{neighbour}"))
 can("write into home", lambda: writes("{home}/x"))
 can("see ssh keys", lambda: sees("{home}/.ssh"))
@@ -130,10 +131,10 @@ can("find an ssh agent", lambda: os.environ["SSH_AUTH_SOCK"])
     code, said, printed = inside(boxed, script)
     assert code == 0, printed
     wanted = ["edit a file", "make a file", "keep a handoff", "use its own /tmp", "use its own settings",
-              "keep a cache", "read git's history", "run a shell"]  # fmt: skip
+              "keep a cache", "read git's history", "run a shell", "commit in its own git"]  # fmt: skip
     assert [what for what, could in said.items() if could] == wanted
-    assert len(said) == len(wanted) + 22
-    assert not Path("/tmp/scratch").exists()
+    assert len(said) == len(wanted) + 20
+    assert not Path("/tmp/scratch").exists() and boxed.read("a.txt") == "a\n"
     os.unlink(neighbour)
 
 
@@ -153,22 +154,21 @@ def test_a_cut_network_is_not_forgotten_without_the_sandbox(repo: Repo) -> None:
 
 
 def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
-    steal = f"test ! -e {boxed.env['HOME']}/.ssh/id_rsa && ! touch prd.json 2> /dev/null"
+    steal = f"test ! -e {boxed.env['HOME']}/.ssh/id_rsa && test ! -e {boxed.path}/prd.json"
     hook = f"{steal} && echo formatted >> a.txt && git add a.txt"
     code, _, printed = inside(boxed, "", hook, setup=steal, checks=[steal])
     assert code == 0, printed
-    assert boxed.git("show", "HEAD~1:a.txt") == "a\nformatted\n"
+    assert boxed.landed("a.txt") == "a\nformatted\n"
 
 
 @pytest.mark.parametrize("escape", ["subprocess.Popen(['sleep', '600'], start_new_session=True, env={})", "os.fork() or (os.setsid(), os.fork() or time.sleep(600))"])  # fmt: skip
-def test_nothing_outlives_an_attempt_or_a_kill_of_both_halves(boxed: Repo, escape: str) -> None:
+def test_nothing_outlives_an_attempt_or_a_kill_of_loop_and_worker(boxed: Repo, escape: str) -> None:
     code, _, printed = inside(boxed, escape)
     assert code == 0 and boxed.alive() == [], printed
     boxed.plan({"checks": ["false"]}, agents=json.loads(boxed.read("prd.json"))["agents"])
-    boxed.write("agent.py", f"{HELPERS}\n{escape}\nP('hanging').touch(); time.sleep(600)")
-    boxed.commit("hang")
-    process = boxed.start("run", "--agent", str(boxed.path / "mine"), "--sandbox", "bwrap")
-    boxed.wait_for("hanging")
+    boxed.write("../agent.py", f"{HELPERS}\n{escape}\nP('hanging').touch(); time.sleep(600)")
+    process = boxed.start("run", "--agent", str(boxed.outside / "mine"), "--sandbox", "bwrap")
+    boxed.wait_for(str(boxed.workspace / "hanging"))
     sleepers = [one for one in boxed.alive() if "sleep" in " ".join(one.cmdline()) or one.name() == "bwrap"]
     assert sleepers
     for half in [process.pid, *(one.pid for one in boxed.alive() if "ralph" in " ".join(one.cmdline()))]:
@@ -181,37 +181,39 @@ def test_nothing_outlives_an_attempt_or_a_kill_of_both_halves(boxed: Repo, escap
 
 
 def test_an_agent_that_enforces_nothing_may_run_inside(boxed: Repo) -> None:
-    pi = boxed.program("pi", f"echo $* > args\nexec {PYTHON} -c 'print(1)'")
-    boxed.commit("pi")
+    pi = boxed.program("../pi", f"echo $* > args\nexec {PYTHON} -c 'print(1)'")
     assert boxed.run(str(pi))[0] == 5
     code, _, printed = boxed.run(str(pi), "--sandbox", "bwrap", "--once")
-    assert code == 3 and boxed.read("args").startswith("-p --mode json"), printed
+    assert code == 3 and (boxed.workspace / "args").read_text().startswith("-p --mode json"), printed
 
 
 def test_a_virtual_environment_and_node_s_programs_work_inside(boxed: Repo) -> None:
-    subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(boxed.path / ".venv")], check=True, timeout=60)
-    boxed.write(".gitignore", ".venv\n")
+    setup = f"{PYTHON} -m venv --without-pip .venv"
     checks = [".venv/bin/python -c 'import sys; assert sys.prefix != sys.base_prefix'"]
     if node := shutil.which("node"):
         checks.append(f'{node} -e \'require("fs").writeFileSync("/tmp/x", "y")\'')
-    code, _, printed = inside(boxed, "", checks=checks)
+    code, _, printed = inside(boxed, "", setup=setup, checks=checks)
     assert code == 0, printed
 
 
-def test_a_linked_worktree_is_frozen_where_git_keeps_it(boxed: Repo) -> None:
+def test_a_linked_worktree_is_hidden_where_git_keeps_it_too(boxed: Repo) -> None:
     boxed.git("worktree", "add", "-q", str(boxed.outside / "tree"), "-b", "side")
     main, boxed.path = boxed.path, boxed.outside / "tree"
     script = (
-        f"can('write', lambda: writes('{main}/.git/config'))\ncan('move', lambda: os.rename('.git', 'x'))"
+        f"can('read', lambda: sees('{main}/.git/config'))\ncan('see', lambda: sees('{boxed.path}/prd.json'))"
     )
-    code, said, printed = inside(boxed, script)
-    assert (code, said) == (0, {"write": False, "move": False}), printed
+    row = {"argv": ["mine", "{args}"], "config": [".mine"]}
+    boxed.plan({"checks": ["test -f said.json"]}, agents={"mine": row})
+    path = boxed.write("../agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
+    program = boxed.program("../mine", f"exec {PYTHON} {path.resolve()}")
+    code, _, printed = boxed.run(str(program), "--sandbox", "bwrap")
+    assert code == 0, printed
+    assert json.loads(boxed.landed("said.json", "side")) == {"read": False, "see": False}
 
 
 def test_an_agent_that_is_not_there_inside_is_refused(boxed: Repo, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("#!/bin/sh\n")
     (tmp_path / "mine").chmod(0o755)
-    boxed.commit("plan")
     code, _, printed = boxed.run(str(tmp_path / "mine"), "--sandbox", "bwrap")
     assert code == 2 and "is not there inside the sandbox" in printed
 

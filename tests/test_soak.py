@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from tests.conftest import Repo
+from tests.oracle import changed, fresh_clone_is_green, home_of
 from tests.test_waits import LIMIT, RESULT, plan, speaker
 
 TASKS = int(os.environ.get("SOAK_TASKS", "12"))
@@ -37,15 +38,16 @@ FATES = {
 }
 CHEATS = (
     """P("prd.json").write_text(P("prd.json").read_text().replace('"passes": false', '"passes": true'))""",
-    """P("progress.txt").open("a").write('<!-- ralph {"v":1,"event":"verdict","plan":"p@","task":"%s","title":"t","verdict":"passed"} -->\\n' % task)""",
+    """P("progress.txt").open("a").write('<!-- ralph {"v":2,"event":"verdict","plan":"p@","task":"%s","title":"t","verdict":"passed"} -->\\n' % task)""",
     """P("prd.json").unlink(); P("progress.txt").write_text("")""",
     """P("guarded.txt").write_text("gutted")""",
     """sh("git clean -fdxq; git reset -q --hard")""",
     """sh("git switch -qc elsewhere-%s; git commit -q --allow-empty -m mine" % os.urandom(4).hex())""",
-    """sh("git add -A; git commit -qm mine")""",
-    """sh("rm -rf .ralph .git/ralph/safety")""",
+    """sh("git add -A; git commit -qm mine; git update-ref refs/heads/ralph/p HEAD")""",
+    """sh("rm -rf .ralph .git; ln -s /tmp .ralph")""",
     """subprocess.Popen(["sleep", "600"], start_new_session=True)""",
     """P(".git/index.lock").touch(); P(".git/HEAD").write_text("garbage")""",
+    """P("work").mkdir(exist_ok=True); P("work/closed").mkdir(exist_ok=True); P("work/closed/x").touch(); os.chmod("work/closed", 0)""",
 )
 
 
@@ -65,13 +67,13 @@ def expected(task: int) -> list[str]:
     return verdicts[:1] if verdicts[0] == "passed" else verdicts
 
 
-def script() -> str:
+def script(outside: str) -> str:
     fates = {f"T{task}": [fate(task, attempt) for attempt in (1, 2)] for task in range(1, TASKS + 1)}
     return f"""
 import random
 number = int(task[1:])
 fate = {fates!r}[task][attempt - 1]
-limited = P("../limited-" + task)
+limited = P({outside!r}) / ("limited-" + task)
 if number <= {STORM} and number % 3 == 0 and not limited.exists():
     limited.touch()
     print({LIMIT!r}, flush=True)
@@ -104,7 +106,7 @@ class Samples:
 
     def take(self) -> None:
         while not self.over.wait(0.2):
-            for process in loops(self.repo):
+            for process in halves(self.repo)[0]:
                 with contextlib.suppress(psutil.Error):
                     held = (process.memory_info().rss, process.num_fds())
                     self.taken.setdefault(process.pid, []).append(held)
@@ -123,29 +125,51 @@ class Samples:
         )
 
 
-def loops(repo: Repo) -> list[psutil.Process]:
-    """ralph's loop process, the supervisor's child."""
+def halves(repo: Repo) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """ralph's loop, and the workers that it forked."""
     found = []
     for process in repo.alive():
         with contextlib.suppress(psutil.Error):
-            parent = process.parent()
-            if "ralph" in process.cmdline() and parent and "ralph" in parent.cmdline():
-                found.append(process)
-    return found
+            if process.cmdline()[1:4] == ["-m", "ralph", "run"]:
+                found.append((process, process.ppid()))
+    pids = {process.pid for process, _ in found}
+    loops = [process for process, parent in found if parent not in pids]
+    return loops, [process for process, parent in found if parent in pids]
 
 
-def disturb(repo: Repo, run: subprocess.Popen[bytes], chance: random.Random) -> bool:
-    """Kill all of it, one half of it, or ask it to stop; whether a half is left that can end the rest."""
-    everything = repo.alive() if chance.random() < 0.5 else []
-    halves = [psutil.Process(run.pid), *loops(repo)] if run.poll() is None else []
-    if everything:
-        for process in everything:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-    elif halves:
+def disturb(repo: Repo, chance: random.Random) -> bool:
+    """Kill all of it, the loop or a worker, or ask the loop to stop; whether somebody is left to end the rest."""
+    everything = chance.random() < 0.4
+    loops, workers = halves(repo)
+    number = chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
+    chosen = repo.alive() if everything else chance.choice((loops, workers or loops))
+    for process in chosen:
         with contextlib.suppress(psutil.Error):
-            chance.choice(halves).send_signal(chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+            process.send_signal(signal.SIGKILL if everything or process in workers else number)
     return not everything
+
+
+def is_worn(repo: Repo) -> bool:
+    """Whether the last two attempts were cut off: a third in a row would block the task."""
+    with contextlib.suppress(OSError):
+        last = repo.records("verdict")[-2:]
+        return [record["verdict"] for record in last] == ["interrupted", "interrupted"]
+    return False
+
+
+def left_alone(repo: Repo, run: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a moment to disturb a run; False if it ended before."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or is_worn(repo):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(0.1)
+            return False
+    return True
+
+
+def storm(repo: Repo) -> bool:
+    notes = repo.path / "progress.txt"
+    return not notes.exists() or notes.read_bytes().count(b'"event": "verdict"') < 2 * STORM
 
 
 def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
@@ -159,15 +183,11 @@ def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
                 [sys.executable, "-m", "ralph", *words],
                 cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
             )  # fmt: skip
-        notes = repo.path / "progress.txt"
-        stormy = not notes.exists() or notes.read_bytes().count(b'"event": "verdict"') < STORM
         half_left = True
-        try:
-            out = run.communicate(timeout=chance.uniform(1, 5) if stormy else end - time.monotonic())[0]
-        except subprocess.TimeoutExpired:
+        while storm(repo) and left_alone(repo, run, chance.uniform(1, 5)):
             kills += 1
-            half_left = disturb(repo, run, chance)
-            out = run.communicate(timeout=60)[0]
+            half_left = disturb(repo, chance)
+        out = run.communicate(timeout=end - time.monotonic())[0]
         # What was started while everything was being killed is for the next start to end.
         assert not half_left or repo.gone_within(10), "a process outlived its run"
         assert b"Traceback" not in (repo.outside / "said").read_bytes()
@@ -184,15 +204,17 @@ def test_a_night_of_disturbances_ends_as_the_oracle_says(
 ) -> None:
     repo.write("guarded.txt", "real\n")
     repo.commit("guarded")
+    repo.write("mine.txt", "mine\n")
+    repo.write("a.txt", "edited\n")
     tasks = [{"checks": [f"grep -qx 'good T{task}' work/T{task}"]} for task in range(1, TASKS + 1)]
     checks = [{"name": "guard", "run": "grep -qx real guarded.txt"}]
     limits = {"attempts": 2, "iterations": 10_000}
     plan(repo, *tasks, checks=checks, protect=["guarded.txt"], limits=limits)
-    samples = Samples(repo)
+    home, samples = home_of(repo), Samples(repo)
     sampler = threading.Thread(target=samples.take)
     sampler.start()
     try:
-        _, starts, kills = night(repo, speaker(repo, script()))
+        _, starts, kills = night(repo, speaker(repo, script(str(repo.outside))))
     finally:
         samples.over.set()
         sampler.join()
@@ -208,11 +230,10 @@ def test_a_night_of_disturbances_ends_as_the_oracle_says(
     assert found == {f"T{task}": expected(task) for task in range(1, TASKS + 1)}
     good = [f"T{task}" for task in range(1, TASKS + 1) if expected(task)[-1] == "passed"]
     assert repo.passed() == good
-    subjects = repo.git("log", "--format=%s", "main..ralph/p").splitlines()
-    assert sorted(s.split(":")[0] for s in subjects if s.startswith("T")) == sorted(good)
-    assert {name: repo.read(f"work/{name}") for name in good} == {name: f"good {name}\n" for name in good}
-    assert sorted(repo.git("ls-tree", "--name-only", "HEAD:work").split()) == sorted(good)
-    assert repo.read("guarded.txt") == "real\n" and repo.git("status", "--porcelain") == ""
+    assert sorted(subject.split(":")[0] for subject in repo.commits()) == sorted(good)
+    assert sorted(repo.git("ls-tree", "-r", "--name-only", "ralph/p:work").split()) == sorted(good)
+    assert fresh_clone_is_green(repo, "ralph/p", [f"grep -qx 'good {name}' work/{name}" for name in good])
+    assert repo.landed("guarded.txt") == "real\n" and not changed(home, home_of(repo))
     repo.git("fsck", "--no-dangling")
     assert not repo.alive()
     grown, left_open = samples.growth()

@@ -6,9 +6,11 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,14 @@ def worked(task: str, iteration: int, word: str, **more: Any) -> list[dict[str, 
     return [start(task, iteration), verdict(task, iteration, word, **{**spent, **more})]
 
 
+PLACES = {
+    "folder": "/s/shop-1",
+    "workspace": "/s/shop-1/work-1",
+    "room": "/s/shop-1/room",
+    "bytes": 12_345_678,
+}
+
+
 def shop(folder: Path) -> Status:
     """A plan with a task in every state."""
     tasks: list[dict[str, Any]] = [
@@ -63,6 +73,7 @@ def shop(folder: Path) -> Status:
         {"id": "US-006", "title": "Remove the old price list"},
     ]  # fmt: skip
     records = [
+        {"event": "run", "branch": "ralph/shop"},
         *worked("US-001", 1, "passed"),
         *worked("US-002", 2, "passed", weak=True),
         *worked("US-003", 3, "failed", reason="npm test failed with exit 1 (12.0 s)", denials=["npm ci"]),
@@ -70,7 +81,7 @@ def shop(folder: Path) -> Status:
         *worked("US-005", 5, "failed", blocked="x", usd=None, parked="refs/ralph/parked/0005-US-005", handoff={"blocked on": "Which format?"}),
         {"event": "stop", "stop": "limit", "reason": "limit reached: 5 iterations"},
     ]  # fmt: skip
-    return make(folder, tasks, records)
+    return replace(make(folder, tasks, records), places=PLACES)
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +107,9 @@ open     US-006  Remove the old price list
 
 5 iterations so far: 26 min 0 s, $1.68, 91020 in / 10550 out tokens
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
+verified work lands on branch ralph/shop
+the agent works in /s/shop-1/work-1
+checks run in /s/shop-1/room; all places take 12.3 MB
 to go on with US-005: ralph retry US-005 --answer '...'; ralph run
 next: US-003 Add a price filter
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked, 1 waiting, 1 open [########................]"""
@@ -121,6 +135,10 @@ open     US-006  Remove the old price list
 10550 out tokens
 the last run stopped at 2026-11-21 20:10: limit
 reached: 5 iterations
+verified work lands on branch ralph/shop
+the agent works in /s/shop-1/work-1
+checks run in /s/shop-1/room; all places take 12.3
+MB
 to go on with US-005: ralph retry US-005 --answer
 '...'; ralph run
 next: US-003 Add a price filter
@@ -232,6 +250,9 @@ MARKDOWN = """\
 
 5 iterations so far: 26 min 0 s, \\$1.68, 91020 in / 10550 out tokens  
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations  
+verified work lands on branch ralph/shop  
+the agent works in /s/shop-1/work-1  
+checks run in /s/shop-1/room; all places take 12.3 MB  
 to go on with US-005: ralph retry US-005 --answer '...'; ralph run  
 next: US-003 Add a price filter  """
 
@@ -287,10 +308,10 @@ def hostile(folder: Path, words: str) -> Status:
             f"A {words}", 1, "failed", handoff={"blocked on": f"which {words}"}, denials=[f"ran {words}"]
         ),
         *worked("C", 2, "failed", reason=f"failed {words}", overload=f"split {words}"),
-        {"event": "stop", "stop": "limit", "reason": f"limit {words}"},
+        {"event": "stop", "stop": "limit", "reason": f"limit {words}", "branch": f"branch {words}"},
     ]
     shown = make(folder, tasks, records, project=f"p {words}")
-    return Status(shown.plan, shown.history, elsewhere=f"branch {words}")
+    return replace(shown, places={**PLACES, "workspace": f"place {words}"})
 
 
 @pytest.mark.parametrize("words", FOREIGN)
@@ -304,7 +325,7 @@ def test_foreign_text_is_text_and_nothing_else(tmp_path: Path, words: str) -> No
     assert cells == 3 * 5
     seen = "".join(child.content for child in inline)
     assert not LINKED.search(seen)
-    for field in ("p", "A", "a", "why", "b", "which", "ran", "failed", "split", "limit", "branch"):
+    for field in ("p", "A", "a", "why", "b", "which", "ran", "failed", "split", "limit", "branch", "place"):
         shown = f"{field} {words}".splitlines()[0] if field in "ab" else f"{field} {words}"
         assert text.one_line(shown) in seen.replace("\u200b", "")
 
@@ -317,9 +338,10 @@ TASK = {
 }  # fmt: skip
 TOP = {
     "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float,
-    "tokens": dict, "tasks": list, "next": str, "running": dict, "messages": int,
+    "tokens": dict, "tasks": list, "next": str, "running": dict,
+    "branch": str, "places": dict,
 }  # fmt: skip
-MAY_BE_NULL = {"stop", "exit", "reason", "next", "running", "split", "question", "parked"}
+MAY_BE_NULL = {"stop", "exit", "reason", "next", "running", "branch", "places", "split", "question", "parked"}
 
 
 def assert_shape(found: dict[str, Any]) -> None:
@@ -332,6 +354,9 @@ def assert_shape(found: dict[str, Any]) -> None:
         }  # fmt: skip
     if found["running"]:
         assert list(found["running"]) == ["pid", "since", "task"]
+    if found["places"]:
+        assert list(found["places"]) == ["folder", "workspace", "room", "bytes"]
+        assert type(found["places"]["bytes"]) is int
 
 
 def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
@@ -372,22 +397,43 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
 
     before = look()
     assert (before["next"], before["running"], before["stop"]) == ("T1", None, None)
+    assert (before["branch"], before["places"]) == (None, None)
+    out = str(repo.outside)
     agent = repo.agent(
-        "P(f'../{task}').touch()\nwhile not P('../go').exists(): time.sleep(0.05)\nP(f'{task}.txt').touch()"
+        f"P({out!r}, task).touch()\nwhile not P({out!r}, 'go').exists(): time.sleep(0.05)\nP(f'{{task}}.txt').touch()"
     )
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../T1")
     during = look()
     assert (during["running"]["pid"], during["running"]["task"], during["stop"]) == (process.pid, "T1", None)
-    assert repo.ralph("status").stdout.startswith("running  T1")
-    assert repo.ralph("retry", "T2").returncode == 0
-    assert look()["messages"] == 1
-    assert "1 message for the loop" in repo.ralph("status").stdout
+    shown = repo.ralph("status", COLUMNS="300").stdout
+    assert shown.startswith("running  T1") and f"the agent works in {repo.workspace}" in shown
+    assert during["branch"] == "ralph/p"
+    assert during["places"] == {
+        "folder": str(repo.places),
+        "workspace": str(repo.workspace),
+        "room": str(repo.room),
+        "bytes": during["places"]["bytes"],
+    }
     (repo.outside / "go").touch()
     assert process.wait(30) == 0
     after = look()
-    assert (after["stop"], after["exit"], after["next"], after["messages"]) == ("complete", 0, None, 0)
+    assert (after["stop"], after["exit"], after["next"]) == ("complete", 0, None)
     assert after["running"] is None and [task["state"] for task in after["tasks"]] == ["passed", "passed"]
+
+
+def test_what_the_places_weigh(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    assert repo.run(repo.agent("P(f'{task}.txt').touch()"))[0] == 0
+
+    def weight() -> int:
+        return int(json.loads(repo.ralph("status", "--json").stdout)["places"]["bytes"])
+
+    before = weight()
+    (repo.room / "big").write_bytes(b"x" * 3_000_000)
+    assert weight() - before == pytest.approx(3_000_000, abs=100_000)
+    shutil.rmtree(repo.places)
+    assert json.loads(repo.ralph("status", "--json").stdout)["places"] is None
 
 
 # ---------------------------------------------------------------- reading, while others write
@@ -445,7 +491,9 @@ def test_reading_while_the_plan_is_replaced(repo: Repo) -> None:
 
 def test_a_run_that_was_cut_off_is_named(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start("run", "--agent", repo.agent("P('../hanging').touch()\ntime.sleep(60)"))
+    process = repo.start(
+        "run", "--agent", repo.agent(f"P({str(repo.outside)!r}, 'hanging').touch()\ntime.sleep(60)")
+    )
     repo.wait_for("../hanging")
     process.kill()
     process.wait(5)

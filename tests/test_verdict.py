@@ -1,4 +1,4 @@
-"""What an attempt is worth: the table of DESIGN section 5, one line a case, and what breaks it."""
+"""What an attempt is worth: the table of DESIGN section 7, one line a case, and what breaks it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.checks import checks_for, decide, every_check, fixed_checks
+from _ralph.checks import checks_for, every_check
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Verdict
 from _ralph.prd import load
+from _ralph.verdict import decide, fixed_checks
 
 GLOBAL, OWN = "make test", "test -f own"
 
@@ -81,7 +82,7 @@ interrupted  active  red          fixed      changed    interrupted
 ROWS = [line.split() for line in TABLE.splitlines() if line]
 GREEN, RED = True, False
 
-Decide = Callable[[Attempt, set[str], set[str], bool], tuple[Verdict, str]]
+Decide = Callable[[Attempt, set[str], set[str]], tuple[Verdict, str]]
 
 
 def result(command: str, ok: bool) -> CheckResult:
@@ -102,8 +103,8 @@ def case(outcome: str, active: str, checks: str, own: str, tree: str) -> tuple[A
         Task("T1", "a task", 0, {}),
         number=1,
         iteration=1,
-        tree_before="before",
-        tree_after="after" if tree == "changed" else "before",
+        tip="before",
+        commit="after" if tree == "changed" else "before",
         result=AgentResult(Outcome(outcome), reason="why", active=active == "active"),
         checks=[one for one in ran if has_own or one.command != OWN],
         fixed=own == "fixed",
@@ -117,7 +118,7 @@ def disagreements(decider: Decide) -> list[str]:
     for row in ROWS:
         *given, wanted = row
         attempt, own, binding = case(*given)
-        verdict, _ = decider(attempt, own, binding, True)
+        verdict, _ = decider(attempt, own, binding)
         agrees = verdict is not Verdict.PASSED if wanted == "not-passed" else verdict == wanted
         if not agrees:
             wrong.append(f"{' '.join(row)}: {verdict}")
@@ -131,12 +132,13 @@ def test_the_table() -> None:
 @pytest.mark.parametrize("row", [row for row in ROWS if row[-1] != "passed"], ids=" ".join)
 def test_what_does_not_pass_has_a_reason(row: list[str]) -> None:
     attempt, own, binding = case(*row[:-1])
-    assert decide(attempt, own, binding, True)[1]
+    assert decide(attempt, own, binding)[1]
 
 
 def test_the_table_has_every_outcome_and_every_verdict() -> None:
     assert {row[0] for row in ROWS} == set(Outcome)
-    assert {row[-1] for row in ROWS} == set(Verdict) | {"not-passed"}
+    of_a_merge = {Verdict.CONFLICT}  # known before there is anything to weigh
+    assert {row[-1] for row in ROWS} == (set(Verdict) - of_a_merge) | {"not-passed"}
     assert len({tuple(row[:-1]) for row in ROWS}) == len(ROWS)
 
 
@@ -151,34 +153,28 @@ def believes_green_checks(attempt: Attempt, *_: object) -> tuple[Verdict, str]:
     return (Verdict.PASSED, "") if green else decide_like(attempt)
 
 
-def believes_a_changed_tree(
-    attempt: Attempt, own: set[str], binding: set[str], _: bool
-) -> tuple[Verdict, str]:
+def believes_a_changed_tree(attempt: Attempt, own: set[str], binding: set[str]) -> tuple[Verdict, str]:
     green = bool(attempt.checks) and all(check.ok for check in attempt.checks)
-    changed = attempt.tree_after != attempt.tree_before
-    return (Verdict.PASSED, "") if green and changed else decide(attempt, own, binding, True)
+    changed = attempt.commit != attempt.tip
+    return (Verdict.PASSED, "") if green and changed else decide(attempt, own, binding)
 
 
-def believes_a_fixed_check(
-    attempt: Attempt, own: set[str], binding: set[str], _: bool
-) -> tuple[Verdict, str]:
-    return (Verdict.PASSED, "") if attempt.fixed else decide(attempt, own, binding, True)
+def believes_a_fixed_check(attempt: Attempt, own: set[str], binding: set[str]) -> tuple[Verdict, str]:
+    return (Verdict.PASSED, "") if attempt.fixed else decide(attempt, own, binding)
 
 
-def distrusts_killed_agents(
-    attempt: Attempt, own: set[str], binding: set[str], _: bool
-) -> tuple[Verdict, str]:
+def distrusts_killed_agents(attempt: Attempt, own: set[str], binding: set[str]) -> tuple[Verdict, str]:
     if attempt.result.outcome is not Outcome.DONE:
         attempt = replace(attempt, fixed=False)
-    return decide(attempt, own, binding, True)
+    return decide(attempt, own, binding)
 
 
-def forgets_the_own_check(attempt: Attempt, _: set[str], binding: set[str], __: bool) -> tuple[Verdict, str]:
-    return decide(attempt, set(), binding - {OWN}, True)
+def forgets_the_own_check(attempt: Attempt, _: set[str], binding: set[str]) -> tuple[Verdict, str]:
+    return decide(attempt, set(), binding - {OWN})
 
 
 def decide_like(attempt: Attempt) -> tuple[Verdict, str]:
-    return decide(attempt, set(), {GLOBAL, OWN}, True)
+    return decide(attempt, set(), {GLOBAL, OWN})
 
 
 @pytest.mark.parametrize(
@@ -192,43 +188,58 @@ def test_the_table_catches(mutant: Decide) -> None:
     assert disagreements(mutant)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_without_git_only_a_fixed_check_is_evidence(row: list[str]) -> None:
-    attempt, own, binding = case(*row[:-1])
-    verdict, _ = decide(attempt, own, binding, False)
-    assert (verdict is Verdict.PASSED) == (row[-1] == "passed" and row[3] == "fixed")
-
-
 @pytest.mark.parametrize(
     ("tree", "checks", "own", "wanted"),
     [
-        ("same", "green", "-", "unavailable"),
-        ("same", "red", "-", "unavailable"),
+        ("same", "green", "-", "failed"),
+        ("same", "red", "-", "failed"),
         ("changed", "green", "-", "passed"),
         ("changed", "red", "-", "failed"),
         ("same", "green", "fixed", "passed"),
     ],
 )
-def test_denied_commands_stop_the_run_only_where_nothing_was_done(
+def test_denied_commands_are_the_reason_only_where_nothing_was_done(
     tree: str, checks: str, own: str, wanted: str
 ) -> None:
     attempt, mine, binding = case("done", "active", checks, own, tree)
     attempt.result.denials = ["npm test"]
-    verdict, reason = decide(attempt, mine, binding, True)
+    verdict, reason = decide(attempt, mine, binding)
     assert verdict == wanted
-    assert ("npm test" in reason) == (wanted == "unavailable")
+    assert ("npm test" in reason) == (tree == "same" and own == "-")
 
 
 def test_a_check_that_does_not_bind_is_not_asked() -> None:
     attempt, _, _ = case("done", "active", "red", "-", "changed")
     attempt.checks.append(result("lint", GREEN))
-    assert decide(attempt, set(), {"lint"}, True)[0] is Verdict.PASSED
-    assert decide(attempt, set(), {"lint", GLOBAL}, True)[0] is Verdict.FAILED
+    assert decide(attempt, set(), {"lint"})[0] is Verdict.PASSED
+    assert decide(attempt, set(), {"lint", GLOBAL})[0] is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("checks", "tree", "judge", "wanted"),
+    [
+        ("none", "changed", True, "passed"),
+        ("none", "changed", False, "failed"),
+        ("none", "same", True, "no-op"),
+        ("red", "changed", True, "failed"),
+    ],
+)
+def test_only_where_a_judge_comes_after_it_may_a_plan_have_no_checks(
+    checks: str, tree: str, judge: bool, wanted: str
+) -> None:
+    attempt, own, binding = case("done", "active", checks, "-", tree)
+    assert decide(attempt, own, binding, judge)[0] == wanted
+
+
+def test_what_is_red_and_does_not_bind_is_no_proof_even_with_a_judge() -> None:
+    attempt, _, _ = case("done", "active", "red", "-", "changed")
+    verdict, reason = decide(attempt, set(), set(), True)
+    assert (verdict, "no check binds" in reason) == (Verdict.FAILED, True)
 
 
 def test_the_reason_names_the_first_red_check() -> None:
     attempt, own, binding = case("done", "active", "own-red", "was-green", "changed")
-    assert decide(attempt, own, binding, True) == (Verdict.FAILED, f"{OWN} failed with exit 1 (0.1 s)")
+    assert decide(attempt, own, binding) == (Verdict.FAILED, f"{OWN} failed with exit 1 (0.1 s)")
 
 
 @pytest.mark.parametrize(

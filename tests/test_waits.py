@@ -91,21 +91,18 @@ def test_a_text_about_429_pauses_nothing(repo: Repo) -> None:
 def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
     say = speaker(repo, f"print('''{LIMIT}''')")
-    code, summary, _ = repo.run(say, "--max-hours", "0.0008", "--notify", "cat >> ../told")
+    code, summary, _ = repo.run(say, "--max-hours", "0.0008", "--notify", f"cat >> {repo.outside}/told")
     assert (code, summary["stop"]) == (3, "limit")
     assert len(repo.records("wait")) == 1
-    assert (repo.outside / "told").read_text().count('"stop"') == 2
+    assert repo.read("../told").count('"stop"') == 2
 
     process = repo.start("run", "--agent", say)
-    end = time.monotonic() + 20
-    while len(repo.records("wait")) < 2 and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_for_records(repo, "wait", 2)
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 130
 
     process = repo.start("run", "--agent", say)
-    while len(repo.records("wait")) < 3 and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_for_records(repo, "wait", 3)
     assert repo.ralph("stop").returncode == 0
     assert process.wait(10) == 3
 
@@ -119,16 +116,6 @@ def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(repo:
     talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(3600)")
     assert repo.run(talker, "--idle-timeout", "1s", "--no-wait", "--max-iterations", "1")[0] == 3
     assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
-
-
-def test_denials_that_left_nothing_done_stop_with_5(repo: Repo) -> None:
-    plan(repo, {}, checks=["true"])
-    denied = json.loads(RESULT) | {
-        "permission_denials": [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
-    }
-    code, summary, _ = repo.run(speaker(repo, f"print({json.dumps(denied)!r})"))
-    assert code == 5 and "make x" in summary["reason"]
-    assert "- denied: make x" in repo.read("progress.txt")
 
 
 def cost(usd: float, **more: Any) -> str:
@@ -158,7 +145,7 @@ def test_what_a_killed_attempt_cost_is_counted(repo: Repo) -> None:
     }
     repo.plan({"checks": ["false"]}, agents={"speaker": row})
     spent = '{"type": "spent", "usd": 0.6, "n": 5}'
-    say = speaker(repo, f"print('''{spent}''', flush=True); P('../spent').touch(); time.sleep(3600)")
+    say = speaker(repo, f"print('''{spent}''', flush=True); (OUT / 'spent').touch(); time.sleep(3600)")
     process = repo.start("run", "--agent", say, "--max-usd", "1")
     repo.wait_for("../spent")
     process.kill()
@@ -191,11 +178,12 @@ def test_a_limit_that_could_never_be_reached_is_refused(repo: Repo, limit: str, 
 
 
 def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(repo: Repo) -> None:
-    opencode = repo.program("../opencode", "touch ran")
+    opencode = repo.program("../opencode", "touch ../ran")
     first = {"checks": ["test ! -f x"], "agent": str(opencode), "passes": True}
     plan(repo, first, {"checks": ["test -f x"], "agent": repo.agent("P('x').touch()")})
-    code, _, printed = (repo.ralph("run").returncode, None, repo.ralph("status").stdout)
-    assert code == 5 and not (repo.path / "ran").exists(), printed
+    done = repo.ralph("run")
+    assert done.returncode == 5 and "opencode" in done.stderr, done.stdout
+    assert not list(repo.outside.glob("**/ran"))
 
 
 def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None:
@@ -218,23 +206,6 @@ def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
     assert repo.run(repo.agent("P('T1.txt').touch(); print('<handoff> ' * 7_000)"))[0] == 0
 
 
-def test_what_people_add_during_a_wait_is_taken_and_the_wait_goes_on(repo: Repo) -> None:
-    plan(repo, {"checks": ["false"]})
-    process = repo.start("run", "--agent", speaker(repo, f"print('''{LIMIT}''')"))
-    repo.wait_for("progress.txt")
-    end = time.monotonic() + 30
-    for number in range(4):
-        while len(repo.records("wait")) <= number and time.monotonic() < end:
-            time.sleep(0.05)
-        assert repo.ralph("add", f"n{number}", "--check", "false").returncode == 0
-    while len(repo.records("add")) < 4 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert repo.ralph("stop").returncode == 0
-    process.communicate(timeout=30)
-    assert process.returncode == 3 and repo.verdicts() == ["T1 limited"]
-    assert [record["backoff"] for record in repo.records("wait")][:5] == [True, False, False, False, False]
-
-
 def test_the_judge_gets_the_tokens_that_are_left(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     used = json.dumps({"type": "assistant", "message": {"id": "m", "usage": {"input_tokens": 900}}})
@@ -243,3 +214,64 @@ def test_the_judge_gets_the_tokens_that_are_left(repo: Repo) -> None:
     judge = repo.program("../judges/speaker", f"exec {sys.executable} {path}")
     code, _, _ = repo.run(worker, "--judge", str(judge), "--max-tokens", "1000", "--agent-timeout", "30s")
     assert code == 3 and "what was left of the limit in tokens" in repo.records("verdict")[0]["reason"]
+
+
+def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(repo: Repo) -> None:
+    """T1 is denied, T2 works, then T3 to T5 are denied: T6 is not tried."""
+    plan(repo, *[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 7)], limits={"attempts": 1, "stuck": 9})
+    denied = json.loads(RESULT) | {
+        "permission_denials": [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
+    }
+    says = f"print({json.dumps(denied)!r})"
+    code, summary, _ = repo.run(speaker(repo, f"if task == 'T2': P('T2.txt').touch()\n{says}"))
+    assert (code, summary["stop"]) == (5, "unavailable") and "make x" in summary["reason"]
+    assert repo.verdicts() == ["T1 failed", "T2 passed", "T3 failed", "T4 failed", "T5 failed"]
+    assert repo.read("progress.txt").count("- denied: make x") == 5
+
+
+def test_one_denied_task_is_blocked_with_what_it_was_denied(repo: Repo) -> None:
+    plan(repo, {}, {"checks": ["test -f T2.txt"]}, checks=["true"])
+    denied = json.loads(RESULT) | {
+        "permission_denials": [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
+    }
+    worker = speaker(repo, f"print({json.dumps(denied)!r}) if task == 'T1' else P('T2.txt').touch()")
+    code, summary, _ = repo.run(worker)
+    assert (code, repo.passed()) == (4, ["T2"])
+    assert repo.verdicts() == ["T1 failed"] * 3 + ["T2 passed"]
+    assert "make x" in summary["tasks"][0]["reason"]
+
+
+def test_what_people_do_to_the_plan_during_a_wait_is_taken_and_the_wait_goes_on(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]}, {"checks": ["false"], "blocked": "by a person"})
+    process = repo.start("run", "--agent", speaker(repo, f"print('''{LIMIT}''')"))
+    wait_for_records(repo, "wait", 1)
+    for number in range(4):
+        assert repo.ralph("add", f"n{number}", "--check", "false").returncode == 0
+    assert repo.ralph("retry", "T2", "--answer", "go on").returncode == 0
+    assert repo.ralph("stop").returncode == 0
+    process.communicate(timeout=30)
+    assert process.returncode == 3 and repo.verdicts() == ["T1 limited"]
+    assert len(json.loads(repo.read("prd.json"))["userStories"]) == 6
+    assert repo.records("wait")[0]["backoff"] is True
+
+
+def test_a_block_taken_away_during_a_wait_is_noted_and_the_wait_is_the_same(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]}, {"checks": ["false"]}, limits={"attempts": 1})
+    limited = f"print('''{LIMIT}''') if task == 'T2' else print('''{RESULT}''')"
+    process = repo.start("run", "--agent", speaker(repo, limited))
+    wait_for_records(repo, "wait", 1)
+    assert repo.ralph("retry", "T1", "--answer", "go on").returncode == 0
+    wait_for_records(repo, "wait", 2)
+    assert repo.ralph("stop").returncode == 0
+    process.communicate(timeout=30)
+    assert process.returncode == 3 and repo.verdicts() == ["T1 failed", "T2 limited"]
+    assert [record.get("backoff", False) for record in repo.records("wait")] == [True, False]
+    assert [record["task"] for record in repo.records("retry")] == ["T1"]
+
+
+def wait_for_records(repo: Repo, event: str, number: int) -> None:
+    """Wait until there are so many records of this kind."""
+    end = time.monotonic() + 30
+    while not (repo.path / "progress.txt").exists() or len(repo.records(event)) < number:
+        assert time.monotonic() < end, f"no {number} records of {event}"
+        time.sleep(0.02)

@@ -88,7 +88,7 @@ STORY = [
     "ralph doctor --agent my-agent | grep -E 'plan:|git:|check:|errors'",
     "ralph run --agent my-agent",
     "ralph status",
-    "git log --oneline",
+    "git log --oneline ralph/shop",
     "ralph report",
 ]
 
@@ -104,7 +104,7 @@ def play(folder: Path) -> str:
         tool.chmod(0o755)
     (folder / "brief.md").write_text(BRIEF)
     env = {
-        "PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "100",
+        "PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "400",
         "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull,
         "XDG_STATE_HOME": str(folder / "state"), "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
@@ -130,7 +130,9 @@ def alike(told: str, folder: Path) -> str:
     )
     told = re.sub(r"\d+\.\d s\b", "0.2 s", told)
     told = re.sub(r"^[0-9a-f]{7,} ", "c0ffee1 ", told, flags=re.MULTILINE)
-    return re.sub(r"\b\d+\.\d+\.\d+\b", "2.47.0", told)
+    told = re.sub(r"(?<=/shop-)[0-9a-f]{8}\b", "1f0c3a2b", told)
+    told = re.sub(r"\d+\.\d MB", "0.2 MB", told)
+    return re.sub(r"(?<=git: )\d+\.\d+\b", "2.47", told)
 
 
 def written() -> str:

@@ -1,6 +1,6 @@
 """The agent of `ralph demo`: a script where a model would be, with the manners of a bad night.
 
-Like any agent it starts in the repository and gets its prompt on stdin.
+Like any agent it starts in a checkout of the repository and gets its prompt on stdin.
 """
 
 import os
@@ -12,16 +12,20 @@ from pathlib import Path
 
 TODO, TESTS, PLAN = Path("todo.py"), Path("test_todo.py"), Path("prd.json")
 
-DONE = '''def done(number):
+COUNT = """def count():
+    return [f"{len(load())} items"]
+"""
+
+DONE = """def done(number):
     items = in_order()
     items[int(number) - 1] += " (done)"
     save(items)
     return show()
-'''
+"""
 
-FIND = '''def find(word):
+FIND = """def find(word):
     return [line for line in show() if word.lower() in line.lower()]
-'''
+"""
 HALF = FIND[:40]
 
 
@@ -38,8 +42,24 @@ def sort_urgent():
     say("Urgent items are listed first now.")
 
 
+def hide():
+    """Task 2, first attempt: the work, in a folder that .gitignore names; green here, and nowhere else."""
+    Path("out").mkdir()
+    Path("out/counting.py").write_text(f"from todo import load\n\n\n{COUNT}")
+    command("count", "def count():\n    from out import counting\n\n    return counting.count()\n")
+    test = [sys.executable, "-m", "unittest", "-q", "test_todo.TestCount"]
+    if subprocess.run(test, capture_output=True).returncode == 0:
+        say("I ran the test, and it is green.")
+
+
+def count():
+    """Task 2, second attempt: the same where git sees it."""
+    edit("def count():\n    from out import counting\n\n    return counting.count()\n", COUNT)
+    say("The code is in todo.py now.")
+
+
 def hang():
-    """Task 2: the work, then a server left in a session of its own, and no end."""
+    """Task 3: the work, then a server left in a session of its own, and no end."""
     command("done", DONE)
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
     say("Starting a server to try it out.")
@@ -47,12 +67,11 @@ def hang():
 
 
 def search():
-    """Task 3: a pass set by hand and half of the work, then a long think; or the other half."""
+    """Task 4: half of the work, then a long think; or the other half."""
     if HALF in TODO.read_text():
         edit(HALF, FIND)
         say("The file was cut off in the middle of a line. Finished it.")
         return
-    PLAN.write_text(PLAN.read_text().replace('"passes": false', '"passes": true'))
     command("find", HALF)
     say("Half of it is written.")
     time.sleep(300)
@@ -77,4 +96,5 @@ def say(words):
 if __name__ == "__main__":
     sys.stdin.read()
     first = os.environ["RALPH_ATTEMPT"] == "1"
-    {"T-1": cheat if first else sort_urgent, "T-2": hang, "T-3": search}[os.environ["RALPH_TASK_ID"]]()
+    acts = {"T-1": (cheat, sort_urgent), "T-2": (hide, count), "T-3": (hang, hang), "T-4": (search, search)}
+    acts[os.environ["RALPH_TASK_ID"]][0 if first else 1]()

@@ -26,6 +26,11 @@ class TestUrgent(Case):
         self.assertEqual(todo.main(["list"]), ["1. pay the rent!", "2. read a book"])
 
 
+class TestCount(Case):
+    def test_the_items_are_counted(self):
+        self.assertEqual(todo.main(["count"]), ["2 items"])
+
+
 class TestDone(Case):
     def test_a_done_item_says_so(self):
         todo.main(["done", "2"])

@@ -1,5 +1,5 @@
-"""A workspace as it stands on disk: where its files lie, which loop runs there, what plan and notes
-say. Everything here only reads, takes no lock, and is quick to import."""
+"""Where everything of a plan lies, which loop runs on it, what plan and notes say. Everything here only
+reads, takes no lock, and is quick to import."""
 
 from __future__ import annotations
 
@@ -10,55 +10,54 @@ from typing import Any
 
 from _ralph import files, prd, text
 from _ralph.ends import BadInput
-from _ralph.git import git, git_places
+from _ralph.git import git_places
 from _ralph.journal import Journal
 from _ralph.model import Paths, Plan
 from _ralph.progress import History, replay
 
 
-def read_state(prd_path: Path, use_git: bool = True) -> tuple[Paths, Plan, History]:
+def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
     """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
-    paths = locate(prd_path, use_git)
+    paths = locate(prd_path)
     plan = prd.load(paths.prd)
-    return paths, plan, replay(journal_of(paths).records(), plan.key)
+    return paths, plan, replay(Journal(paths.progress).records(), plan.key)
 
 
-def locate(prd_path: Path, use_git: bool = True) -> Paths:
-    """Where this workspace's files lie, from the place of its prd.json."""
+def locate(prd_path: Path) -> Paths:
+    """Where the files of this plan lie, from the place of its prd.json. BadInput outside of a git
+    working tree."""
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    if not use_git:  # ralph's own folder is then somewhere else, so that no agent's `rm` finds it
-        root, private = (
-            folder,
-            state_folder() / f"{text.slug(folder.name)}-{files.digest(os.fsencode(folder))}",
-        )
-    elif found := git_places(folder):
-        root, private = found[0], found[1] / "ralph"
-    else:
-        raise BadInput(f"{folder} is not in a git repository; `git init` makes one, --no-git works without")
+    found = git_places(folder)
+    if not found:
+        raise BadInput(f"{folder} is not in a git repository; make it one: git init")
+    (root, common), path = found, folder / prd_path.name
+    name = files.digest(os.fsencode(path))
     return Paths(
         root=root,
-        prd=folder / prd_path.name,
+        prd=path,
         progress=folder / "progress.txt",
         rulebook=root / "AGENTS.md",
         scratch=root / ".ralph",
-        private=private,
+        private=common / "ralph" / name,
+        places=Path(os.path.realpath(places_folder())) / f"{text.slug(root.name)}-{name[:8]}",
     )
 
 
+def places_folder() -> Path:
+    """The folder that holds the places of all plans."""
+    named = os.environ.get("RALPH_PLACES")
+    return Path(named).expanduser().absolute() if named else state_folder()
+
+
 def state_folder() -> Path:
-    """This user's folder for what ralph keeps outside of any workspace; it may not exist yet."""
+    """This user's folder for what ralph keeps outside of any repository; it may not exist yet."""
     try:
         home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     except RuntimeError:  # no HOME, and a user that the system does not know
         raise BadInput("there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME") from None
-    return home / "ralph"
-
-
-def journal_of(paths: Paths) -> Journal:
-    name = files.digest(os.fsencode(paths.progress))[:8]
-    return Journal(paths.progress, paths.private / f"{name}.progress", paths.private / "aside")
+    return home.absolute() / "ralph"
 
 
 def running(paths: Paths) -> dict[str, Any] | None:
@@ -83,9 +82,9 @@ def began(pid: int) -> float:
 
 
 def loop_at_work(paths: Paths) -> dict[str, Any] | None:
-    """The process that runs a loop here and takes messages, which `ralph plan` does not, or None."""
+    """The process that runs a loop here, which `ralph plan` and `ralph doctor` are not, or None."""
     holder = running(paths)
-    return holder if holder and holder.get("what") != "plan" else None
+    return holder if holder and holder.get("what", "run") == "run" else None
 
 
 def running_entry(paths: Paths) -> dict[str, Any]:
@@ -97,15 +96,18 @@ def running_entry(paths: Paths) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
-def elsewhere(paths: Paths, plan: Plan, history: History) -> str | None:
-    """The branch that holds this plan's work, if nothing of it can be seen from here."""
-    name = plan.branch or own_branch(plan)
-    if history.iteration or git(paths.root, "branch", "--show-current").decode().strip() == name:
-        return None
-    there = git(paths.root, "rev-parse", "-q", "--verify", f"refs/heads/{name}", check=False)
-    return name if there else None
-
-
 def own_branch(plan: Plan) -> str:
     """The branch that a plan without a branchName works on, from the default branch."""
     return f"ralph/{text.slug(plan.project).lower()}"
+
+
+def weight(folder: Path) -> int:
+    """The bytes that a folder takes on disk."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total

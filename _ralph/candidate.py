@@ -1,0 +1,149 @@
+"""The candidate: the work as a commit on the tip of the branch, and what the clean room says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import text
+from _ralph.checks import checks_for
+from _ralph.ends import NeedsPerson, StopNow
+from _ralph.model import Attempt, Check, CheckResult, Outcome, Verdict
+from _ralph.prompt import render_line
+from _ralph.refusals import commit_values
+from _ralph.room import Room, merged, run_hook
+from _ralph.run import Run
+from _ralph.verdict import binding_of
+from _ralph.worker import WorkerDied, in_worker
+from _ralph.workspace import restore
+
+
+def make_candidate(run: Run, attempt: Attempt) -> bool:
+    """Put the work on the tip of the branch; False where they conflict, which is the verdict."""
+    attempt.tip = tip_of(run)
+    if not attempt.tree:
+        attempt.commit = attempt.tip
+        return True
+    message = attempt.message = commit_message(run, attempt)
+    made = run.branch.commit(attempt.tree, attempt.base, message)
+    run.branch.hold_candidate(made)
+    if made == attempt.base:
+        attempt.commit = attempt.tip
+    elif attempt.tip == attempt.base:
+        attempt.commit = made
+    else:
+        tree, conflicts = merged(run.git, attempt.tip, made)
+        if not tree:
+            attempt.verdict = Verdict.CONFLICT
+            attempt.reason = f"it does not merge with what was committed meanwhile: {text.few(conflicts)}"
+            attempt.parked = run.branch.keep(made, attempt.name)
+            return False
+        attempt.tree = tree
+        attempt.commit = run.branch.commit(tree, attempt.tip, message)
+    return True
+
+
+def tip_of(run: Run) -> str:
+    """The commit that the branch is at. NeedsPerson where a person deleted or rewrote it during the run."""
+    tip = run.branch.tip()
+    if tip == run.tip or (tip and not run.tip) or (tip and run.branch.contains(run.tip, tip)):
+        run.tip = tip
+        return tip
+    kept = run.branch.keep(run.tip, "verified")
+    what = "rewritten" if tip else "deleted"
+    raise NeedsPerson(
+        f"the branch {run.branch.name} was {what} while ralph worked; its verified work is kept at {kept}; "
+        f"put the branch where it should go on, then run it again"
+    )
+
+
+def check_candidate(run: Run, attempt: Attempt) -> None:
+    """Checks and commit hooks in the clean room, in a worker."""
+    try:
+        told = in_worker(run, lambda inside: verify(inside, attempt))
+    except WorkerDied as error:
+        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=str(error))
+        return
+    except StopNow:
+        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
+        return
+    attempt.checks = [CheckResult(**check) for check in told.pop("checks")]
+    attempt.notices += told.pop("notices")
+    for name, value in told.items():
+        setattr(attempt, name, value)
+
+
+def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
+    """What the worker does: the candidate in the clean room. What a hook rewrites is checked again; one
+    that rewrites files and fails has a second chance."""
+    room, checks = run.room(attempt=attempt), checks_for(run.plan, attempt.task)
+    commit, tree, message = attempt.commit, attempt.tree, attempt.message
+    hooked: list[CheckResult] = []
+    for turn in ("", "-again", "-last"):
+        results = run_checks_on(run, room, commit, checks, attempt.name + turn) + hooked
+        red = [result for result in results if not result.ok]
+        if hooked or binding_of(run, attempt.task, red) or commit == attempt.tip:
+            break
+        found, new, message = run_hooks(run, attempt, room, attempt.message)
+        green = all(result.ok for result in found)
+        if new in ("", tree) or not (green or turn == ""):
+            results += found
+            break
+        hooked = found if green else []
+        tree, commit = new, run.branch.commit(new, attempt.tip, message)
+    if message != attempt.message and commit != attempt.tip:
+        commit = run.branch.commit(tree, attempt.tip, message)
+    named = [f"{name} decides what the commit hooks do, and the attempt changed it"
+             for name in attempt.changed
+             if Path(name).name in ("pre-commit", "commit-msg", ".pre-commit-config.yaml")]  # fmt: skip
+    red = [result for result in results if not result.ok]
+    place = run.workspace(attempt.task)
+    unseen = red or attempt.commit == attempt.tip  # what git ignores may be why
+    ignored = place.ignored_since(attempt.began) if unseen and attempt.began and place.exists else []
+    return {
+        "checks": [result.as_dict() for result in results],
+        "notices": room.notices + named,
+        "ignored": [text.one_line(name) for name in ignored[:20]],
+        "commit": commit,
+        "tree": tree,
+        "message": message,
+    }
+
+
+def run_checks_on(
+    run: Run, room: Room, commit: str, checks: list[Check], name: str, label: str = ""
+) -> list[CheckResult]:
+    """All `checks` on `commit` in a room; a red `setup` stands for them. StopNow if ralph was stopped."""
+    run.view.doing("running checks")
+    with run.place(run.paths.workspace).away():
+        failed = room.prepare(commit, name)
+        results = [failed] if failed else room.run(checks, name, label)
+    if run.control.stop_now:
+        raise StopNow
+    return results
+
+
+def run_hooks(run: Run, attempt: Attempt, room: Room, message: str) -> tuple[list[CheckResult], str, str]:
+    """Run the commit hooks in the room: their results, the tree as they left it, and the message."""
+    names, folder = room.site.hooks(room.path)
+    if not names:
+        return [], "", message
+    results: list[CheckResult] = []
+    with run.place(run.paths.workspace).away(), room.at(attempt.tip):
+        path = room.path / ".git/COMMIT_EDITMSG"
+        path.write_text(message, encoding="utf-8")
+        for hook in names:
+            results += run_hook(hook, folder, room, path, attempt.name)
+        message = path.read_text("utf-8", "replace")
+        tree = room.rewritten()
+    protect, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
+    tree, _, _ = restore(room.place.git, attempt.tip, tree, protect, allow, run.state)
+    return results, tree, message
+
+
+def commit_message(run: Run, attempt: Attempt) -> str:
+    """The message of a passed task's commit: the plan's template, and two trailers."""
+    subject = render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
+    agent = text.one_line(run.agent(attempt.task).command, 100)
+    return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"

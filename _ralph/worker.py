@@ -1,0 +1,267 @@
+"""A worker: a process of ralph's own for one job, forked from the loop. It reports by a pipe, in JSON
+lines, and writes no state. Neither outlives the other."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from _ralph import git, process
+from _ralph.ends import Exit, RalphError, StopNow, translate
+from _ralph.live import Reporter
+from _ralph.process import Control
+
+if TYPE_CHECKING:
+    import psutil
+
+    from _ralph.run import Run
+
+_STOP_DEADLINE = 60.0
+_PR_SET_CHILD_SUBREAPER = 36
+_ERRORS = {int(cls.exit): cls for cls in RalphError.__subclasses__() if cls is not StopNow}
+
+Report = Callable[[dict[str, Any]], None]
+"""Takes one event of a job to the loop."""
+
+
+class WorkerDied(RalphError):
+    """A worker ended without its result: it was killed, or the system was short of memory."""
+
+
+@dataclass
+class Job:
+    """One job under way: the worker's `pid`, the pipe that it reports by, and the one that tells it that
+    the loop is alive."""
+
+    pid: int
+    pipe: int
+    alive: int
+    rest: bytes = b""
+    result: dict[str, Any] | None = None
+    asked: float = 0.0
+    open: bool = True
+
+    def read(self) -> list[dict[str, Any]]:
+        """The events that came since; the last of a job's is its result."""
+        try:
+            data = os.read(self.pipe, 1 << 16)
+        except BlockingIOError:
+            return []
+        if not data:
+            self.open = False
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        events = [json.loads(line) for line in lines]
+        for event in events:
+            if event["event"] in ("done", "error"):
+                self.result = event
+        return [event for event in events if event["event"] not in ("done", "error")]
+
+    def stop(self) -> None:
+        """Ask the worker to end what it does; kill it if it was asked long ago."""
+        now = time.monotonic()
+        if not self.asked:
+            self.asked = now
+        late = now - self.asked > _STOP_DEADLINE
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL if late else signal.SIGTERM)
+
+    def close(self) -> None:
+        os.close(self.pipe)
+        os.close(self.alive)
+
+
+def start(work: Callable[[Control, Report], dict[str, Any]]) -> Job:
+    """Fork a worker that does `work(control, report)`. Must be called while there are no threads."""
+    pipe, write = os.pipe()
+    alive_read, alive = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(pipe)
+        os.close(alive)
+        os._exit(_worker(work, alive_read, write))
+    os.close(write)
+    os.close(alive_read)
+    os.set_blocking(pipe, False)
+    return Job(pid, pipe, alive)
+
+
+def run_job(
+    control: Control,
+    work: Callable[[Control, Report], dict[str, Any]],
+    hear: Callable[[dict[str, Any]], None] = lambda _: None,
+    spare: frozenset[int] = frozenset(),
+) -> dict[str, Any]:
+    """Do `work` in a worker and wait for its result; `hear` gets its events as they come. WorkerDied if
+    there is no result. What it left is ended, `spare` (pids of our own children) apart."""
+    job = start(work)
+    try:
+        while job.open and job.result is None:
+            for fd in control.wait(60.0 if not control.stop_now else 1.0, [job.pipe]):
+                assert fd == job.pipe
+                for event in job.read():
+                    hear(event)
+            if control.stop_now:
+                job.stop()
+            if _stays_stopped(job.pid):  # by the agent: nobody else would end what it does
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(job.pid, signal.SIGKILL)
+    finally:
+        _end(job, spare)
+    return _result(job)
+
+
+def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
+    """Whether our child was stopped by a signal, and is not let go on: somebody may hold all of ralph for a
+    moment, and lets the loop go first."""
+    end = time.monotonic() + patience
+    with contextlib.suppress(ChildProcessError):
+        while os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+            if time.monotonic() > end:
+                return True
+            time.sleep(0.02)
+    return False
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether our child has ended; it is not collected."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return True
+
+
+def _end(job: Job, spare: frozenset[int]) -> None:
+    """Take down a job: the worker first, which ends its own, then whatever it left."""
+    if job.result is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job.pid, signal.SIGTERM)
+    end = time.monotonic() + (5.0 if job.result is None else _STOP_DEADLINE)
+    while not _is_dead(job.pid):
+        if time.monotonic() > end:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job.pid, signal.SIGKILL)
+        time.sleep(0.002)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(job.pid, 0)
+    process.sweep(0.0, spare=spare)
+    job.close()
+
+
+def _result(job: Job) -> dict[str, Any]:
+    if job.result is None:
+        raise WorkerDied("the worker of this attempt was killed")
+    if job.result["event"] == "error":
+        kind = _ERRORS.get(job.result["exit"], RalphError)
+        raise StopNow(job.result["said"]) if job.result.get("stopped") else kind(job.result["said"])
+    value: dict[str, Any] = job.result["value"]
+    return value
+
+
+def _worker(work: Callable[[Control, Report], dict[str, Any]], alive: int, pipe: int) -> int:
+    """What the child does; its exit status."""
+    os.setsid()
+    become_subreaper()
+    control = Control(alive)
+    control.install()
+    git.hurry = lambda: control.stop_now
+
+    def report(event: dict[str, Any]) -> None:
+        data = json.dumps(event).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):  # the loop is gone; the control says so next
+            while data:
+                data = data[os.write(pipe, data) :]
+
+    try:
+        value = work(control, report)
+        process.sweep(0.0)
+        if not control.orphaned:
+            report({"event": "done", "value": value})
+    except Exception as error:
+        process.sweep(0.0)
+        if os.environ.get("RALPH_DEBUG") and not isinstance(error, RalphError):
+            traceback.print_exc()
+        failed = translate(error) if not os.environ.get("RALPH_DEBUG") else error
+        code = int(getattr(failed, "exit", Exit.ERROR))
+        report({"event": "error", "said": str(failed), "exit": code, "stopped": isinstance(error, StopNow)})
+    return 0
+
+
+def become_subreaper() -> None:
+    """On Linux, let orphaned descendants become our children."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def in_worker(run: Run, work: Any, hear: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+    """Do `work(run)` in a worker: its result, a JSON object. `hear` gets the facts that it tells on the
+    way. WorkerDied if it was killed."""
+
+    def job(control: Control, report: Report) -> dict[str, Any]:
+        view = Reporter(report, run.view)
+        control.on_tick = view.tick
+        site = replace(run.site, control=control, told=view.check)
+        found: dict[str, Any] = work(replace(run, control=control, view=view, _site=site, report=report))
+        return found
+
+    def heard(event: dict[str, Any]) -> None:
+        (run.view.hear if event["event"] == "view" else hear)(event)
+
+    run.site.warm()
+    return run_job(run.control, job, heard, run.spare)
+
+
+# ---------------------------------------------------------------- the mark of a run
+
+
+def mark_run(run_id: str) -> None:
+    """Let this process, and so all that it starts, carry `run_id`: in the environment and, for that
+    can be cleared, on Linux in a limit that nobody comes near (tens of thousands of years)."""
+    os.environ["RALPH_RUN_ID"] = run_id
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, ValueError):
+            hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+            resource.setrlimit(resource.RLIMIT_RTTIME, (_number(run_id), hard))
+
+
+def kill_run(run_id: str) -> None:
+    """Kill what still carries `run_id`, and its descendants."""
+    import psutil
+
+    for _ in range(50):  # what was forked while they were looked for is found the next time
+        marked = {one for one in psutil.process_iter() if _carries(one, run_id)}
+        for one in list(marked):
+            with contextlib.suppress(psutil.Error):
+                marked.update(one.children(recursive=True))
+        marked.discard(psutil.Process())
+        if not marked:
+            return
+        for one in marked:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+        psutil.wait_procs(marked, timeout=2)
+
+
+def _carries(one: psutil.Process, run_id: str) -> bool:
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        if one.environ().get("RALPH_RUN_ID") == run_id:
+            return True
+        return sys.platform == "linux" and one.rlimit(resource.RLIMIT_RTTIME)[0] == _number(run_id)
+    return False
+
+
+def _number(run_id: str) -> int:
+    return (1 << 60) + zlib.crc32(run_id.encode())

@@ -1,0 +1,166 @@
+"""Oracles that have never heard of ralph: what a fresh clone says, what stands at home, what still runs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from tests.conftest import MARK, Repo
+
+BRANCH = "ralph/p"
+
+# Below home, what is ralph's to write; objects are compared by what git has.
+OWN = (
+    "prd.json", "progress.txt", ".ralph", ".git/ralph", ".git/objects",
+    ".git/refs/ralph", ".git/refs/heads/ralph", ".git/logs/refs/ralph", ".git/logs/refs/heads/ralph",
+)  # fmt: skip
+
+
+def landed(repo: Repo, name: str, branch: str = BRANCH) -> str:
+    """A file as the branch has it."""
+    return repo.git("show", f"{branch}:{name}")
+
+
+def subjects(repo: Repo, branch: str = BRANCH) -> list[str]:
+    return repo.git("log", "--format=%s", branch).splitlines()
+
+
+@contextlib.contextmanager
+def hidden(repo: Repo) -> Iterator[Path]:
+    """All that a test made lies elsewhere for a while, so that no path leads back to it; where home is then."""
+    top = Path(tempfile.mkdtemp(dir=repo.outside.parent))
+    away = top / "away"
+    repo.outside.rename(away)
+    try:
+        yield away / repo.path.relative_to(repo.outside)
+    finally:
+        away.rename(repo.outside)
+        top.rmdir()
+
+
+def fresh_clone_is_green(repo: Repo, branch: str, commands: Sequence[str], setup: str = "") -> bool:
+    """Whether every command is green in a fresh clone of `branch` in which `setup` has run; each begins
+    with the branch's files, no untracked ones, and no process of the one before."""
+    with hidden(repo) as home, tempfile.TemporaryDirectory() as top:
+        clone = Path(top, "clone")
+        env = {"PATH": os.environ["PATH"], "HOME": top, "LC_ALL": "C", "TMPDIR": top}
+        env |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, MARK: repo.mark}
+
+        def ends(argv: Sequence[str], folder: Path) -> bool:
+            process = subprocess.Popen(
+                argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            try:
+                return process.wait(60) == 0
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                end(repo)
+
+        moved = f"url.file://{home.parent}/.insteadOf=file://{repo.outside}/"
+        words = ("clone", "-q", "--recurse-submodules", "--branch", branch, str(home), str(clone))
+        if not ends(["git", "-c", moved, "-c", "protocol.file.allow=always", *words], home):
+            return False
+        if setup and not ends(["sh", "-c", setup], clone):
+            return False
+        for command in commands:
+            if not ends(["git", "reset", "-q", "--hard"], clone) or not ends(
+                ["git", "clean", "-ffdq"], clone
+            ):
+                return False
+            if not ends(["sh", "-c", command], clone):
+                return False
+    return True
+
+
+def home_of(repo: Repo) -> dict[str, str]:
+    """Every file, link and folder at home but for what is ralph's: mode, bytes, and in the tree the time too."""
+    found = {}
+    for folder, folders, names in os.walk(repo.path):
+        inside = os.path.relpath(folder, repo.path)
+        for name in [*folders, *names]:
+            relative = os.path.normpath(f"{inside}/{name}")
+            if relative in OWN:
+                continue
+            path = repo.path / relative
+            known = path.lstat()
+            what = f"{known.st_mode:o}"
+            if stat.S_ISLNK(known.st_mode):
+                what += f" -> {path.readlink()}"
+            elif stat.S_ISREG(known.st_mode):
+                what += f" {hashlib.sha256(path.read_bytes()).hexdigest()}"
+                what += "" if relative.startswith(".git/") else f" {known.st_mtime_ns}"
+            found[relative] = what
+        folders[:] = [name for name in folders if os.path.normpath(f"{inside}/{name}") not in OWN]
+    return found
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """What differs between two looks at home, in words."""
+    names = sorted(before.keys() | after.keys())
+    return [
+        f"{name}: {before.get(name, 'nothing')} => {after.get(name, 'nothing')}"
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def objects(repo: Repo) -> set[str]:
+    words = ("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+    return set(repo.git(*words).split())
+
+
+def still_running(repo: Repo) -> list[str]:
+    """Every process of the test's: by its mark, or by standing anywhere below the test's folder, for an
+    environment can be cleared."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            stands = Path(process.cwd()).is_relative_to(repo.outside)
+            if stands or process.environ().get(MARK) == repo.mark:
+                found.append(f"{process.pid} {' '.join(process.cmdline())}")
+    return found
+
+
+def nothing_runs_within(repo: Repo, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while still_running(repo):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def end(repo: Repo) -> None:
+    """Kill whatever of the test's still runs."""
+    for line in still_running(repo):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+
+
+def told(repo: Repo, task: str) -> str:
+    """All that the records of a task's verdicts say, as one text."""
+    records = [record for record in repo.records("verdict") if record["task"] == task]
+    return json.dumps(records, ensure_ascii=False, default=str)
+
+
+def said_by_agents(repo: Repo) -> str:
+    """What the transcripts hold."""
+    files = [
+        path for path in (repo.path / ".ralph").rglob("*") if path.is_file() and path.stat().st_size < 1 << 20
+    ]
+    return "\n".join(path.read_text(errors="replace") for path in files if "prompt" not in path.name)

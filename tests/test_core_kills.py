@@ -1,0 +1,244 @@
+"""kill -9 of the worker, of the loop, of both: what it costs, and what it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from datetime import datetime, timedelta
+
+import psutil
+import pytest
+
+from tests.conftest import Repo
+from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
+from tests.test_vandals import VANDALS
+
+# What an agent leaves behind before something of ralph's is killed.
+LEAVES = "\n".join(
+    deed for name, (deed, _) in VANDALS["processes"].items() if "kill" not in name and "group" not in name
+)
+
+
+def once(repo: Repo, label: str) -> str:
+    """Python that is true for an agent or a check the first time only."""
+    return f"not P({str(repo.outside)!r}, {label!r} + task).exists() and not P({str(repo.outside)!r}, {label!r} + task).touch()"
+
+
+def runs(repo: Repo) -> str:
+    """A line of an agent's script that counts how often it was paid for."""
+    return f"P({str(repo.outside)!r}, 'runs').open('a').write(task + ' ')\n"
+
+
+def paid(repo: Repo) -> list[str]:
+    return (repo.outside / "runs").read_text().split()
+
+
+def ralphs(repo: Repo) -> list[psutil.Process]:
+    """ralph's own processes, the oldest first: the one that was started, and those that it forked."""
+    found = []
+    for line in still_running(repo):
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(int(line.split()[0]))
+            if process.cmdline()[1:4] == ["-m", "ralph", "run"]:
+                found.append(process)
+    return sorted(found, key=lambda process: (process.create_time(), process.pid))
+
+
+@pytest.mark.parametrize("leaves", ["", LEAVES], ids=["alone", "with descendants"])
+def test_a_worker_that_is_killed_costs_its_attempt_and_not_the_night(repo: Repo, leaves: str) -> None:
+    repo.plan(*({"checks": [f"grep -q good T{n}.txt"]} for n in (1, 2, 3)), limits={"attempts": 1})
+    works = 'P(f"{task}.txt").write_text("good")'
+    agent = repo.agent(
+        f"{runs(repo)}if task == 'T2' and {once(repo, 'killed')}:\n"
+        + "".join(
+            f"    {line}\n" for line in f"{leaves}\nos.kill(os.getppid(), 9)\ntime.sleep(600)".splitlines()
+        )
+        + works
+    )
+    code, summary, printed = repo.run(agent)
+    assert (code, summary["passed"]) == (0, 3), printed
+    assert repo.verdicts() == ["T1 passed", "T2 interrupted", "T2 passed", "T3 passed"]
+    assert paid(repo) == ["T1", "T2", "T2", "T3"] and "Traceback" not in printed
+    assert nothing_runs_within(repo, 0.5), still_running(repo)
+
+
+def test_work_that_was_green_when_the_worker_died_is_not_paid_for_again(repo: Repo) -> None:
+    """What the workspace holds goes through the room before another agent is started."""
+    repo.plan({"checks": ["grep -q good T1.txt"]}, limits={"attempts": 1})
+    agent = repo.agent(
+        f"{runs(repo)}P('T1.txt').write_text('good')\nos.kill(os.getppid(), 9)\ntime.sleep(600)"
+    )
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    assert paid(repo) == ["T1"] and landed(repo, "T1.txt") == "good"
+
+
+def test_three_interruptions_in_a_row_block_the_task(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 9})
+    agent = repo.agent(
+        f"{runs(repo)}P(f'{{task}}.txt').touch()\nif task == 'T1': os.kill(os.getppid(), 9); time.sleep(600)"
+    )
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (4, ["T2"]), printed
+    assert repo.verdicts() == [*["T1 interrupted"] * 3, "T2 passed"]
+    assert json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
+    assert repo.git("for-each-ref", "refs/ralph/parked") != "" and "T1.txt" not in repo.git(
+        "ls-tree", "--name-only", BRANCH
+    )
+
+
+def test_interruptions_that_are_not_in_a_row_block_nothing(repo: Repo) -> None:
+    repo.plan({"checks": ["grep -q good T1.txt"]}, limits={"attempts": 9})
+    number = f"number = len(P({str(repo.outside)!r}, 'runs').read_text().split())\n"
+    agent = repo.agent(
+        f"{runs(repo)}{number}P('x').open('a').write('x')\nif number == 6: P('T1.txt').write_text('good')\nif number % 3: os.kill(os.getppid(), 9); time.sleep(600)"
+    )
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    assert repo.verdicts() == [*["T1 interrupted"] * 2, "T1 failed", *["T1 interrupted"] * 2, "T1 passed"]
+
+
+def test_a_worker_that_is_stopped_ends_at_the_agents_deadline(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    agent = repo.agent(
+        f"if task == 'T1' and {once(repo, 'stopped')}: import signal; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(600)\nP(f'{{task}}.txt').touch()"
+    )
+    code, _, printed = repo.run(agent, "--agent-timeout", "2s", timeout=90)
+    assert code in (0, 4) and "T2" in repo.passed(), printed
+    assert nothing_runs_within(repo, 0.5)
+
+
+HANGS = "\nif {once}:\n    {leaves}\n    P({outside!r}, 'on').touch()\n    time.sleep(600)\nP(f'{{task}}.txt').write_text('good')"
+
+
+@pytest.mark.parametrize(
+    "how", ["the loop", "the worker and the loop", "everything of ralph's, the youngest first"]
+)
+def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(repo: Repo, how: str) -> None:
+    repo.plan(*({"checks": [f"grep -q good T{n}.txt"]} for n in (1, 2)), limits={"attempts": 1})
+    leaves = LEAVES.replace("\n", "\n    ")
+    first = f"task == 'T2' and {once(repo, 'hung')}"
+    agent = repo.agent(runs(repo) + HANGS.format(once=first, leaves=leaves, outside=str(repo.outside)))
+    process = repo.start("run", "-q", "--agent", agent)
+    repo.wait_for("../on")
+    halves = ralphs(repo)
+    assert halves and halves[0].pid == process.pid
+    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(how, halves[::-1]):
+        half.suspend()
+    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(how, halves[::-1]):
+        half.kill()
+    process.communicate(timeout=10)
+    if how == "the loop":  # what is left of ralph hears of it
+        assert nothing_runs_within(repo, 3), still_running(repo)
+    home = repo.read("prd.json"), repo.verdicts()
+    time.sleep(0.3)
+    assert (repo.read("prd.json"), repo.verdicts()) == home, "the half that was left wrote into the state"
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    assert paid(repo) == ["T1", "T2", "T2"]
+    assert nothing_runs_within(repo, 0.5), still_running(repo)
+    assert fresh_clone_is_green(repo, BRANCH, ["grep -q good T1.txt", "grep -q good T2.txt"])
+
+
+def test_work_that_was_done_when_the_loop_was_killed_is_checked_before_an_agent_is_paid_for(
+    repo: Repo,
+) -> None:
+    repo.plan({"checks": ["grep -q good T1.txt"]}, {"checks": ["grep -q good T2.txt"]})
+    agent = repo.agent(
+        f"{runs(repo)}P(f'{{task}}.txt').write_text('good')\nif task == 'T1' and {once(repo, 'hung')}: P({str(repo.outside)!r}, 'on').touch(); time.sleep(600)"
+    )
+    process = repo.start("run", "-q", "--agent", agent)
+    repo.wait_for("../on")
+    end(repo)
+    process.communicate(timeout=10)
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    assert paid(repo) == ["T1", "T2"]
+
+
+@pytest.mark.parametrize("who", ["the loop", "everything"])
+def test_a_loop_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
+    """The agent had ended; its work is still there, and is checked first."""
+    out = repo.outside
+    hangs = f"grep -q good T1.txt || exit 1; [ -e {out}/on ] || {{ touch {out}/on; (setsid sleep 600 &); sleep 600; }}"
+    repo.plan({"checks": [hangs]})
+    agent = repo.agent(f"{runs(repo)}P('T1.txt').write_text('good')")
+    process = repo.start("run", "-q", "--agent", agent)
+    repo.wait_for("../on")
+    if who == "everything":
+        end(repo)
+    else:
+        process.kill()
+    process.communicate(timeout=10)
+    assert nothing_runs_within(repo, 3), still_running(repo)
+    assert repo.passed() == [] and repo.verdicts() == []
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1"]), printed
+
+
+def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
+    """A check is the agent's code too; three times in a row is enough."""
+    repo.plan(
+        {"checks": ["test -f T1.txt && kill -9 $PPID; sleep 1; false"]},
+        {"checks": ["test -f T2.txt"]},
+        limits={"attempts": 2},
+    )
+    code, _, printed = repo.run(repo.agent("P(f'{task}.txt').touch()"), timeout=90)
+    assert (code, repo.passed()) == (4, ["T2"]), printed
+    assert "Traceback" not in printed and nothing_runs_within(repo, 0.5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_worker_and_agent(repo: Repo, number: signal.Signals) -> None:
+    repo.plan({"checks": ["false"]})
+    hangs = f"{LEAVES}\nP({str(repo.outside)!r}, 'on').touch()\ntime.sleep(600)"
+    process = repo.start("run", "-q", "--agent", repo.agent(hangs))
+    repo.wait_for("../on")
+    for _ in range(2 if number == signal.SIGINT else 1):
+        process.send_signal(number)
+        time.sleep(0.3)
+    assert process.wait(15) == 128 + number
+    assert nothing_runs_within(repo, 0.5), still_running(repo)
+    assert repo.verdicts() == ["T1 interrupted"]
+
+
+@pytest.mark.parametrize("limit", ["--max-hours", "--until"])
+def test_the_runs_time_ends_an_agent_that_is_running(repo: Repo, limit: str) -> None:
+    repo.plan({"checks": ["false"]}, {"checks": ["false"]})
+    value = "0.0008"
+    if limit == "--until":  # which knows minutes only
+        now = datetime.now()
+        left = 60 - now.second
+        if left < 4:
+            time.sleep(left + 1)
+        value = (datetime.now() + timedelta(minutes=1)).strftime("%H:%M")
+    began = time.monotonic()
+    code, summary, printed = repo.run(repo.agent("P('x').touch(); time.sleep(600)"), limit, value, timeout=90)
+    assert (code, summary["stop"]) == (3, "limit"), printed
+    assert time.monotonic() - began < (64 if limit == "--until" else 15)
+    assert repo.verdicts() == ["T1 interrupted"]
+    assert nothing_runs_within(repo, 0.5), still_running(repo)
+
+
+def test_work_that_was_green_at_the_end_of_the_runs_time_is_kept(repo: Repo) -> None:
+    """It passes, or the next start checks it before it pays for an agent."""
+    repo.plan({"checks": ["grep -q good T1.txt"]})
+    agent = repo.agent(f"{runs(repo)}P('T1.txt').write_text('good'); time.sleep(600)")
+    assert repo.run(agent, "--max-hours", "0.0008")[0] in (0, 3)
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1"]), printed
+
+
+def test_two_loops_do_not_work_one_plan(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent(
+        f"P({str(repo.outside)!r}, 'on').touch()\nwhile not P({str(repo.outside)!r}, 'go').exists(): time.sleep(0.02)\nP('T1.txt').touch()"
+    )
+    process = repo.start("run", "-q", "--agent", agent)
+    repo.wait_for("../on")
+    assert repo.ralph("run", "-q", "--agent", agent).returncode == 75
+    repo.write("../go", "")
+    process.communicate(timeout=20)
+    assert (process.returncode, repo.passed()) == (0, ["T1"])

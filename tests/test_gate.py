@@ -1,0 +1,708 @@
+"""The gate: projects made with their own tools, from `ralph init` to a task that passes and a fresh
+clone that is green, with no words but those that init and doctor say: `make test-gate`.
+
+The registries are those that pip and npm know on this machine; their caches are shared, HOME is not.
+Plain `pytest` leaves these tests out; a project whose tools are missing is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from tests.conftest import ROOT, Repo
+
+pytestmark = pytest.mark.gate
+DEADLINE = 600.0
+BRANCH = "ralph/repo"
+"""Where the work lands: init calls the project as its folder is called."""
+
+CACHES = {
+    "PIP_CACHE_DIR": ".cache/pip",
+    "UV_CACHE_DIR": ".cache/uv",
+    "npm_config_cache": ".npm",
+    "CARGO_HOME": ".cargo",
+    "RUSTUP_HOME": ".rustup",
+    "PYENV_ROOT": ".pyenv",
+}
+"""What tools keep below HOME and may be shared: the variable, and where it lies if that is not set."""
+
+OURS = re.compile(
+    "RALPH|GIT_|PYTHON|PYTEST|VIRTUAL_ENV|XDG_|UV_|npm_(?!config)|NODE_|MYPY|BENCH", re.IGNORECASE
+)
+"""Variables that would tell a tool of this test run, not of the project's owner."""
+
+
+# ---------------------------------------------------------------- the owner's machine
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    """The environment of this machine with another HOME."""
+    kept = {"NODE_EXTRA_CA_CERTS", "UV_DEFAULT_INDEX", "UV_INDEX"}
+    env = {name: words for name, words in os.environ.items() if name in kept or not OURS.match(name)}
+    programs = Path(sys.executable).parent  # ours, with its pytest: the owner's tools are their own
+    path = [folder for folder in env["PATH"].split(os.pathsep) if Path(folder) != programs]
+    shared = {name: os.environ.get(name) or str(Path.home() / folder) for name, folder in CACHES.items()}
+    env |= {
+        name: folder for name, folder in shared.items() if "CACHE" in name.upper() or Path(folder).exists()
+    }
+    return env | {"PATH": os.pathsep.join(path), "HOME": str(home), "LC_ALL": "C.UTF-8"}
+
+
+@pytest.fixture
+def owner(tmp_path: Path, repo: Repo) -> Repo:
+    """A repository whose owner has a HOME with a .gitconfig, and `ralph` on the PATH."""
+    home, mark = tmp_path / "home", {name: words for name, words in repo.env.items() if "MARK" in name}
+    home.mkdir()
+    (home / ".gitconfig").write_text(
+        "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n"
+    )
+    repo.env = {**surroundings(home), **mark, "RALPH_RUN_NO_AWAKE": "1"}
+    repo.tool("ralph", f'exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / "ralph.py"))} "$@"')
+    (repo.path / "a.txt").unlink()
+    return repo
+
+
+def shell(
+    repo: Repo, script: str, folder: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """`script` as its owner would run it in the project, or in another folder."""
+    return subprocess.run(
+        script, shell=True, cwd=folder or repo.path, env={**repo.env, **env}, timeout=DEADLINE,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def must(repo: Repo, script: str, folder: Path | None = None, **env: str) -> str:
+    done = shell(repo, script, folder, **env)
+    assert done.returncode == 0, f"{script}: {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+@cache
+def runs(tool: str) -> bool:
+    """Whether a program is installed here: a launcher without a toolchain is none."""
+    found = shutil.which(tool)
+    return found is not None and subprocess.run([found, "--version"], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def uv(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """The folder with uv in it, installed once for all workers; None if it cannot be had."""
+    if found := shutil.which("uv"):
+        return str(Path(found).parent)
+    folder = tmp_path_factory.getbasetemp().parent / "uv"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "asked").exists():
+            words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), "uv"]
+            folder.mkdir()
+            subprocess.run(words, capture_output=True, timeout=DEADLINE)
+            (folder / "asked").touch()
+    return str(folder / "bin") if (folder / "bin/uv").exists() else None
+
+
+# ---------------------------------------------------------------- the projects
+
+
+@dataclass(frozen=True)
+class Project:
+    """What its owner has, and what agents do to it.
+
+    `make` lays the project with the owner's own tools, all of it committed. `only` narrows the check
+    that init proposes to the test of the task, which is there and red. `right` is work that makes it
+    green. `wrong` makes it green where the agent works and nowhere else: Python that leaves the work in
+    an ignored place, then files. `plants` are files that fail the check, and leave the same work in the
+    same place of wherever that check ran.
+    """
+
+    tools: tuple[str, ...]
+    make: Callable[[Repo], None]
+    only: str
+    right: dict[str, str]
+    hides: str
+    wrong: dict[str, str]
+    plants: dict[str, str]
+    hidden: str
+    setup: bool = True
+    """Whether the checks cannot run before a setup did."""
+    clone: str = "git clone -q"
+    """How its owner clones it."""
+    same: tuple[str, ...] = ()
+    """Commands that must be green in a clone besides the checks."""
+
+
+def lay(repo: Repo, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        repo.write(name, content)
+
+
+RIGHT_JS = "module.exports = (net) => Math.round(net * 119) / 100;\n"
+TEST_JS = """const assert = require("assert");
+const tax = require("../src/tax.js");
+
+it("adds 19 %", () => assert.strictEqual(tax(100), 119));
+"""
+CART_JS = """const assert = require("assert");
+const bold = require("picocolors").createColors(true).bold;
+
+it("prints in bold", () => assert.ok(bold("x").length > 1));
+"""
+PACKAGE = {"name": "shop", "version": "1.0.0", "private": True, "scripts": {"test": "mocha"}}
+NPM = "npm install --save-dev --no-audit --no-fund --prefer-offline --loglevel=error"
+
+
+def node(repo: Repo) -> None:
+    lay(repo, {
+        "package.json": json.dumps(PACKAGE, indent=2) + "\n", ".gitignore": "node_modules/\n",
+        "src/tax.js": "module.exports = (net) => net;\n", "test/tax.test.js": TEST_JS, "test/cart.test.js": CART_JS,
+    })  # fmt: skip
+    must(repo, f"{NPM} mocha@10 picocolors")
+    repo.commit("shop")
+
+
+PLANT_JS = """const fs = require("fs");
+fs.mkdirSync("node_modules/taxes", { recursive: true });
+fs.writeFileSync("node_modules/taxes/index.js", %s);
+module.exports = () => 0;
+"""
+NODE = Project(
+    tools=("node", "npm"),
+    make=node,
+    only=" -- test/tax.test.js",
+    right={"src/tax.js": RIGHT_JS},
+    hides=f"P('node_modules/taxes').mkdir(exist_ok=True); P('node_modules/taxes/index.js').write_text({RIGHT_JS!r})",
+    wrong={"src/tax.js": 'module.exports = require("taxes");\n'},
+    plants={"src/tax.js": PLANT_JS % json.dumps(RIGHT_JS)},
+    hidden="node_modules",
+)
+
+RIGHT_PY = "def with_tax(net: int) -> float:\n    return round(net * 1.19, 2)\n"
+PYPROJECT = """[build-system]
+requires = ["setuptools>=64"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "shop"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["attrs"]
+
+{tests}
+
+[tool.setuptools.packages.find]
+where = ["src"]
+
+[tool.pytest.ini_options]
+testpaths = ["tests"]
+"""
+EXTRA = '[project.optional-dependencies]\ndev = ["pytest"]'
+GROUP = '[dependency-groups]\ndev = ["pytest"]'
+SHOP = {
+    ".gitignore": ".venv/\n__pycache__/\n*.egg-info/\n.pytest_cache/\n",
+    "src/shop/__init__.py": "",
+    "src/shop/cart.py": "import attrs\n\n\n@attrs.define\nclass Cart:\n    net: int = 100\n",
+    "src/shop/tax.py": "def with_tax(net: int) -> float:\n    return net\n",
+    "tests/test_cart.py": "from shop.cart import Cart\n\n\ndef test_cart() -> None:\n    assert Cart().net == 100\n",
+    "tests/test_tax.py": "from shop.tax import with_tax\n\n\ndef test_tax() -> None:\n    assert with_tax(100) == 119\n",
+}
+
+
+def pip(repo: Repo) -> None:
+    lay(repo, {**SHOP, "pyproject.toml": PYPROJECT.format(tests=EXTRA)})
+    must(repo, "python3 -m venv .venv && .venv/bin/python -m pip install -q -e '.[dev]'")
+    repo.commit("shop")
+
+
+def with_uv(repo: Repo) -> None:
+    lay(repo, {**SHOP, "pyproject.toml": PYPROJECT.format(tests=GROUP)})
+    must(repo, "uv sync -q")
+    repo.commit("shop")
+
+
+PLANT_PY = f"""import pathlib
+import sysconfig
+
+pathlib.Path(sysconfig.get_path("purelib"), "taxes.py").write_text({RIGHT_PY!r})
+
+
+def with_tax(net: int) -> float:
+    return 0
+"""
+SITE = f"next(P('.venv/lib').glob('python3*/site-packages')).joinpath('taxes.py').write_text({RIGHT_PY!r})"
+PIP = Project(
+    tools=("git",),
+    make=pip,
+    only=" tests/test_tax.py",
+    right={"src/shop/tax.py": RIGHT_PY},
+    hides=SITE,
+    wrong={"src/shop/tax.py": 'from taxes import with_tax\n\n__all__ = ["with_tax"]\n'},
+    plants={"src/shop/tax.py": PLANT_PY},
+    hidden=".venv",
+)
+UV = Project(
+    tools=("uv",),
+    make=with_uv,
+    only=PIP.only,
+    right=PIP.right,
+    hides=PIP.hides,
+    wrong=PIP.wrong,
+    plants=PIP.plants,
+    hidden=PIP.hidden,
+    setup=False,  # `uv run` makes the .venv itself
+)
+
+RIGHT_RS = "pub fn with_tax(net: u32) -> u32 {\n    net * 119 / 100\n}\n"
+TEST_RS = "#[test]\nfn adds_19_percent() {\n    assert_eq!(shop::with_tax(100), 119);\n}\n"
+
+
+def rust(repo: Repo) -> None:
+    must(repo, "cargo init -q --lib --name shop --vcs none")
+    lay(repo, {
+        ".gitignore": "/target\n", "src/lib.rs": "pub fn with_tax(net: u32) -> u32 {\n    net\n}\n",
+        "tests/tax.rs": TEST_RS, "tests/sum.rs": "#[test]\nfn sums() {\n    assert_eq!(1 + 1, 2);\n}\n",
+    })  # fmt: skip
+    must(repo, "cargo generate-lockfile --offline")
+    repo.commit("shop")
+
+
+RUST = Project(
+    tools=("cargo",),
+    make=rust,
+    only=" --test tax",
+    right={"src/lib.rs": RIGHT_RS},
+    hides=f"P('target').mkdir(exist_ok=True); P('target/taxes.rs').write_text({RIGHT_RS!r})",
+    wrong={"src/lib.rs": 'include!("../target/taxes.rs");\n'},
+    plants={"src/lib.rs": "pub fn with_tax(_: u32) -> u32 {\n"
+            f"    std::fs::write(\"target/taxes.rs\", {json.dumps(RIGHT_RS)}).unwrap();\n    0\n}}\n"},
+    hidden="target",
+    setup=False,
+)  # fmt: skip
+
+
+def submodule(repo: Repo, name: str, content: str) -> None:
+    """A submodule vendor/units, whose remote is a repository beside the project."""
+    remote = repo.outside / "units"
+    remote.mkdir()
+    (remote / name).write_text(content)
+    (remote / ".gitignore").write_text("local_*\n__pycache__/\n")
+    must(repo, "git init -q && git add -A && git commit -qm units", remote)
+    must(
+        repo,
+        f"git -c protocol.file.allow=always submodule --quiet add {shlex.quote(str(remote))} vendor/units",
+    )
+
+
+CLONE = "git -c protocol.file.allow=always clone -q --recurse-submodules"
+HUSKY = """changed=$(git diff --cached --name-only --diff-filter=ACMR | grep '\\.js$' || true)
+[ -z "$changed" ] || { npx prettier $changed --write --log-level=warn && git update-index --again; }
+"""
+WEIGH_TEST = """const assert = require("assert");
+const weigh = require("../src/weigh.js");
+
+it("knows pounds", () => assert.strictEqual(weigh(2, "lb"), 0.9));
+it("knows grams", () => assert.strictEqual(weigh(500, "g"), 0.5));
+"""
+WEIGH = """const units = require("../vendor/units/units.js");
+module.exports = (n, unit) => Math.round(n * units[unit] * 10) / 10;
+"""
+UNITS, ALL_UNITS = ("module.exports = { kg: 1, g: 0.001%s };\n" % more for more in ("", ", lb: 0.4536"))  # noqa: UP031
+
+
+def husky(repo: Repo) -> None:
+    package = {**PACKAGE, "scripts": {"test": "mocha", "prepare": "husky"}}
+    submodule(repo, "units.js", UNITS)
+    lay(repo, {
+        "package.json": json.dumps(package, indent=2) + "\n", ".gitignore": "node_modules/\n",
+        "src/weigh.js": WEIGH, "test/weigh.test.js": WEIGH_TEST, ".husky/pre-commit": HUSKY,
+    })  # fmt: skip
+    must(repo, f"{NPM} mocha@10 husky@9 prettier@3 && npm run prepare")
+    assert must(repo, "git config core.hooksPath").strip() == ".husky/_"
+    repo.commit("shop")
+
+
+UGLY = """const units = {...require('../vendor/units/units.js'),lb:0.4536}
+module.exports = (n, unit) => Math.round(n * units[unit] * 10) / 10
+"""
+PLANT_UNITS = """require("fs").writeFileSync("vendor/units/units.js", %s);
+module.exports = () => 0;
+"""
+HUSKY_PROJECT = Project(
+    tools=("node", "npm"),
+    make=husky,
+    only=" -- test/weigh.test.js",
+    right={"src/weigh.js": UGLY},
+    hides=f"P('vendor/units/units.js').write_text({ALL_UNITS!r})",
+    wrong={"src/weigh.js": "// pounds\n" + WEIGH},
+    plants={"src/weigh.js": PLANT_UNITS % json.dumps(ALL_UNITS)},
+    hidden="vendor/units",
+    clone=CLONE,
+    same=("npx prettier --check src",),
+)
+
+CONFIG = """repos:
+  - repo: local
+    hooks:
+      - id: style
+        name: leave no print in src
+        entry: '\\bprint\\('
+        language: pygrep
+        files: ^src/
+"""
+PY_TEST = """from weigh import weigh
+
+
+def test_pounds() -> None:
+    assert weigh(2, "lb") == 0.9
+"""
+PY_WEIGH = "from units import UNITS\n\n\ndef weigh(n: float, unit: str) -> float:\n    return round(n * UNITS[unit], 1)\n"
+PY_RIGHT = PY_WEIGH.replace("\n\n\n", '\n\nUNITS = {**UNITS, "lb": 0.4536}\n\n\n')
+PY_UNITS, PY_ALL_UNITS = ('UNITS = {"kg": 1, "g": 0.001%s}\n' % more for more in ("", ', "lb": 0.4536'))  # noqa: UP031
+
+
+def pre_commit(repo: Repo) -> None:
+    submodule(repo, "units.py", PY_UNITS)
+    lay(repo, {
+        "requirements.txt": "pytest\npre-commit\n", ".gitignore": ".venv/\n__pycache__/\n.pytest_cache/\n",
+        "pytest.ini": "[pytest]\npythonpath = src vendor/units\n", ".pre-commit-config.yaml": CONFIG,
+        "src/weigh.py": PY_WEIGH, "tests/test_weigh.py": PY_TEST,
+    })  # fmt: skip
+    must(repo, "python3 -m venv .venv && .venv/bin/python -m pip install -q -r requirements.txt")
+    must(repo, ".venv/bin/pre-commit install")
+    repo.commit("shop")
+
+
+PRE_COMMIT = Project(
+    tools=("git",),
+    make=pre_commit,
+    only=" tests/test_weigh.py",
+    right={"src/weigh.py": PY_RIGHT},
+    hides=f"P('vendor/units/units.py').write_text({PY_ALL_UNITS!r})",
+    wrong={"src/weigh.py": "# pounds\n" + PY_WEIGH},
+    plants={"src/weigh.py": f"import pathlib\n\npathlib.Path('vendor/units/units.py').write_text({PY_ALL_UNITS!r})\n"
+            "\n\ndef weigh(n: float, unit: str) -> float:\n    return 0\n"},
+    hidden="vendor/units",
+    clone=CLONE,
+    same=(".venv/bin/pre-commit run --all-files",),
+)  # fmt: skip
+
+PROJECTS = {
+    "node": NODE,
+    "pip": PIP,
+    "uv": UV,
+    "rust": RUST,
+    "husky": HUSKY_PROJECT,
+    "pre-commit": PRE_COMMIT,
+}
+
+
+@pytest.fixture(params=PROJECTS)
+def project(request: pytest.FixtureRequest) -> Project:
+    return PROJECTS[request.param]
+
+
+# ---------------------------------------------------------------- from init to the clone
+
+
+@dataclass
+class Begun:
+    """A project with a plan: what init proposed and one task, whose check is red."""
+
+    repo: Repo
+    project: Project
+    plan: dict[str, Any]
+
+    @property
+    def setup(self) -> str:
+        """The command of the setup, if there is one."""
+        found = self.plan.get("setup", "")
+        return str(found["run"] if isinstance(found, dict) else found)
+
+    @property
+    def checks(self) -> list[str]:
+        return [*self.plan["checks"], *self.plan["userStories"][0]["checks"]]
+
+    def save(self, **top: Any) -> None:
+        """Write the plan again, with other keys; None takes one away."""
+        self.plan = {name: value for name, value in {**self.plan, **top}.items() if value is not None}
+        self.repo.write("prd.json", json.dumps(self.plan, indent=2) + "\n")
+
+    def agent(self, *lines: str) -> str:
+        """A scripted agent that does `lines`, then tries the task's check itself, as agents do."""
+        check = self.plan["userStories"][0]["checks"][0]
+        tried = f"P({str(self.repo.outside / 'tried')!r}).open('a')"
+        own = f"{tried}.write(str(sh({check!r}).returncode) + ' ')"
+        return self.repo.agent("\n".join((*lines, own)))
+
+    @property
+    def tried(self) -> str:
+        """The exit statuses of the task's check where the agents worked."""
+        there = self.repo.outside / "tried"
+        return there.read_text() if there.exists() else ""
+
+    def doctor(self) -> tuple[int, list[str], str]:
+        """Its exit status, its lines of errors, all that it said."""
+        done = shell(self.repo, f"ralph doctor --agent {shlex.quote(sys.executable)}")
+        return (
+            done.returncode,
+            [line for line in done.stdout.splitlines() if line.startswith("error")],
+            done.stdout,
+        )
+
+    def run(self, agent: str, *words: str) -> tuple[int, str]:
+        done = shell(self.repo, shlex.join(["ralph", "run", "--agent", agent, *words]))
+        return done.returncode, f"{done.stdout}\n{self.repo.read('progress.txt')}"
+
+    @property
+    def landed(self) -> bool:
+        """Whether there is anything on ralph's branch."""
+        there = shell(self.repo, f"git rev-list main..{BRANCH} --")
+        return there.returncode == 0 and bool(there.stdout.strip())
+
+    def clone_is_green(self) -> None:
+        """A fresh clone of the branch, the plan's setup in it, and every check green."""
+        folder = self.repo.outside / "clone"
+        allow = {"GIT_ALLOW_PROTOCOL": "file:https:ssh"}
+        must(
+            self.repo,
+            f"{self.project.clone} -b {BRANCH} {shlex.quote(str(self.repo.path))} {folder}",
+            folder.parent,
+        )
+        if self.setup:
+            must(self.repo, self.setup, folder, **allow)
+        for check in (*self.checks, *self.project.same):
+            must(self.repo, check, folder)
+
+
+def writes(files: dict[str, str]) -> str:
+    return f"for name, content in {files!r}.items(): P(name).parent.mkdir(exist_ok=True), P(name).write_text(content)"
+
+
+@pytest.fixture
+def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
+    """Make a project, `ralph init` it, write the task, and follow what init said."""
+
+    def made(project: Project, **task: Any) -> Begun:
+        owner.env["PATH"] += f"{os.pathsep}{uv}" if uv else ""
+        for tool in project.tools:
+            if not runs(tool) and not (tool == "uv" and uv):
+                pytest.skip(f"not installed here: {tool}")
+        project.make(owner)
+        said = must(owner, "ralph init")
+        plan = json.loads(owner.read("prd.json"))
+        assert plan["checks"], said
+        what = {"id": "T1", "title": "The test that is red turns green", "passes": False}
+        plan["userStories"] = [{**what, "checks": [plan["checks"][0] + project.only], **task}]
+        begun = Begun(owner, project, plan)
+        begun.save()
+        for line in said.splitlines():
+            if line.startswith(("next: ", "then: ")):
+                for command in re.findall(r"git (?:add|commit|init)[^;]*", line):
+                    must(owner, command)
+        return begun
+
+    return made
+
+
+Begin = Callable[..., Begun]
+
+
+def test_a_task_from_init_to_a_green_clone(project: Project, begin: Begin) -> None:
+    begun = begin(project)
+    repo = begun.repo
+    if project.setup:
+        assert begun.setup, repo.read("prd.json")
+    assert any("test" in pattern for pattern in begun.plan["protect"]), begun.plan["protect"]
+    code, errors, said = begun.doctor()
+    assert (code, errors) == (0, []), said
+    before = repo.git("rev-parse", "main", "HEAD"), repo.git("symbolic-ref", "HEAD"), home(repo)
+
+    code, said = begun.run(begun.agent(writes(project.right)))
+    assert begun.tried == "0 ", said
+    assert (code, repo.passed()) == (0, ["T1"]), said
+    assert before == (repo.git("rev-parse", "main", "HEAD"), repo.git("symbolic-ref", "HEAD"), home(repo))
+    assert repo.alive() == []
+    begun.clone_is_green()
+
+
+def home(repo: Repo) -> list[str]:
+    """What git says of the owner's tree, but for the state files."""
+    return [
+        line
+        for line in repo.git("status", "--porcelain").splitlines()
+        if line[3:] not in ("prd.json", "progress.txt")
+    ]
+
+
+def test_without_the_setup_doctor_says_which(project: Project, begin: Begin) -> None:
+    begun = begin(project)
+    setup = begun.setup
+    begun.save(setup=None)
+    code, errors, said = begun.doctor()
+    if not project.setup:
+        assert (code, errors) == (0, []), said
+        return
+    assert code == 2, said
+    assert any("setup" in line and setup in line for line in errors), said
+
+
+def test_work_in_an_ignored_place_does_not_pass(project: Project, begin: Begin) -> None:
+    begun = begin(project)
+    code, said = begun.run(begun.agent(project.hides, writes(project.wrong)), "--max-iterations", "1")
+    assert begun.tried == "0 ", said  # else it would prove nothing
+    assert code in (3, 4) and begun.repo.passed() == [], said
+    assert not begun.landed, said
+    named = rf"(?m){re.escape(project.hidden)}.* (is|are) (ignored by git|not part of the work)|{re.escape(project.hidden)}.*submodule"
+    assert re.search(named, said), said
+
+
+TWICE = [name for name in PROJECTS if name not in ("pip", "pre-commit")]
+"""Where an attempt is not a minute: the others are like one of these."""
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_work_that_a_check_leaves_in_the_room_does_not_pass(name: str, begin: Begin) -> None:
+    """First an agent's own code, run by the check, puts the work there; the next attempt uses it."""
+    project = PROJECTS[name]
+    begun = begin(project)
+    plants, wrong = writes(project.plants), writes(project.wrong)
+    script = f"if attempt == 1:\n    {plants}\nelse:\n    {project.hides}\n    {wrong}"
+    code, said = begun.run(begun.agent(script), "--max-iterations", "2")
+    assert begun.tried.endswith(" 0 ") and not begun.tried.startswith("0"), said
+    assert code in (3, 4) and begun.repo.passed() == [], said
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_second_attempt_passes_after_a_red_one(name: str, begin: Begin) -> None:
+    """What the first one left in the room, builds among it, is not what the second one is judged by."""
+    project = PROJECTS[name]
+    begun = begin(project)
+    script = f"if attempt == 1:\n    {writes(project.plants)}\nelse:\n    {writes(project.right)}"
+    code, said = begun.run(begun.agent("sh('git -C vendor/units checkout -q . 2> /dev/null')", script))
+    assert (code, begun.repo.passed()) == (0, ["T1"]), said
+    begun.clone_is_green()
+
+
+# ---------------------------------------------------------------- dependencies
+
+ADDED = {
+    "node": (f"sh({NPM + ' left-pad'!r})", "src/tax.js", f'require("left-pad");\n{RIGHT_JS}', ["package-lock.json"]),
+    "pip": (
+        "sh('.venv/bin/python -m pip install -q tomli-w'); t = P('pyproject.toml'); "
+        "t.write_text(t.read_text().replace('\"attrs\"', '\"attrs\", \"tomli-w\"'))",
+        "src/shop/tax.py", f"import tomli_w  # noqa: F401\n\n\n{RIGHT_PY}", [],
+    ),
+    "uv": ("sh('uv add -q tomli-w')", "src/shop/tax.py", f"import tomli_w  # noqa: F401\n\n\n{RIGHT_PY}", ["uv.lock"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_dependency_that_is_declared_is_installed_in_the_room(name: str, begin: Begin) -> None:
+    adds, path, content, allowed = ADDED[name]
+    begun = begin(PROJECTS[name], allow=allowed)
+    code, said = begun.run(begun.agent(adds, writes({path: content})))
+    assert begun.tried == "0 ", said
+    assert (code, begun.repo.passed()) == (0, ["T1"]), said
+    begun.clone_is_green()
+
+
+UNDECLARED = {
+    "node": "sh('npm install --no-save --no-audit --no-fund --prefer-offline --loglevel=error left-pad')",
+    "pip": "sh('.venv/bin/python -m pip install -q tomli-w')",
+    "uv": "sh('uv pip install -q tomli-w')",
+}
+
+
+@pytest.mark.parametrize("name", UNDECLARED)
+def test_a_dependency_that_is_only_installed_does_not_pass(name: str, begin: Begin) -> None:
+    _, path, content, _ = ADDED[name]
+    begun = begin(PROJECTS[name])
+    agent = begun.agent(UNDECLARED[name], writes({path: content}), "os.environ['UV_NO_SYNC'] = '1'")
+    code, said = begun.run(agent, "--max-iterations", "1")
+    assert begun.tried == "0 ", said
+    assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
+
+
+@pytest.mark.parametrize("name", ["node", "pip"])
+def test_a_module_that_the_task_is_to_make_is_no_missing_setup(name: str, begin: Begin) -> None:
+    project = PROJECTS[name]
+    begun = begin(project)
+    for file in project.right:
+        begun.repo.git("rm", "-q", file)
+    begun.repo.git("commit", "-qm", "test first")
+    code, errors, said = begun.doctor()
+    assert (code, errors) == (0, []), said
+    code, said = begun.run(begun.agent(writes(project.right)))
+    assert (code, begun.repo.passed()) == (0, ["T1"]), said
+
+
+# ---------------------------------------------------------------- submodules and hooks
+
+HOOKED = [name for name in PROJECTS if name in ("husky", "pre-commit")]
+
+
+@pytest.mark.parametrize("name", HOOKED)
+def test_a_commit_in_the_submodule_that_no_remote_has_does_not_pass(name: str, begin: Begin) -> None:
+    project = PROJECTS[name]
+    begun = begin(project)
+    commit = "sh('git -C vendor/units -c user.name=A -c user.email=a@b.invalid commit -qam pounds')"
+    code, said = begun.run(begun.agent(project.hides, commit, writes(project.wrong)), "--max-iterations", "1")
+    assert begun.tried == "0 ", said
+    assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
+
+
+def test_a_file_that_the_submodule_ignores_does_not_pass(begin: Begin) -> None:
+    """Neither the agent's own, nor one that its code left there in the room, run by a check."""
+    local = f"P('vendor/units/local_units.py').write_text({PY_ALL_UNITS!r})"
+    uses = {"src/weigh.py": PY_WEIGH.replace("from units", "from local_units")}
+    plants = {"src/weigh.py": f"from pathlib import Path as P\n\n{local}\n{PY_WEIGH}"}
+    begun = begin(PRE_COMMIT)
+    script = f"if attempt == 2:\n    {writes(plants)}\nelse:\n    {local}\n    {writes(uses)}"
+    code, said = begun.run(begun.agent(script), "--max-iterations", "3")
+    assert re.fullmatch("0 [1-9] 0 ", begun.tried), said
+    assert code in (3, 4) and begun.repo.passed() == [], said
+
+
+@pytest.mark.parametrize("name", HOOKED)
+def test_a_setup_may_ask_for_the_submodules_as_a_clone_needs_it(name: str, begin: Begin) -> None:
+    project = PROJECTS[name]
+    begun = begin(project)
+    update = "git submodule update --init --recursive"
+    if update not in begun.setup:
+        begun.save(setup=f"{update} && {begun.setup}")
+    code, errors, said = begun.doctor()
+    assert (code, errors) == (0, []), said
+    code, said = begun.run(begun.agent(writes(project.right)))
+    assert (code, begun.repo.passed()) == (0, ["T1"]), said
+
+
+def test_an_agent_that_empties_the_hook_does_not_pass(begin: Begin) -> None:
+    begun = begin(PRE_COMMIT)
+    files = {name: f"{content}\n\nprint(weigh(1, 'kg'))\n" for name, content in PRE_COMMIT.right.items()}
+    files[".pre-commit-config.yaml"] = "repos: []\n"
+    code, said = begun.run(begun.agent(writes(files)), "--max-iterations", "1")
+    assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
+
+
+def test_a_hook_that_refuses_is_told_to_the_next_attempt(begin: Begin) -> None:
+    begun = begin(PRE_COMMIT)
+    bad = {name: f"{content}\n\nprint(weigh(1, 'kg'))\n" for name, content in PRE_COMMIT.right.items()}
+    script = (
+        f"told = 'leave no print in src' in prompt\n{writes(bad)}\nif told:\n    {writes(PRE_COMMIT.right)}"
+    )
+    code, said = begun.run(begun.agent(script))
+    assert (code, begun.repo.passed()) == (0, ["T1"]), said
+    assert begun.tried == "0 0 ", said
+    begun.clone_is_green()

@@ -1,0 +1,282 @@
+"""ralph's own branch: where it begins, how verified work lands on it, and what is parked beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from _ralph import git as git_module
+from _ralph import landing
+from _ralph.ends import BadInput, NeedsPerson
+from _ralph.git import Git
+from _ralph.landing import Branch, Moved
+from tests.conftest import Repo
+from tests.test_files import within
+from tests.test_workspace import head, listing
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    with within(60):
+        yield
+
+
+def branch_of(repo: Repo, name: str = "ralph/p") -> Branch:
+    (repo.path / ".git/ralph/plan").mkdir(parents=True, exist_ok=True)  # made with the lock of a run
+    return Branch(Git.at(repo.path), name, "plan")
+
+
+def work_on(repo: Repo, tip: str, name: str = "work.txt", content: str = "work\n") -> str:
+    """A commit on `tip` with one more file, made beside every working tree."""
+    blob = repo.path.parent / "blob"
+    blob.write_text(content)
+    made = repo.git("hash-object", "-w", str(blob)).strip()
+    index = {"GIT_INDEX_FILE": str(repo.outside / "index")}
+    before, repo.env = repo.env, {**repo.env, **index}
+    try:
+        repo.git("read-tree", tip)
+        repo.git("update-index", "--add", "--cacheinfo", f"100644,{made},{name}")
+        return repo.git("commit-tree", repo.git("write-tree").strip(), "-p", tip, "-m", f"add {name}").strip()
+    finally:
+        repo.env = before
+
+
+# ---------------------------------------------------------------- open
+
+
+def test_a_branch_begins_at_head_and_home_is_not_switched(repo: Repo) -> None:
+    branch = branch_of(repo)
+    assert branch.tip() == ""
+    assert branch.open() == (head(repo), ["made branch ralph/p"])
+    assert (branch.tip(), branch.open()) == (head(repo), (head(repo), []))
+    assert repo.git("symbolic-ref", "HEAD").strip() == "refs/heads/main"
+
+
+def test_a_branch_that_was_merged_is_carried_forward(repo: Repo) -> None:
+    branch = branch_of(repo)
+    old, _ = branch.open()
+    repo.write("a.txt", "b\n")
+    repo.commit("of a person")
+    said = "branch ralph/p had been merged and was carried forward to HEAD"
+    assert branch.open() == (head(repo), [said])
+    assert branch.tip() == head(repo) != old
+
+
+def test_a_branch_that_diverged_goes_on_from_its_tip(repo: Repo) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    work = work_on(repo, tip)
+    branch.land(work, tip, "x")
+    for number in range(2):
+        repo.write("a.txt", f"{number}\n")
+        repo.commit("of a person")
+    found, (said,) = branch.open()
+    assert (found, branch.tip()) == (work, work)
+    assert "goes on from its tip; HEAD has 2 commits that it has not" in said
+
+
+def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
+    repo = Repo(tmp_path, git=False)
+    repo.git("init", "-q", "-b", "main")
+    with pytest.raises(BadInput, match="this repository has no commit yet"):
+        branch_of(repo).open()
+
+
+def test_a_name_that_cannot_be_a_branch_here_is_refused(repo: Repo) -> None:
+    repo.git("branch", "ralph")
+    with pytest.raises(BadInput, match="the branch ralph/p cannot be made"):
+        branch_of(repo).open()
+
+
+# ---------------------------------------------------------------- land
+
+
+def test_work_lands_where_no_one_looks_and_again_is_harmless(repo: Repo) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    work = work_on(repo, tip)
+    for _ in range(2):
+        branch.land(work, tip, "T1: title")
+        assert (branch.tip(), head(repo)) == (work, tip)
+    assert repo.git("reflog", "-1", "--format=%gs", "ralph/p").strip() == "ralph: T1: title"
+    branch.land(work_on(repo, work, "more"), work, "x")
+    branch.land(work, tip, "x")  # it is in there
+    assert branch.tip() != work and not (repo.path / "work.txt").exists()
+
+
+@pytest.mark.parametrize("checked_out", [False, True])
+def test_a_branch_that_somebody_moved_is_not_moved_back(repo: Repo, checked_out: bool) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    if checked_out:
+        repo.git("switch", "-q", "ralph/p")
+    theirs = work_on(repo, tip, "theirs")
+    repo.git(*(("reset", "-q", "--hard", theirs) if checked_out else ("update-ref", branch.ref, theirs)))
+    with pytest.raises(Moved):
+        branch.land(work_on(repo, tip), tip, "x")
+    assert branch.tip() == theirs
+
+
+def test_a_landing_without_compare_and_swap_is_caught(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = git_module.attempted
+
+    def blind(git: Git, *words: str, **given: Any) -> tuple[int, str, str]:
+        return real(git, *(words[:-1] if words[0] == "update-ref" else words), **given)
+
+    monkeypatch.setattr(landing, "attempted", blind)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_branch_that_somebody_moved_is_not_moved_back(repo, False)
+
+
+@pytest.mark.parametrize("where", ["home", "a linked worktree"])
+def test_a_working_tree_that_has_it_checked_out_follows_and_keeps_its_edits(repo: Repo, where: str) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    tree = repo.path if where == "home" else repo.outside / "linked"
+    repo.git(
+        *(("switch", "-q", "ralph/p") if where == "home" else ("worktree", "add", "-q", str(tree), "ralph/p"))
+    )
+    (tree / "a.txt").write_text("an edit of a person\n")
+    (tree / "mine.txt").write_text("mine\n")
+    branch.land(work_on(repo, tip), tip, "x")
+    assert (tree / "work.txt").read_text() == "work\n"
+    assert (tree / "a.txt").read_text() == "an edit of a person\n"
+    status = repo.git("-C", str(tree), "status", "--porcelain")
+    assert status.splitlines() == [" M a.txt", "?? mine.txt"]
+    assert not branch.mark.exists()
+
+
+@pytest.mark.parametrize("way", ["edited", "staged", "untracked"])
+def test_edits_in_the_way_need_a_person_and_nothing_is_lost(repo: Repo, way: str) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    repo.git("switch", "-q", "ralph/p")
+    name = "new.txt" if way == "untracked" else "a.txt"
+    repo.write(name, "of a person\n")
+    if way == "staged":
+        repo.git("add", "-A")
+    before, work = repo.git("status", "--porcelain"), work_on(repo, tip, name)
+    with pytest.raises(NeedsPerson, match=rf"checked out in .*{name}.*commit or move what is in the way"):
+        branch.land(work, tip, "x")
+    assert (repo.read(name), branch.tip(), repo.git("status", "--porcelain")) == (
+        "of a person\n",
+        tip,
+        before,
+    )
+    (repo.path / name).unlink()
+    repo.git("reset", "-q", "--hard")
+    branch.land(work, tip, "x")
+    assert (branch.tip(), repo.read(name)) == (work, "work\n")
+
+
+def test_a_rebase_under_way_needs_a_person(repo: Repo) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    repo.git("switch", "-q", "ralph/p")
+    repo.write("a.txt", "b\n")
+    repo.commit("to rebase")
+    tip = head(repo)
+    repo.env["GIT_SEQUENCE_EDITOR"] = "sed -i s/^pick/edit/"
+    repo.git("rebase", "-i", "HEAD~1")
+    with pytest.raises(NeedsPerson, match="a rebase of ralph/p is under way"):
+        branch.land(work_on(repo, tip), tip, "x")
+    assert branch.tip() == tip
+    repo.git("rebase", "--abort")
+    branch.land(work := work_on(repo, tip), tip, "x")
+    assert branch.tip() == head(repo) == work
+
+
+def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    lock = repo.path / f".git/{branch.ref}.lock"
+    lock.touch()
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            lock.unlink()
+
+    monkeypatch.setattr(landing, "time", SimpleNamespace(sleep=sleep))
+    branch.land(work := work_on(repo, tip), tip, "x")
+    assert (branch.tip(), len(pauses)) == (work, 3)
+    lock.touch()
+    with pytest.raises(NeedsPerson, match=r"cannot land on ralph/p.*lock"):
+        branch.land(work_on(repo, work, "more"), work, "x")
+    branch.unlock()
+    assert not lock.exists()
+
+
+def test_an_index_lock_is_removed_only_where_ralph_left_it(repo: Repo) -> None:
+    branch, lock = branch_of(repo), repo.path / ".git/index.lock"
+    lock.touch()
+    branch.unlock()
+    assert lock.exists()
+    branch.mark.parent.mkdir(parents=True, exist_ok=True)
+    branch.mark.write_text(str(repo.path / ".git"))
+    branch.unlock()
+    assert not lock.exists() and not branch.mark.exists()
+
+
+# ---------------------------------------------------------------- commits, parked work
+
+
+def test_a_commit_is_exactly_its_tree_and_none_where_nothing_changed(repo: Repo) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    work = work_on(repo, tip)
+    made = branch.commit(head(repo, f"{work}^{{tree}}"), tip, "T1: é\n\nRalph-Iteration: 3\n")
+    assert listing(repo, made) == listing(repo, work)
+    assert repo.git("log", "-1", "--format=%B %P", made).split() == ["T1:", "é", "Ralph-Iteration:", "3", tip]
+    assert branch.commit(head(repo, f"{tip}^{{tree}}"), tip, "x") == tip
+
+
+def test_work_is_parked_under_a_name_that_holds_nothing_else(repo: Repo) -> None:
+    branch, tip = branch_of(repo), head(repo)
+    one, other = work_on(repo, tip, "one"), work_on(repo, tip, "other")
+    ref = branch.keep(one, "0001-T1")
+    assert ref == "refs/ralph/parked/plan/0001-T1"
+    assert branch.keep(one, "0001-T1") == ref
+    assert branch.keep(other, "0001-T1") == f"{ref}-2"
+    assert (branch.commit_at(ref), branch.commit_at(f"{ref}-2")) == (one, other)
+    assert branch.commit_at("refs/ralph/parked/gone") == branch.commit_at("") == ""
+    parked = branch.park(head(repo, f"{one}^{{tree}}"), tip, "0002-T1")
+    assert repo.git("show", f"{parked}:one") == "work\n" and head(repo, f"{parked}~1") == tip
+
+
+def test_the_newest_fifty_of_a_plan_are_kept_and_another_plan_s_stay(repo: Repo) -> None:
+    branch, other = branch_of(repo), Branch(Git.at(repo.path), "ralph/p", "other")
+    other.keep(head(repo), "theirs")
+    tree, tip = head(repo, "HEAD^{tree}"), head(repo)
+    for number in range(53):
+        repo.env["GIT_COMMITTER_DATE"] = f"{1_700_000_000 + number} +0000"
+        branch.keep(repo.git("commit-tree", tree, "-p", tip, "-m", str(number)).strip(), f"{number:04}-T1")
+    kept = repo.git("for-each-ref", "--format=%(refname:lstrip=3)", "refs/ralph/parked").split()
+    assert kept == ["other/theirs", *(f"plan/{number:04}-T1" for number in range(3, 53))]
+
+
+# ---------------------------------------------------------------- a whole run
+
+
+def test_what_a_blocked_task_s_every_way_came_to_is_parked(repo: Repo) -> None:
+    """The last attempt starts clean: the work before it is kept, and its own is, too."""
+    repo.plan({"checks": ["test -f T1.txt"]}, limits={"attempts": 3})
+    agent = repo.agent(
+        "(OUT / f'prompt{attempt}').write_text(prompt); P(f'way{attempt}').touch(); P('seen').write_text(str(sorted(p.name for p in P('.').glob('way*'))))"
+    )
+    assert repo.run(agent)[0] == 4
+    last = repo.records("verdict")[-1]
+    assert repo.git("show", f"{last['parked']}:seen") == "['way3']"
+    (earlier,) = [note.split(" ")[-1] for note in last["notices"] if "earlier work is kept at" in note]
+    assert repo.git("show", f"{earlier}:seen") == "['way1', 'way2']"
+    prompt = (repo.outside / "prompt3").read_text()
+    assert f"`git show {head(repo, earlier)}`" in prompt and "starts clean" in prompt
+    assert "git show" not in (repo.outside / "prompt2").read_text()

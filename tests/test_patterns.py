@@ -1,0 +1,227 @@
+"""Patterns of `protect` and `allow`: how they are read, and that git and ralph mean the same by them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _ralph import prd
+from _ralph.ends import BadInput
+from _ralph.patterns import matching, normal, pathspecs, plain_names, uncovered_tests, unmatched
+
+NAMES = [
+    "tests/test_a.py", "tests/unit/test_b.py", "tests/unit/deep/test_c.py", "tests/conftest.py", "conftest.py",
+    "src/tests/test_d.py", "src/app.py", "src/app.test.js", "src/[id].js", "src/i.js", "app/[slug]/page.js",
+    "package.json", "pkg/package.json", ".github/workflows/ci.yml", "a b/c d.txt", "-x", "#a", "été/ü.txt",
+    "testsuite/x.py", "src/tests.py", "odd,v", "new\nline.txt", "back\\slash.txt",
+]  # fmt: skip
+TESTS = {"tests/test_a.py", "tests/unit/test_b.py", "tests/unit/deep/test_c.py", "tests/conftest.py"}
+DEEP = TESTS | {"src/tests/test_d.py"}
+CONFTEST = {"tests/conftest.py", "conftest.py"}
+PACKAGE = {"package.json", "pkg/package.json"}
+SOURCES = {"src/app.py", "src/tests.py", "src/tests/test_d.py"}
+
+READ: dict[str, tuple[str, set[str]]] = {
+    "tests/**": ("tests/**", TESTS),
+    "./tests/**": ("tests/**", TESTS),
+    "/tests/**": ("tests/**", TESTS),
+    "././/tests///**": ("tests/**", TESTS),
+    " tests/**\r\n": ("tests/**", TESTS),
+    "tests/**/*": ("tests/**", TESTS),
+    "tests/**/**": ("tests/**", TESTS),
+    "tests/***": ("tests/**", TESTS),
+    "tests/**/": ("tests/**", TESTS),
+    "tests/.": ("tests/**", TESTS),
+    "/tests/": ("tests/**", TESTS),
+    "./tests": ("/tests", TESTS),
+    "/tests": ("/tests", TESTS),
+    "tests/*": ("tests/*", TESTS),
+    "tests": ("tests", DEEP),
+    "tests/": ("**/tests/**", DEEP),
+    "**/tests/**": ("**/tests/**", DEEP),
+    "**/tests": ("**/tests", DEEP),
+    "conftest.py": ("conftest.py", CONFTEST),
+    "**/conftest.py": ("**/conftest.py", CONFTEST),
+    "./conftest.py": ("/conftest.py", {"conftest.py"}),
+    "/conftest.py": ("/conftest.py", {"conftest.py"}),
+    "tests/conftest.py": ("tests/conftest.py", {"tests/conftest.py"}),
+    "test_*.py": ("test_*.py", DEEP - {"tests/conftest.py"}),
+    "**/test_?.py": ("**/test_?.py", DEEP - {"tests/conftest.py"}),
+    "tests/**/test_[bc].py": ("tests/**/test_[bc].py", {"tests/unit/test_b.py", "tests/unit/deep/test_c.py"}),
+    "tests/**/test_[!a-b].py": ("tests/**/test_[!a-b].py", {"tests/unit/deep/test_c.py"}),
+    "src/**.py": ("src/**/*.py", SOURCES),
+    "**.js": ("**/*.js", {"src/app.test.js", "src/[id].js", "src/i.js", "app/[slug]/page.js"}),
+    "*.test.*": ("*.test.*", {"src/app.test.js"}),
+    "package.json": ("package.json", PACKAGE),
+    ".github": (".github", {".github/workflows/ci.yml"}),
+    ".github/**": (".github/**", {".github/workflows/ci.yml"}),
+    "a b/**": ("a b/**", {"a b/c d.txt"}),
+    "src/[id].js": ("src/[id].js", {"src/[id].js", "src/i.js"}),
+    "app/[[]slug]/**": ("app/[[]slug]/**", {"app/[slug]/page.js"}),
+    "-x": ("-x", {"-x"}),
+    "#a": ("#a", {"#a"}),
+    "é*/ü.txt": ("é*/ü.txt", {"été/ü.txt"}),
+    "odd[,]v": ("odd[,]v", {"odd,v"}),
+    "new*": ("new*", {"new\nline.txt"}),
+    "{{cookiecutter.name}}/**": ("{{cookiecutter.name}}/**", set()),
+    "Tests/**": ("Tests/**", set()),
+    ".": ("**", set(NAMES)),
+    "/": ("**", set(NAMES)),
+    "*": ("*", set(NAMES)),
+    "**": ("**", set(NAMES)),
+}  # fmt: skip
+
+SOMEWHERE = 'a path from the top folder of the repository, such as "tests/**"'
+REFUSED = {
+    "": f"it is empty; expected {SOMEWHERE}",
+    " \t": f"it is empty; expected {SOMEWHERE}",
+    "tests/{unit,e2e}/**": 'one pattern for each; expected "tests/unit/**", "tests/e2e/**"',
+    "*.{test,spec}.{js,ts}": 'one pattern for each; expected "*.test.js", "*.test.ts", "*.spec.js", "*.spec.ts"',
+    "@(unit|e2e)/**": 'one pattern for each; expected "unit/**", "e2e/**"',
+    "{a,b}" * 99: 'one pattern for each; expected "a',
+    "t{1..3}.py": "braces are not read; expected one pattern for each",
+    "tests/**,conftest.py": 'one pattern for each; expected "tests/**", "conftest.py"',
+    "tests/**, conftest.py": 'one pattern for each; expected "tests/**", "conftest.py"',
+    "tests/**\nconftest.py": 'one pattern for each; expected "tests/**", "conftest.py"',
+    "tests/**|conftest.py": 'one pattern for each; expected "tests/**", "conftest.py"',
+    "tests\\unit\\**": 'folders are divided by /, and [*] is a *; expected "tests/unit/**"',
+    ".\\tests": 'folders are divided by /, and [*] is a *; expected "./tests"',
+    "/mnt/shop/tests/**": f"it names a place on one machine; expected {SOMEWHERE}",
+    "/Users/me/shop/tests/**": f"it names a place on one machine; expected {SOMEWHERE}",
+    "C:\\shop\\tests": f"it names a place on one machine; expected {SOMEWHERE}",
+    "C:/shop/tests": f"it names a place on one machine; expected {SOMEWHERE}",
+    "~/shop/tests/**": f"it names a place on one machine; expected {SOMEWHERE}",
+    "$PWD/tests/**": f"it names a place on one machine; expected {SOMEWHERE}",
+    "../tests/**": f"it leads upwards; expected {SOMEWHERE}",
+    "src/../tests/**": 'it leads upwards; expected "tests/**"',
+    "!tests/new.py": "nothing is taken out again here; a task's own `allow` does that; expected the files that are meant",
+    ":(glob)tests/**": 'the pathspecs of git are not read; expected "tests/**"',
+    ":!tests": 'the pathspecs of git are not read; expected "tests"',
+    "^tests/.*": 'it looks like a regular expression; expected a pattern such as "tests/**" or "*.test.js"',
+    ".*_test.py$": 'it looks like a regular expression; expected a pattern such as "tests/**" or "*.test.js"',
+    "tests**": '** stands alone between slashes; expected "tests/**"',
+    "tests**/a.py": '** stands alone between slashes; expected "tests/**/a.py"',
+    "'tests/**'": 'it stands in quotes of its own; expected "tests/**"',
+    "tests/[ab": 'a [ without its ]; expected "tests/[[]ab"',
+    "a[].py": 'a [ without its ]; expected "a[[]].py"',
+    "a[!].py": 'a [ without its ]; expected "a[[]!].py"',
+    "a[/]b": 'a [ without its ]; expected "a[[]/]b"',
+    "[[:alpha:]].py": 'classes have no names here; expected a class such as "[a-z]"',
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with all NAMES in its index."""
+    root = tmp_path_factory.mktemp("names")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    index(root, NAMES)
+    return root
+
+
+def index(root: Path, names: list[str]) -> None:
+    entries = "".join(f"100644 e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\t{name}\0" for name in names)
+    subprocess.run(["git", "read-tree", "--empty"], cwd=root, check=True)
+    words = ["git", "update-index", "-z", "--index-info"]
+    subprocess.run(words, cwd=root, input=entries.encode(), check=True)
+
+
+def listed(root: Path, specs: list[str]) -> set[str]:
+    done = subprocess.run(["git", "ls-files", "-z", "--", *specs], cwd=root, capture_output=True, check=True)
+    return set(done.stdout.decode().split("\0")) - {""}
+
+
+@pytest.mark.parametrize("pattern", READ)
+def test_a_pattern_protects_what_is_meant(top: Path, pattern: str) -> None:
+    form, meant = READ[pattern]
+    assert normal(pattern, "here") == form == normal(form, "here")
+    assert listed(top, pathspecs([form])) == meant == matching([form], NAMES)
+    assert listed(top, pathspecs([form], exclude=True)) == set(NAMES) - meant
+    assert unmatched([form], NAMES) == ([] if meant else [form])
+
+
+@pytest.mark.parametrize("pattern", REFUSED, ids=lambda pattern: ascii(pattern)[:30])
+def test_a_pattern_that_would_protect_nothing_is_refused(pattern: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        normal(pattern, "prd.json: protect[0]")
+    place, _, why = str(refused.value).partition(": '" if "'" not in pattern else ': "')
+    assert place == "prd.json: protect[0]" and REFUSED[pattern] in why
+
+
+WORDS = st.lists(st.sampled_from([*"ab-]^!é/", "*", "**", "?", "[ab]", "[!a]", "[a-b]", "/**/", "a/", "."]), min_size=1, max_size=6)  # fmt: skip
+PATHS = st.lists(st.sampled_from([*"ab-]^!é/", "a/", ".", "["]), min_size=1, max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(words=st.lists(WORDS, min_size=1, max_size=3), paths=st.lists(PATHS, min_size=1, max_size=8))
+def test_whatever_is_read_git_and_ralph_mean_the_same(
+    top: Path, words: list[list[str]], paths: list[list[str]]
+) -> None:
+    patterns = []
+    for parts in words:
+        try:
+            patterns.append(normal("".join(parts), "here"))
+        except BadInput:
+            continue
+    names = {
+        "/".join(p for p in "".join(parts).split("/") if p not in ("", ".", "..")) for parts in paths
+    } - {""}
+    names = {name for name in names if not any(other.startswith(f"{name}/") for other in names)}
+    other = top.with_name("fuzzed")
+    if not other.exists():
+        subprocess.run(["git", "init", "-q", str(other)], check=True)
+    index(other, sorted(names))
+    assert [normal(pattern, "again") for pattern in patterns] == patterns
+    if patterns:
+        assert matching(patterns, names) == listed(other, pathspecs(patterns))
+        assert names - matching(patterns, names) == listed(other, pathspecs(patterns, exclude=True))
+
+
+def test_no_pattern_matches_nothing() -> None:
+    assert matching([], NAMES) == set() and pathspecs([]) == [] and unmatched([], NAMES) == []
+
+
+def test_only_a_bare_file_name_is_plain() -> None:
+    patterns = ["conftest.py", "/conftest.py", "**/conftest.py", "tests/**", "*.snap", "uv.lock"]
+    assert plain_names(patterns) == {"conftest.py", "uv.lock"}
+
+
+def test_tests_that_no_pattern_covers() -> None:
+    names = [
+        *NAMES,
+        "main_test.go",
+        "web/a.spec.ts",
+        "shop/tests.py",
+        "FooTest.java",
+        "spec/design.md",
+        "spec/a_spec.rb",
+        "tests/README.md",
+    ]
+    assert uncovered_tests(["tests/**"], names) == [
+        "FooTest.java", "conftest.py", "main_test.go", "shop/tests.py", "spec/a_spec.rb", "src/app.test.js",
+        "src/tests.py", "src/tests/test_d.py", "web/a.spec.ts",
+    ]  # fmt: skip
+    assert uncovered_tests(["**"], names) == []
+
+
+@pytest.mark.parametrize("protect", ['"./tests/**"', '["./tests/**"]'])
+def test_the_plan_is_read_with_patterns_in_their_one_form(tmp_path: Path, protect: str) -> None:
+    source = f'{{"protect": {protect}, "tasks": [{{"title": "a", "allow": ["/tests/a.py", "./b.py"]}}]}}'
+    plan = prd.read(source, tmp_path / "prd.json")
+    assert plan.settings["protect"] == ["tests/**"]
+    assert plan.tasks[0].allow == ("tests/a.py", "/b.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [('{"protect": ["a", "b\\\\c"], "tasks": [{"title": "a"}]}', "prd.json: protect[1]: "),
+     ('{"tasks": [{"title": "a"}, {"title": "b", "allow": "{a,b}"}]}', "prd.json: tasks[1].allow[0]: ")],
+)  # fmt: skip
+def test_a_refused_pattern_is_named_with_its_place(tmp_path: Path, source: str, place: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        prd.read(source, tmp_path / "prd.json")
+    assert str(refused.value).startswith(place)

@@ -1,0 +1,186 @@
+"""Requests: what people ask of a plan is done at once, as an edit of prd.json and of nothing else."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph import edit, prd, requests
+from _ralph.ends import BadInput, TryLater
+from tests.conftest import Repo
+from tests.test_files import within
+
+
+@pytest.fixture(autouse=True)
+def nothing_hangs() -> Iterator[None]:
+    with within(60):
+        yield
+
+
+def tasks(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["userStories"]
+    return found
+
+
+def plan(repo: Repo, *entries: dict[str, Any], **top: Any) -> Path:
+    repo.plan(*entries, **top)
+    return repo.path / "prd.json"
+
+
+# ---------------------------------------------------------------- add
+
+
+def test_a_task_is_added_with_all_that_was_said(repo: Repo) -> None:
+    path = plan(repo, {"checks": ["true"]})
+    given = {"checks": ["test -f s"], "priority": 1, "dependsOn": ["T1"]}
+    assert requests.add(path, "Sort prices", given) == ["added T2: Sort prices"]
+    assert tasks(path)[1] == {"id": "T2", "title": "Sort prices", **given, "passes": False}
+    assert not (repo.path / "progress.txt").exists()
+
+
+def test_a_file_adds_what_is_new_and_takes_nothing_as_done(repo: Repo) -> None:
+    path = plan(repo, {"checks": ["true"], "passes": True})
+    more = [
+        {"id": "T1", "title": "rewritten"},
+        {"id": "T7", "title": "new", "passes": True, "checks": ["x"]},
+        {"title": "bare"},
+    ]
+    other = repo.write("../more.json", json.dumps(more))
+    with pytest.raises(BadInput, match="nothing would prove 'bare'"):
+        requests.add(path, str(other), {})
+    more.pop()
+    other.write_text(json.dumps(more))
+    assert requests.add(path, str(other), {}) == ["T1 is there already, and stays as it is", "added T7: new"]
+    assert [(task["title"], task["passes"]) for task in tasks(path)] == [("task 1", True), ("new", False)]
+    before = path.read_bytes()
+    assert len(requests.add(path, str(other), {})) == 2
+    assert path.read_bytes() == before
+
+
+def test_tasks_without_ids_are_known_by_their_titles(repo: Repo) -> None:
+    path = repo.path / "prd.json"
+    path.write_text('{"checks": ["true"], "tasks": [{"title": "a"}]}')
+    said = requests.add(path, "a", {})
+    assert said == ["a is there already, and stays as it is"]
+    assert requests.add(path, "日本語", {}) == [
+        "added task-77710aed: 日本語; no check of its own proves it (--check)"
+    ]
+
+
+def test_a_task_takes_the_place_of_the_example(repo: Repo) -> None:
+    repo.ralph("init")
+    path = repo.path / "prd.json"
+    assert requests.add(path, "first real task", {"checks": ["true"]}) == ["added US-001: first real task"]
+    assert [task["title"] for task in tasks(path)] == ["first real task"]
+
+
+@pytest.mark.parametrize(
+    ("what", "given", "said"),
+    [
+        (" ", {}, "the title is empty"),
+        ("gone.json", {}, "gone.json cannot be read"),
+        ("prd.json", {"priority": 1}, "is a file of tasks"),
+        ("x", {"dependsOn": ["T9"]}, "depends on 'T9', and there is no such task"),
+        ("x", {"checks": [{"run": "x", "cmd": 1}]}, "userStories\\[1\\].checks\\[0\\]"),
+    ],
+)
+def test_what_the_plan_could_not_hold_is_not_added(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, what: str, given: dict[str, Any], said: str
+) -> None:
+    path = plan(repo, {}, checks=["true"])
+    before = path.read_bytes()
+    monkeypatch.chdir(repo.path)
+    with pytest.raises(BadInput, match=said):
+        requests.add(path, what, given)
+    assert path.read_bytes() == before
+
+
+# ---------------------------------------------------------------- retry, tell
+
+
+@pytest.mark.parametrize(
+    ("notes", "answer", "wanted"),
+    [
+        ({}, "blue", {"notes": "blue"}),
+        ({}, " ", {}),
+        ({"notes": None}, "blue", {"notes": "blue"}),
+        ({"notes": "which colour?\n"}, " blue\n", {"notes": "which colour?\nblue"}),
+        ({"notes": ["a"]}, "blue", {"notes": ["a", "blue"]}),
+        ({"notes": {"a": 1}}, "blue", {"notes": [{"a": 1}, "blue"]}),
+    ],
+)
+def test_a_task_is_opened_and_the_answer_stands_in_its_notes(
+    repo: Repo, notes: dict[str, Any], answer: str, wanted: dict[str, Any]
+) -> None:
+    path = plan(repo, {**notes, "blocked": "which colour?", "checks": ["true"]}, {"checks": ["true"]})
+    other = tasks(path)[1]
+    said = requests.retry(path, "T1", answer)
+    assert said == "T1 is open again" + ("; your answer is in its notes" if answer.strip() else "")
+    opened = tasks(path)[0]
+    assert ({key: opened[key] for key in ("notes", "blocked") if key in opened}, tasks(path)[1]) == (
+        wanted,
+        other,
+    )
+
+
+def test_a_task_that_was_not_blocked_stays_as_it_is(repo: Repo) -> None:
+    path = plan(repo, {"checks": ["true"]})
+    before, when = path.read_bytes(), path.stat().st_mtime_ns
+    assert requests.retry(path, "T1", "") == "T1 was not blocked, and is worked when its turn comes"
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
+
+
+def test_a_word_for_a_task_stands_in_its_notes(repo: Repo) -> None:
+    path = plan(repo, {"checks": ["true"]})
+    assert requests.tell(path, "T1", "use the price table") == "T1: noted; its next attempt reads it"
+    requests.tell(path, "T1", "in \x1b[1mEUR\n\nand USD")
+    assert tasks(path)[0]["notes"] == "use the price table\nin \x1b[1mEUR\n\nand USD"
+
+
+def test_what_cannot_be_asked_is_refused(repo: Repo) -> None:
+    path = plan(repo, {"checks": ["true"], "passes": True})
+    before = path.read_bytes()
+    for ask, name, words, said in (
+        (requests.retry, "T1", "x", "T1 has passed"),
+        (requests.retry, "T9", "x", "there is no task 'T9'"),
+        (requests.tell, "T9", "x", "there is no task 'T9'"),
+        (requests.tell, "T1", "\n", "there is nothing to tell"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            ask(path, name, words)
+    assert path.read_bytes() == before
+
+
+# ---------------------------------------------------------------- several at once
+
+
+def _ask(path: Path, who: int) -> None:
+    for number in range(10):
+        requests.add(path, f"task {who} {number}", {"checks": ["true"]})
+        requests.tell(path, "T1", f"word {who} {number}")
+
+
+def test_what_several_people_ask_at_once_is_all_done(repo: Repo) -> None:
+    path = plan(repo, {"checks": ["true"]})
+    fork = multiprocessing.get_context("fork")
+    people = [fork.Process(target=_ask, args=(path, who)) for who in range(4)]
+    for one in people:
+        one.start()
+    for one in people:
+        one.join(50)
+    assert [one.exitcode for one in people] == [0] * 4
+    assert len(prd.load(path).tasks) == 41
+    assert len(tasks(path)[0]["notes"].splitlines()) == 40
+
+
+def test_who_waits_too_long_for_the_lock_is_told(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edit, "LOCK_PATIENCE", 0.1)
+    path = plan(repo, {"checks": ["true"]})
+    with edit.lock(requests.lock_folder(path)), pytest.raises(TryLater, match="another ralph is changing"):
+        requests.tell(path, "T1", "x")
+    assert requests.tell(path, "T1", "x")

@@ -1,0 +1,292 @@
+"""The clean room: `setup` runs when it must and not else, what checks leave does not reach the next one,
+and hooks have their say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from _ralph import files, room
+from _ralph import git as git_module
+from _ralph.model import Check, Setup
+from _ralph.room import Room, merged, run_hook
+from tests.conftest import Repo
+from tests.test_files import within
+from tests.test_landing import work_on
+from tests.test_workspace import head, listing, on_disk, place_of, site_of, tree_of
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    with within(90):
+        yield
+
+
+def room_of(repo: Repo, setup: str | Setup = "", *keep: str) -> Room:
+    """The room as a new run finds it."""
+    return Room(site_of(repo, setup, *keep), place_of(repo, name="room"))
+
+
+@pytest.fixture
+def project(repo: Repo) -> Repo:
+    repo.write(".gitignore", "deps/\nout/\ncache/\n*.log\n")
+    repo.write("package-lock.json", "{}\n")
+    repo.commit("project")
+    return repo
+
+
+SETUP = "mkdir -p deps && echo one >> deps/made && echo x >> ../setups"
+
+
+def setups(repo: Repo) -> int:
+    """How often `setup` ran."""
+    log = repo.outside / "places/setups"
+    return len(log.read_text().split()) if log.exists() else 0
+
+
+def shell(made: Room, *commands: str) -> list[bool]:
+    return [result.ok for result in made.run([Check(one, one) for one in commands], "0001")]
+
+
+# ---------------------------------------------------------------- setup
+
+
+def test_setup_runs_in_a_new_room_and_not_in_one_that_it_made(project: Repo) -> None:
+    for _ in range(3):
+        made = room_of(project, SETUP)
+        assert made.prepare(head(project), "0001") is None
+        assert (made.path / "deps/made").read_text() == "one\n"
+    assert setups(project) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "times"),
+    [
+        ("nothing", 1), ("another file", 1), ("a lock file", 2), ("the command", 2), ("a lock file and back", 3),
+        ("the folder is gone", 2), ("the index is gone", 2), ("the stamp is damaged", 2), ("a file to carry over", 2),
+    ],
+)  # fmt: skip
+def test_setup_runs_again_where_its_inputs_changed(project: Repo, what: str, times: int) -> None:
+    project.write(".env", "KEY=1\n")
+    project.write(".gitignore", "deps/\n.env\n")
+    project.write(".worktreeinclude", ".env\n")
+    project.commit("env")
+    first, setup = head(project), SETUP
+    room_of(project, setup).prepare(first, "0001")
+    commits = [first]
+    if what == "another file":
+        commits = [work_on(project, first, "src.js")]
+    elif what.startswith("a lock file"):
+        commits = [work_on(project, first, "sub/yarn.lock")] + ([first] if "back" in what else [])
+    elif what == "the command":
+        setup = f"{SETUP} && true"
+    elif what == "the folder is gone":
+        files.clear(project.outside / "places/room")
+    elif what == "the index is gone":
+        files.clear(place_of(project, name="room").index)
+    elif what == "the stamp is damaged":
+        room_of(project, setup)._stamp.write_text("{")
+    elif what == "a file to carry over":
+        project.write(".env", "KEY=2\n")
+    for commit in commits:
+        made = room_of(project, setup)
+        made.prepare(commit, "0002")
+        assert (made.path / "deps/made").read_text() == "one\n"  # from nothing, each time
+    assert setups(project) == times
+
+
+def test_when_names_the_inputs(project: Repo) -> None:
+    setup = Setup(SETUP, ("versions/*.txt",))
+    first = head(project)
+    room_of(project, setup).prepare(first, "0001")
+    lock = work_on(project, first, "yarn.lock")
+    room_of(project, setup).prepare(lock, "0002")
+    assert setups(project) == 1
+    room_of(project, setup).prepare(work_on(project, lock, "versions/a.txt"), "0003")
+    assert setups(project) == 2
+
+
+def test_a_setup_that_is_red_is_said_and_tried_again(project: Repo) -> None:
+    for _ in range(2):
+        result = room_of(project, f"{SETUP}; exit 3").prepare(head(project), "0001")
+        assert result is not None and (result.name, result.exit, result.ok) == ("setup", 3, False)
+    assert setups(project) == 2
+
+
+def test_what_setup_does_to_tracked_files_is_put_back(project: Repo) -> None:
+    made = room_of(project, f"{SETUP} && echo changed > package-lock.json && touch loose")
+    assert made.prepare(head(project), "0001") is None
+    assert on_disk(made.path)["package-lock.json"][1] == "{}\n"
+    assert (made.path / "deps/made").exists() and (made.path / "loose").exists()
+
+
+# ---------------------------------------------------------------- what checks leave
+
+LEAVES = "mkdir -p out deps && echo x > out/result && echo x > deps/extra && echo x > y.log && echo x > new.txt && echo edited > a.txt && rm package-lock.json"
+
+
+@pytest.mark.parametrize("setup", ["", SETUP])
+def test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup(
+    project: Repo, setup: str
+) -> None:
+    made = room_of(project, setup)
+    made.prepare(head(project), "0001")
+    begun = on_disk(made.path)
+    looks = 'test ! -e new.txt && test -e package-lock.json && grep -qx a a.txt && test -z "$(git status --porcelain)"'
+    assert (
+        shell(made, LEAVES, looks, "test -f out/result") == [True] * 3
+    )  # a build may be used by the next one
+    assert len(made.notices) == 1
+    assert "a.txt" in made.notices[0] and "new.txt" in made.notices[0] and "put back" in made.notices[0]
+    made.prepare(head(project), "0002")
+    assert on_disk(made.path) == begun
+    assert setups(project) == bool(setup)
+
+
+def test_kept_paths_stay(project: Repo) -> None:
+    made = room_of(project, "", "cache/", "out/*.bin")
+    made.prepare(head(project), "0001")
+    assert shell(made, "mkdir cache out && touch cache/x out/y.bin out/z x.log") == [True]
+    made.prepare(head(project), "0002")
+    assert sorted(on_disk(made.path).keys() - listing(project, "HEAD").keys()) == ["cache/x", "out/y.bin"]
+
+
+@pytest.mark.parametrize("deed", ["echo EVIL > deps/made", "rm deps/made", "rm -r deps", "touch -d 2001-01-01 deps/made", "rm deps/made && ln -s /etc/passwd deps/made"])  # fmt: skip
+def test_a_check_that_changes_what_setup_made_leads_to_setup_again(project: Repo, deed: str) -> None:
+    made = room_of(project, SETUP)
+    made.prepare(head(project), "0001")
+    assert shell(made, deed, "test -f deps/made && test ! -L deps/made && grep -qx one deps/made") == [
+        True,
+        True,
+    ]
+    assert setups(project) == 2
+    assert made.notices == [f"check {deed} changed files that setup had made; put back before the next check"]
+
+
+@pytest.mark.parametrize("mutant", ["nothing is put back", "setup is believed", "nothing goes"])
+def test_a_room_that_is_less_clean_is_caught(
+    project: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    if mutant == "nothing is put back":
+        monkeypatch.setattr(Room, "_put_back", lambda *_: "")
+        with pytest.raises(AssertionError):
+            test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup(
+                project, SETUP
+            )
+    elif mutant == "setup is believed":
+        monkeypatch.setattr(Room, "_is_spoiled", lambda _: False)
+        with pytest.raises(AssertionError):
+            test_a_check_that_changes_what_setup_made_leads_to_setup_again(project, "echo EVIL > deps/made")
+    else:
+        monkeypatch.setattr(Room, "_purge", lambda *_: None)
+        with pytest.raises(AssertionError):
+            test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup(
+                project, SETUP
+            )
+
+
+def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_costs_nothing(project: Repo) -> None:
+    made = room_of(project)
+    made.prepare(head(project), "0001")
+    with within(30):
+        assert shell(
+            made, "rm .gitignore; mkfifo .gitignore; mkfifo .gitattributes", "test -f .gitignore"
+        ) == [True, True]
+
+
+# ---------------------------------------------------------------- hooks
+
+
+def hooked(repo: Repo, script: str, hook: str = "pre-commit") -> tuple[bool, str, str]:
+    """Run a hook on a candidate with `new.txt`: whether it is green, the tree it leaves, the message."""
+    repo.program(f".git/hooks/{hook}", script)
+    commit = work_on(repo, head(repo), "new.txt")
+    made = room_of(repo)
+    made.prepare(commit, "0001")
+    names, folder = made.site.hooks(made.path)
+    assert names == [hook]
+    with made.at(head(repo)):
+        message = made.path / ".git/COMMIT_EDITMSG"
+        message.write_text("T1: é\n")
+        (result,) = run_hook(hook, folder, made, message, "0001")
+        tree = made.rewritten()
+        said = message.read_text()
+    assert on_disk(made.path).keys() >= {"a.txt", "new.txt"}
+    return result.ok, tree, said
+
+
+def test_a_hook_sees_what_is_about_to_be_committed(project: Repo) -> None:
+    sees = 'test "$(git diff --cached --name-only)" = new.txt && test -z "$(git diff --name-only)"'
+    ok, tree, _ = hooked(project, sees)
+    assert ok and listing(project, tree).keys() == {*listing(project, "HEAD"), "new.txt"}
+    assert hooked(project, "exit 1")[0] is False
+
+
+def test_a_hook_that_rewrites_files_leaves_their_tree(project: Repo) -> None:
+    ok, tree, _ = hooked(project, "echo formatted > new.txt; git add new.txt; echo too > a.txt; touch loose")
+    assert ok
+    found = listing(project, tree)
+    assert (found["new.txt"][1], found["a.txt"][1], "loose" in found) == ("formatted\n", "too\n", False)
+    assert project.git("status", "--porcelain", "-uno") == ""
+
+
+def test_a_commit_msg_hook_may_change_the_message(project: Repo) -> None:
+    ok, tree, message = hooked(project, 'echo "Change-Id: 1" >> "$1"', "commit-msg")
+    assert (ok, message) == (True, "T1: é\nChange-Id: 1\n")
+    assert listing(project, tree).keys() == {*listing(project, "HEAD"), "new.txt"}
+
+
+def test_a_hook_in_the_tree_is_the_candidate_s(project: Repo) -> None:
+    project.git("config", "core.hooksPath", ".husky")
+    made = room_of(project)
+    made.prepare(head(project), "0001")
+    assert made.site.hooks(made.path) == ([], str(made.path / ".husky"))
+    project.program(".husky/commit-msg", "true")
+    project.commit("hooks")
+    made.prepare(head(project), "0002")
+    assert made.site.hooks(made.path)[0] == ["commit-msg"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "verdicts", "content"),
+    [
+        ("grep -q formatted new.txt || { echo formatted > new.txt; exit 1; }", ["T1 passed"], "formatted\n"),
+        ("echo formatted > new.txt; git add new.txt", ["T1 passed"], "formatted\n"),
+        ("exit 1", ["T1 failed"], None),
+        ("echo x >> new.txt; exit 1", ["T1 failed"], None),  # never content
+    ],
+)
+def test_what_a_hook_rewrites_is_checked_again_and_lands(
+    project: Repo, hook: str, verdicts: list[str], content: str | None
+) -> None:
+    project.program(".git/hooks/pre-commit", hook)
+    project.plan({"checks": ["test -f new.txt"]})
+    project.ralph("run", "-q", "--once", "--agent", project.agent("P('new.txt').write_text('rough\\n')"))
+    assert project.verdicts() == verdicts
+    assert (project.landed("new.txt") if content else None) == content
+    assert project.has_landed("new.txt") == bool(content)
+
+
+def test_a_commit_lands_with_the_message_of_its_hook(project: Repo) -> None:
+    project.program(".git/hooks/commit-msg", 'echo "Change-Id: 1" >> "$1"')
+    project.plan({"checks": ["test -f new.txt"]})
+    assert project.ralph("run", "-q", "--agent", project.agent("P('new.txt').touch()")).returncode == 0
+    assert project.git("log", "-1", "--format=%b", "ralph/p").strip().endswith("\nChange-Id: 1")
+
+
+# ---------------------------------------------------------------- merging
+
+
+def test_work_is_put_together_with_the_tip_or_the_conflicts_are_named(project: Repo) -> None:
+    base, git = head(project), place_of(project).home
+    one, other = work_on(project, base, "one"), work_on(project, base, "other")
+    tree, conflicts = merged(git, one, other)
+    assert conflicts == [] and {"one", "other"} <= listing(project, tree).keys()
+    clash = work_on(project, base, "one", "another\n")
+    assert merged(git, one, clash) == ("", ["one"])
+    assert merged(git, base, base) == (tree_of(project), [])
+    assert room.merged(git, one, "0" * 40)[0] == ""

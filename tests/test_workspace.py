@@ -1,0 +1,780 @@
+# mypy: disable-error-code="func-returns-value"
+"""A place of ralph's own: whatever was done in it, its files are those of a commit again, what it holds
+becomes a tree, and home is as it was."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from _ralph import files, patterns, workspace
+from _ralph import git as git_module
+from _ralph.ends import RalphError
+from _ralph.git import Git, freeze_settings
+from _ralph.model import Setup
+from _ralph.process import Control
+from _ralph.room import Site
+from _ralph.workspace import Place, changes, restore
+from tests.conftest import Repo
+from tests.test_files import within
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """git here reads no one's settings, and nothing hangs."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    monkeypatch.setattr(workspace, "BULK", 20.0)  # a git that waits for a FIFO is killed by then
+    with within(120):
+        yield
+
+
+def place_of(repo: Repo, *state: str, name: str = "work-1") -> Place:
+    git = Git.at(repo.path)
+    return Place(git, repo.outside / "places" / name, git.common / "ralph/plan" / f"{name}.index", state)
+
+
+def site_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralph/p") -> Site:
+    """What the places of a plan have in common, its commands' output in a folder beside the repository."""
+    logs = repo.outside / "logs"
+    logs.mkdir(exist_ok=True)
+    made = Setup(setup) if isinstance(setup, str) and setup else setup or None
+    assert not isinstance(made, str)
+    return Site(
+        Git.at(repo.path), branch, made, keep, repo.path / ".worktreeinclude", Control(), dict(repo.env),
+        lambda name: logs / name, lambda *_: None, lambda argv, _: argv,
+    )  # fmt: skip
+
+
+def in_it(place: Place, *words: str, check: bool = True) -> str:
+    """git as an agent runs it in a place: with its throwaway `.git`, and with no help."""
+    env = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL": "C"}
+    done = subprocess.run(["git", *words], cwd=place.root, env=env, capture_output=True, timeout=60)
+    assert done.returncode == 0 or not check, (words, done.stderr)
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def head(repo: Repo, name: str = "HEAD") -> str:
+    return repo.git("rev-parse", name).strip()
+
+
+def tree_of(repo: Repo, commit: str = "HEAD") -> str:
+    return head(repo, f"{commit}^{{tree}}")
+
+
+def listing(repo: Repo, tree: str) -> dict[str, tuple[str, str]]:
+    """What a tree holds: mode and content by name."""
+    found = {}
+    for entry in repo.git("ls-tree", "-r", "-z", tree).split("\0")[:-1]:
+        meta, name = entry.split("\t")
+        mode, kind, blob = meta.split(" ")
+        found[name] = (mode, repo.git("cat-file", "-p", blob) if kind == "blob" else blob)
+    return found
+
+
+def on_disk(folder: Path) -> dict[str, tuple[str, str]]:
+    """The same of a folder, without `.git`."""
+    found = {}
+    for path in files.walk(folder):
+        name = path.relative_to(folder).as_posix()
+        if name.split("/")[0] == ".git":
+            continue
+        if path.is_symlink():
+            found[name] = ("120000", os.readlink(path))
+        else:
+            found[name] = ("100755" if path.stat().st_mode & 0o100 else "100644", path.read_text())
+    return found
+
+
+def seen(repo: Repo) -> dict[str, bytes]:
+    """Home, byte for byte, but for git's objects and ralph's private folder."""
+    skipped = (repo.path / ".git/objects", repo.path / ".git/ralph")
+    return {
+        str(path): os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+        for path in files.walk(repo.path)
+        if not any(path.is_relative_to(folder) for folder in skipped)
+    }
+
+
+@pytest.fixture
+def project(repo: Repo) -> Repo:
+    """A few files of every kind that git knows."""
+    repo.write("src/main.py", "print(1)\n")
+    repo.write("src/deep/er/x.txt", "x\n")
+    repo.program("run.sh", "true")
+    (repo.path / "link").symlink_to("src/main.py")
+    repo.write(".gitignore", "*.log\nbuild/\n/kept\n")
+    repo.commit("project")
+    return repo
+
+
+# ---------------------------------------------------------------- reset
+
+
+def same_size(place: Place) -> None:
+    """An edit of the same size that sets the times back."""
+    path = place.root / "a.txt"
+    before = path.stat()
+    path.write_text("b\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replaced_by_link(place: Place) -> None:
+    """A folder that leads out of the place: what is written there would land elsewhere."""
+    files.clear(place.root / "src")
+    (place.root / "src").symlink_to(place.root.parent / "elsewhere")
+
+
+DEEDS: dict[str, Callable[[Place], object]] = {
+    "edited": lambda p: (p.root / "a.txt").write_text("EVIL\n"),
+    "edited, same size, times set back": same_size,
+    "deleted": lambda p: (p.root / "a.txt").unlink(),
+    "all deleted": lambda p: [files.clear(path) for path in p.root.iterdir()],
+    "the folder deleted": lambda p: files.clear(p.root),
+    "the folder moved": lambda p: p.root.rename(p.root.parent / "moved"),
+    "mode": lambda p: (p.root / "run.sh").chmod(0o644),
+    "new file": lambda p: (p.root / "new.txt").write_text("new\n"),
+    "new file deep": lambda p: ((p.root / "n/e/w").mkdir(parents=True), (p.root / "n/e/w/x").write_text("x")),
+    "a folder in the place of a file": lambda p: (files.clear(p.root / "a.txt"), (p.root / "a.txt/x").mkdir(parents=True)),
+    "a file in the place of a folder": lambda p: (files.clear(p.root / "src"), (p.root / "src").write_text("EVIL")),
+    "a link in the place of a folder": replaced_by_link,
+    "a link elsewhere": lambda p: ((p.root / "link").unlink(), (p.root / "link").symlink_to("/etc/passwd")),
+    "a FIFO in the place of a file": lambda p: ((p.root / "a.txt").unlink(), os.mkfifo(p.root / "a.txt")),
+    "a FIFO that git would read": lambda p: ((p.root / ".gitignore").unlink(), os.mkfifo(p.root / ".gitignore")),
+    "a FIFO among the attributes": lambda p: os.mkfifo(p.root / "src/.gitattributes"),
+    "a repository inside": lambda p: subprocess.run(["git", "init", "-q", "sub"], cwd=p.root, check=True),
+    "closed folder": lambda p: (p.root / "src").chmod(0),
+    ".git deleted": lambda p: files.clear(p.root / ".git"),
+    ".git that leads elsewhere": lambda p: files.clear(p.root / ".git").write_text("gitdir: /tmp"),
+    "files hidden from the index": lambda p: (in_it(p, "update-index", "--assume-unchanged", "a.txt"), (p.root / "a.txt").write_text("EVIL\n")),
+    "an exclude rule": lambda p: ((p.root / ".git/info/exclude").write_text("*\n"), (p.root / "new").write_text("new")),
+    "a filter of its own": lambda p: (in_it(p, "config", "filter.x.smudge", "echo EVIL"), (p.root / ".git/info/attributes").write_text("* filter=x\n")),
+    "history rewritten": lambda p: (in_it(p, "rm", "-rq", "src"), in_it(p, "commit", "-qam", "x"), in_it(p, "gc", "-q", "--prune=now")),
+    "a lock left": lambda p: p.index.with_name(f"{p.index.name}.lock").touch(),
+    "a merge under way": lambda p: (p.root / ".git/MERGE_HEAD").write_text("0" * 40),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo, deed: str) -> None:
+    place, site = place_of(project), site_of(project)
+    (place.root.parent / "elsewhere").mkdir(parents=True)
+    (place.root.parent / "elsewhere/main.py").write_text("theirs")
+    before, wanted = seen(project), listing(project, "HEAD")
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert on_disk(place.root) == wanted
+    DEEDS[deed](place)
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert on_disk(place.root) == wanted
+    assert in_it(place, "status", "--porcelain") == ""
+    assert (place.root.parent / "elsewhere/main.py").read_text() == "theirs"
+    assert seen(project) == before
+
+
+@pytest.mark.parametrize(
+    ("clean", "left"),
+    [("-ffd", ["a.log", "build/x", "kept"]), ("-ffdx", []), ("", ["a.log", "build/x", "kept", "new.txt"])],
+)
+def test_what_git_ignores_stays_where_it_may(project: Repo, clean: str, left: list[str]) -> None:
+    place = place_of(project)
+    place.reset(head(project))
+    for name in ("a.log", "build/x", "kept", "new.txt"):
+        path = place.root / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+    place.reset(head(project), clean)
+    assert sorted(on_disk(place.root).keys() - listing(project, "HEAD").keys()) == left
+
+
+def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
+    place, first = place_of(project), head(project)
+    place.reset(first)
+    project.git("rm", "-rq", "src")
+    project.write("src", "a file now\n")
+    project.commit("another")
+    for commit in (head(project), first, tree_of(project)):
+        place.reset(commit)
+        assert on_disk(place.root) == listing(project, commit)
+
+
+@pytest.mark.parametrize("which", ["root", "parent"])
+def test_a_link_in_the_place_of_a_place_is_not_followed(project: Repo, which: str) -> None:
+    place = place_of(project)
+    place.reset(head(project))
+    target = project.outside / "target"
+    target.mkdir()
+    (target / "precious").write_text("theirs")
+    link = place.root if which == "root" else place.root.parent
+    files.clear(link)
+    link.symlink_to(target)
+    place.reset(head(project))
+    assert os.listdir(target) == ["precious"]
+    assert on_disk(place.root) == listing(project, "HEAD")
+    assert place.root.parent.stat().st_mode & 0o777 == 0o700
+
+
+# ---------------------------------------------------------------- snapshot
+
+
+def nested(place: Place, name: str) -> None:
+    """A repository of its own with a commit, as `git clone` leaves it."""
+    folder = place.root / name
+    folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
+    (folder / "inner.txt").write_text("inner\n")
+    who = ["-c", "user.name=x", "-c", "user.email=x@x.invalid"]
+    subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
+    subprocess.run(["git", *who, "commit", "-qm", "x"], cwd=folder, check=True)
+
+
+def listens(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        here = os.getcwd()
+        os.chdir(place.root)  # the path of a socket is short
+        try:
+            one.bind("s")
+        finally:
+            os.chdir(here)
+
+
+def write(place: Place, name: str, content: str = "new\n") -> None:
+    path = place.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+
+FILE, LINK, PROGRAM = "100644", "120000", "100755"
+# What is done, how the tree differs from the commit's, and a word of what is said.
+WORK: dict[str, tuple[Callable[[Place], object], dict[str, tuple[str, str] | None], str]] = {
+    "nothing": (lambda p: None, {}, ""),
+    "edited": (lambda p: write(p, "a.txt"), {"a.txt": (FILE, "new\n")}, ""),
+    "edited, same size, times set back": (same_size, {"a.txt": (FILE, "b\n")}, ""),
+    "new": (lambda p: write(p, "n/e/w"), {"n/e/w": (FILE, "new\n")}, ""),
+    "deleted": (lambda p: (p.root / "a.txt").unlink(), {"a.txt": None}, ""),
+    "made a program": (lambda p: (p.root / "a.txt").chmod(0o755), {"a.txt": (PROGRAM, "a\n")}, ""),
+    "a link that leads outside": (lambda p: (p.root / "out").symlink_to("/etc/passwd"), {"out": (LINK, "/etc/passwd")}, ""),
+    "a file for a folder": (lambda p: (files.clear(p.root / "src"), write(p, "src")), {"src": (FILE, "new\n"), "src/main.py": None, "src/deep/er/x.txt": None}, ""),
+    "a strange name": (lambda p: write(p, "-x :(top)*\n\"é"), {"-x :(top)*\n\"é": (FILE, "new\n")}, ""),
+    "ignored": (lambda p: (write(p, "x.log"), write(p, "build/x")), {}, ""),
+    "ignored no more": (lambda p: (write(p, ".gitignore", "build/\n"), write(p, "x.log")), {".gitignore": (FILE, "build/\n"), "x.log": (FILE, "new\n")}, ""),
+    "a FIFO": (lambda p: os.mkfifo(p.root / "src/fifo"), {}, "git cannot take src/fifo; it was removed"),
+    "a FIFO that git would read": (lambda p: (files.clear(p.root / ".gitignore"), os.mkfifo(p.root / ".gitignore")), {".gitignore": None}, "git cannot take .gitignore"),
+    "a FIFO among the attributes": (lambda p: os.mkfifo(p.root / "src/.gitattributes"), {}, "git cannot take src/.gitattributes"),
+    "a FIFO in an ignored folder": (lambda p: (write(p, "build/x"), os.mkfifo(p.root / "build/fifo")), {}, "git cannot take build/fifo"),
+    "a socket": (listens, {}, "git cannot take s"),
+    "a repository inside": (lambda p: nested(p, "lib/sub"), {"lib/sub/inner.txt": (FILE, "inner\n")}, "lib/sub was a git repository of its own; its files are files"),
+    "an empty repository inside": (lambda p: subprocess.run(["git", "init", "-q", "sub"], cwd=p.root, check=True), {}, "sub was a git repository"),
+    "a repository named .GIT": (lambda p: (nested(p, "sub"), (p.root / "sub/.git").rename(p.root / "sub/.GIT")), {"sub/inner.txt": (FILE, "inner\n")}, "sub was a git repository"),
+    "a repository in an ignored folder": (lambda p: nested(p, "build/sub"), {}, ""),
+    "a closed folder": (lambda p: (write(p, "n/x"), (p.root / "n").chmod(0)), {"n/x": (FILE, "new\n")}, ""),
+    "hidden from the index": (lambda p: (in_it(p, "update-index", "--assume-unchanged", "a.txt"), write(p, "a.txt")), {"a.txt": (FILE, "new\n")}, ""),
+    "taken out of the index": (lambda p: in_it(p, "rm", "-q", "--cached", "a.txt"), {}, ""),
+    "hidden by its own exclude rules": (lambda p: (write(p, ".git/info/exclude", "*\n"), write(p, "x")), {"x": (FILE, "new\n")}, ""),
+    "hidden by its own settings": (lambda p: (in_it(p, "config", "core.excludesFile", "/dev/null"), write(p, "x.log")), {}, ""),
+    "a filter of its own": (lambda p: (in_it(p, "config", "filter.x.clean", "echo EVIL"), write(p, ".git/info/attributes", "* filter=x\n"), write(p, "a.txt")), {"a.txt": (FILE, "new\n")}, ""),
+    "committed": (lambda p: (write(p, "a.txt"), in_it(p, "commit", "-qam", "mine")), {"a.txt": (FILE, "new\n")}, ""),
+    "committed and reset": (lambda p: (write(p, "a.txt"), in_it(p, "commit", "-qam", "mine"), in_it(p, "reset", "-q", "--hard", "HEAD~1")), {}, ""),
+    "stashed": (lambda p: (write(p, "a.txt"), in_it(p, "stash", "-q")), {}, ""),
+    "another branch": (lambda p: (in_it(p, "switch", "-qc", "other"), write(p, "a.txt")), {"a.txt": (FILE, "new\n")}, ""),
+    "its .git deleted": (lambda p: (files.clear(p.root / ".git"), write(p, "a.txt")), {"a.txt": (FILE, "new\n")}, ""),
+    "objects pruned": (lambda p: (write(p, "a.txt"), in_it(p, "add", "-A"), in_it(p, "gc", "-q", "--prune=now"), files.clear(p.root / ".git/objects")), {"a.txt": (FILE, "new\n")}, ""),
+}  # fmt: skip
+
+
+def taken(repo: Repo, place: Place, work: Callable[[Place], object]) -> tuple[dict[str, object], list[str]]:
+    """What a snapshot makes of a piece of work: how it differs from HEAD, and what is said."""
+    place.reset(head(repo))
+    site_of(repo).furnish(place, head(repo))
+    work(place)
+    tree, said = place.snapshot(head(repo))
+    base, found = listing(repo, "HEAD"), listing(repo, tree)
+    return {
+        name: found.get(name) for name in base.keys() | found.keys() if base.get(name) != found.get(name)
+    }, said
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_a_snapshot_is_what_stands_there_and_git_does_not_ignore(project: Repo, name: str) -> None:
+    work, wanted, word = WORK[name]
+    before = seen(project)
+    found, said = taken(project, place_of(project), work)
+    assert found == wanted
+    assert len(said) == bool(word) and word in "".join(said)
+    assert seen(project) == before
+
+
+def believing(self: Place, tree: str) -> tuple[str, list[str]]:
+    """A snapshot that goes by the `.git` that the agent had."""
+    in_it(self, "add", "-A")
+    found = in_it(self, "write-tree").strip()
+    own = self.root / ".git/objects"
+    for path in files.walk(own):
+        target = self.home.common / "objects" / path.relative_to(own)
+        if not target.exists():
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    return found, []
+
+
+@pytest.mark.parametrize(
+    "name", ["hidden from the index", "hidden by its own exclude rules", "a repository inside"]
+)
+def test_a_snapshot_that_believes_the_agent_s_git_is_caught(
+    project: Repo, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    work, wanted, _ = WORK[name]
+    monkeypatch.setattr(Place, "snapshot", believing)
+    assert taken(project, place_of(project), work)[0] != wanted
+
+
+def test_a_snapshot_that_does_not_look_for_fifos_is_caught(
+    project: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "_look", lambda root: ([], []))
+    monkeypatch.setattr(workspace, "BULK", 1.0)
+    with pytest.raises(RalphError, match="git add did not end within 1"):
+        taken(project, place_of(project), WORK["a FIFO that git would read"][0])
+
+
+def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) -> None:
+    project.plan({})
+    project.commit("a tracked plan")
+    project.write("progress.txt", "notes\n")
+    place = place_of(project, "prd.json", "progress.txt", "AGENTS.md")
+    place.reset(head(project))
+    project.write("prd.json", '{"newer": 1}')
+    copied = place.copy_state()
+    assert copied == {"prd.json": b'{"newer": 1}', "progress.txt": b"notes\n"}
+    assert on_disk(place.root)["prd.json"][1] == '{"newer": 1}'
+    write(place, "prd.json", "EVIL")
+    write(place, "progress.txt", "EVIL")
+    write(place, "AGENTS.md", "EVIL")
+    write(place, ".ralph/handoff.md", "status: done")
+    write(place, "new.txt")
+    left, _ = place.snapshot(head(project))
+    tree, restored, new = restore(place.git, head(project), left, [], [], place.state)
+    assert (restored, new) == (["prd.json"], [])
+    assert listing(project, tree) == {**listing(project, "HEAD"), "new.txt": (FILE, "new\n")}
+    assert project.read("prd.json") == '{"newer": 1}' and not (project.path / "AGENTS.md").exists()
+
+
+def test_a_link_in_the_place_of_a_copy_leads_nowhere(project: Repo) -> None:
+    project.plan({})
+    place = place_of(project, "prd.json")
+    place.reset(head(project))
+    (project.outside / "theirs").write_text("theirs")
+    (place.root / "prd.json").symlink_to(project.outside / "theirs")
+    place.copy_state()
+    assert (project.outside / "theirs").read_text() == "theirs"
+    assert (place.root / "prd.json").read_text() == project.read("prd.json")
+
+
+def test_what_known_tools_leave_beside_the_work_is_no_part_of_it(
+    project: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("tracked.egg-info/x", "theirs\n")
+    project.git("add", "-f", "tracked.egg-info")
+    project.git("commit", "-qm", "tracked all the same")
+    private = project.path / ".git/ralph/plan"
+    private.mkdir(parents=True)
+    freeze_settings(Git.at(project.path), private)
+
+    def work(place: Place) -> None:
+        for name in ("src/__pycache__/m.pyc", "node_modules/x/i.js", ".venv/bin/x", ".DS_Store", "m.pyc"):
+            write(place, name)
+        write(place, "tracked.egg-info/x")
+        write(place, "src/new.py")
+
+    found, _ = taken(project, place_of(project), work)
+    assert found == {"src/new.py": (FILE, "new\n"), "tracked.egg-info/x": (FILE, "new\n")}
+
+
+def test_a_person_s_settings_are_read_once_and_an_agent_s_edit_of_them_never(
+    project: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ignore, config = tmp_path / "ignore", tmp_path / "gitconfig"
+    ignore.write_text("*.mine\n")
+    config.write_text(f"[core]\n\texcludesFile = {ignore}\n[user]\n\tname = Me\n")
+    private = project.path / ".git/ralph/plan"
+    private.mkdir(parents=True)
+    freeze_settings(Git.at(project.path), private)
+
+    def work(place: Place) -> None:
+        ignore.write_text("*\n")
+        config.write_text("[core]\n\texcludesFile = /dev/null\n\tworktree = /nowhere\n")
+        write(place, "x.mine")
+        write(place, "x.txt")
+
+    found, _ = taken(project, place_of(project), work)
+    assert found == {"x.txt": (FILE, "new\n")}
+
+
+def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> None:
+    project.write(".gitignore", ".env*\n/secrets/\n*.log\nbuild/\n/kept\n")
+    project.commit("ignore")
+    project.write(".env", "KEY=1\n").chmod(0o600)
+    project.write("secrets/deep/key", "k\n")
+    project.write(".env.prod", "no\n")
+    project.write("loose.txt", "not ignored\n")
+    project.write(".worktreeinclude", ".env\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
+    place, site = place_of(project), site_of(project)
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert place.carried == [".env", "secrets/deep/key"]
+    copy = place.root / ".env"
+    assert (copy.read_text(), copy.stat().st_mode & 0o777, copy.is_symlink()) == ("KEY=1\n", 0o600, False)
+    copy.write_text("EVIL")
+    write(place, ".gitignore", "")
+    tree, _ = place.snapshot(head(project))
+    assert listing(project, tree).keys() == listing(project, "HEAD").keys()
+    assert project.read(".env") == "KEY=1\n"
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert copy.read_text() == "KEY=1\n"
+
+
+def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> None:
+    project.write(".gitignore", "build/\nnode_modules/\n*.log\n__pycache__/\n")
+    project.commit("ignore")
+    place = place_of(project)
+    place.reset(head(project))
+    write(place, "build/old")
+    write(place, "node_modules/old/x")
+    moment = (place.root / "node_modules/old/x").stat().st_ctime + 0.001
+    while True:  # until the clock of this file system has gone on
+        write(place, "x.log")
+        if (place.root / "x.log").stat().st_ctime >= moment:
+            break
+    for name in ("build/new", "src/__pycache__/m.pyc", "build/.cache/x", "dist.log"):
+        write(place, name)
+    write(place, "node_modules/mine/y")
+    assert sorted(place.ignored_since(moment)) == ["build/new", "dist.log", "node_modules/mine/y", "x.log"]
+
+
+# ---------------------------------------------------------------- protected files
+
+# protect, allow, the work, what is put back, what is new, and how the tree differs at the end.
+EDITS: dict[str, tuple[list[str], list[str], dict[str, str | None], list[str], list[str], dict[str, str | None]]] = {
+    "nothing protected": ([], [], {"tests/a.py": "x"}, [], [], {"tests/a.py": "x"}),
+    "an existing file": (["tests/**"], [], {"tests/a.py": "x", "a.txt": "y"}, ["tests/a.py"], [], {"a.txt": "y"}),
+    "a deleted file": (["tests/**"], [], {"tests/a.py": None}, ["tests/a.py"], [], {}),
+    "a file that became a folder": (["tests/**"], [], {"tests/a.py": None, "tests/a.py/x": "x"}, ["tests/a.py"], ["tests/a.py/x"], {}),
+    "a folder that became a file": (["tests/**"], [], {"tests": "x"}, ["tests/a.py", "tests/deep/b.py"], [], {}),
+    "a new file": (["tests/**"], [], {"tests/new.py": "x"}, [], ["tests/new.py"], {"tests/new.py": "x"}),
+    "a new file with a plain name": (["conftest.py"], [], {"sub/conftest.py": "x"}, ["sub/conftest.py (new and protected; left out)"], [], {}),
+    "lifted for all": (["tests/**"], ["tests/**"], {"tests/a.py": "x"}, [], [], {"tests/a.py": "x"}),
+    "lifted for one": (["tests/**"], ["tests/a.py"], {"tests/a.py": "x", "tests/deep/b.py": "x"}, ["tests/deep/b.py"], [], {"tests/a.py": "x"}),
+    "a plain name, lifted": (["conftest.py"], ["conftest.py"], {"conftest.py": "x"}, [], [], {"conftest.py": "x"}),
+    "a strange name": (["odd*"], [], {"odd é\n.txt": "x"}, ["odd é .txt"], [], {}),
+    "a state file": ([], ["prd.json"], {"prd.json": "x"}, ["prd.json"], [], {}),
+    "a new state file": ([], [], {"progress.txt": "x"}, ["progress.txt (new and protected; left out)"], [], {}),
+    "a state file elsewhere": ([], [], {"sub/prd.json": "x"}, [], [], {"sub/prd.json": "x"}),
+}  # fmt: skip
+
+
+def edited(repo: Repo, name: str) -> tuple[list[str], list[str], dict[str, str | None]]:
+    protect, allow, work, *_ = EDITS[name]
+    for path in ("tests/a.py", "tests/deep/b.py", "odd é\n.txt", "prd.json"):
+        repo.write(path, "real\n")
+    repo.commit("files")
+    place = place_of(repo)
+    place.reset(head(repo))
+    for path, content in work.items():
+        files.clear(place.root / path)
+        if content is not None:
+            if not (place.root / path).parent.is_dir():
+                files.clear((place.root / path).parent)
+            write(place, path, content)
+    left, _ = place.snapshot(head(repo))
+    tree, back, new = restore(place.git, head(repo), left, protect, allow, ["prd.json", "progress.txt"])
+    base, found = listing(repo, "HEAD"), listing(repo, tree)
+    changed = {
+        one: found[one][1] if one in found else None
+        for one in base.keys() | found.keys()
+        if base.get(one) != found.get(one)
+    }
+    return sorted(back), sorted(new), changed
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_protected_files_are_put_back_as_an_edit_of_the_tree(repo: Repo, name: str) -> None:
+    *_, back, new, tree = EDITS[name]
+    assert edited(repo, name) == (back, new, tree)
+
+
+@pytest.mark.parametrize("mutant", ["no patterns", "plain names allowed", "modes forgotten"])
+def test_a_restore_that_forgets_something_is_caught(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    if mutant == "no patterns":
+        monkeypatch.setattr(patterns, "pathspecs", lambda *_, **__: [])
+        assert "tests/a.py" in edited(repo, "an existing file")[2]
+    elif mutant == "plain names allowed":
+        monkeypatch.setattr(patterns, "plain_names", lambda protect: set())
+        assert "sub/conftest.py" in edited(repo, "a new file with a plain name")[2]
+    else:
+        monkeypatch.setattr(
+            workspace, "nul", lambda lines: git_module.nul([f"100755{line[6:]}" for line in lines])
+        )
+        assert "tests/a.py" in edited(repo, "an existing file")[2]
+
+
+def test_the_mode_of_a_protected_file_is_put_back_too(repo: Repo) -> None:
+    repo.program("tests/run.sh", "true")
+    repo.commit("a program")
+    place = place_of(repo)
+    place.reset(head(repo))
+    (place.root / "tests/run.sh").chmod(0o644)
+    left, _ = place.snapshot(head(repo))
+    tree, back, _ = restore(place.git, head(repo), left, ["tests/**"], [], [])
+    assert (tree, back) == (tree_of(repo), ["tests/run.sh"])
+
+
+def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
+    before = head(repo)
+    repo.write("a.txt", "b\nc\n")
+    repo.write("é\n", "x\n")
+    (repo.path / "blob").write_bytes(b"\0\1")
+    repo.commit("work")
+    git = Git.at(repo.path)
+    assert changes(git, before, head(repo)) == (["a.txt", "blob", "é"], "3 files, +3 -1")
+    assert changes(git, before, before) == ([], "")
+
+
+# ---------------------------------------------------------------- kinds of repository
+
+
+@pytest.fixture
+def modular(repo: Repo) -> Repo:
+    """A repository with a submodule, which has one itself; where they came from is gone."""
+    allow = ("-c", "protocol.file.allow=always")
+    for name, inner in (("leaf", ""), ("lib", "leaf")):
+        other = repo.copy(repo.outside / f"from-{name}")
+        other.write(f"{name}.txt", f"{name}\n")
+        other.commit(name)
+        if inner:
+            other.git(
+                *allow, "submodule", "add", "-q", str(repo.outside / f"from-{inner}/repo"), f"deps/{inner}"
+            )
+            other.commit(f"with {inner}")
+    repo.git(
+        *allow,
+        "submodule",
+        "add",
+        "-q",
+        "--name",
+        "the lib",
+        str(repo.outside / "from-lib/repo"),
+        "vendor/lib",
+    )
+    repo.git(*allow, "submodule", "update", "-q", "--init", "--recursive")
+    repo.commit("with lib")
+    for name in ("leaf", "lib"):
+        files.clear(repo.outside / f"from-{name}")
+    return repo
+
+
+def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(modular: Repo) -> None:
+    place = place_of(modular)
+    for _ in range(2):
+        place.reset(head(modular))
+        found = on_disk(place.root)
+        assert found["vendor/lib/lib.txt"] == (FILE, "lib\n")
+        assert found["vendor/lib/deps/leaf/leaf.txt"] == (FILE, "leaf\n")
+        write(place, "vendor/lib/deps/leaf/leaf.txt", "EVIL")
+        write(place, "vendor/lib/new.txt")
+        files.clear(place.root / "vendor/lib/lib.txt")
+    assert modular.git("status", "--porcelain", "--ignore-submodules=none") == ""
+
+
+def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(modular: Repo) -> None:
+    place = place_of(modular)
+    place.reset(head(modular))
+    assert place.snapshot(head(modular)) == (tree_of(modular), [])
+    write(place, "vendor/lib/lib.txt", "EVIL")
+    write(place, "a.txt", "work\n")
+    tree, said = place.snapshot(head(modular))
+    assert said == ["vendor/lib is a submodule; what was changed in it is not part of the work"]
+    assert changes(place.home, head(modular), tree)[0] == ["a.txt"]
+    files.clear(place.root / "vendor")
+    assert changes(place.home, head(modular), place.snapshot(head(modular))[0])[0] == ["a.txt"]
+
+
+def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:
+    files.clear(modular.path / ".git/modules")
+    files.clear(modular.path / "vendor/lib")
+    place = place_of(modular)
+    place.reset(head(modular))
+    assert os.listdir(place.root / "vendor/lib") == []
+    assert place.snapshot(head(modular))[0] == tree_of(modular)
+
+
+def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> None:
+    project.write("other/big.txt", "big\n")
+    project.commit("other")
+    project.git("sparse-checkout", "set", "--cone", "src")
+    assert not (project.path / "other").exists()
+    place, site = place_of(project), site_of(project)
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert not (place.root / "other").exists() and (place.root / "src/main.py").exists()
+    assert in_it(place, "status", "--porcelain") == ""
+    assert place.snapshot(head(project)) == (tree_of(project), [])
+    write(place, "other/new.txt")
+    write(place, "other/big.txt", "edited\n")
+    write(place, "src/main.py", "edited\n")
+    tree, _ = place.snapshot(head(project))
+    assert changes(place.home, head(project), tree)[0] == ["other/big.txt", "other/new.txt", "src/main.py"]
+
+
+@pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
+def test_a_file_that_home_s_index_hides_is_work_all_the_same(project: Repo, flag: str) -> None:
+    project.git("update-index", flag, "a.txt")
+    found, _ = taken(project, place_of(project), lambda p: write(p, "a.txt"))
+    assert found == {"a.txt": (FILE, "new\n")}
+
+
+def test_a_repository_with_sha256(tmp_path: Path) -> None:
+    made = Repo(tmp_path / "new", git=False)
+    made.git("init", "-q", "-b", "main", "--object-format=sha256", "--template=")
+    made.git("config", "user.email", "test@example.invalid")
+    made.git("config", "user.name", "Test")
+    made.commit("start")
+    place, site = place_of(made), site_of(made)
+    place.reset(head(made))
+    site.furnish(place, head(made))
+    assert in_it(place, "log", "--format=%H").strip() == head(made)
+    write(place, "a.txt", "b\n")
+    in_it(place, "commit", "-qam", "of an agent")
+    tree, said = place.snapshot(head(made))
+    assert (len(tree), said, listing(made, tree)["a.txt"]) == (64, [], (FILE, "b\n"))
+
+
+def test_a_linked_worktree(project: Repo) -> None:
+    project.git("worktree", "add", "-q", "-b", "side", str(project.outside / "linked"))
+    linked = Repo.__new__(Repo)
+    linked.__dict__.update(project.__dict__, path=project.outside / "linked")
+    linked.write("a.txt", "of the side\n")
+    linked.commit("side")
+    found, _ = taken(linked, place_of(linked), lambda p: write(p, "new.txt"))
+    assert found == {"new.txt": (FILE, "new\n")}
+    place = place_of(linked)
+    assert (place.root / "a.txt").read_text() == "of the side\n"
+    assert in_it(place, "log", "-1", "--format=%s").strip() == "side"
+    assert project.git("worktree", "list").count("\n") == 2
+
+
+def test_a_shallow_clone(project: Repo) -> None:
+    project.write("a.txt", "b\n")
+    project.commit("second")
+    project.git("clone", "-q", "--depth=1", f"file://{project.path}", str(project.outside / "shallow"))
+    shallow = Repo.__new__(Repo)
+    shallow.__dict__.update(project.__dict__, path=project.outside / "shallow")
+    place, site = place_of(shallow), site_of(shallow)
+    place.reset(head(shallow))
+    site.furnish(place, head(shallow))
+    assert in_it(place, "log", "--format=%s").split() == ["second"]
+    assert in_it(place, "fsck", "--connectivity-only") == ""
+    write(place, "new.txt")
+    tree, _ = place.snapshot(head(shallow))
+    assert changes(place.home, head(shallow), tree)[0] == ["new.txt"]
+
+
+# ---------------------------------------------------------------- the throwaway .git
+
+
+def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
+    project.git("tag", "v1.0", "HEAD~1")
+    project.git("tag", "-a", "v1.1", "-m", "annotated")
+    project.git("remote", "add", "origin", "https://example.invalid/x.git")
+    project.git("config", "credential.helper", "store")
+    project.git("config", "alias.x", "!touch /tmp/x")
+    project.program(".git/hooks/pre-commit", "exit 1")
+    place, site = place_of(project), site_of(project, branch="feature/é x".replace(" ", "-"))
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert in_it(place, "describe").strip() == "v1.1"
+    assert in_it(place, "rev-parse", "v1.0^{commit}", "v1.1^{commit}").split() == [
+        head(project, "HEAD~1"),
+        head(project),
+    ]
+    assert in_it(place, "symbolic-ref", "HEAD").strip() == "refs/heads/feature/é-x"
+    assert in_it(place, "branch", "--format=%(refname:short)").split() == ["feature/é-x"]
+    assert in_it(place, "log", "--format=%s").splitlines() == ["project", "start"]
+    assert in_it(place, "remote") == "" and os.listdir(place.root / ".git/hooks") == []
+    settings = in_it(place, "config", "--list", "--local")
+    assert "user.email=test@example.invalid" in settings
+    assert not any(word in settings for word in ("remote.", "credential.", "alias.", "hookspath"))
+    assert in_it(place, "fsck", "--full") == ""
+
+
+def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -> None:
+    project.git("tag", "v1")
+    project.git("branch", "mine")
+    place, site = place_of(project), site_of(project)
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    before, objects = seen(project), len(list(files.walk(project.path / ".git/objects")))
+    for words in (
+        ("commit", "-q", "--allow-empty", "-m", "x"), ("tag", "-d", "v1"), ("tag", "v9"), ("branch", "other"),
+        ("update-ref", "refs/heads/mine", "HEAD"), ("config", "core.hooksPath", "/tmp"), ("stash", "-qu"),
+        ("reflog", "expire", "--expire=now", "--all"), ("gc", "-q", "--prune=now"), ("repack", "-adq"),
+        ("worktree", "add", "-q", str(project.outside / "wt")), ("checkout", "-q", "--orphan", "new"),
+    ):  # fmt: skip
+        in_it(place, *words)
+    assert seen(project) == before
+    assert len(list(files.walk(project.path / ".git/objects"))) == objects
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert in_it(place, "tag").split() == ["v1"]
+    assert in_it(place, "branch", "--format=%(refname:short)").split() == ["ralph/p"]
+    assert in_it(place, "stash", "list") == ""
+
+
+@pytest.mark.parametrize("kept", ["shared .git", "objects written through"])
+def test_a_place_that_shares_home_s_git_is_caught(
+    project: Repo, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    """The two short cuts that somebody could take instead of a throwaway `.git`."""
+
+    def shared(self: Place, at: str, branch: str, config: str, packed: bytes) -> None:
+        own = files.clear(self.root / ".git")
+        if kept == "shared .git":
+            own.write_text(f"gitdir: {self.home.dir}\n")
+            return
+        real(self, at, branch, config, packed)
+        files.clear(own / "objects")
+        (own / "objects").symlink_to(self.home.common / "objects")
+
+    real = Place.renew_git
+    monkeypatch.setattr(Place, "renew_git", shared)
+    with pytest.raises(AssertionError):
+        test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project)
+
+
+def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
+    project.git("config", "filter.up.clean", "tr a-z A-Z")
+    project.git("config", "filter.up.smudge", "tr A-Z a-z")
+    project.write(".gitattributes", "*.up filter=up\n*.crlf text eol=crlf\n")
+    project.write("x.up", "hello\n")
+    project.write("y.crlf", "one\r\n")
+    project.commit("filtered")
+    assert project.git("show", "HEAD:x.up") == "HELLO\n"
+    place, site = place_of(project), site_of(project)
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    assert (place.root / "x.up").read_text() == "hello\n"
+    assert (place.root / "y.crlf").read_bytes() == b"one\r\n"
+    assert in_it(place, "status", "--porcelain") == ""
+    write(place, "x.up", "world\n")
+    tree, _ = place.snapshot(head(project))
+    assert listing(project, tree)["x.up"] == (FILE, "WORLD\n")
+    assert listing(project, tree)["y.crlf"] == (FILE, "one\n")
