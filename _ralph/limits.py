@@ -22,8 +22,8 @@ NONE = float("inf")
 @dataclass(frozen=True)
 class Limits:
     """`attempts` is for one task until it is retried, `budget_usd` and `budget_tokens` are for the plan's
-    life, the others for one run. `until` is a unix time, `max_wait` in seconds; `jobs` tasks are worked
-    side by side, and `stuck` of them blocked in a row end the run. NONE means no limit."""
+    life, the others for one run. `until` is a unix time, `max_wait` in seconds; `stuck`
+    tasks blocked in a row end the run. NONE means no limit."""
 
     iterations: int = 50
     attempts: int = 3
@@ -34,7 +34,6 @@ class Limits:
     max_wait: float = 6 * 3600.0
     budget_usd: float = NONE
     budget_tokens: float = NONE
-    jobs: int = 1
     stuck: int = 6
 
     @property

@@ -28,7 +28,7 @@ def history(**known: Any) -> History:
         ({}, {}, Limits(iterations=50, attempts=3, hours=12, max_wait=6 * 3600)),
         ({"limits": {"iterations": 7}}, {}, Limits(iterations=7)),
         ({"limits": {"iterations": 7}}, {"iterations": 9}, Limits(iterations=9)),
-        ({"limits": {"jobs": 3, "stuck": 9}}, {}, Limits(jobs=3, stuck=9)),
+        ({"limits": {"stuck": 9}}, {}, Limits(stuck=9)),
         ({"limits": {"iterations": 7}}, {"iterations": None}, Limits(iterations=7)),
         ({"limits": {"attempts": 1, "hours": 0.5}}, {}, Limits(attempts=1, hours=0.5)),
         ({"limits": {"usd": 2.5, "tokens": 9}}, {}, Limits(usd=2.5, tokens=9)),

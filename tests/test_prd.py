@@ -950,7 +950,7 @@ GOOD = {"id": "a", "title": "x"}
         ({"tasks": [GOOD], "limits": {"usd": "20"}}, "limits.usd: '20' "),
         ({"tasks": [GOOD], "budget": {"usd": -1}}, "budget.usd: -1 "),
         ({"tasks": [GOOD], "budget": {"hours": 1}}, "budget: "),
-        ({"tasks": [GOOD], "limits": {"jobs": 0}}, "limits.jobs: 0 "),
+        ({"tasks": [GOOD], "limits": {"stuck": 0}}, "limits.stuck: 0 "),
         ({"tasks": [GOOD], "limits": {"stuck": "6"}}, "limits.stuck: '6' "),
         ({"tasks": [GOOD], "setup": {"when": ["x"]}}, "setup: 'run' is a required property"),
         ({"tasks": [GOOD], "setup": {"run": " "}}, "setup.run: ' ' "),
