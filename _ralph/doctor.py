@@ -220,7 +220,8 @@ def _judged(run: Run, result: CheckResult) -> Finding:
         lacks = f"{result.name} cannot run here: {why}"
         if hint:
             return "error", f"{lacks}; {hint}"
-        if result.command in for_all:
+        lasting = result.exit in (126, 127) or not run.plan.setup
+        if result.command in for_all and lasting:  # else a module that a task is to make, it may be
             return "error", f"{lacks}; a program or a module is missing: install it, or let `setup` do it"
         if result.exit in (126, 127):
             return "warning", f"{lacks}; a program is missing: install it, unless a task makes it"

