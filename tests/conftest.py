@@ -155,7 +155,7 @@ class Repo:
         return subprocess.run([sys.executable, script], cwd=self.path, env=self.env, timeout=30).returncode
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """ralph in the background, SIGINT as a terminal would leave it."""
+        """ralph in the background, signals as a terminal would leave them."""
         return subprocess.Popen(
             [sys.executable, "-m", "ralph", *words],
             cwd=self.path,
@@ -164,7 +164,7 @@ class Repo:
             stderr=subprocess.STDOUT,
             text=True,
             stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+            preexec_fn=listen,
         )
 
     def run(self, agent: str, *words: str, timeout: float = 60) -> tuple[int, dict[str, Any], str]:
@@ -236,6 +236,12 @@ class Repo:
                 return False
             time.sleep(0.05)
         return True
+
+
+def listen() -> None:
+    """Heed signals as a program that a terminal starts, also where the tests run under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def steps(job: Callable[[], object]) -> int:

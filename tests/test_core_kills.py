@@ -172,10 +172,12 @@ def test_a_loop_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
     else:
         process.kill()
     process.communicate(timeout=10)
-    assert nothing_runs_within(repo, 3), still_running(repo)
+    if who == "the loop":  # else nobody is left to end what a check had begun; the next start finds it
+        assert nothing_runs_within(repo, 3), still_running(repo)
     assert repo.passed() == [] and repo.verdicts() == []
     code, _, printed = repo.run(agent)
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1"]), printed
+    assert nothing_runs_within(repo, 3), still_running(repo)
 
 
 def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
