@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -128,8 +127,9 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
 
 def put_back_protected(run: Run, attempt: Attempt, place: Place) -> None:
     """What an earlier attempt did to protected files is gone for the next one, as its prompt says."""
-    protect, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
-    tree, put_back, _ = restore(place.git, attempt.base, attempt.left, protect, allow, place.state)
+    tree, put_back, _ = restore(
+        place.git, attempt.base, attempt.left, *run.protection(attempt.task), place.state
+    )
     if put_back:
         place.reset(tree)
 
@@ -145,8 +145,7 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, byt
     plan = run.git.name_of(run.paths.prd)
     how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
     left, notices = place.snapshot(attempt.base)
-    protect, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
-    tree, put_back, new = restore(place.git, attempt.base, left, protect, allow, place.state)
+    tree, put_back, new = restore(place.git, attempt.base, left, *run.protection(attempt.task), place.state)
     put_back = [name for name in put_back if name not in place.state]
     put_back += [
         f"{text.one_line(name)} ({how.get(name) or 'a copy'}; what is changed in it does not count)"
@@ -197,8 +196,7 @@ def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> Non
     if result and not result.ok:
         attempt.notices.append(f"setup {result.outcome} in the workspace")
     elif result:
-        stamp = json.dumps({"inputs": inputs, "made": place.note_made()})
-        files.atomic_write(place.index.with_suffix(".setup"), stamp.encode())
+        place.note_setup(inputs, place.note_made())
 
 
 def setup_failed(run: Run, result: CheckResult) -> str:

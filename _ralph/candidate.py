@@ -137,8 +137,7 @@ def run_hooks(run: Run, attempt: Attempt, room: Room, message: str) -> tuple[lis
             results += run_hook(hook, folder, room, path, attempt.name)
         message = path.read_text("utf-8", "replace")
         tree = room.rewritten()
-    protect, allow = list(run.plan.settings.get("protect", [])), list(attempt.task.allow)
-    tree, _, _ = restore(room.place.git, attempt.tip, tree, protect, allow, run.state)
+    tree, _, _ = restore(room.place.git, attempt.tip, tree, *run.protection(attempt.task), run.state)
     return results, tree, message
 
 

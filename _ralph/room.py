@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, patterns, text
 from _ralph.checks import run_checks
@@ -209,14 +207,11 @@ class Room:
             self.site.furnish(self.place, self._head)
         if result or self.site.setup is None:
             self._inputs, self._made = inputs, self._signatures() if result else {}
-            data = json.dumps({"inputs": inputs, "made": self._made})
-            files.atomic_write(self._stamp, data.encode("utf-8", "surrogatepass"))
+            self.place.note_setup(inputs, self._made)
         return None
 
     def _read_stamp(self) -> None:
-        stamp: dict[str, Any] = {}
-        with contextlib.suppress(ValueError):
-            stamp = json.loads((files.read_regular(self._stamp) or b"{}").decode("utf-8", "surrogatepass"))
+        stamp = self.place.noted_setup()
         self._inputs, self._made = stamp.get("inputs", "-"), stamp.get("made", {})
 
     def _signatures(self) -> dict[str, Signature]:

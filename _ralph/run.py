@@ -140,6 +140,10 @@ class Run:
             place.state = tuple(name for name in place.state if name != own)
         return place
 
+    def protection(self, task: Task) -> tuple[list[str], list[str]]:
+        """The patterns of files that an attempt may not change, and those that this task may all the same."""
+        return list(self.plan.settings.get("protect", [])), list(task.allow)
+
     def room(self, folder: Path | None = None, attempt: Attempt | None = None) -> Room:
         """The clean room, or another one at `folder`."""
         site = replace(self.site, control=self.control, env=self.env(attempt), told=self.view.check)

@@ -290,6 +290,11 @@ class Place:
             return {}
         return found if isinstance(found, dict) else {}
 
+    def note_setup(self, inputs: str, made: list[str] | dict[str, list[int]]) -> None:
+        """Note that `setup` ran here with these inputs, and what it made."""
+        data = json.dumps({"inputs": inputs, "made": made}).encode()
+        files.atomic_write(self.index.with_suffix(".setup"), data)
+
     def note_made(self) -> list[str]:
         """Take what stands here now and git neither tracks nor ignores for what `setup` made."""
         words = ("ls-files", "-o", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
