@@ -58,6 +58,10 @@ def run_loop(run: Run) -> Stop:
             continue
         if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
             return stop
+        if run.bills_extra(task):
+            if stop := night.await_allowance(run, task):
+                return stop
+            continue
         night.open_run_record(run)
         attempt = run_attempt(run, task)
         record(run, attempt)
@@ -194,6 +198,7 @@ def cli() -> None:
 )
 @click.option("--branch", metavar="NAME", help="Work on this branch.")
 @click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting.")
+@click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage.")
 @FULL
 @SANDBOX
 @click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run.")

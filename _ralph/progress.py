@@ -16,6 +16,7 @@ _TEXTS = (
     "answer", "message", "stop", "agent", "name", "tail", "log", "leftover",
 )  # fmt: skip
 _NUMBERS = ("time", "iteration", "attempt", "seconds", "usd", "until")
+_NO_RESET = 1800.0  # seconds, where no reset was told
 _LISTS = ("denials", "restored", "notices", "broken", "others", "objections")
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
@@ -99,7 +100,8 @@ class History(Spent):
     """The state of a plan, folded from its records alone: `apply` is called once for each.
 
     `red` are checks of the plan that were red before the work and have not been green since;
-    `planned` is what prd.json was when `ralph plan` had written it;
+    `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
+    which the providers of agents bill extra usage, by the names of their rows;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -121,6 +123,7 @@ class History(Spent):
     waiting: dict[str, Any] | None = None
     rechecked: tuple[str, str] | None = None
     passes_since_recheck: int = 0
+    overage: dict[str, float] = field(default_factory=dict)
 
     def apply(self, record: dict[str, Any]) -> None:
         """Take in one record; those of other plans are passed over."""
@@ -173,6 +176,8 @@ class History(Spent):
         task, verdict = self._task(record), Verdict(record["verdict"])
         for spent in (self, self.this_run, task):
             spent.add(record)
+        billed_until = record.get("reset") or record.get("time", 0.0) + _NO_RESET
+        self.overage[record.get("agent", "")] = billed_until if record.get("overage") else 0.0
         self.red.difference_update(key for key, ok in record.get("checks", {}).items() if ok)
         task.baseline = {**record.get("baseline", {}), **task.baseline}
         self._work_left(task, record, verdict)

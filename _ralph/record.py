@@ -27,6 +27,8 @@ def record(run: Run, attempt: Attempt) -> None:
         attempt.parked = run.branch.park(attempt.left, attempt.base, attempt.name)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
         run.branch.hold(attempt.task.id, attempt.left)
+    if attempt.result.overage:
+        attempt.notices.append("the subscription is used up, and the provider bills extra usage")
     counted = attempt.verdict in COUNTED
     number = f", attempt {attempt.number} of {run.limits.attempts}" if counted else ""
     run.write(
@@ -79,6 +81,7 @@ def verdict_fields(attempt: Attempt) -> dict[str, Any]:
         "session": result.session,
         "overload": result.overload,
         "reset": result.reset,
+        "overage": result.overage,
         "exit": result.exit,
         "usd": attempt.usd,
         "tokens": {key: value for key, value in attempt.tokens.as_dict().items() if value},

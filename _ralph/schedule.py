@@ -225,6 +225,8 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
 
 def _told(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
     said = f"{agent.command}, as cron starts it"
+    if result.outcome is Outcome.DONE and result.overage:
+        return "warning", f"{said}, answered, and the provider bills extra usage; a run waits for its end"
     if result.outcome is Outcome.DONE:
         return "ok", f"{said}, answered: {views.spent_words(result)}"
     if result.outcome is Outcome.LIMITED:

@@ -14,6 +14,7 @@ from _ralph.model import Tokens
 
 _SEARCHED = 10_000
 _TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
+_FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # more than that is nonsense, and a few hundred digits are no float any more
 Listener = Callable[[str, str], None]
 """Hears what the agent does as it does it: a kind (`say` or `tool`) and one line."""
@@ -29,7 +30,8 @@ class StreamParser:
 
     `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
     if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
-    `listen` hears words and tools, `raw` every line as it came; `heard` is when (monotonic
+    `overage` is whether the provider bills extra usage. `listen` hears words and tools, `retry` each
+    time that the provider is asked again, `raw` every line as it came; `heard` is when (monotonic
     seconds) there was a sign of life.
     """
 
@@ -39,6 +41,7 @@ class StreamParser:
     tokens_left: int | None = None
     listen: Listener | None = None
     raw: Callable[[str], None] | None = None
+    retry: Callable[[str], None] | None = None
     heard: float = field(default_factory=time.monotonic)
     facts: dict[str, list[Any]] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class StreamParser:
     outcome: str | None = None
     context: int = 0
     compacted: bool = False
+    overage: bool = False
     events: int = 0
     active: bool = False
     overspent: str = ""
@@ -133,8 +137,9 @@ class StreamParser:
             self.meanwhile[of] = {key: _amount(event, spent[key]) for key in spent if key != "of"}
         self.context = max(self.context, int(_amount(event, rule.get("context", []))))
         self.compacted = self.compacted or bool(rule.get("compacted"))
-        if "final" in rule:
-            self.final = rule["final"]
+        self.overage = rule.get("overage", self.overage)
+        if "final" in rule and not (self.final == "unavailable" and rule["final"] in ("failed", "limited")):
+            self.final = rule["final"]  # the event that says why may be followed by one that does not
             self.active = self.active or self.final == "done"
         self.outcome = rule.get("outcome", self.outcome)
         if "reason" in rule:
@@ -157,6 +162,8 @@ class StreamParser:
                 self._hear("tool", words)
         for words in pick(event, rule["show"]) if "show" in rule else []:
             self._hear("say", str(words))
+        if self.retry is not None and "retry" in rule:
+            self.retry(_FIELD.sub(lambda path: " ".join(map(str, pick(event, path[1]))), rule["retry"]))
 
     def _join(self, fragment: str) -> str:
         """The lines that `fragment` completes; the text so far is the fact `text`."""
