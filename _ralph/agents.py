@@ -268,9 +268,11 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return _plain_outcome(process, stderr)
     if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
         return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
-    if not parser.events and (process.exit or 0) > 0:
-        hints = [hint for words, hint in agent.row.get("hints", {}).items() if words in stderr]
-        return Outcome.UNAVAILABLE, "; ".join([f"exit {process.exit}: {text.last_line(stderr)}", *hints])
+    hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}
+    if (process.exit or 0) > 0 and (hints or not parser.events):
+        why = (line for line in stderr.splitlines() for words in hints if words in line)
+        said = f"exit {process.exit}: {next(why, '') or text.last_line(stderr)}"
+        return Outcome.UNAVAILABLE, "; ".join([said, *hints.values()])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 
