@@ -261,7 +261,8 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.INTERRUPTED, "ralph was stopped"
     if process.ended in ("deadline", "idle"):
         after = text.duration(process.seconds)
-        return Outcome.TIMED_OUT, f"stopped at its {process.ended} limit after {after}"
+        said = f"stopped at its {process.ended} limit after {after}"
+        return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
     if parser.overspent and parser.final != "done":
         return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
     if not parser.rules:

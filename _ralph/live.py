@@ -204,7 +204,7 @@ class Reporter(View):
         now = time.monotonic()
         if words != self._retry[0] and now - self._retry[1] > _RETRY_LINES:
             self._retry = words, now
-            self.line(f"the provider does not answer, {words}", "  ", "yellow")
+            self.line(words, "  ", "yellow")
 
     def tick(self) -> None:
         """What the agent has used so far, told about once a second."""

@@ -146,7 +146,9 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
 def await_allowance(run: Run, task: Task) -> Stop | None:
     """Wait until the provider of this task's agent bills no extra usage; the stop that ends it, if any."""
     billed = AgentResult(Outcome.LIMITED, reset=run.history.overage[run.agent(task).name], overage=True)
-    return wait_out(run, billed, "the provider bills extra usage; --allow-overage lets it")
+    reason = "the provider bills extra usage; --allow-overage lets it"
+    run.view.line(f"! {reason}", color="yellow")
+    return wait_out(run, billed, reason)
 
 
 def wait_out(run: Run, result: AgentResult, reason: str) -> Stop | None:
@@ -155,11 +157,7 @@ def wait_out(run: Run, result: AgentResult, reason: str) -> Stop | None:
         return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
     now = time.time()
     until = limits.wait_for(run.limits, result, run.history, now, reason)
-    if isinstance(until, Stop):
-        return until
-    if result.overage:
-        run.view.line(f"! {reason}", "  ", "yellow")
-    return wait(run, until, backoff=limits.ahead(result, now) is None)
+    return until if isinstance(until, Stop) else wait(run, until, limits.ahead(result, now) is None)
 
 
 def wait(run: Run, until: float, backoff: bool) -> Stop | None:

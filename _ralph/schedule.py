@@ -233,5 +233,5 @@ def _told(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
         return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
     lost = _lost(_obeyed([agent]), env)
-    advice = _how_to_set(lost[0]) if lost else "log it in as this user, then try again"
+    advice = _how_to_set(lost[0]) if lost else "log it in as this user, or mend what it says, then try again"
     return "error", f"{said}: {result.reason or result.outcome}; {advice}"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from _ralph import text
 from _ralph.model import Tokens
 
 _SEARCHED = 10_000
@@ -31,7 +32,7 @@ class StreamParser:
     `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
     if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
     `overage` is whether the provider bills extra usage. `listen` hears words and tools, `retry` each
-    time that the provider is asked again, `raw` every line as it came; `heard` is when (monotonic
+    time that the provider is asked again (`unanswered` while it is), `raw` every line as it came; `heard` is when (monotonic
     seconds) there was a sign of life.
     """
 
@@ -41,7 +42,7 @@ class StreamParser:
     tokens_left: int | None = None
     listen: Listener | None = None
     raw: Callable[[str], None] | None = None
-    retry: Callable[[str], None] | None = None
+    retry: Callable[[str], None] = lambda _: None
     heard: float = field(default_factory=time.monotonic)
     facts: dict[str, list[Any]] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class StreamParser:
     overspent: str = ""
     speaking: bool = False
     unfinished: str = ""
+    unanswered: str = ""
 
     def __post_init__(self) -> None:
         """Sort the rules by the type of event they are for: most events concern none of them."""
@@ -162,8 +164,12 @@ class StreamParser:
                 self._hear("tool", words)
         for words in pick(event, rule["show"]) if "show" in rule else []:
             self._hear("say", str(words))
-        if self.retry is not None and "retry" in rule:
-            self.retry(_FIELD.sub(lambda path: " ".join(map(str, pick(event, path[1]))), rule["retry"]))
+        if "retry" in rule and self.outcome != "unavailable":
+            words = _FIELD.sub(lambda path: " ".join(map(str, pick(event, path[1]))), rule["retry"])
+            self.unanswered = f"the provider does not answer, {text.one_line(words, 200)}"
+            self.retry(self.unanswered)
+        elif {"say", "tool", "final"} & rule.keys():
+            self.unanswered = ""
 
     def _join(self, fragment: str) -> str:
         """The lines that `fragment` completes; the text so far is the fact `text`."""

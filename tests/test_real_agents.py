@@ -268,6 +268,21 @@ def test_a_task_passes(name: str, repo: Repo, run: Runner) -> None:
         assert night.verdict["usd"] == pytest.approx(night.summary["usd"])
 
 
+@every_agent
+def test_what_it_leaves_as_a_habit_is_no_part_of_the_work_and_no_notice(
+    name: str, repo: Repo, run: Runner
+) -> None:
+    repo.write(f".{name}/agent/tester.md", "---\ndescription: tests\n---\nTest it.\n")
+    repo.commit("settings of the project's own")
+    other = Write(repo.workspace / "other.txt", "x\n")
+    more = "--map-tokens 1024" if name == "aider" else ""
+    night = run(name, [other, Say("done")], "--full-permissions", "--once", more=more)
+    assert (night.code, night.verdict["verdict"]) == (3, "failed"), night.printed
+    assert "notices" not in night.verdict and "restored" not in night.verdict
+    left = night.verdict["left"]
+    assert repo.git("diff", "--name-only", night.verdict["base"], left) == "other.txt\n"
+
+
 @pytest.mark.parametrize("name", ["codex", "gemini", "aider"])
 def test_a_task_passes_without_full_permissions(name: str, repo: Repo, run: Runner) -> None:
     if name == "codex":
