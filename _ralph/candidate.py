@@ -124,6 +124,24 @@ def run_checks_on(
     return results
 
 
+def green_on(
+    run: Run, commit: str, checks: list[Check], name: str, attempt: Attempt | None = None
+) -> dict[str, bool]:
+    """Which of `checks` are green on a commit of the branch, in the clean room, by their commands.
+    NeedsPerson if `setup` fails on it."""
+    label = "before the work: "
+    results = run_checks_on(run, run.room(attempt=attempt), commit, checks, name, label)
+    if results and results[0].name == "setup" and not results[0].ok:
+        raise NeedsPerson(setup_failed(run, results[0]))
+    return {result.command: result.ok for result in results}
+
+
+def setup_failed(run: Run, result: CheckResult) -> str:
+    """What a person is told where `setup` fails on the branch's own files."""
+    command = run.plan.setup.run if run.plan.setup else ""
+    return f"setup {result.outcome}: {command}; its output is in {result.log}"
+
+
 def run_hooks(run: Run, attempt: Attempt, room: Room, message: str) -> tuple[list[CheckResult], str, str]:
     """Run the commit hooks in the room: their results, the tree as they left it, and the message."""
     names, folder = room.site.hooks(room.path)

@@ -135,24 +135,15 @@ def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
     return False
 
 
-def _is_dead(pid: int) -> bool:
-    """Whether our child has ended; it is not collected."""
-    with contextlib.suppress(ChildProcessError):
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    return True
-
-
 def _end(job: Job, spare: frozenset[int]) -> None:
     """Take down a job: the worker first, which ends its own, then whatever it left."""
     if job.result is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.pid, signal.SIGTERM)
     end = time.monotonic() + (5.0 if job.result is None else _STOP_DEADLINE)
-    while not _is_dead(job.pid):
-        if time.monotonic() > end:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(job.pid, signal.SIGKILL)
-        time.sleep(0.002)
+    while not process.ends_within(job.pid, max(end - time.monotonic(), 0.1)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job.pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(job.pid, 0)
     process.sweep(0.0, spare=spare)
