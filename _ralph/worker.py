@@ -128,10 +128,20 @@ def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
     moment, and lets the loop go first."""
     end = time.monotonic() + patience
     with contextlib.suppress(ChildProcessError):
-        while os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+        while _is_stopped(pid):
             if time.monotonic() > end:
                 return True
             time.sleep(0.02)
+    return False
+
+
+def _is_stopped(pid: int) -> bool:
+    if sys.platform == "linux":
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     return False
 
 
