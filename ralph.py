@@ -376,18 +376,22 @@ def retry(prd: Path, task_id: str, answer: str) -> None:
 
 @cli.command()
 @with_prd
-@click.argument("task_id", metavar="ID", shell_complete=known_tasks)
-@click.argument("words", metavar="TEXT")
+@click.argument("said", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=known_tasks)
 @for_people
-def tell(prd: Path, task_id: str, words: str) -> None:
-    """Put a note into a task, for its next attempt.
+def tell(prd: Path, said: tuple[str, ...]) -> None:
+    """Put a note into a task or, without ID, into the plan.
+
+    Every attempt that begins later reads it; also while a loop runs.
 
     \b
     ralph tell US-003 'the price table is in src/prices.py'
+    ralph tell 'no new dependencies, please'
     """
     from _ralph import requests
 
-    click.echo(requests.tell(prd, task_id, words))
+    if len(said) > 2:
+        raise click.UsageError("expected [ID] TEXT; put the text in quotes")
+    click.echo(requests.tell(prd, said[-1], said[0] if len(said) == 2 else None))
 
 
 @cli.command()

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
-from _ralph.candidate import check_candidate, make_candidate, tip_of
+from _ralph.candidate import check_candidate, green_on, make_candidate, setup_failed, tip_of
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
 from _ralph.git import attempted
-from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict
+from _ralph.model import AgentResult, Attempt, Check, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.refusals import require_agent
@@ -100,8 +100,7 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     place, ready = run.workspace(attempt.task), run.paths.private / "work-1.ready"
     run.view.doing("preparing the workspace")
     files.clear(ready)
-    new = place.open()
-    place.reset(attempt.left or attempt.base)
+    new = place.reset(attempt.left or attempt.base)
     if attempt.left and not attempt.leftover:
         put_back_protected(run, attempt, place)
     run.site.furnish(place, attempt.base)
@@ -199,12 +198,6 @@ def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> Non
         place.note_setup(inputs, place.note_made())
 
 
-def setup_failed(run: Run, result: CheckResult) -> str:
-    """What a person is told where `setup` fails on the branch's own files."""
-    command = run.plan.setup.run if run.plan.setup else ""
-    return f"setup {result.outcome}: {command}; its output is in {result.log}"
-
-
 def unknown_checks(run: Run, attempt: Attempt) -> list[Check]:
     """The task's own checks of which nobody knows whether they were red before its first attempt."""
     known = run.history.of(attempt.task)
@@ -212,20 +205,12 @@ def unknown_checks(run: Run, attempt: Attempt) -> list[Check]:
 
 
 def baseline_of(run: Run, attempt: Attempt, checks: list[Check]) -> dict[str, bool]:
-    """Which of `checks` are green at the attempt's base, in the clean room."""
-    if not checks:
-        return {}
-    room = run.room(attempt=attempt)
-    run.view.doing("running checks")
-    if failed := room.prepare(attempt.base, f"{attempt.name}-before"):
-        raise NeedsPerson(setup_failed(run, failed))
-    results = room.run(checks, f"{attempt.name}-before", "before the work: ")
-    if len(results) < len(checks):
-        raise StopNow
-    baseline = {result.command: result.ok for result in results}
-    if run.report:  # at once: the agent may kill this worker
-        run.report({"event": "baseline", "baseline": baseline})
-    return baseline
+    """Which of `checks` are green at the attempt's base, in the clean room; told at once, for the agent
+    may kill this worker."""
+    found = green_on(run, attempt.base, checks, f"{attempt.name}-before", attempt) if checks else {}
+    if found and run.report:
+        run.report({"event": "baseline", "baseline": found})
+    return found
 
 
 def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:

@@ -75,40 +75,56 @@ def check_candidate(run: Run, attempt: Attempt) -> None:
 
 
 def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
-    """What the worker does: the candidate in the clean room. What a hook rewrites is checked again; one
-    that rewrites files and fails has a second chance."""
-    room, checks = run.room(attempt=attempt), checks_for(run.plan, attempt.task)
-    commit, tree, message = attempt.commit, attempt.tree, attempt.message
+    """What the worker does: the candidate in the clean room, its checks first, then the commit hooks."""
+    room, commit, tree, message = run.room(attempt=attempt), attempt.commit, attempt.tree, attempt.message
+    results = run_candidate(run, attempt, room, commit, "")
     hooked: list[CheckResult] = []
-    for turn in ("", "-again", "-last"):
-        results = run_checks_on(run, room, commit, checks, attempt.name + turn) + hooked
-        red = [result for result in results if not result.ok]
-        if hooked or binding_of(run, attempt.task, red) or commit == attempt.tip:
+    for turn in ("-again", "-last"):  # one that rewrites files and fails has a second chance
+        if commit == attempt.tip or is_red(run, attempt, results):
             break
-        found, new, message = run_hooks(run, attempt, room, attempt.message)
-        green = all(result.ok for result in found)
-        if new in ("", tree) or not (green or turn == ""):
-            results += found
+        hooked, new, message = run_hooks(run, attempt, room)
+        if new in ("", tree):
             break
-        hooked = found if green else []
         tree, commit = new, run.branch.commit(new, attempt.tip, message)
+        results = run_candidate(run, attempt, room, commit, turn)
+        if all(result.ok for result in hooked):
+            break
+    results += hooked
     if message != attempt.message and commit != attempt.tip:
         commit = run.branch.commit(tree, attempt.tip, message)
-    named = [f"{name} decides what the commit hooks do, and the attempt changed it"
-             for name in attempt.changed
-             if Path(name).name in ("pre-commit", "commit-msg", ".pre-commit-config.yaml")]  # fmt: skip
-    red = [result for result in results if not result.ok]
-    place = run.workspace(attempt.task)
-    unseen = red or attempt.commit == attempt.tip  # what git ignores may be why
-    ignored = place.ignored_since(attempt.began) if unseen and attempt.began and place.exists else []
+    unseen = commit == attempt.tip or any(not result.ok for result in results)  # what git ignores may be why
     return {
         "checks": [result.as_dict() for result in results],
-        "notices": room.notices + named,
-        "ignored": [text.one_line(name) for name in ignored[:20]],
+        "notices": room.notices + deciding_hooks(attempt),
+        "ignored": ignored_by(run, attempt) if unseen else [],
         "commit": commit,
         "tree": tree,
         "message": message,
     }
+
+
+def run_candidate(run: Run, attempt: Attempt, room: Room, commit: str, turn: str) -> list[CheckResult]:
+    """All checks of the attempt's task and of the plan on `commit`."""
+    return run_checks_on(run, room, commit, checks_for(run.plan, attempt.task), attempt.name + turn)
+
+
+def is_red(run: Run, attempt: Attempt, results: list[CheckResult]) -> bool:
+    """Whether a check that binds is red."""
+    return bool(binding_of(run, attempt.task, [result for result in results if not result.ok]))
+
+
+def ignored_by(run: Run, attempt: Attempt) -> list[str]:
+    """What the attempt made in the workspace and git ignores."""
+    place = run.workspace(attempt.task)
+    found = place.ignored_since(attempt.began) if attempt.began and place.exists else []
+    return [text.one_line(name) for name in found[:20]]
+
+
+def deciding_hooks(attempt: Attempt) -> list[str]:
+    """A notice for each file that decides what the commit hooks do, and that the attempt changed."""
+    names = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
+    changed = [name for name in attempt.changed if Path(name).name in names]
+    return [f"{name} decides what the commit hooks do, and the attempt changed it" for name in changed]
 
 
 def run_checks_on(
@@ -124,15 +140,34 @@ def run_checks_on(
     return results
 
 
-def run_hooks(run: Run, attempt: Attempt, room: Room, message: str) -> tuple[list[CheckResult], str, str]:
-    """Run the commit hooks in the room: their results, the tree as they left it, and the message."""
+def green_on(
+    run: Run, commit: str, checks: list[Check], name: str, attempt: Attempt | None = None
+) -> dict[str, bool]:
+    """Which of `checks` are green on a commit of the branch, in the clean room, by their commands.
+    NeedsPerson if `setup` fails on it."""
+    label = "before the work: "
+    results = run_checks_on(run, run.room(attempt=attempt), commit, checks, name, label)
+    if results and results[0].name == "setup" and not results[0].ok:
+        raise NeedsPerson(setup_failed(run, results[0]))
+    return {result.command: result.ok for result in results}
+
+
+def setup_failed(run: Run, result: CheckResult) -> str:
+    """What a person is told where `setup` fails on the branch's own files."""
+    command = run.plan.setup.run if run.plan.setup else ""
+    return f"setup {result.outcome}: {command}; its output is in {result.log}"
+
+
+def run_hooks(run: Run, attempt: Attempt, room: Room) -> tuple[list[CheckResult], str, str]:
+    """Run the commit hooks in the room: their results, the tree as they left it (nothing, where there is no
+    hook), and the message."""
     names, folder = room.site.hooks(room.path)
     if not names:
-        return [], "", message
+        return [], "", attempt.message
     results: list[CheckResult] = []
     with run.place(run.paths.workspace).away(), room.at(attempt.tip):
         path = room.path / ".git/COMMIT_EDITMSG"
-        path.write_text(message, encoding="utf-8")
+        path.write_text(attempt.message, encoding="utf-8")
         for hook in names:
             results += run_hook(hook, folder, room, path, attempt.name)
         message = path.read_text("utf-8", "replace")

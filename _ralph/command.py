@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shlex
@@ -67,6 +68,7 @@ def _night(options: Options, loop: Callable[[Run], Stop], control: Control, view
     try:
         run = session.open_run(options, control, view, run_id)
         run.spare = frozenset() if options.no_awake else keep_awake(os.getpid())
+        gc.freeze()  # a collection in a forked worker would copy all that the loop knows
         stop = night.close_run(run, loop(run))
     except Exception as error:
         view.doing("")

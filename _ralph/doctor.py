@@ -200,8 +200,7 @@ def _in_the_places(run: Run) -> dict[str, Any]:
     if run.history.open_start is None:
         stand_in = Attempt(Task("doctor", "", 0, {}), 0, 0)
         place = run.workspace(stand_in.task)
-        new = place.open()
-        place.reset(commit)
+        new = place.reset(commit)
         run.site.furnish(place, commit)
         set_up_workspace(run, stand_in, place, new)
     return {"setup": None, "checks": [result.as_dict() for result in results], "notices": room.notices}

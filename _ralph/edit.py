@@ -62,15 +62,22 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
 def add_note(plan: Plan, tasks: Task | Iterable[Task], said: str) -> str:
     """The plan's text with `said` at the end of these tasks' `notes`."""
 
-    def edits(task: Task) -> dict[str, Any]:
-        there = task.raw.get("notes")
-        if there in (None, "", [], {}):
-            return {"notes": said}
-        if isinstance(there, str):
-            return {"notes": f"{there.rstrip()}\n{said}"}
-        return {"notes": [*(there if isinstance(there, list) else [there]), said]}
+    return _edit(plan, tasks, lambda task: {"notes": _with_note(task.raw.get("notes"), said)})
 
-    return _edit(plan, tasks, edits)
+
+def add_plan_note(plan: Plan, said: str) -> str:
+    """The plan's text with `said` at the end of its own `notes`. BadInput where it is only a list."""
+    if not plan.top:
+        raise BadInput(f"{plan.path.name} is a list of tasks with no place for a note; name a task")
+    return set_members(plan, {"notes": _with_note(plan.top.get("notes"), said)})
+
+
+def _with_note(there: Any, said: str) -> Any:
+    if there in (None, "", [], {}):
+        return said
+    if isinstance(there, str):
+        return f"{there.rstrip()}\n{said}"
+    return [*(there if isinstance(there, list) else [there]), said]
 
 
 def set_members(plan: Plan, members: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import IO
 
 from _ralph import files, text
 from _ralph.ends import BadInput, RalphError, StopNow, TryLater
+from _ralph.process import buffer, ends_within
 
 QUICK, BULK = 30.0, 180.0
 """Seconds that a call may take: one that reads or moves a ref, and one that reads or writes many files."""
@@ -107,34 +108,33 @@ def _run(
     cwd: Path, words: Iterable[str], stdin: bytes, env: dict[str, str], timeout: float
 ) -> tuple[int, bytes, bytes]:
     words = list(words)
-    try:
-        process = subprocess.Popen(
-            _quiet(words), cwd=cwd, env={**environment(), **env}, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-    except FileNotFoundError:
-        missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
-        raise BadInput(missing) from None
-    given: bytes | None = stdin
+    with buffer(stdin) as given, buffer() as out, buffer() as err:
+        try:
+            process = subprocess.Popen(
+                _quiet(words), cwd=cwd, env={**environment(), **env}, start_new_session=True,
+                stdin=given, stdout=out, stderr=err,
+            )  # fmt: skip
+        except FileNotFoundError:
+            missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
+            raise BadInput(missing) from None
+        with process:
+            _wait(process, words[0], timeout)
+        out.seek(0)
+        err.seek(0)
+        return process.returncode, out.read(), err.read()
+
+
+def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
+    """Wait for a git call, no longer than its deadline; a few seconds once ralph was told to stop."""
     end, asked = time.monotonic() + timeout, False
-    with process:
-        while True:
-            try:
-                out, err = process.communicate(given, timeout=min(0.2, max(end - time.monotonic(), 0.01)))
-                return process.returncode, out, err
-            except subprocess.TimeoutExpired:
-                given = None
-            if hurry() and not asked:
-                asked, end = True, min(end, time.monotonic() + _HURRY)
-            if time.monotonic() >= end:
-                with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-                raise (
-                    StopNow
-                    if asked
-                    else RalphError(f"git {words[0]} did not end within {text.duration(timeout)}")
-                )
+    while not ends_within(process.pid, min(0.2, max(end - time.monotonic(), 0.01))):
+        if hurry() and not asked:
+            asked, end = True, min(end, time.monotonic() + _HURRY)
+        if time.monotonic() >= end:
+            with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
+                os.killpg(process.pid, signal.SIGKILL)
+            late = RalphError(f"git {what} did not end within {text.duration(timeout)}")
+            raise StopNow if asked else late
 
 
 def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError:

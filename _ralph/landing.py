@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from _ralph.ends import BadInput, NeedsPerson
 from _ralph.git import BULK, Git, attempted, git_output
 
 PARKED = "refs/ralph/parked"
+_PLAIN = ("--no-show-signature", "--no-mailmap")
 _KEPT = 50
 
 
@@ -30,6 +31,7 @@ class Branch:
     name: str
     plan: str
     _tree: tuple[str, str] = "", ""
+    _recent: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def ref(self) -> str:
@@ -37,11 +39,13 @@ class Branch:
 
     def tip(self) -> str:
         """The commit that the branch is at; nothing if it does not exist."""
-        found = self.git("for-each-ref", "--format=%(objectname) %(tree)", self.ref, check=False).split()
-        if len(found) != 2:
+        words = ("log", *_PLAIN, "-5", "--format=%H %T %h %s", self.ref, "--")
+        last = [line.split(" ", 3) for line in self.git(*words, check=False).splitlines()]
+        if not last:
             return ""
-        self._tree = found[0], found[1]
-        return found[0]
+        self._tree = last[0][0], last[0][1]
+        self._recent = {last[0][0]: [_a_line(" ".join(words[2:])) for words in last]}
+        return self._tree[0]
 
     def contains(self, commit: str, tip: str) -> bool:
         """Whether `commit` is in the history of `tip`."""
@@ -213,8 +217,10 @@ class Branch:
                 "log", "-1", "--format=%H", f"--grep=^Ralph-Iteration: {since}$", tip, check=False
             )
             span = [f"{found.strip()}..{tip}"] if found.strip() else span
-        lines = self.git("log", "--no-show-signature", "--no-mailmap", *span, "--format=%h %s", check=False)
-        return [text.one_line(line, 100) for line in lines.splitlines()][:20]
+        elif tip in self._recent:  # they came with the tip
+            return self._recent[tip]
+        lines = self.git("log", *_PLAIN, *span, "--format=%h %s", check=False)
+        return [_a_line(line) for line in lines.splitlines()][:20]
 
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two trees or commits."""
@@ -228,6 +234,10 @@ class Branch:
         loose = self.git.common / "objects/17"
         if loose.is_dir() and len(os.listdir(loose)) > 27:  # git's own rule of thumb for 6,700 objects
             attempted(self.git, "repack", "-d", "-q", timeout=BULK)
+
+
+def _a_line(said: str) -> str:
+    return text.one_line(said, 100)
 
 
 def default_branches(git: Git, here: str) -> set[str]:

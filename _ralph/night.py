@@ -11,10 +11,10 @@ from typing import Any
 
 from _ralph import files, limits, prd
 from _ralph.agents import recovered
-from _ralph.attempt import salvage, setup_failed
-from _ralph.candidate import run_checks_on, tip_of
+from _ralph.attempt import salvage
+from _ralph.candidate import green_on, run_checks_on, tip_of
 from _ralph.checks import every_check
-from _ralph.ends import Exit, NeedsPerson, Stop
+from _ralph.ends import Exit, Stop
 from _ralph.files import digest
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict
 from _ralph.process import run_process
@@ -87,8 +87,7 @@ def open_run_record(run: Run) -> None:
     run.recorded = True
     tip, baseline = tip_of(run), {}
     if not run.history.baselined or run.history.run is None:
-        checks = list(run.plan.checks)
-        baseline = look(run, tip, checks, "baseline", "before the work: ") if checks or run.plan.setup else {}
+        baseline = _green_before(run, tip)
     continues = run.history.run is not None
     run.write(
         "run",
@@ -102,17 +101,13 @@ def open_run_record(run: Run) -> None:
     )
 
 
-def look(run: Run, commit: str, checks: list[Check], name: str, label: str) -> dict[str, bool]:
-    """Which checks are green on a commit of the branch, in the clean room. NeedsPerson if setup fails."""
-
-    def job(inside: Run) -> dict[str, Any]:
-        results = run_checks_on(inside, inside.room(), commit, checks, name, label)
-        if results and results[0].name == "setup" and not results[0].ok:
-            raise NeedsPerson(setup_failed(run, results[0]))
-        return {result.command: result.ok for result in results}
-
+def _green_before(run: Run, tip: str) -> dict[str, bool]:
+    """Which checks of the plan are green before the work; `setup` runs, if there is one."""
+    checks = list(run.plan.checks)
+    if not checks and not run.plan.setup:
+        return {}
     try:
-        return in_worker(run, job)
+        return in_worker(run, lambda inside: green_on(inside, tip, checks, "baseline"))
     except WorkerDied:  # a check can kill it; what is not known to be green does not bind
         return {check.command: False for check in checks}
 

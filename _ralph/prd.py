@@ -49,7 +49,7 @@ STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], 
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
 _TASK_KEYS = {name for names in ALIASES.values() for name in names}
 _TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes", "blocked", "status"}
-_UNTOLD = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
+_UNTOLD = _PLAN_KEYS - {"description", "notes"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
 _STRING_OR_WORD = re.compile(r'"(?:\\.|[^"\\])*"|NaN|-?Infinity')
 
@@ -143,10 +143,10 @@ def next_task(plan: Plan) -> Task | None:
 
 
 def constraints(plan: Plan) -> dict[str, Any]:
-    """What the plan says beside its tasks and ralph's own settings: rules, goals, context."""
-    return {
-        key: said for key, said in plan.top.items() if key not in _UNTOLD and said not in ("", [], {}, None)
-    }
+    """What the plan says beside its tasks and ralph's own settings: rules, goals, context; first what
+    people told (`notes`), for a prompt has room for so much."""
+    told = {"notes": plan.top["notes"], **plan.top} if "notes" in plan.top else plan.top
+    return {key: said for key, said in told.items() if key not in _UNTOLD and said not in ("", [], {}, None)}
 
 
 def foreign_gates(plan: Plan) -> list[str]:

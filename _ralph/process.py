@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 from _ralph.ends import SHORTAGES
 from _ralph.transcript import Transcript
@@ -141,13 +142,13 @@ def run_process(
     Never raises for what the process does.
     """
     started = time.monotonic()
-    with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, _input(stdin) as given:
+    with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:
         try:
             child = subprocess.Popen(
                 argv,
                 cwd=cwd,
                 env={**env, "PWD": str(cwd)},
-                stdin=given,
+                stdin=given if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if err else subprocess.STDOUT,
                 start_new_session=True,
@@ -169,16 +170,30 @@ def run_process(
 
 
 @contextlib.contextmanager
-def _input(data: bytes) -> Iterator[int]:
-    """What a process gets as stdin: a file, so that nobody waits until it is read; in memory where it
-    can be, for a disk may be full."""
-    if not data:
-        yield subprocess.DEVNULL
-        return
-    with os.fdopen(os.memfd_create("stdin"), "w+b") if _LINUX else tempfile.TemporaryFile() as file:
+def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
+    """A file without a name for what a process reads or prints, so that nobody waits at the other end; in
+    memory where it can be, for a disk may be full."""
+    with os.fdopen(os.memfd_create("buffer"), "w+b") if _LINUX else tempfile.TemporaryFile() as file:
         file.write(data)
         file.seek(0)
-        yield file.fileno()
+        yield file
+
+
+def ends_within(pid: int, seconds: float) -> bool:
+    """Whether our child `pid` ends within `seconds`; it is not collected. At once when it ends, where
+    `Popen.wait` with a timeout sleeps a millisecond and more."""
+    try:
+        if sys.platform == "linux":
+            fd = os.pidfd_open(pid)
+            try:
+                return bool(select.select([fd], [], [], seconds)[0])
+            finally:
+                os.close(fd)
+        exits = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+        with contextlib.closing(select.kqueue()) as queue:
+            return bool(queue.control([exits], 1, seconds))
+    except ProcessLookupError:
+        return True
 
 
 @dataclass

@@ -66,12 +66,23 @@ def retry(prd_path: Path, task_id: str, answer: str) -> str:
     return f"{task_id} {was}{'; your answer is in its notes' if answer.strip() else ''}"
 
 
-def tell(prd_path: Path, task_id: str, said: str) -> str:
-    """Put a person's words into the notes of a task; what was done."""
-    if not said.strip():
+def tell(prd_path: Path, said: str, task_id: str | None = None) -> str:
+    """Put a person's words into the notes of a task, or of the plan; what was done."""
+    words = said.strip()
+    if not words:
         raise BadInput("there is nothing to tell; say what the agent is to know")
-    _change(prd_path, lambda plan: edit.add_note(plan, plan.task(task_id), said.strip()))
+    if task_id is None:
+        _change(prd_path, lambda plan: _noted(plan, words))
+        return "noted in the plan; every attempt that begins now reads it"
+    _change(prd_path, lambda plan: edit.add_note(plan, plan.task(task_id), words))
     return f"{task_id}: noted; its next attempt reads it"
+
+
+def _noted(plan: Plan, words: str) -> str:
+    """The plan's text with `words` in its notes. BadInput if they are only a task's id."""
+    if any(task.id == words for task in plan.tasks):
+        raise BadInput(f"what is {words} to know? ralph tell {words} 'TEXT'")
+    return edit.add_plan_note(plan, words)
 
 
 def stop(prd_path: Path) -> str:

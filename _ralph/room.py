@@ -48,7 +48,7 @@ class Site:
             self._config = throwaway_config(self.home)
             form = "--format=%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
             tags = self.home("for-each-ref", form, "refs/tags", check=False)
-            self._packed = b"# pack-refs with: peeled fully-peeled sorted \n" + os.fsencode(tags)
+            self._packed = os.fsencode(tags)
             self._names_to_carry()
             scopes = self.home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
             own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
@@ -130,12 +130,11 @@ class Room:
     def prepare(self, commit: str, name: str) -> CheckResult | None:
         """Make the room that of the candidate `commit`: its files, those that `setup` makes, nothing
         else. The result of `setup` where it ran and was red."""
-        if self.place.open():
-            files.clear(self._stamp)
         self._tree = self._head = commit
-        self._read_stamp()
         bare = self.site.setup is None and not self.site.keep
-        self.place.reset(commit, "-ffdx" if bare else "")
+        if self.place.reset(commit, "-ffdx" if bare else ""):
+            files.clear(self._stamp)
+        self._read_stamp()
         self.site.furnish(self.place, commit)
         if bare:
             return None
@@ -153,8 +152,7 @@ class Room:
             if not found:
                 break  # ralph was told to stop
             results += found
-            said = self._put_back(check.name, f"{name}-again")
-            if said:
+            if said := self._put_back(check.name, f"{name}-again"):
                 self.notices.append(said)
         return results
 

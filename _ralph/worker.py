@@ -128,18 +128,21 @@ def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
     moment, and lets the loop go first."""
     end = time.monotonic() + patience
     with contextlib.suppress(ChildProcessError):
-        while os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+        while _is_stopped(pid):
             if time.monotonic() > end:
                 return True
             time.sleep(0.02)
     return False
 
 
-def _is_dead(pid: int) -> bool:
-    """Whether our child has ended; it is not collected."""
-    with contextlib.suppress(ChildProcessError):
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    return True
+def _is_stopped(pid: int) -> bool:
+    if sys.platform == "linux":
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
 
 
 def _end(job: Job, spare: frozenset[int]) -> None:
@@ -148,11 +151,9 @@ def _end(job: Job, spare: frozenset[int]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.pid, signal.SIGTERM)
     end = time.monotonic() + (5.0 if job.result is None else _STOP_DEADLINE)
-    while not _is_dead(job.pid):
-        if time.monotonic() > end:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(job.pid, signal.SIGKILL)
-        time.sleep(0.002)
+    while not process.ends_within(job.pid, max(end - time.monotonic(), 0.1)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job.pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(job.pid, 0)
     process.sweep(0.0, spare=spare)

@@ -23,6 +23,7 @@ _CARRIED = (
     "core.precomposeunicode", "core.bigfilethreshold", "core.sparsecheckout", "core.sparsecheckoutcone",
     "extensions.objectformat",
 )  # fmt: skip
+_PACKED = b"# pack-refs with: peeled fully-peeled sorted \n"
 _FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 
@@ -70,11 +71,11 @@ class Place:
         self.index.parent.mkdir(parents=True, exist_ok=True)
         return True
 
-    def reset(self, tree: str, clean: str = "-ffd") -> None:
-        """Make the files those of `tree`, whatever stands there. `clean` are the flags of `git clean` for
-        the others: `-ffd` leaves what is ignored, `-ffdx` nothing, and without any they all stay."""
-        self.open()
-        files.clear(self.root / ".git")
+    def reset(self, tree: str, clean: str = "-ffd") -> bool:
+        """Make the files those of `tree`, whatever stands there; whether the place is new. `clean` are the
+        flags of `git clean` for the others: `-ffd` leaves what is ignored, `-ffdx` nothing, and without any
+        they all stay."""
+        new = self.open()
         self._remove_odd()
         words = (*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         code, _, _ = attempted(self.git, *words, timeout=BULK)
@@ -88,6 +89,7 @@ class Place:
                 self.git("clean", "-q", clean, *apart, check=False, timeout=BULK)
         for name, module in self.modules(tree).items():
             module.reset(self._links(tree)[name], clean)
+        return new
 
     def modules(self, tree: str) -> dict[str, Place]:
         """The submodules in `tree` that home has copies of, by their names in the tree."""
@@ -161,22 +163,19 @@ class Place:
     def renew_git(self, head: str, branch: str, config: str, packed: bytes) -> None:
         """A `.git` as if somebody had cloned, written from nothing: HEAD on `branch` at the commit `head`,
         tags (`packed`), identity and filters (`config`), objects by reference; no remotes, no hooks."""
-        own = files.clear(self.root / ".git")
-        for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
-            (own / folder).mkdir(parents=True)
-        (own / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
-        (own / "config").write_text(config, encoding="utf-8", errors="surrogateescape")
-        (own / "packed-refs").write_bytes(packed)
-        (own / "refs/heads" / branch).parent.mkdir(parents=True, exist_ok=True)
-        (own / "refs/heads" / branch).write_text(f"{head}\n")
-        (own / "objects/info/alternates").write_bytes(os.fsencode(f"{self.home.common / 'objects'}\n"))
+        own = self.root / ".git"
+        ignored = "\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state)
+        said = {
+            "HEAD": os.fsencode(f"ref: refs/heads/{branch}\n"),
+            "packed-refs": _PACKED + os.fsencode(f"{head} refs/heads/{branch}\n") + packed,
+        }
         for name in ("shallow", "info/sparse-checkout", "info/attributes", "info/exclude"):
             source = (self.home.dir if "sparse" in name else self.home.common) / name
             if (data := files.read_regular(source)) is not None and not (self.full and "sparse" in name):
-                (own / name).write_bytes(data)
-        with (own / "info/exclude").open("a", encoding="utf-8") as exclude:
-            exclude.write("\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state))
-        shutil.copyfile(self.index, own / "index")
+                said[name] = data
+        said["info/exclude"] = said.get("info/exclude", b"") + os.fsencode(ignored)
+        self._write_git(own, config, said)
+        (own / "hooks").mkdir()
         for path, module in self.modules(head).items():
             module._renew_link(
                 own / "modules" / files.digest(os.fsencode(path))[:8], self._links(head)[path], config
@@ -184,15 +183,20 @@ class Place:
 
     def _renew_link(self, own: Path, commit: str, config: str) -> None:
         """A `.git` of this submodule at `own`, detached at `commit`, and the file that leads there."""
-        for folder in ("objects/info", "objects/pack", "refs"):
-            (own / folder).mkdir(parents=True)
-        (own / "HEAD").write_text(f"{commit}\n")
         tree = f"[core]\n\tworktree = {os.path.relpath(self.root, own)}\n"
-        (own / "config").write_text(config + tree, encoding="utf-8", errors="surrogateescape")
-        (own / "objects/info/alternates").write_bytes(os.fsencode(f"{self.home.common / 'objects'}\n"))
+        self._write_git(own, config + tree, {"HEAD": os.fsencode(f"{commit}\n")})
+        files.clear(self.root / ".git").write_text(f"gitdir: {os.path.relpath(own, self.root)}\n")
+
+    def _write_git(self, own: Path, config: str, said: dict[str, bytes]) -> None:
+        """Write a git folder from nothing: the files `said`, this place's index, the objects of home."""
+        files.clear(own)
+        said["config"] = config.encode("utf-8", "surrogateescape")
+        said["objects/info/alternates"] = os.fsencode(f"{self.home.common / 'objects'}\n")
+        for folder in ("refs", "info", "objects/info"):  # git makes the others as it needs them
+            (own / folder).mkdir(parents=True)
+        for name, data in said.items():
+            (own / name).write_bytes(data)
         shutil.copyfile(self.index, own / "index")
-        files.clear(self.root / ".git")
-        (self.root / ".git").write_text(f"gitdir: {os.path.relpath(own, self.root)}\n")
 
     # ---------------------------------------------------------------- what stands there
 

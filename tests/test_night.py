@@ -138,6 +138,7 @@ def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) ->
     assert "T1 passed at iteration 1, broken since\n    | " in repo.read("progress.txt")
     told = repo.read("../T1-prompt")
     assert "it passed at iteration 1, and later work broke it" in told and "T2: task 2" in told
+    assert "Its work is still there" in told and "put aside" not in told
 
 
 def test_what_is_broken_twice_is_blocked_as_conflicting_and_the_others_stand(repo: Repo) -> None:

@@ -137,9 +137,24 @@ def test_a_task_that_was_not_blocked_stays_as_it_is(repo: Repo) -> None:
 
 def test_a_word_for_a_task_stands_in_its_notes(repo: Repo) -> None:
     path = plan(repo, {"checks": ["true"]})
-    assert requests.tell(path, "T1", "use the price table") == "T1: noted; its next attempt reads it"
-    requests.tell(path, "T1", "in \x1b[1mEUR\n\nand USD")
+    assert requests.tell(path, "use the price table", "T1") == "T1: noted; its next attempt reads it"
+    requests.tell(path, "in \x1b[1mEUR\n\nand USD", "T1")
     assert tasks(path)[0]["notes"] == "use the price table\nin \x1b[1mEUR\n\nand USD"
+
+
+@pytest.mark.parametrize("notes", [{}, {"notes": "no tabs"}, {"notes": ["no tabs"]}, {"rules": "r" * 4000}])
+def test_a_word_for_the_plan_stands_in_the_next_prompt(repo: Repo, notes: dict[str, Any]) -> None:
+    """Also where the plan says so much that not all of it fits."""
+    path = plan(repo, {"checks": ["true"]}, {"checks": ["true"]}, **notes)
+    before = tasks(path)
+    done = repo.ralph("tell", "no new dependencies")
+    assert done.stdout == "noted in the plan; every attempt that begins now reads it\n"
+    assert tasks(path) == before
+    for task in ("T1", "T2"):
+        assert "no new dependencies" in repo.ralph("prompt", "--task", task).stdout
+    path.write_text(json.dumps(before))
+    assert "is a list of tasks with no place for a note" in repo.ralph("tell", "x").stderr
+    assert "put the text in quotes" in repo.ralph("tell", "T1", "no", "quotes").stderr
 
 
 def test_what_cannot_be_asked_is_refused(repo: Repo) -> None:
@@ -148,11 +163,13 @@ def test_what_cannot_be_asked_is_refused(repo: Repo) -> None:
     for ask, name, words, said in (
         (requests.retry, "T1", "x", "T1 has passed"),
         (requests.retry, "T9", "x", "there is no task 'T9'"),
-        (requests.tell, "T9", "x", "there is no task 'T9'"),
-        (requests.tell, "T1", "\n", "there is nothing to tell"),
+        (requests.tell, "x", "T9", "there is no task 'T9'"),
+        (requests.tell, "\n", "T1", "there is nothing to tell"),
     ):
         with pytest.raises(BadInput, match=said):
             ask(path, name, words)
+    with pytest.raises(BadInput, match="what is T1 to know"):
+        requests.tell(path, "T1")
     assert path.read_bytes() == before
 
 
@@ -162,7 +179,7 @@ def test_what_cannot_be_asked_is_refused(repo: Repo) -> None:
 def _ask(path: Path, who: int) -> None:
     for number in range(10):
         requests.add(path, f"task {who} {number}", {"checks": ["true"]})
-        requests.tell(path, "T1", f"word {who} {number}")
+        requests.tell(path, f"word {who} {number}", "T1")
 
 
 def test_what_several_people_ask_at_once_is_all_done(repo: Repo) -> None:
@@ -182,5 +199,5 @@ def test_who_waits_too_long_for_the_lock_is_told(repo: Repo, monkeypatch: pytest
     monkeypatch.setattr(edit, "LOCK_PATIENCE", 0.1)
     path = plan(repo, {"checks": ["true"]})
     with edit.lock(requests.lock_folder(path)), pytest.raises(TryLater, match="another ralph is changing"):
-        requests.tell(path, "T1", "x")
-    assert requests.tell(path, "T1", "x")
+        requests.tell(path, "x", "T1")
+    assert requests.tell(path, "x", "T1")
