@@ -15,7 +15,7 @@ _TEXTS = (
     "task", "title", "tree", "left", "base", "tip", "commit", "branch", "reason", "overload", "parked",
     "answer", "message", "stop", "agent", "name", "tail", "log", "leftover",
 )  # fmt: skip
-_NUMBERS = ("time", "iteration", "attempt", "seconds", "usd", "until")
+_NUMBERS = ("time", "reset", "iteration", "attempt", "seconds", "usd", "until")
 _NO_RESET = 1800.0  # seconds, where no reset was told
 _LISTS = ("denials", "restored", "notices", "broken", "others", "objections")
 LABELS = (
@@ -176,8 +176,8 @@ class History(Spent):
         task, verdict = self._task(record), Verdict(record["verdict"])
         for spent in (self, self.this_run, task):
             spent.add(record)
-        billed_until = record.get("reset") or record.get("time", 0.0) + _NO_RESET
-        self.overage[record.get("agent", "")] = billed_until if record.get("overage") else 0.0
+        ends = record.get("reset") or (record.get("time") or 0.0) + _NO_RESET
+        self.overage[record.get("agent", "")] = ends if record.get("overage") else 0.0
         self.red.difference_update(key for key, ok in record.get("checks", {}).items() if ok)
         task.baseline = {**record.get("baseline", {}), **task.baseline}
         self._work_left(task, record, verdict)
