@@ -352,12 +352,18 @@ class Place:
                 continue
             path = self.root / name
             if not path.is_dir() or path.is_symlink():
-                found += [name] if _since(path, moment) else []
+                found += self._unexpected([path] if _since(path, moment) else [])
                 continue
-            new = [file for file in files.walk(path) if _since(file, moment) and not _is_cache(file)]
+            new = self._unexpected(file for file in files.walk(path) if _since(file, moment))
             whole = new and not any(not _since(file, moment) for file in files.walk(path))
-            found += [name.rstrip("/")] if whole else [self._name(file) for file in new[:20]]
-        return [name for name in found if name not in patterns.matching(LEFT_BY_AGENTS, found)]
+            found += [name.rstrip("/")] if whole else new[:20]
+        return found
+
+    def _unexpected(self, paths: Iterable[Path]) -> list[str]:
+        """The names of `paths`, caches of known tools and what agents leave as a habit apart."""
+        names = [self._name(path) for path in paths if not _is_cache(path)]
+        habits = patterns.matching(LEFT_BY_AGENTS, names)
+        return [name for name in names if name not in habits]
 
 
 def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:

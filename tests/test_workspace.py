@@ -442,7 +442,7 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
 
 
 def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> None:
-    project.write(".gitignore", "build/\nnode_modules/\n*.log\n__pycache__/\n")
+    project.write(".gitignore", "build/\nnode_modules/\n*.log\n__pycache__/\n.aider*\n.opencode/.gitignore\n")
     project.commit("ignore")
     place = place_of(project)
     place.reset(head(project))
@@ -454,7 +454,6 @@ def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> N
         if (place.root / "x.log").stat().st_ctime >= moment:
             break
     habits = (".aider.chat.history.md", ".aider.tags.cache.v4/cache.db", ".opencode/.gitignore")
-    write(place, ".git/info/exclude", ".aider*\n.opencode/.gitignore\n")
     for name in ("build/new", "src/__pycache__/m.pyc", "build/.cache/x", "dist.log", *habits):
         write(place, name)
     write(place, "node_modules/mine/y")
