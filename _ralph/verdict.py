@@ -115,7 +115,7 @@ def reason_to_block(run: Run, attempt: Attempt) -> str | None:
     question = attempt.handoff.get("blocked on", "")
     if question and known.question == question:
         return text.one_line(f"blocked on: {question}", 500)
-    if attempt.verdict is Verdict.NO_OP and known.last.get("verdict") == Verdict.NO_OP:
+    if attempt.verdict is Verdict.NO_OP and known.last and known.last.verdict is Verdict.NO_OP:
         return (
             "already done? two attempts changed nothing, and every check is green: "
             "set its passes to true, or give it a check that is red now"
