@@ -45,7 +45,6 @@ def begin(run: Run, task: Task) -> Attempt:
             title=task.title,
             base=attempt.base,
             leftover=attempt.leftover,
-            file=run.paths.prd.name,
         ),
         f"iteration {attempt.iteration} | {task.id} {task.title} | attempt {attempt.number} begins",
     )

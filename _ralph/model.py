@@ -266,47 +266,54 @@ class Judgement(Spent):
     session: str = ""
 
 
+@dataclass(kw_only=True)
+class Work:
+    """What is said of an attempt here and in its record. `base` is the commit that it began at, `left` the
+    tree of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
+    `message`. `leftover` says that no agent runs, for the work was done in an earlier attempt and only lacks
+    its checks or its judge; `unjudged` that it lacks its judge. `baseline` are checks that were green before
+    it, or red; `parked` is the ref of its work that did not pass; `blocked` why the task needs a person."""
+
+    base: str = ""
+    left: str = ""
+    leftover: str = ""
+    tip: str = ""
+    commit: str = ""
+    message: str = ""
+    reason: str = ""
+    weak: bool = False
+    denied: bool = False
+    unjudged: bool = False
+    blocked: str = ""
+    parked: str = ""
+    baseline: dict[str, bool] = field(default_factory=dict)
+    restored: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    handoff: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass
-class Attempt:
-    """One attempt at one task, from its `start` record to its verdict. `base` is the commit that it began
-    at, `left` the tree of what its agent left, `tree` the same with all that was protected as before;
-    `commit` is that on the branch's `tip`: the candidate, and what lands. `leftover` says that no agent
-    runs, for the work was done in an earlier one and only lacks its checks or its judge; `unjudged` that
-    it lacks its judge; `clean` that it began without the work of earlier attempts, which is kept at the ref
-    `earlier`, while `parked` is the ref of its own."""
+class Attempt(Work):
+    """One attempt at one task, from its `start` record to its verdict. `tree` is what its agent left with all
+    that was protected as before; `clean` says that it began without the work of earlier attempts, which is
+    kept at the ref `earlier`."""
 
     task: Task
     number: int
     iteration: int
     clean: bool = False
     earlier: str = ""
-    base: str = ""
-    left: str = ""
     tree: str = ""
-    tip: str = ""
-    commit: str = ""
-    leftover: str = ""
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
     checks: list[CheckResult] = field(default_factory=list)
-    baseline: dict[str, bool] = field(default_factory=dict)
     fixed: bool = False
     verdict: Verdict = Verdict.INTERRUPTED
-    reason: str = ""
-    weak: bool = False
-    denied: bool = False
-    unjudged: bool = False
     judgement: Judgement | None = None
-    restored: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     began: float = 0.0
     said: str = ""
-    handoff: dict[str, str] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     changes: str = ""
-    blocked: str | None = None
-    parked: str | None = None
-    message: str = ""
 
     @property
     def spent(self) -> Spent:

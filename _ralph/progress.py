@@ -88,7 +88,6 @@ class History(Spent):
     baselined: bool = False
     planned: str = ""
     branch: str = ""
-    worked: str = ""
     broken: list[str] = field(default_factory=list)
     pending: records.AttemptEnded | None = None
     open_start: records.AttemptBegan | None = None
@@ -111,16 +110,13 @@ class History(Spent):
             self.pending = record if isinstance(record, records.AttemptEnded) else None
             self.broken = record.broken if isinstance(record, records.Rechecked) else []
 
-    def of(self, task: Task) -> TaskHistory:
+    def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
 
     def proved(self, task: Task) -> bool:
         """Whether a verdict says that it passed; a pass without one is a person's word."""
         known = self.tasks.get(task.key)
         return known is not None and known.passed_at is not None
-
-    def _task(self, record: records.OfTask) -> TaskHistory:
-        return self.tasks.setdefault(record.key, TaskHistory())
 
     def _run(self, record: records.RunBegan) -> None:
         if record.baselined or record.baseline:
@@ -131,13 +127,12 @@ class History(Spent):
 
     def _start(self, record: records.AttemptBegan) -> None:
         self.open_start = record
-        self.worked = record.key
         self.iteration = record.iteration
         self.this_run.iterations += 1
 
     def _verdict(self, record: records.AttemptEnded) -> None:
         self.open_start = None
-        task, verdict = self._task(record), record.verdict
+        task, verdict = self.of(record), record.verdict
         for spent in (self, self.this_run, task):
             spent.add(record)
         self.red.difference_update(key for key, ok in record.checks.items() if ok)
@@ -210,7 +205,7 @@ class History(Spent):
             )
 
     def _retry(self, record: records.Retried) -> None:
-        task = self._task(record)
+        task = self.of(record)
         answer = record.answer or task.answer
         task.start_anew()
         task.answer, task.set_back, self.this_run.blocked_in_a_row = answer, 0, 0

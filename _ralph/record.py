@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import fields
 from typing import Any
 
 from _ralph import edit, files, text
 from _ralph.candidate import run_checks_on, tip_of
 from _ralph.checks import checks_for
 from _ralph.landing import Moved
-from _ralph.model import COUNTED, Attempt, Judgement, Plan, Task, Verdict
+from _ralph.model import COUNTED, Attempt, Judgement, Plan, Task, Verdict, Work
 from _ralph.records import AttemptEnded, Failure, Landed, Rechecked
 from _ralph.room import merged
 from _ralph.run import Run
@@ -53,38 +54,27 @@ def take_back_claim(run: Run, attempt: Attempt) -> None:
 def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
     """The verdict record of the attempt."""
     result, passed = attempt.result, attempt.verdict is Verdict.PASSED
+    work = {one.name: getattr(attempt, one.name) for one in fields(Work)}
+    work |= dict.fromkeys(("left",) if passed else ("tip", "commit", "message"), "")
+    for name in ("restored", "notices"):
+        work[name] = [line.split("\n")[0] for line in work[name][:20]]
     return AttemptEnded(
         **vars(attempt.spent),
+        **work,
         iteration=attempt.iteration,
         attempt=attempt.number,
         task=attempt.task.id,
         title=attempt.task.title,
         agent=run.agent(attempt.task).name,
         verdict=attempt.verdict,
-        reason=attempt.reason,
-        blocked=attempt.blocked or "",
-        weak=attempt.weak,
-        denied=attempt.denied,
-        unjudged=attempt.unjudged,
         checks={check.command: check.ok for check in attempt.checks},
-        baseline=attempt.baseline,
         failure=failure_of(attempt),
         judge=attempt.judgement or Judgement(),
-        base=attempt.base,
-        left="" if passed else attempt.left,
-        leftover=attempt.leftover,
-        parked=attempt.parked or "",
-        tip=attempt.tip if passed else "",
-        commit=attempt.commit if passed else "",
-        message=attempt.message if passed else "",
         session=result.session or "",
         exit=result.exit or 0,
         reset=max(result.reset or 0.0, 0.0),
         overload=result.overload,
         denials=result.denials[:20],
-        restored=[line.split("\n")[0] for line in attempt.restored],
-        notices=[line.split("\n")[0] for line in attempt.notices[:20]],
-        handoff=attempt.handoff,
         prd_before=run.plan_digest,
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from _ralph.ends import BadInput
-from _ralph.model import Judgement, Spent, Verdict, task_key
+from _ralph.model import Judgement, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
@@ -44,7 +44,7 @@ class OfTask(Record):
 
     @property
     def key(self) -> str:
-        """`Task.key`"""
+        """As `Task.key`."""
         return task_key(self.task, self.title)
 
 
@@ -61,13 +61,12 @@ class RunBegan(Record, event="run"):
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """The commit `base`, where it begins; `leftover` as in `Attempt`, `file` the name of the plan."""
+    """The commit `base`, where it begins; `leftover` as in `Work`."""
 
     iteration: int
     attempt: int = 0
     base: str = ""
     leftover: str = ""
-    file: str = ""
 
 
 @dataclass(kw_only=True)
@@ -81,42 +80,22 @@ class Failure:
 
 
 @dataclass(kw_only=True)
-class AttemptEnded(Spent, OfTask, event="verdict"):
-    """The verdict on an attempt, the one commit point; what is said as in `Attempt` and `AgentResult`.
-
-    `checks` and `baseline` say which were green, after the work and before. A pass has the `commit` that
-    lands on `tip`, and its `message`; any other verdict has the tree `left`, made from `base`.
-    `prd_before` is the digest of the plan that it was given on.
-    """
+class AttemptEnded(Spent, Work, OfTask, event="verdict"):
+    """The verdict on an attempt, the one commit point. Only a pass has a `commit`, and only the others have
+    what is `left`. `checks` says which were green; `prd_before` is the digest of the plan it was given on."""
 
     iteration: int
-    verdict: Verdict
     attempt: int = 0
     agent: str = ""
-    reason: str = ""
-    blocked: str = ""
-    weak: bool = False
-    denied: bool = False
-    unjudged: bool = False
+    verdict: Verdict
     checks: dict[str, bool] = field(default_factory=dict)
-    baseline: dict[str, bool] = field(default_factory=dict)
     failure: Failure = field(default_factory=Failure)
     judge: Judgement = field(default_factory=Judgement)
-    base: str = ""
-    left: str = ""
-    leftover: str = ""
-    parked: str = ""
-    tip: str = ""
-    commit: str = ""
-    message: str = ""
     session: str = ""
     exit: int = 0
     reset: float = 0.0
     overload: str = ""
     denials: list[str] = field(default_factory=list)
-    restored: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    handoff: dict[str, str] = field(default_factory=dict)
     prd_before: str = ""
 
     @property
@@ -250,7 +229,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 
 
 def _exactly(kind: Any, value: Any) -> Any:
-    if type(value) is not kind:
+    if not isinstance(value, kind):
         raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
     return value
 
