@@ -176,39 +176,41 @@ def to_json(record: Record) -> dict[str, Any]:
 
 def _made(kind: Any, found: Any) -> Any:
     """The dataclass `kind` of a JSON object; ValueError names the field that is wrong."""
-    known, given = _fields(kind), {}
+    readers, needed = _fields(kind)
+    given = {}
     for name, value in _exactly(dict, found).items():
-        if name in known and value is not None:
+        if name in readers and value is not None:
             try:
-                given[name] = known[name][0](value)
+                given[name] = readers[name](value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-    for name, (_, needed) in known.items():
-        if needed and name not in given:
-            raise ValueError(f"no {name}")
+    if missing := needed - given.keys():
+        raise ValueError(f"no {min(missing)}")
     return kind(**given)
 
 
 def _said(part: Any) -> dict[str, Any]:
     """A dataclass as a JSON object that `_made` can read: numbers that an agent made up are cut."""
+    readers, needed = _fields(part.__class__)
     said = {}
-    for name, (_, needed) in _fields(part.__class__).items():
+    for name in readers:
         value = getattr(part, name)
         if is_dataclass(value):
             value = _said(value)
         elif type(value) in (int, float):
             value = min(value, MOST)
-        if value or needed:
+        if value or name in needed:
             said[name] = value
     return said
 
 
 @functools.cache
-def _fields(kind: Any) -> dict[str, tuple[Callable[[Any], Any], bool]]:
-    """Of each field: what reads its JSON, and whether it must be there. Made once for each kind, for a
-    file can hold many thousand records."""
+def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], set[str]]:
+    """What reads the JSON of each field, and the names of those that must be there. Made once for each
+    kind, for a file can hold many thousand records."""
     hints = get_type_hints(kind)
-    return {one.name: (_reader(hints[one.name]), one.default is one.default_factory) for one in fields(kind)}
+    needed = {one.name for one in fields(kind) if one.default is one.default_factory}  # neither is there
+    return {one.name: _reader(hints[one.name]) for one in fields(kind)}, needed
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
