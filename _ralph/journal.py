@@ -48,7 +48,7 @@ class Journal:
         found = parse(files.read_regular(self._target) or b"")
         return [from_json(entry) for entry in found if entry.get("plan") == plan]
 
-    def append(self, headline: str, lines: Sequence[str], record: Record) -> Record:
+    def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
         """Write one record with the time of now, with one write and an fsync; it, as it will be read again.
         OSError if it could not be made durable."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")

@@ -210,7 +210,7 @@ class Run:
         if isinstance(record, AttemptEnded):
             files.sync_all(self.git.common)  # the objects that it names must outlive a power cut, too
         record = replace(record, plan=self.plan.key, run=self.run_id)
-        self.history.apply(self.journal.append(headline, lines, record))
+        self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
         """Take in what a person changed in prd.json since it was last read. A file that cannot be read is

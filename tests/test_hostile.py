@@ -206,7 +206,7 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
     journal = Journal(path)
     journal.open()
     assert Journal(path).open() == []  # what was cut off is closed once
-    journal.append("head", ["- line"], Added(plan="p@"))
+    journal.append(Added(plan="p@"), "head", ["- line"])
     assert parse(path.read_bytes())[-1]["event"] == "add" and path.read_bytes().startswith(notes)
     try:
         history = replay(journal.records(plan.key))

@@ -73,7 +73,7 @@ def verdict(word: str, iteration: int = 1, /, **fields: Any) -> dict[str, Any]:
 
 
 def append(notes: Journal, headline: str, lines: list[str], found: dict[str, Any]) -> None:
-    notes.append(headline, lines, from_json(found))
+    notes.append(from_json(found), headline, lines)
 
 
 def timeless(notes: Journal) -> list[Record]:
@@ -583,7 +583,7 @@ def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
         verdict("failed", usd=0.5, baseline={"b": False}),
     ]
     for one in written:
-        live.apply(notes.append("x", [], from_json(one)))
+        live.apply(notes.append(from_json(one), "x"))
     assert replay(notes.records(PLAN)) == live
     assert live.of(TASK).usd == 0.5
 
