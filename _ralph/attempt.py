@@ -16,6 +16,7 @@ from _ralph.git import attempted
 from _ralph.model import AgentResult, Attempt, Check, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import compile_prompt, prompt_values, render_prompt
+from _ralph.records import AttemptBegan
 from _ralph.refusals import require_agent
 from _ralph.roles import ask_judge, run_role
 from _ralph.room import merged
@@ -37,16 +38,15 @@ def begin(run: Run, task: Task) -> Attempt:
     trim_scratch(run.paths)
     compile_prompt(run.template())
     run.write(
-        "start",
+        AttemptBegan(
+            iteration=attempt.iteration,
+            attempt=attempt.number,
+            task=task.id,
+            title=task.title,
+            base=attempt.base,
+            leftover=attempt.leftover,
+        ),
         f"iteration {attempt.iteration} | {task.id} {task.title} | attempt {attempt.number} begins",
-        [],
-        iteration=attempt.iteration,
-        attempt=attempt.number,
-        task=task.id,
-        title=task.title,
-        base=attempt.base,
-        leftover=attempt.leftover,
-        file=run.paths.prd.name,
     )
     return attempt
 
@@ -227,7 +227,7 @@ def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
         recent=run.branch.recent(attempt.base),
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
-        parked=run.branch.commit_at(attempt.earlier or str(known.last.get("parked") or "")),
+        parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),
     )  # fmt: skip
     return render_prompt(run.template(), values)
 

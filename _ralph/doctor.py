@@ -75,7 +75,7 @@ def _read(options: Options, found: list[Finding]) -> Run:
         plan = load_plan(paths, options)
     except (RalphError, OSError):
         plan = Plan(paths.prd, "", None, None, (), paths.root.name)
-    history = replay(Journal(paths.progress).records(), plan.key)
+    history = replay(Journal(paths.progress).records(plan.key))
     if git:  # which is not to be asked
         plan = replace(plan, branch=plan.branch or layout.own_branch(plan))
     return session.glance(options, paths, plan, history, git=git)

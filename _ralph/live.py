@@ -16,7 +16,7 @@ from click import style
 from _ralph import text
 from _ralph.model import Attempt, CheckResult, Plan, Tokens, Verdict
 from _ralph.stream import StreamParser
-from _ralph.views import ended_words, spent_words, tokens_words
+from _ralph.views import ended_words, spent, tokens_words
 
 _LINES_A_SECOND = 40
 _EVENTS = ("line", "lines", "checked", "doing", "used", "raw", "heard")
@@ -131,7 +131,7 @@ class View:
         self.lines([f"split this task: {result.overload}"] * bool(result.overload))
         reason = attempt.reason or ended_words(result)
         weak = " (weak: no check went from red to green)" if attempt.weak else ""
-        said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(result)}"
+        said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent(result)}"
         self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ", "red")

@@ -15,10 +15,11 @@ from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git import freeze_settings
 from _ralph.live import View
-from _ralph.model import AgentResult, Outcome, Plan, Tokens
+from _ralph.model import AgentResult, Outcome, Plan, spent_on
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt
+from _ralph.records import Added
 from _ralph.refusals import require_agent
 from _ralph.requests import read_file
 from _ralph.roles import json_objects, run_role
@@ -239,23 +240,12 @@ def _adopt(run: Run, plan: Plan) -> None:
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
     run.plan = edit.rewrite(run.plan, plan.text)
-    run.history = replay(run.journal.records(), run.plan.key)
+    run.history = replay(run.journal.records(run.plan.key))
 
 
-def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str | None = None) -> None:
+def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str = "") -> None:
     """The record of it: what it cost counts for the plan's life."""
-    seconds, tokens = sum(result.seconds for result in results), Tokens()
-    usd = sum(result.usd or 0.0 for result in results) or None
-    for result in results:
-        tokens.add(result.tokens)
-    cost = spent(seconds, usd, tokens)
-    run.view.line(f"{what} | {cost}", color="green" if prd_digest else "yellow")
-    run.write(
-        "add",
-        what,
-        [f"- planner: {text.one_line(run.planner.command, 80)}, {cost}"],
-        usd=usd,
-        tokens=tokens.as_dict(),
-        seconds=round(seconds, 1),
-        prd=prd_digest,
-    )
+    took = spent_on(results)
+    run.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
+    planner = text.one_line(run.planner.command, 80)
+    run.write(Added(**vars(took), prd=prd_digest), what, [f"- planner: {planner}, {spent(took)}"])

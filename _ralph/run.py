@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from _ralph.model import Attempt, Paths, Plan, Task
 from _ralph.patterns import matching
 from _ralph.process import Control
 from _ralph.progress import History, replay
+from _ralph.records import AttemptEnded, Record
 from _ralph.room import Room, Site
 from _ralph.sandbox import Sandbox
 from _ralph.workspace import Place
@@ -204,12 +205,12 @@ class Run:
     def plan_digest(self) -> str:
         return files.digest(self.plan.text.encode())
 
-    def write(self, event: str, headline: str, lines: list[str], **fields: Any) -> None:
-        """Append one record and take it into the history."""
-        if event == "verdict":
+    def write(self, record: Record, headline: str, lines: Sequence[str] = ()) -> None:
+        """Append one record of this run and take it into the history."""
+        if isinstance(record, AttemptEnded):
             files.sync_all(self.git.common)  # the objects that it names must outlive a power cut, too
-        entry = {"event": event, "plan": self.plan.key, "run": self.run_id, **fields}
-        self.history.apply(self.journal.append(headline, lines, entry))
+        record = replace(record, plan=self.plan.key, run=self.run_id)
+        self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
         """Take in what a person changed in prd.json since it was last read. A file that cannot be read is
@@ -221,7 +222,7 @@ class Run:
                 if found != self.plan.text.encode():
                     plan = self.admitted(prd.load(self.paths.prd))
                     if plan.key != self.plan.key:
-                        self.history = replay(self.journal.records(), plan.key)
+                        self.history = replay(self.journal.records(plan.key))
                     self.plan = plan
                 self.trouble = ""
                 self._pay()

@@ -226,7 +226,7 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
 def _told(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
     said = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE:
-        return "ok", f"{said}, answered: {views.spent_words(result)}"
+        return "ok", f"{said}, answered: {views.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
         return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"

@@ -22,6 +22,7 @@ from _ralph.live import View
 from _ralph.model import Paths, Plan
 from _ralph.process import Control
 from _ralph.progress import History, RunHistory, replay
+from _ralph.records import AttemptEnded
 from _ralph.refusals import agents_of, require_agents, require_repository, try_templates
 from _ralph.run import Options, Run, examined, load_plan
 from _ralph.sandbox import sandbox_for
@@ -32,10 +33,10 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     paths = locate(options.prd)
     journal = Journal(paths.progress)
     notices = journal.open()
-    records = journal.records()
     plan = load_plan(paths, options)
-    notices += put_aside(paths, {str(record.get("prd_before")) for record in records})
-    run = glance(options, paths, plan, replay(records, plan.key), notices)
+    records = journal.records(plan.key)
+    notices += put_aside(paths, {one.prd_before for one in records if isinstance(one, AttemptEnded)})
+    run = glance(options, paths, plan, replay(records), notices)
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
     if options.until:
         run.limits = replace(run.limits, until=limits.next_time(options.until, time.time()))

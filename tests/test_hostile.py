@@ -23,6 +23,7 @@ from _ralph.limits import Limits, wait_for
 from _ralph.model import AgentResult, Outcome, Plan, Task
 from _ralph.progress import History, parse_handoff, replay
 from _ralph.prompt import render_line, render_prompt
+from _ralph.records import Added
 from _ralph.stream import StreamParser
 from _ralph.text import moment
 from tests.conftest import ROOT
@@ -205,10 +206,10 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
     journal = Journal(path)
     journal.open()
     assert Journal(path).open() == []  # what was cut off is closed once
-    journal.append("head", ["- line"], {"event": "add", "plan": "p@"})
+    journal.append(Added(plan="p@"), "head", ["- line"])
     assert parse(path.read_bytes())[-1]["event"] == "add" and path.read_bytes().startswith(notes)
     try:
-        history = replay(journal.records(), plan.key)
+        history = replay(journal.records(plan.key))
         shown = status.Status(plan, history)
         assert status.lines(shown, 80, color=True) and status.markdown(shown)
         json.dumps(status.as_object(shown))
@@ -288,7 +289,7 @@ _dates = st.tuples(
 def test_any_reset_time(words: str) -> None:
     reset = moment(words, 1e9)
     result = AgentResult(Outcome.LIMITED, "limit", reset=reset)
-    assert wait_for(Limits(), result, History("p@"), 1e9, "limit")
+    assert wait_for(Limits(), result, History(), 1e9, "limit")
 
 
 @hostile

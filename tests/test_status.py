@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 from _ralph import prd, status, text
 from _ralph.progress import replay
+from _ralph.records import from_json
 from _ralph.status import Status
 from tests.conftest import Repo, steps
 
@@ -32,7 +33,7 @@ def make(folder: Path, tasks: list[dict[str, Any]], records: list[dict[str, Any]
     path.write_text(json.dumps({"project": "shop", **top, "userStories": tasks}))
     plan = prd.load(path)
     titles = {task.id: task.title for task in plan.tasks}
-    return Status(plan, replay([complete(r, plan.key, titles) for r in records], plan.key))
+    return Status(plan, replay([from_json(complete(r, plan.key, titles)) for r in records]))
 
 
 def complete(record: dict[str, Any], key: str, titles: dict[str, str]) -> dict[str, Any]:
