@@ -208,24 +208,21 @@ def _in_the_places(run: Run) -> dict[str, Any]:
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:
-    """What the result of a check means before any work. One that lacks a program or a module says nothing of
-    the work, unless a task is to make just that."""
+    """What the result of a check means before any work. One that lacks a program, or what `setup` would
+    bring, says nothing of the work; any other module may be what a task is to make."""
     said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
         return "ok", said
     why = text.last_line(result.tail)
-    for_all = {check.command for check in run.plan.checks}
-    if detect.is_missing(result.tail, result.exit):
-        hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
-        lacks = f"{result.name} cannot run here: {why}"
-        if hint:
-            return "error", f"{lacks}; {hint}"
-        lasting = result.exit in (126, 127) or not run.plan.setup
-        if result.command in for_all and lasting:  # else a module that a task is to make, it may be
-            return "error", f"{lacks}; a program or a module is missing: install it, or let `setup` do it"
-        if result.exit in (126, 127):
-            return "warning", f"{lacks}; a program is missing: install it, unless a task makes it"
-    if result.command not in for_all:
+    lacks = f"{result.name} cannot run here: {why}"
+    hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
+    if hint:
+        return "error", f"{lacks}; {hint}"
+    for_all = result.command in {check.command for check in run.plan.checks}
+    if result.exit in (126, 127):
+        way = "let `setup` do it" if for_all else "let a task make it"
+        return "error" if for_all else "warning", f"{lacks}; a program is missing: install it, or {way}"
+    if not for_all:
         return "ok", f"{said}: {why}"
     return "warning", f"{said}: {why}; it does not count until it has been green once; fix it first"
 
@@ -253,6 +250,7 @@ def _agent(run: Run, agent: Agent) -> Findings:
     refusals.require_agent(run, agent)
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
     key, login = agents.purse(agent, os.environ)
+    units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
         yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
     elif key:
@@ -262,6 +260,9 @@ def _agent(run: Run, agent: Agent) -> Findings:
     elif agent.row.get("keys"):
         wanted = agents.known_logins(agent)
         yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
+    if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
+        option = "--max-usd" if "dollars" in units else "--max-tokens"
+        yield "warning", f"nothing bounds what {key} is billed for; give {option}, or a budget in the plan"
 
 
 def _version(agent: Agent) -> str:
@@ -288,8 +289,11 @@ def _permissions(run: Run, agent: Agent) -> Findings:
     elif agent.permissions == "full":
         yield "warning", "permissions: full; it may do all that you may, --sandbox bwrap would bound it"
         needed = agent.row.get("root_needs")
-        if needed and os.geteuid() == 0 and not os.environ.get(needed):
-            yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
+        if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
+            yield (
+                "error",
+                f"as root, {agent.name} refuses full permissions without {needed}=1",
+            )
     else:
         means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
         yield "ok", f"permissions: edit; {means}"

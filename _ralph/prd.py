@@ -176,10 +176,16 @@ def misspelt(plan: Plan) -> Iterator[str]:
             where.setdefault(key, []).append(name)
     for key, names in where.items():
         known = _PLAN_KEYS if names == ["the plan"] else _TASK_KEYS
-        if key not in known and (near := difflib.get_close_matches(key, known, 1, 0.8)):
+        spelt = {_plain(name): name for name in sorted(known, key=lambda name: not name.islower())}
+        near = difflib.get_close_matches(_plain(key), spelt, 1, 0.8) if key not in known else []
+        if near:
             have = "has" if len(names) == 1 else "have"
             odd = text.one_line(repr(key), 60)
-            yield f"{text.few(names)} {have} {odd}, which is not read; is {near[0]!r} meant?"
+            yield f"{text.few(names)} {have} {odd}, which is not read; is {spelt[near[0]]!r} meant?"
+
+
+def _plain(key: str) -> str:
+    return key.replace("_", "").lower()
 
 
 def differences(plan: Plan, found: Path) -> str:

@@ -37,8 +37,6 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     notices += put_aside(paths, {str(record.get("prd_before")) for record in records})
     run = glance(options, paths, plan, replay(records, plan.key), notices)
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
-    if options.until:
-        run.limits = replace(run.limits, until=limits.next_time(options.until, time.time()))
     require_repository(run)
     freeze_settings(run.git, paths.private)
     run.notices += list(prd.misspelt(run.plan))
@@ -153,6 +151,8 @@ def glance(
 ) -> Run:
     """A run to look at, of what was read already."""
     found = limits.resolve(plan.settings, options.limits)
+    if options.until:
+        found = replace(found, until=limits.next_time(options.until, time.time()))
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     git = git or Git.at(paths.root)
     branch = Branch(git, branch_of(options, plan, git), paths.private.name)
