@@ -238,7 +238,7 @@ def _adopt(run: Run, plan: Plan) -> None:
         shutil.copyfile(run.paths.prd, copy)
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
-    run.plan = edit.rewrite(run.plan, plan.text)
+    run.plan = edit.apply(run.plan, lambda _: plan.text)
     run.history = replay(run.journal.records(), run.plan.key)
 
 

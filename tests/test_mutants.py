@@ -210,7 +210,7 @@ edit.exchange = lambda path, data, expected: in_place(path, data)
 from _ralph import edit, run as room
 def write(run, event, *given, real=room.Run.write, **fields):
     if fields.get("verdict") == "passed":
-        edit.rewrite(run.plan, edit.set_passed(run.plan, run.plan.task(fields["task"]), True))
+        edit.apply(run.plan, lambda now: edit.set_passed(now, now.task(fields["task"]), True))
     real(run, event, *given, **fields)
 room.Run.write = write
 """,
