@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -18,9 +17,9 @@ from _ralph.attempt import set_up_workspace
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
 from _ralph.ends import BadInput, Exit, RalphError, translate
-from _ralph.git import Git, freeze_settings
+from _ralph.git import freeze_settings
 from _ralph.journal import Journal
-from _ralph.model import Attempt, CheckResult, Finding, Findings, Paths, Plan, Task
+from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.run import Options, Run, load_plan
@@ -29,11 +28,11 @@ from _ralph.worker import in_worker
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
-    """Print one line for every thing that a night needs, then its schedule; the exit status."""
-    run, found = _look(options, control)
-    parts = _parts(run, probe, whole=not found) if run else ()
+    """Print one line for every thing that a night needs, then its schedule; the exit status. BadInput
+    outside of a repository."""
+    run = _look(options, control)
     levels = []
-    for level, line in chain(found, chain.from_iterable(_told(*part) for part in parts)):
+    for level, line in chain.from_iterable(_told(*part) for part in _parts(run, probe)):
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
         echo(f"{level:7} {text.one_line(line, 500)}")
@@ -44,41 +43,20 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
     with contextlib.suppress(BadInput):  # it stands above
-        echo("\n" + schedule.schedule_for(run).text() if run else "")
+        echo("\n" + schedule.schedule_for(run).text())
     return Exit.COMPLETE
 
 
-def _look(options: Options, control: Control) -> tuple[Run | None, list[Finding]]:
-    """The plan and its repository as far as they can be read; and what was in the way."""
-    found: list[Finding] = []
-    try:
-        run = _read(options, found)
-    except Exception as error:
-        return None, [("error", f"repository: {translate(error)}")]
-    run.control = control
-    return run, found
-
-
-def _read(options: Options, found: list[Finding]) -> Run:
-    git = None
-    try:
-        paths = layout.locate(options.prd)
-        Git.at(paths.root)
-    except RalphError as error:  # what does not need a repository is still looked at
-        found.append(("error", f"repository: {error}"))
-        root = options.prd.parent.resolve()
-        own = root / ".git"
-        prd_path, notes, rules = (root / name for name in (options.prd.name, "progress.txt", "AGENTS.md"))
-        paths = Paths(root, prd_path, notes, rules, root / ".ralph", own / "ralph", own / "ralph")
-        git = Git(root, own, own)
+def _look(options: Options, control: Control) -> Run:
+    """The repository, and the plan as far as it can be read."""
+    paths = layout.locate(options.prd)
     try:
         plan = load_plan(paths, options)
     except (RalphError, OSError):
         plan = Plan(paths.prd, "", None, None, (), paths.root.name)
-    history = replay(Journal(paths.progress).records(), plan.key)
-    if git:  # which is not to be asked
-        plan = replace(plan, branch=plan.branch or layout.own_branch(plan))
-    return session.glance(options, paths, plan, history, git=git)
+    run = session.glance(options, paths, plan, replay(Journal(paths.progress).records(), plan.key))
+    run.control = control
+    return run
 
 
 def _told(name: str, part: Findings) -> Findings:
@@ -90,25 +68,22 @@ def _told(name: str, part: Findings) -> Findings:
         yield "error", f"{name}: {translate(error)}"
 
 
-def _parts(run: Run, probe: bool, whole: bool) -> Iterator[tuple[str, Findings]]:
-    """All that is looked at, part by part; `whole` says whether there is a repository."""
-    yield "plan", _plan(run)
-    if whole:
-        yield "lock", _lock(run)
-        yield "git", _git(run)
-        yield "protect", _warnings(session.unprotected(run))
-        yield "python", _warnings(session.led_back(run))
+def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
+    """All that is looked at, part by part."""
     team: list[Agent] = []
-    yield "agent", _workers(run, team)
-    yield "judge", _judge(run, team)
+    places: dict[str, Any] = {}
+    yield "plan", _plan(run)
+    yield "lock", _lock(run)
+    yield "git", _git(run)
+    yield "protect", _warnings(session.unprotected(run))
+    yield "python", _warnings(session.led_back(run))
+    yield "agent", _team(run, team)
     yield "agents", _known_agents(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "awake", _awake()
-    if whole:
-        found: dict[str, Any] = {}
-        yield "places", _places(run, found)
-        yield "check", _checks(run, found)
+    yield "places", _places(run, places)
+    yield "check", _checks(run, places)
     yield "cron", schedule.surroundings(run, team)
     if probe:
         yield "probe", schedule.turns(run, team)
@@ -230,20 +205,15 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 # ---------------------------------------------------------------- agents
 
 
-def _workers(run: Run, team: list[Agent]) -> Findings:
-    """Every agent that the tasks can need, once; they are put into `team`."""
+def _team(run: Run, team: list[Agent]) -> Findings:
+    """Every agent that the tasks can need, and the judge; they are put into `team`."""
     team += refusals.workers(run) or [run.agent()]
+    team += [run.judge] if run.judge else []
     for agent in team:
         try:
             yield from chain(_agent(run, agent), _permissions(run, agent))
         except RalphError as error:  # the next one is still looked at
             yield "error", str(error)
-
-
-def _judge(run: Run, team: list[Agent]) -> Findings:
-    if judge := run.judge:
-        team.append(judge)
-        yield from _agent(run, judge)
 
 
 def _agent(run: Run, agent: Agent) -> Findings:
@@ -284,6 +254,8 @@ def _permissions(run: Run, agent: Agent) -> Findings:
         yield "warning", f"its row is the plan's own; read it: {shlex.join(agent.row['argv'])}"
     elif agent.name == "plain":
         yield "ok", "permissions: a command of your own; it runs as given, with all that you may do"
+    elif agent.permissions == "read":
+        yield "ok", "permissions: read; it looks, and changes nothing"
     elif agent.permissions == "sandbox":
         yield "ok", "permissions: full, inside of ralph's sandbox"
     elif agent.permissions == "full":

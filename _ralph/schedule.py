@@ -21,7 +21,6 @@ from click.core import ParameterSource
 
 from _ralph import agents, files, text, views
 from _ralph.agents import Agent
-from _ralph.checks import every_check
 from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git
@@ -159,9 +158,7 @@ def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
         yield "warning", f"no line for it can be written: {error}"
         return
     env = cron_environment(_search_path())
-    missing = [name for name in _programs(run, team) if not shutil.which(name, path=_CRON_PATH)]
-    note = f", without {text.few(missing)}; doctor's line has the PATH of now" if missing else ""
-    yield "ok", f"its PATH is {_CRON_PATH}{note}"
+    yield "ok", f"its PATH is {_CRON_PATH}, and doctor's line has the PATH of now"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
@@ -179,15 +176,6 @@ def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
             yield "warning", f"no login of {agent.name} found there ({wanted}); --probe tries it"
     if len(line.encode()) > _LONGEST:
         yield "warning", "the line is longer than some crons read; shorten your PATH, or use systemd"
-
-
-def _programs(run: Run, team: Sequence[Agent]) -> list[str]:
-    """What a night starts by name and finds here: git, ralph, agents, the first words of checks."""
-    names = ["git", "ralph", *(agent.program for agent in team)]
-    for check in every_check(run.plan):
-        words = check.run.split() if isinstance(check.run, str) else list(check.run)
-        names += [word for word in words if "=" not in word][:1]
-    return [name for name in dict.fromkeys(names) if "/" not in name and shutil.which(name)]
 
 
 def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
