@@ -67,7 +67,7 @@ def _plan(options: Options, control: Control, run_id: str, brief: str, source: s
         make_plan(run, brief, source)
     finally:
         view.doing("")
-    click.echo("\n".join(told(run)))
+    click.echo(told(run).rstrip())
     return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
 
 
@@ -174,24 +174,13 @@ def read_answer(run: Run, said: str) -> Plan:
     return plan
 
 
-def told(run: Run) -> list[str]:
+def told(run: Run) -> str:
     """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
-    lines = ["", *(f"every task: {text.one_line(check.command, 500)}" for check in run.plan.checks)]
-    for task in run.plan.tasks:
-        lines.append(f"{text.one_line(task.id)}  {text.one_line(task.title, 90)}")
-        lines += [f"    after {text.few(list(task.depends_on))}"] if task.depends_on else []
-        lines.append(f"    criteria: {len(task.criteria)}")
-        lines += [f"    proved by {text.one_line(check.command, 500)}" for check in task.checks]
-        lines += [f"    may change {text.few(list(task.allow))}"] if task.allow else []
     asked = prd.open_questions(run.plan)
-    if not asked:
-        return [*lines, "", f"Read the plan before you say go: {run.paths.prd}", *next_steps(run.options.prd)]
-    lines += ["", f"{text.count(len(asked), 'open question')}:"]
-    for number, (question, proposal) in enumerate(asked, 1):
-        lines.append(f"{number}. {question}")
-        lines += [f"   proposed, and planned so: {proposal}"] if proposal else []
-    lines += ["", "Answer them in the brief and plan again."]
-    return [*lines, f"Or, where the proposals are right, take openQuestions out of {run.paths.prd.name}."]
+    words = {"line": text.one_line, "few": text.few, "count": text.count}
+    values = {**words, "plan": run.plan, "asked": asked, "prd": run.paths.prd}
+    said = render_prompt(resource("templates/planned.txt"), values)
+    return said + "\n".join([] if asked else next_steps(run.options.prd))
 
 
 def _own_keys(task: Any) -> dict[str, Any]:
