@@ -117,8 +117,6 @@ def _lock(run: Run) -> Findings:
 
 def _git(run: Run) -> Findings:
     refusals.require_repository(run)
-    if not _begin(run):
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
     version = ".".join(map(str, refusals.version_of(run.git)))
     hooks, _ = run.site.hooks(run.paths.root)
     said = f", commit hooks: {', '.join(hooks)}" if hooks else ""
@@ -130,23 +128,17 @@ def _warnings(lines: Iterable[str]) -> Findings:
     return [("warning", line) for line in lines]
 
 
-def _begin(run: Run) -> str:
-    """The commit that a run would begin at; nothing without one."""
-    head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-    tip = run.branch.tip()
-    return tip if tip and not (head and run.branch.contains(tip, head)) else head
-
-
 # ---------------------------------------------------------------- the places
 
 
 def _places(run: Run, found: dict[str, Any]) -> Findings:
     """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
-    if layout.running(run.paths) or (run.options.sandbox and not run.box) or not _begin(run):
+    if layout.running(run.paths) or (run.options.sandbox and not run.box):
         return  # they would disturb the loop, or run outside of the sandbox
+    commit = session.beginning(run)
     with lock.alone(run.paths, "doctor") as run.run_id:
         freeze_settings(run.git, run.paths.private)
-        found |= in_worker(run, _in_the_places)
+        found |= in_worker(run, lambda inside: _in_the_places(inside, commit))
     said = "; setup is green there" if run.plan.setup else ""
     if not found["setup"]:
         yield "ok", f"agents work in {run.paths.workspace}, checks run in {run.paths.room}{said}"
@@ -163,9 +155,9 @@ def _checks(run: Run, found: dict[str, Any]) -> Findings:
     yield from _warnings(found.get("notices", []))
 
 
-def _in_the_places(run: Run) -> dict[str, Any]:
+def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
     """What the worker does: the room, its checks, and the workspace if no cut-off run left work there."""
-    room, commit = run.room(), _begin(run)
+    room = run.room()
     red = room.prepare(commit, "doctor")
     if red:
         return {"setup": red.as_dict()}

@@ -23,7 +23,7 @@ from _ralph.refusals import require_agent
 from _ralph.requests import read_file
 from _ralph.roles import json_objects, run_role
 from _ralph.run import Options, Run, is_starter
-from _ralph.session import peek
+from _ralph.session import beginning, peek
 from _ralph.setup import next_steps, write_starters
 from _ralph.views import spent
 from _ralph.worker import in_worker
@@ -122,14 +122,8 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
-    """One turn of the planner, in a place of its own that holds the tracked files as they are at home."""
-    index = run.paths.private / "plan.index"  # to look at home's own would write it
-    if (run.git.dir / "index").exists():
-        shutil.copyfile(run.git.dir / "index", files.clear(index))
-    here = run.git("stash", "create", check=False, GIT_INDEX_FILE=str(index)).strip()
-    here = here or run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-    if not here:
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+    """One turn of the planner, in a place of its own that holds what the first attempt will see."""
+    here = beginning(run)
 
     def job(inside: Run) -> dict[str, Any]:
         place = inside.place(inside.paths.places / "role")
