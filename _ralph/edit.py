@@ -12,7 +12,7 @@ from typing import Any
 
 from _ralph import jsontext
 from _ralph.ends import BadInput, TryLater
-from _ralph.files import atomic_write, exchange
+from _ralph.files import exchange
 from _ralph.model import Plan, Task
 from _ralph.prd import ALIASES, DONE_WORDS, HELD_WORDS, STATE_KEYS, free_name, load, read, title_of
 
@@ -152,14 +152,6 @@ def lock(folder: Path) -> Iterator[None]:
             yield
     except filelock.Timeout:
         raise TryLater("another ralph is changing the plan; try again in a moment") from None
-
-
-def rewrite(plan: Plan, new_text: str) -> Plan:
-    """Write `new_text` in the plan's place, whatever stands there; BadInput before anything is written
-    if it is no plan. `apply` is for a plan that people may be editing."""
-    new = read(new_text, plan.path, plan.tasks)
-    atomic_write(plan.path, new_text.encode("utf-8"))
-    return new
 
 
 def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict[str, Any]]) -> str:

@@ -24,7 +24,7 @@ from _ralph.refusals import require_agent
 from _ralph.requests import read_file
 from _ralph.roles import json_objects, run_role
 from _ralph.run import Options, Run, is_starter
-from _ralph.session import peek
+from _ralph.session import beginning, peek
 from _ralph.setup import next_steps, write_starters
 from _ralph.views import spent
 from _ralph.worker import in_worker
@@ -68,7 +68,7 @@ def _plan(options: Options, control: Control, run_id: str, brief: str, source: s
         make_plan(run, brief, source)
     finally:
         view.doing("")
-    click.echo("\n".join(told(run)))
+    click.echo(told(run).rstrip())
     return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
 
 
@@ -123,14 +123,8 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
-    """One turn of the planner, in a place of its own that holds the tracked files as they are at home."""
-    index = run.paths.private / "plan.index"  # to look at home's own would write it
-    if (run.git.dir / "index").exists():
-        shutil.copyfile(run.git.dir / "index", files.clear(index))
-    here = run.git("stash", "create", check=False, GIT_INDEX_FILE=str(index)).strip()
-    here = here or run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-    if not here:
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+    """One turn of the planner, in a place of its own that holds what the first attempt will see."""
+    here = beginning(run)
 
     def job(inside: Run) -> dict[str, Any]:
         place = inside.place(inside.paths.places / "role")
@@ -175,24 +169,13 @@ def read_answer(run: Run, said: str) -> Plan:
     return plan
 
 
-def told(run: Run) -> list[str]:
+def told(run: Run) -> str:
     """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
-    lines = ["", *(f"every task: {text.one_line(check.command, 500)}" for check in run.plan.checks)]
-    for task in run.plan.tasks:
-        lines.append(f"{text.one_line(task.id)}  {text.one_line(task.title, 90)}")
-        lines += [f"    after {text.few(list(task.depends_on))}"] if task.depends_on else []
-        lines.append(f"    criteria: {len(task.criteria)}")
-        lines += [f"    proved by {text.one_line(check.command, 500)}" for check in task.checks]
-        lines += [f"    may change {text.few(list(task.allow))}"] if task.allow else []
     asked = prd.open_questions(run.plan)
-    if not asked:
-        return [*lines, "", f"Read the plan before you say go: {run.paths.prd}", *next_steps(run.options.prd)]
-    lines += ["", f"{text.count(len(asked), 'open question')}:"]
-    for number, (question, proposal) in enumerate(asked, 1):
-        lines.append(f"{number}. {question}")
-        lines += [f"   proposed, and planned so: {proposal}"] if proposal else []
-    lines += ["", "Answer them in the brief and plan again."]
-    return [*lines, f"Or, where the proposals are right, take openQuestions out of {run.paths.prd.name}."]
+    words = {"line": text.one_line, "few": text.few, "count": text.count}
+    values = {**words, "plan": run.plan, "asked": asked, "prd": run.paths.prd}
+    said = render_prompt(resource("templates/planned.txt"), values)
+    return said + "\n".join([] if asked else next_steps(run.options.prd))
 
 
 def _own_keys(task: Any) -> dict[str, Any]:
@@ -239,7 +222,7 @@ def _adopt(run: Run, plan: Plan) -> None:
         shutil.copyfile(run.paths.prd, copy)
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
-    run.plan = edit.rewrite(run.plan, plan.text)
+    run.plan = edit.apply(run.plan, lambda _: plan.text)
     run.history = replay(run.journal.records(run.plan.key))
 
 

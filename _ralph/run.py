@@ -58,6 +58,8 @@ class Options:
     json: bool = False
     quiet: bool = False
     verbose: bool = False
+    words: tuple[str, ...] = ()
+    """All of it as words of a command line."""
 
 
 @dataclass
@@ -280,8 +282,11 @@ def trim_scratch(paths: Paths, keep: int = 49) -> None:
 
 
 def load_plan(paths: Paths, options: Options) -> Plan:
-    """The plan of a run, as `admit` lets it in."""
-    return admit(prd.load(paths.prd), paths, options)
+    """The plan of a run, as `admit` lets it in; BadInput without the one task that is asked for."""
+    plan = admit(prd.load(paths.prd), paths, options)
+    if options.task is not None:
+        plan.task(options.task)
+    return plan
 
 
 def admit(plan: Plan, paths: Paths, options: Options) -> Plan:

@@ -162,7 +162,7 @@ def test_a_write_changes_one_field_and_no_other_byte(
     plan = prd.load(path)
     task = plan.tasks[which % len(plan.tasks)]
     new = EDITS[change](plan, task)
-    after = edit.rewrite(plan, new)
+    after = edit.apply(plan, lambda _: new)
     edited = after.tasks[task.index]
     assert {"passes": edited.passed, "opens again": not edited.passed, "blocks": edited.blocked is not None,
             "unblocks": edited.blocked is None}[change]  # fmt: skip

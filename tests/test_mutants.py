@@ -210,7 +210,7 @@ edit.exchange = lambda path, data, expected: in_place(path, data)
 from _ralph import edit, run as room
 def write(run, record, *given, real=room.Run.write):
     if getattr(record, "verdict", "") == "passed":
-        edit.rewrite(run.plan, edit.set_passed(run.plan, run.plan.task(record.task), True))
+        edit.apply(run.plan, lambda now: edit.set_passed(now, now.task(record.task), True))
     real(run, record, *given)
 room.Run.write = write
 """,

@@ -476,7 +476,7 @@ def test_reading_while_the_plan_is_replaced(repo: Repo) -> None:
          "plan = prd.load(Path('prd.json'))\n"
          "while True:\n"
          "    for passed in (True, False):\n"
-         "        plan = edit.rewrite(plan, edit.set_passed(plan, plan.tasks[0], passed))\n"],
+         "        plan = edit.apply(plan, lambda now: edit.set_passed(now, now.tasks[0], passed))\n"],
         cwd=repo.path, env=repo.env,
     )  # fmt: skip
     try:
