@@ -58,6 +58,10 @@ def run_loop(run: Run) -> Stop:
             continue
         if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
             return stop
+        if run.bills_extra(task):
+            if stop := night.await_allowance(run, task):
+                return stop
+            continue
         night.open_run_record(run)
         attempt = run_attempt(run, task)
         record(run, attempt)
@@ -167,6 +171,7 @@ RUN_OPTIONS = (
         "--idle-timeout", type=duration, default="20m", show_default=True, help="Deadline of its silence."
     ),
     click.option("--branch", metavar="NAME", help="Work on this branch."),
+    click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage."),
     click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting."),
     click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do."),
     click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap."),

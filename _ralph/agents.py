@@ -242,7 +242,8 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         session=_session(parser),
         usd=parser.usd,
         tokens=parser.tokens(),
-        reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED else None,
+        reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED or parser.overage else None,
+        overage=parser.overage,
         denials=[text.redact(text.one_line(str(denied))) for denied in parser.facts.get("denials", [])],
         context=parser.context,
         compacted=parser.compacted,
@@ -260,16 +261,19 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.INTERRUPTED, "ralph was stopped"
     if process.ended in ("deadline", "idle"):
         after = text.duration(process.seconds)
-        return Outcome.TIMED_OUT, f"stopped at its {process.ended} limit after {after}"
+        said = f"stopped at its {process.ended} limit after {after}"
+        return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
     if parser.overspent and parser.final != "done":
         return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
     if not parser.rules:
         return _plain_outcome(process, stderr)
     if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
         return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
-    if not parser.events and (process.exit or 0) > 0:
-        hints = [hint for words, hint in agent.row.get("hints", {}).items() if words in stderr]
-        return Outcome.UNAVAILABLE, "; ".join([f"exit {process.exit}: {text.last_line(stderr)}", *hints])
+    hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}
+    if (process.exit or 0) > 0 and (hints or not parser.events):
+        why = (line for line in stderr.splitlines() for words in hints if words in line)
+        said = f"exit {process.exit}: {next(why, '') or text.last_line(stderr)}"
+        return Outcome.UNAVAILABLE, "; ".join([said, *hints.values()])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 

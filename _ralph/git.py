@@ -220,13 +220,18 @@ def freeze_settings(home: Git, folder: Path) -> None:
     _SETTINGS.update(found, GIT_CONFIG_COUNT="2")
 
 
+LEFT_BY_AGENTS = (
+    ".aider.tags.cache.v*", ".aider.chat.history.md", ".aider.input.history", ".aider.llm.history",
+    ".claude/.cc-writes", ".opencode/.gitignore", ".opencode/node_modules", ".opencode/package.json",
+    ".opencode/package-lock.json", ".opencode/bun.lock",
+)  # fmt: skip
+"""What the agents of agents.json write beside the work, as a habit; seen in runs of their own programs."""
 CACHES = b"".join(
     name + b"\n"
     for name in (
         b"__pycache__/", b"*.pyc", b".pytest_cache/", b".mypy_cache/", b".ruff_cache/", b".tox/", b".nox/",
         b".hypothesis/", b".coverage", b"node_modules/", b".venv/", b".cache/", b".DS_Store", b".ralph/",
-        b".aider.tags.cache.v4", b".aider.chat.history.md", b".aider.input.history", b".aider.llm.history",
-        b"*.egg-info/",
+        b"*.egg-info/", *map(str.encode, LEFT_BY_AGENTS),
     )
 )  # fmt: skip
 """What tools write beside the work: no part of it, where git does not track it."""

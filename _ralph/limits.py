@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,6 +17,8 @@ BLOCKED_AT_ONCE = 3
 """Tasks blocked in a row that end a run in which nothing has passed."""
 BACKOFF_FIRST, BACKOFF_LAST = 60.0, 1800.0
 FRUITLESS_WAITS = 3
+JITTER = 10.0
+"""Seconds within which the plans that wait for one reset begin again."""
 NONE = float("inf")
 
 
@@ -126,4 +129,4 @@ def wait_for(limits: Limits, result: AgentResult, history: History, now: float, 
     if reset - now > limits.max_wait:
         said = f"the provider's limit ends in {text.duration(reset - now)}, more than --max-wait allows"
         return Stop("limited", Exit.LATER, said)
-    return reset + 30
+    return reset + random.uniform(1.0, JITTER)

@@ -16,9 +16,10 @@ from click import style
 from _ralph import text
 from _ralph.model import Attempt, CheckResult, Plan, Tokens, Verdict
 from _ralph.stream import StreamParser
-from _ralph.views import ended_words, spent, tokens_words
+from _ralph.views import dollars, ended_words, spent, tokens_words
 
 _LINES_A_SECOND = 40
+_RETRY_LINES = 5.0  # seconds between them
 _EVENTS = ("line", "lines", "checked", "doing", "used", "raw", "heard")
 _PATIENCE = 2.0
 _PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
@@ -105,7 +106,7 @@ class View:
             heard, tokens, usd = self._used
             parts.append(f"idle {text.duration(now - heard, short=True)}")
             parts.append(tokens_words(tokens))
-            parts.append("" if usd is None else f"${usd:.2f}")
+            parts.append(dollars(usd))
         return " | ".join(part for part in [*parts, self._done] if part)
 
     def check(self, result: CheckResult, label: str = "") -> None:
@@ -174,6 +175,7 @@ class Reporter(View):
         self._verbose, self.stays = view.verbose, view.stays
         self._agent: StreamParser | None = None
         self._second, self._lines = 0, 0
+        self._retry = "", float("-inf")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         self._tell("line", words, indent, color)
@@ -195,6 +197,14 @@ class Reporter(View):
             agent.raw = lambda line: self._tell("raw", line[:100_000])
         elif self.stays:
             agent.listen = self._heard
+        agent.retry = self._retried
+
+    def _retried(self, words: str) -> None:
+        """That the provider is asked again; some agents do so many times a minute."""
+        now = time.monotonic()
+        if words != self._retry[0] and now - self._retry[1] > _RETRY_LINES:
+            self._retry = words, now
+            self.line(words, "  ", "yellow")
 
     def tick(self) -> None:
         """What the agent has used so far, told about once a second."""

@@ -210,8 +210,9 @@ OVERLOAD = 100_000
 @dataclass
 class AgentResult:
     """What one agent process did. `usd` is None where the agent reports no dollars;
-    `reset` is the unix time at which the provider's limit ends, if it was told; `context` the
-    most tokens that one request sent, `compacted` whether the agent shortened its own memory."""
+    `reset` is the unix time at which the provider's limit ends, if it was told; `overage` whether the
+    provider bills extra usage until then; `context` the most tokens that one request sent,
+    `compacted` whether the agent shortened its own memory."""
 
     outcome: Outcome
     reason: str = ""
@@ -220,6 +221,7 @@ class AgentResult:
     usd: float | None = None
     tokens: Tokens = field(default_factory=Tokens)
     reset: float | None = None
+    overage: bool = False
     denials: list[str] = field(default_factory=list)
     context: int = 0
     compacted: bool = False

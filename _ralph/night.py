@@ -16,7 +16,7 @@ from _ralph.candidate import green_on, run_checks_on, tip_of
 from _ralph.checks import every_check
 from _ralph.ends import Exit, Stop
 from _ralph.files import digest
-from _ralph.model import Attempt, Check, CheckResult, Task, Verdict
+from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict
 from _ralph.process import run_process
 from _ralph.record import carry_out, record, set_back
 from _ralph.records import Rechecked, Retried, RunBegan, Stopped, Waited
@@ -110,7 +110,6 @@ def _green_before(run: Run, tip: str) -> dict[str, bool]:
 
 def after(run: Run, attempt: Attempt) -> Stop | None:
     """What an attempt means for the run: go on, wait, or stop."""
-    result = attempt.result
     if attempt.blocked:
         notify(run, None)
     if attempt.verdict is Verdict.UNAVAILABLE:
@@ -120,17 +119,12 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     if len(run.history.this_run.denied) >= DENIED:
         reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
         return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
+    if attempt.verdict is Verdict.LIMITED:
+        return wait_out(run, attempt.result, attempt.reason)
     if run.limits.in_dollars and attempt.spent.tokens.total and not attempt.spent.usd:
         who = run.agent(attempt.task).command
         reason = f"{who} named no price for its tokens, so the limit in dollars cannot be kept"
         return Stop("no-price", Exit.USAGE, reason)
-    if attempt.verdict is Verdict.LIMITED:
-        if run.options.no_wait or run.options.once:
-            return Stop("limited", Exit.LATER, f"no attempt can be made now: {attempt.reason}")
-        now = time.time()
-        until = limits.wait_for(run.limits, result, run.history, now, attempt.reason)
-        backoff = limits.ahead(result, now) is None
-        return until if isinstance(until, Stop) else wait(run, until, backoff)
     run.branch.tidy()
     if run.history.passes_since_recheck >= RECHECK_AFTER:
         recheck(run)
@@ -138,6 +132,23 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
     return None
+
+
+def await_allowance(run: Run, task: Task) -> Stop | None:
+    """Wait until the provider of this task's agent bills no extra usage; the stop that ends it, if any."""
+    billed = AgentResult(Outcome.LIMITED, reset=run.history.overage[run.agent(task).name], overage=True)
+    reason = "the provider bills extra usage; --allow-overage lets it"
+    run.view.line(f"! {reason}", color="yellow")
+    return wait_out(run, billed, reason)
+
+
+def wait_out(run: Run, result: AgentResult, reason: str) -> Stop | None:
+    """Wait for the end of the limit that `result` tells of, because of `reason`; the stop that ends it."""
+    if run.options.no_wait or run.options.once:
+        return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
+    now = time.time()
+    until = limits.wait_for(run.limits, result, run.history, now, reason)
+    return until if isinstance(until, Stop) else wait(run, until, limits.ahead(result, now) is None)
 
 
 def wait(run: Run, until: float, backoff: bool) -> Stop | None:

@@ -42,7 +42,7 @@ SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
     **dict.fromkeys(("protect", "keep"), (list, str)),
     "setup": (str, dict),
-    "network": (bool,),
+    **dict.fromkeys(("network", "allowOverage"), (bool,)),
 }
 
 STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from _ralph import records, text
 from _ralph.model import COUNTED, Spent, Task, Verdict
 
+_NO_RESET = 1800.0  # seconds, where no reset was told
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
@@ -77,7 +78,8 @@ class History(Spent):
     """The state of a plan, folded from its records alone: `apply` is called once for each.
 
     `red` are checks of the plan that were red before the work and have not been green since;
-    `planned` is what prd.json was when `ralph plan` had written it;
+    `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
+    which the providers of agents bill extra usage, by the names of their rows;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -97,6 +99,7 @@ class History(Spent):
     waiting: records.Waited | None = None
     rechecked: tuple[str, str] | None = None
     passes_since_recheck: int = 0
+    overage: dict[str, float] = field(default_factory=dict)
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
@@ -135,6 +138,8 @@ class History(Spent):
         task, verdict = self.of(record), record.verdict
         for spent in (self, self.this_run, task):
             spent.add(record)
+        billed_until = record.reset or record.time + _NO_RESET
+        self.overage[record.agent] = billed_until if record.overage else 0.0
         self.red.difference_update(key for key, ok in record.checks.items() if ok)
         task.baseline = {**record.baseline, **task.baseline}
         self._work_left(task, record)

@@ -30,6 +30,8 @@ def record(run: Run, attempt: Attempt) -> None:
         attempt.parked = run.branch.park(attempt.left, attempt.base, attempt.name)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
         run.branch.hold(attempt.task.id, attempt.left)
+    if attempt.result.overage:
+        attempt.notices.append("the subscription is used up, and the provider bills extra usage")
     counted = attempt.verdict in COUNTED
     number = f", attempt {attempt.number} of {run.limits.attempts}" if counted else ""
     run.write(
@@ -74,6 +76,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         exit=result.exit or 0,
         reset=max(result.reset or 0.0, 0.0),
         overload=result.overload,
+        overage=result.overage,
         denials=result.denials[:20],
         prd_before=run.plan_digest,
     )

@@ -95,6 +95,7 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     exit: int = 0
     reset: float = 0.0
     overload: str = ""
+    overage: bool = False
     denials: list[str] = field(default_factory=list)
     prd_before: str = ""
 

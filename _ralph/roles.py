@@ -34,6 +34,8 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         result = AgentResult.from_dict(told["result"])
     except WorkerDied as error:
         result = AgentResult(Outcome.INTERRUPTED, str(error))
+    if result.overage:
+        attempt.result = replace(attempt.result, overage=True, reset=result.reset)
     unmet = objections(attempt.task, result.text)
     attempt.judgement = Judgement(
         **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],

@@ -51,6 +51,7 @@ class Options:
     idle_timeout: float = 1200.0
     branch: str | None = None
     no_wait: bool = False
+    allow_overage: bool = False
     full_permissions: bool = False
     sandbox: str | None = None
     no_awake: bool = False
@@ -163,6 +164,11 @@ class Run:
         plan_wide = self.options.agent or self.plan.settings.get("agent") or "claude"
         command = (task.agent if task and not self.options.agent else None) or plan_wide
         return agents.find_agent(command, self.rows, self.permissions)
+
+    def bills_extra(self, task: Task) -> bool:
+        """Whether the provider of this task's agent bills extra usage now, which nobody allowed."""
+        allowed = self.options.allow_overage or self.plan.settings.get("allowOverage")
+        return not allowed and self.history.overage.get(self.agent(task).name, 0.0) > time.time()
 
     @property
     def judge(self) -> Agent | None:

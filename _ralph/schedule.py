@@ -162,9 +162,8 @@ def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
-    if lost := [name for name in _obeyed(team, os.environ) if name not in env]:
-        how = f"write {lost[0]}=... above the line in the crontab (for systemd: Environment={lost[0]}=...)"
-        yield "warning", f"set here and not there: {text.few(lost)}; {how}"
+    if lost := _lost(team, env):
+        yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost[0])}"
     if other := [name for name in _obeyed(team, env) if os.environ.get(name, "") != env[name]]:
         yield "warning", f"not the same there as here: {text.few(other)}; the crontab sets it"
     for agent in team:
@@ -187,12 +186,22 @@ def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
     return sorted(name for name in env if env[name] and (name in names or _OBEYED.fullmatch(name)))
 
 
+def _lost(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
+    """Those of the variables that are set here, and not in `env`."""
+    return [name for name in _obeyed(team, os.environ) if name not in env]
+
+
+def _how_to_set(name: str) -> str:
+    return f"write {name}=... above the line in the crontab (for systemd: Environment={name}=...)"
+
+
 def turns(run: Run, team: Sequence[Agent]) -> Findings:
     """One turn of each agent, as cron would start it, in an empty repository."""
     env = cron_environment(_search_path())
     for agent in team:
         if shutil.which(agent.program):
-            yield _told(agent, _turn(run, agent, env))
+            keys = [name for name in _lost([agent], env) if name in agent.row.get("keys", [])]
+            yield _told(agent, _turn(run, agent, env), keys)
 
 
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
@@ -215,11 +224,15 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
         )
 
 
-def _told(agent: Agent, result: AgentResult) -> Finding:
+def _told(agent: Agent, result: AgentResult, lost: Sequence[str]) -> Finding:
+    """What one turn of an agent says; `lost` are keys that are set here, and were not for it."""
     said = f"{agent.command}, as cron starts it"
+    if result.outcome is Outcome.DONE and result.overage:
+        return "warning", f"{said}, answered, and the provider bills extra usage; a run waits for its end"
     if result.outcome is Outcome.DONE:
         return "ok", f"{said}, answered: {views.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
         return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
-    return "error", f"{said}: {result.reason or result.outcome}; log it in as this user, then try again"
+    advice = _how_to_set(lost[0]) if lost else "log it in as this user, or mend what it says, then try again"
+    return "error", f"{said}: {result.reason or result.outcome}; {advice}"

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from _ralph import text
 from _ralph.model import Tokens
 
 _SEARCHED = 10_000
 _TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
+_FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # more than that is nonsense, and a few hundred digits are no float any more
 Listener = Callable[[str, str], None]
 """Hears what the agent does as it does it: a kind (`say` or `tool`) and one line."""
@@ -29,8 +31,9 @@ class StreamParser:
 
     `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
     if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
-    `listen` hears words and tools, `raw` every line as it came; `heard` is when (monotonic
-    seconds) there was a sign of life.
+    `overage` is whether the provider bills extra usage. `listen` hears words and tools, `retry` each
+    time that the provider is asked again (`unanswered` while it is), `raw` every line as it came; `heard`
+    is when (monotonic seconds) there was a sign of life.
     """
 
     rules: list[dict[str, Any]]
@@ -39,6 +42,7 @@ class StreamParser:
     tokens_left: int | None = None
     listen: Listener | None = None
     raw: Callable[[str], None] | None = None
+    retry: Callable[[str], None] = lambda _: None
     heard: float = field(default_factory=time.monotonic)
     facts: dict[str, list[Any]] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
@@ -47,11 +51,13 @@ class StreamParser:
     outcome: str | None = None
     context: int = 0
     compacted: bool = False
+    overage: bool = False
     events: int = 0
     active: bool = False
     overspent: str = ""
     speaking: bool = False
     unfinished: str = ""
+    unanswered: str = ""
 
     def __post_init__(self) -> None:
         """Sort the rules by the type of event they are for: most events concern none of them."""
@@ -133,8 +139,9 @@ class StreamParser:
             self.meanwhile[of] = {key: _amount(event, spent[key]) for key in spent if key != "of"}
         self.context = max(self.context, int(_amount(event, rule.get("context", []))))
         self.compacted = self.compacted or bool(rule.get("compacted"))
-        if "final" in rule:
-            self.final = rule["final"]
+        self.overage = rule.get("overage", self.overage)
+        if "final" in rule and not (self.final == "unavailable" and rule["final"] in ("failed", "limited")):
+            self.final = rule["final"]  # the event that says why may be followed by one that does not
             self.active = self.active or self.final == "done"
         self.outcome = rule.get("outcome", self.outcome)
         if "reason" in rule:
@@ -157,6 +164,12 @@ class StreamParser:
                 self._hear("tool", words)
         for words in pick(event, rule["show"]) if "show" in rule else []:
             self._hear("say", str(words))
+        if "retry" in rule and self.outcome != "unavailable":
+            words = _FIELD.sub(lambda path: " ".join(map(str, pick(event, path[1]))), rule["retry"])
+            self.unanswered = f"the provider does not answer, {text.one_line(words, 200)}"
+            self.retry(self.unanswered)
+        elif {"say", "tool", "final"} & rule.keys():
+            self.unanswered = ""
 
     def _join(self, fragment: str) -> str:
         """The lines that `fragment` completes; the text so far is the fact `text`."""

@@ -104,7 +104,7 @@ def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[
 def task_spent(told: dict[str, Any]) -> str:
     """What a task took so far: `5 min 12 s, $0.42`, or tokens where no dollars were told."""
     tokens = told["tokens"]["input"] + told["tokens"]["output"]
-    cost = f"${told['usd']:.2f}" if told["usd"] else f"{tokens / 1000:.1f}k tokens" if tokens else ""
+    cost = dollars(told["usd"]) or (f"{tokens / 1000:.1f}k tokens" if tokens else "")
     time = text.duration(told["seconds"]) if told["seconds"] else ""
     return ", ".join(part for part in (time, cost) if part)
 
@@ -117,8 +117,14 @@ def task_notes(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str
 
 def spent(on: Spent | AgentResult) -> str:
     """Time, dollars and tokens, as far as they are known: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
-    parts = [text.duration(on.seconds), f"${on.usd:.2f}" if on.usd else "", tokens_words(on.tokens)]
+    parts = [text.duration(on.seconds), dollars(on.usd), tokens_words(on.tokens)]
     return ", ".join(part for part in parts if part)
+
+
+def dollars(usd: float | None) -> str:
+    """`$0.42`, at least a cent; nothing where no price was told, also by an agent that knows none of
+    its model and says 0."""
+    return f"${max(usd, 0.01):.2f}" if usd else ""
 
 
 def record_lines(attempt: Attempt, agent: Agent) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from _ralph import files, patterns, text
 from _ralph.ends import TryLater
-from _ralph.git import BULK, Git, attempted, nul, setting
+from _ralph.git import BULK, LEFT_BY_AGENTS, Git, attempted, nul, setting
 
 _WHOLE = ("-c", "core.sparseCheckout=false")
 _CARRIED = (
@@ -343,7 +343,8 @@ class Place:
         return path.relative_to(self.root).as_posix()
 
     def ignored_since(self, moment: float) -> list[str]:
-        """What git ignores here and was made after `moment` (unix seconds), caches of known tools apart."""
+        """What git ignores here and was made after `moment` (unix seconds); caches of known tools
+        and what agents leave as a habit apart."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
         found = []
         for name in self.git.names(*words, check=False, timeout=BULK):
@@ -356,7 +357,7 @@ class Place:
             new = [file for file in files.walk(path) if _since(file, moment) and not _is_cache(file)]
             whole = new and not any(not _since(file, moment) for file in files.walk(path))
             found += [name.rstrip("/")] if whole else [self._name(file) for file in new[:20]]
-        return found
+        return [name for name in found if name not in patterns.matching(LEFT_BY_AGENTS, found)]
 
 
 def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:

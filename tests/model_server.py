@@ -24,6 +24,7 @@ Tools = dict[str, Json]
 
 INPUT, CACHED, OUTPUT = 1200, 1000, 34
 """What every answer says it cost, in tokens; a request sent `INPUT` new ones and `CACHED` old ones."""
+PAGE = "<html><head><title>{} from a proxy</title></head><body><h1>Sign in here</h1></body></html>"
 WRITERS = ("write", "write_file")
 SHELLS = ("bash", "run_shell_command", "exec_command", "shell_command")
 ERRORS = {401: ("authentication_error", "UNAUTHENTICATED"), 429: ("rate_limit_error", "RESOURCE_EXHAUSTED")}
@@ -33,6 +34,7 @@ class Say(NamedTuple):
     """Words, and the end of the turn."""
 
     text: str
+    headers: Mapping[str, str] = {}
 
 
 class Write(NamedTuple):
@@ -56,11 +58,17 @@ class Fail(NamedTuple):
     error: Mapping[str, Any] = {}
 
 
+class Page(NamedTuple):
+    """A page of HTML in place of an answer, as proxies and wrong addresses give it."""
+
+    status: int
+
+
 class Hang(NamedTuple):
     """No answer at all, the connection stays open."""
 
 
-Step = Say | Write | Run | Fail | Hang
+Step = Say | Write | Run | Fail | Page | Hang
 
 
 class Answer(NamedTuple):
@@ -97,7 +105,7 @@ class ModelServer:
         if tools_of(body) or b"SEARCH/REPLACE" in raw:
             return self.steps[min(results_in(body), len(self.steps) - 1)]
         # Titles and probes offer no tools, and are none of the script's business.
-        return self.steps[0] if isinstance(self.steps[0], Fail | Hang) else Say("ok")
+        return self.steps[0] if isinstance(self.steps[0], Fail | Page | Hang) else Say("ok")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,20 +129,23 @@ class _Handler(BaseHTTPRequestHandler):
             self.model.over.wait()
             self.close_connection = True
             return None
+        if isinstance(step, Page):
+            return self._send(step.status, {"Content-Type": "text/html"}, PAGE.format(step.status))
         if isinstance(step, Fail):
             return self._json(step.status, failure(step, say), step.headers)
         stream = bool(body.get("stream")) or path.endswith(":streamGenerateContent")
         answers = say(spoken(step, tools_of(body)), str(body.get("model")), stream)
-        return self._events(answers) if stream else self._json(200, answers[0])
+        headers = step.headers if isinstance(step, Say) else {}
+        return self._events(answers, headers) if stream else self._json(200, answers[0], headers)
 
-    def _events(self, events: list[Json]) -> None:
+    def _events(self, events: list[Json], headers: Mapping[str, str]) -> None:
         lines = [
             f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
             if "type" in data
             else f"data: {json.dumps(data)}\n\n"
             for data in events
         ]
-        self._send(200, {"Content-Type": "text/event-stream"}, "".join(lines))
+        self._send(200, {"Content-Type": "text/event-stream", **headers}, "".join(lines))
 
     def _json(self, status: int, body: Json, headers: Mapping[str, str] | None = None) -> None:
         self._send(status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(body))

@@ -22,7 +22,7 @@ import pytest
 
 from tests import install_agents
 from tests.conftest import Repo
-from tests.model_server import Fail, Hang, ModelServer, Run, Say, Step, Write
+from tests.model_server import Fail, Hang, ModelServer, Page, Run, Say, Step, Write
 
 pytestmark = pytest.mark.agents
 PLAN = """{
@@ -268,6 +268,21 @@ def test_a_task_passes(name: str, repo: Repo, run: Runner) -> None:
         assert night.verdict["usd"] == pytest.approx(night.summary["usd"])
 
 
+@every_agent
+def test_what_it_leaves_as_a_habit_is_no_part_of_the_work_and_no_notice(
+    name: str, repo: Repo, run: Runner
+) -> None:
+    repo.write(f".{name}/agent/tester.md", "---\ndescription: tests\n---\nTest it.\n")
+    repo.commit("settings of the project's own")
+    other = Write(repo.workspace / "other.txt", "x\n")
+    more = "--map-tokens 1024" if name == "aider" else ""
+    night = run(name, [other, Say("done")], "--full-permissions", "--once", more=more)
+    assert (night.code, night.verdict["verdict"]) == (3, "failed"), night.printed
+    assert "notices" not in night.verdict and "restored" not in night.verdict
+    left = night.verdict["left"]
+    assert repo.git("diff", "--name-only", night.verdict["base"], left) == "other.txt\n"
+
+
 @pytest.mark.parametrize("name", ["codex", "gemini", "aider"])
 def test_a_task_passes_without_full_permissions(name: str, repo: Repo, run: Runner) -> None:
     if name == "codex":
@@ -319,6 +334,44 @@ def test_a_refused_key_ends_the_run(name: str, repo: Repo, run: Runner) -> None:
     assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
     assert night.summary["tasks"][0]["state"] == "open"  # `failed` once an attempt has counted
     assert name not in ("claude", "codex") or len(night.model.asked) < 5  # of the ten that they try
+
+
+NO_KEY = {
+    "claude": {"ANTHROPIC_API_KEY": ""},
+    "codex": {"SCRIPTED_KEY": ""},
+    "gemini": {"GEMINI_API_KEY": ""},
+    "opencode": {},  # its key stands in its settings, and is refused
+    "pi": {"PI_CODING_AGENT_DIR": "/nowhere"},
+    "aider": {"OPENAI_API_KEY": ""},
+}
+
+
+@every_agent
+def test_without_a_login_the_run_ends_within_seconds(name: str, repo: Repo, run: Runner) -> None:
+    night = run(name, [Fail(401)], "--full-permissions", **NO_KEY[name])
+    assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
+    assert night.seconds < 60
+
+
+@every_agent
+def test_no_such_model_and_a_wrong_address_end_the_run(name: str, repo: Repo, run: Runner) -> None:
+    night = run(name, [Page(404)], "--full-permissions")
+    assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "pi"])  # Aider tries for a minute
+def test_a_page_of_a_proxy_is_no_attempt(name: str, repo: Repo, run: Runner) -> None:
+    night = run(name, [Page(200)], "--full-permissions", "--no-wait")
+    assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
+
+
+@pytest.mark.parametrize(
+    "name", ["claude", "codex", "pi", "aider"]
+)  # the others tell it nowhere, or on stderr
+def test_that_the_provider_does_not_answer_is_shown(name: str, repo: Repo, run: Runner) -> None:
+    night = run(name, [Fail(503)], "--full-permissions", "--once", "--agent-timeout", "10s")
+    assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
+    assert "  the provider does not answer, " in night.printed
 
 
 SUBSCRIPTION = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
@@ -379,6 +432,12 @@ def test_doctor_finds_a_refused_key(name: str, repo: Repo) -> None:
     assert said.startswith("error ") and "log it in as this user" in said, said
 
 
+@every_agent
+def test_doctor_finds_that_nobody_is_logged_in(name: str, repo: Repo) -> None:
+    said = probe(name, repo, Fail(401), **NO_KEY[name])
+    assert said.startswith("error "), said
+
+
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
 def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
     said = probe(name, repo, limit_of(name), **SUBSCRIPTION if name == "claude" else {})
@@ -414,6 +473,24 @@ def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Ru
     assert night.code == 0 and 0 < night.summary["usd"] < 1, night.printed
     first = json.loads(repo.read(".ralph/0001-US-001.out").splitlines()[0])
     assert first["session_id"] == night.verdict["session"]
+
+
+def on_extra_usage() -> Say:
+    """An answer that a subscription no longer covers."""
+    left = {"status": "rejected", "overage-status": "allowed", "reset": str(int(time.time()) + 3600)}
+    left |= {"representative-claim": "five_hour"}
+    return Say("done", {f"anthropic-ratelimit-unified-{key}": value for key, value in left.items()})
+
+
+def test_claude_on_paid_extra_usage_begins_no_second_attempt(repo: Repo, run: Runner) -> None:
+    night = run("claude", [on_extra_usage()], "--full-permissions", "--no-wait", **SUBSCRIPTION)
+    assert (night.code, len(night.repo.records("start"))) == (75, 1), night.printed
+    assert "--allow-overage" in night.stopped
+
+
+def test_doctor_finds_that_claude_is_on_paid_extra_usage(repo: Repo) -> None:
+    said = probe("claude", repo, on_extra_usage(), **SUBSCRIPTION)
+    assert said.startswith("warning ") and "bills extra usage" in said
 
 
 def test_claude_runs_the_check_inside_its_own_sandbox(repo: Repo, run: Runner) -> None:

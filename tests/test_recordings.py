@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from _ralph import text
 from _ralph.agents import conclude, find_agent, load_rows
 from _ralph.model import AgentResult, Outcome, Tokens
 from _ralph.process import ProcessResult
@@ -46,14 +47,23 @@ claude   big_write                 1    failed       22500   340 10000  0.05930 
 claude   budget                    1    failed        4500    68  2000  0.01186 s -          act  Reached maximum budget ($0.01)
 claude   drop                      0    done          9000    82  4000  0.02264 s -          act  Done: hello.txt is written.
 claude   empty_prompt              1    unavailable      0     0     0  -       - -          -    exit 1: Error: Input contained only whitespa
+claude   expired                   1    unavailable     0     0     0  -       s -          -    not logged in: the provider answered 401 or
 claude   hang                      143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 claude   hang_mid                  143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 claude   hang_timeout5             1    limited          0     0     0  0.00000 s -          act  Request timed out. If the API is slow to ans
+claude   html_200                  1    limited         0     0     0  0.00000 s -          act  API Error: API returned an empty or malforme
 claude   json_429                  1    limited          0     0     0  0.00000 s -          -    API Error: Request rejected (429) · This req
 claude   json_ok                   0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
 claude   maxturns                  1    failed        6750   102  3000  0.01779 s -          act  Reached maximum number of turns (3)
+claude   no_credit                 1    unavailable     0     0     0  0.00000 s -          act  Credit balance is too low
+claude   no_dns                    1    limited         0     0     0  0.00000 s -          act  API Error: Can't reach the API server — chec
+claude   no_key                    1    unavailable     0     0     0  0.00000 s -          act  Not logged in · Please run /login
+claude   no_model                  1    unavailable     0     0     0  0.00000 s -          act  There's an issue with the selected model (cl
 claude   noop                      0    done          2250    34  1000  0.00593 s -          act  Nothing to do.
+claude   not_found                 1    unavailable     0     0     0  0.00000 s -          act  There's an issue with the selected model (cl
 claude   ok                        0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
+claude   overage                   0    done         2200    34  1000  0.00284 s 1795393023 act  Nothing to do.
+claude   overage_in_use            0    done         2200    34  1000  0.00284 s 1795393023 act  Nothing to do.
 claude   partial                   0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
 claude   prompt_arg                0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
 claude   root_refused              1    unavailable      0     0     0  -       - -          -    exit 1: --dangerously-skip-permissions canno
@@ -86,16 +96,26 @@ codex    big_read                  0    done          4400    68  2000  -       
 codex    big_result                0    done          4400    68  2000  -       s -          act  Read it.
 codex    big_write                 0    done          4400    68  2000  -       s -          act  Wrote it.
 codex    drop_once                 0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
+codex    expired                   1    unavailable     0     0     0  -       s -          -    Your access token could not be refreshed bec
 codex    hang                      -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 codex    hang_idle5                -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 codex    hang_mid                  -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 codex    hang_mid_idle5            1    limited          0     0     0  -       s -          -    stream disconnected before completion: idle
+codex    html_200                  1    limited         0     0     0  -       s -          -    stream disconnected before completion: strea
+codex    html_407                  1    unavailable     0     0     0  -       s -          -    unexpected status 407 Proxy Authentication R
 codex    last_message              0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 codex    maxturns                  0    done        112200  1734 51000  -       s -          act  all steps done
+codex    no_dns                    -15  failed          0     0     0  -       s -          -    its output ended without a final event (exit
+codex    no_key                    1    unavailable     0     0     0  -       s -          -    Missing environment variable: `SCRIPTED_KEY`
+codex    no_login                  1    unavailable     0     0     0  -       s -          -    not logged in: the provider answered 401 or
+codex    no_model                  1    unavailable     0     0     0  -       s -          -    The model `gpt-nope` does not exist or you d
 codex    no_sandbox                0    done          4400    68  2000  -       s -          act  done
 codex    noop                      0    done          2200    34  1000  -       s -          act  Nothing to do.
+codex    not_found                 1    unavailable     0     0     0  -       s -          -    unexpected status 404 Not Found: <html> <hea
 codex    ok                        0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
+codex    overloaded_stream         1    limited         0     0     0  -       s -          -    Selected model is at capacity. Please try a
 codex    quota_stream              1    limited          0     0     0  -       s -          act  Quota exceeded. Check your plan and billing
+codex    rate_limit_stream         1    limited         0     0     0  -       s +11s       -    rate limit exceeded: Rate limit reached for
 codex    sandbox_ww                0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 codex    sigint                    1    failed           0     0     0  -       s -          act  its output ended without a final event (exit
 codex    sigint_wait               1    failed           0     0     0  -       s -          -    its output ended without a final event (exit
@@ -118,9 +138,16 @@ gemini   big_prompt                0    done          4400    68  2000  -       
 gemini   big_read                  0    done          4400    68  2000  -       s -          act  Read it.
 gemini   big_result                0    failed           0     0     0  -       s -          act  its output ended without a final event (exit
 gemini   big_write                 0    done          4400    68  2000  -       s -          act  Wrote it.
+gemini   expired                   41   unavailable     0     0     0  -       - -          -    exit 41: Manual authorization is required bu
 gemini   hang                      0    failed           0     0     0  -       s -          -    its output ended without a final event (exit
+gemini   html_200                  1    limited         0     0     0  -       s -          -    [API Error: Incomplete JSON segment at the e
 gemini   json_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
+gemini   no_dns                    -15  failed          0     0     0  -       s -          -    its output ended without a final event (exit
+gemini   no_key                    41   unavailable     0     0     0  -       - -          -    exit 41: When using Gemini API, you must spe
+gemini   no_login                  41   unavailable     0     0     0  -       - -          -    exit 41: Invalid auth method selected.; set
+gemini   no_model                  1    unavailable     0     0     0  -       s -          -    [API Error: models/gemini-nope is not found
 gemini   noop                      0    done          2200    34  1000  -       s -          act  Nothing to do.
+gemini   not_found                 1    unavailable     0     0     0  -       s -          -    [API Error: <html> <head><title>404 Not Foun
 gemini   ok                        0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 gemini   sigint                    0    failed           0     0     0  -       s -          act  its output ended without a final event (exit
 gemini   sigint_wait               0    failed           0     0     0  -       s -          -    its output ended without a final event (exit
@@ -131,6 +158,7 @@ gemini   steps5                    0    done         13200   204  6000  -       
 gemini   text_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
 gemini   tool_fail                 0    done          4400    68  2000  -       s -          act  The command failed.
 gemini   unreachable               1    limited          0     0     0  -       s -          -    [API Error: exception TypeError: fetch faile
+gemini   wrong_key                 144  unavailable     0     0     0  -       s -          -    [API Error: {"error":{"code":400,"message":"
 opencode 400                       1    failed           0     0     0  -       s -          -    prompt is too long: 250000 tokens > 200000 m
 opencode 401                       1    unavailable      0     0     0  -       s -          -    invalid x-api-key
 opencode 429_long                  -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
@@ -145,9 +173,17 @@ opencode big_result                0    done          4400    68  2000  0.00918 
 opencode big_write                 0    done          4400    68  2000  0.00918 s -          act  Wrote it.
 opencode denied                    0    failed        2200    34  1000  0.00334 s -          act  its output ended without a final event (exit
 opencode drop_once                 0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
+opencode expired                   1    unavailable     0     0     0  -       s -          -    Provided authentication token is expired. Pl
 opencode hang                      -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
 opencode hang_mid                  -15  failed           0     0     0  -       s -          act  its output ended without a final event (exit
+opencode html_200                  -15  limited         0     0     0  0.00000 s -          -    the answer was empty
+opencode no_dns                    1    limited         0     0     0  -       s -          -    Cannot connect to API: Unable to connect. Is
+opencode no_key                    1    unavailable     0     0     0  -       s -          -    no key
+opencode no_login                  1    unavailable     0     0     0  -       s -          -    no login or no such model, as far as opencod
+opencode no_model                  1    unavailable     0     0     0  -       s -          -    The model `gpt-nope` does not exist or you d
+opencode no_such_model             1    unavailable     0     0     0  -       s -          -    no login or no such model, as far as opencod
 opencode noop                      0    done          2200    34  1000  0.00459 s -          act  Nothing to do.
+opencode not_found                 1    unavailable     0     0     0  -       s -          -    Not Found
 opencode ok                        0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
 opencode sigint                    -2   failed           0     0     0  -       s -          act  its output ended without a final event (exit
 opencode sigint_wait               -2   failed           0     0     0  -       - -          -    its output ended without a final event (exit
@@ -171,9 +207,16 @@ pi       big_read                  0    done          4400    68  2000  0.00918 
 pi       big_result                0    done          4400    68  2000  0.00918 s -          act  Read it.
 pi       big_write                 0    done          4400    68  2000  0.00918 s -          act  Wrote it.
 pi       drop_once                 0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
+pi       expired                   0    unavailable     0     0     0  0.00000 s -          -    No API key for provider: anthropic
 pi       hang                      143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 pi       hang_mid                  143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
+pi       html_200                  0    limited         0     0     0  0.00000 s -          act  the answer was empty
+pi       no_dns                    0    limited         0     0     0  0.00000 s -          -    Connection error.
+pi       no_key                    1    unavailable     0     0     0  -       s -          -    exit 1: No API key found for anthropic.; log
+pi       no_login                  1    unavailable     0     0     0  -       s -          -    exit 1: No API key found for the selected mo
+pi       no_model                  0    unavailable     0     0     0  0.00000 s -          -    404 The model `gpt-nope` does not exist or y
 pi       noop                      0    done          2200    34  1000  0.00459 s -          act  Nothing to do.
+pi       not_found                 0    unavailable     0     0     0  0.00000 s -          -    404 <html> <head><title>404 Not Found</title
 pi       ok                        0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
 pi       sigint                    -2   failed        2200    34  1000  0.00459 s -          act  its output ended without a final event (exit
 pi       sigint_wait               -2   failed           0     0     0  -       s -          -    its output ended without a final event (exit
@@ -197,8 +240,13 @@ aider    big_prompt                0    done          2200    34     0  0.00459 
 aider    big_write                 0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
 aider    hang                      -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
 aider    hang_timeout5             -15  limited          0     0     0  -       - -          -    litellm.Timeout: APITimeoutError - Request t
+aider    html_200                  0    limited         0     0     0  -       - -          -    litellm.InternalServerError: InternalServerE
 aider    length                    0    failed           0     0     0  -       - -          -    Model openai/gpt-4o has hit a token limit!
-aider    no_key                    0    unavailable      0     0     0  -       - -          -    litellm.AuthenticationError: AuthenticationE
+aider    no_dns                    0    limited         0     0     0  -       - -          -    litellm.InternalServerError: InternalServerE
+aider    no_key                    0    unavailable     0     0     0  -       - -          -    litellm.AuthenticationError: AuthenticationE
+aider    no_model                  0    unavailable     0     0     0  -       - -          -    litellm.NotFoundError: OpenAIException - The
+aider    no_permission             0    limited         0     0     0  -       - -          -    litellm.APIError: APIError: OpenAIException
+aider    not_found                 0    unavailable     0     0     0  -       - -          -    litellm.NotFoundError: NotFoundError: OpenAI
 aider    ok                        0    done          2200    34     0  0.00459 - -          act  
 aider    shell_cmd                 0    done          2200    34     0  0.00459 - -          act  
 aider    sigint_wait               0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
@@ -247,11 +295,12 @@ def test_a_recorded_run(name: str, case: str, wanted: str) -> None:
 
 
 def told(reset: float | None, form: str) -> str:
-    """A reset as the table writes it: in an hour, by local clocks, or as unix time."""
+    """A reset as the table writes it: in an hour (`+1h`), by local clocks, or as unix time."""
     if reset is None:
         return "-"
-    if form == "+1h":
-        return form if abs(reset - time.time() - 3600) < 60 else str(reset)
+    if form.startswith("+"):
+        ahead = text.seconds(form[1:])
+        return form if abs(reset - time.time() - ahead) < 3 else str(reset)
     return time.strftime("%H:%M", time.localtime(reset)) if ":" in form else str(int(reset))
 
 

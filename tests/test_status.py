@@ -504,7 +504,7 @@ def test_a_run_that_was_cut_off_is_named(repo: Repo) -> None:
 
 # ---------------------------------------------------------------- quick
 
-HEAVY = {"jinja2", "jsonschema", "filelock", "psutil", "asyncio", "_ralph.process", "_ralph.run", "_ralph.session", "rich.console", "rich.table", "email", "ctypes.util"}  # fmt: skip
+HEAVY = {"jinja2", "jsonschema", "filelock", "psutil", "asyncio", "tempfile", "_ralph.run", "_ralph.session", "rich.console", "rich.table", "email", "ctypes.util"}  # fmt: skip
 
 
 def hundred(repo: Repo) -> None:

@@ -65,9 +65,78 @@ def test_an_attempt_that_is_cut_off_counts_as_all_that_it_was_allowed(repo: Repo
 def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
     plan(repo, {"checks": ["false"]})
     script = f"print('''{line}''', flush=True); time.sleep(3600)" if line else "sys.exit('not logged in')"
-    code, summary, _ = repo.run(speaker(repo, script))
+    code, summary, printed = repo.run(speaker(repo, script))
     assert (code, summary["stop"]) == (5, "unavailable")
-    assert repo.verdicts() == ["T1 unavailable"]
+    assert repo.verdicts() == ["T1 unavailable"] and "does not answer" not in printed
+
+
+@pytest.mark.parametrize("why", ["authentication_failed", "billing_error", "model_not_found"])
+def test_no_login_no_credit_and_no_model_are_never_waited_for(repo: Repo, why: str) -> None:
+    plan(repo, {"checks": ["false"]})
+    said = {
+        "type": "assistant",
+        "error": why,
+        "message": {"content": [{"type": "text", "text": "Please run /login"}]},
+    }
+    ended = {**json.loads(LIMIT), "api_error_status": None, "result": "Please run /login"}
+    code, summary, _ = repo.run(speaker(repo, f"print({json.dumps(said)!r}); print({json.dumps(ended)!r})"))
+    assert (code, summary["stop"]) == (5, "unavailable") and "Please run /login" in summary["reason"]
+
+
+def overage(resets_in: float) -> str:
+    info = {"status": "rejected", "resetsAt": int(time.time() + resets_in), "isUsingOverage": True}
+    return json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
+
+
+def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    work = "P(os.environ['RALPH_TASK_ID'] + '.txt').touch()"
+    say = speaker(repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')")
+    code, summary, printed = repo.run(say, "--no-wait")
+    assert (code, summary["stop"], repo.passed()) == (75, "limited", ["T1"])
+    assert "the provider bills extra usage" in printed and "--allow-overage" in summary["reason"]
+    code, summary, _ = repo.run(say, "--once")  # a run that begins anew knows it from the notes
+    assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1"], 1)
+    code, summary, _ = repo.run(say, "--max-wait", "10m")
+    assert code == 75 and "more than --max-wait allows" in summary["reason"]
+    assert repo.run(say, "--allow-overage")[0] == 0
+
+
+def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    work = "P(os.environ['RALPH_TASK_ID'] + '.txt').touch()"
+    say = speaker(repo, f"{work}; print('''{overage(2)}'''); print('''{RESULT}''')")
+    began = time.time()
+    assert repo.run(say)[0] == 0
+    assert len(repo.records("wait")) == 1 and 2 < time.time() - began < 30
+    plan(
+        repo,
+        {"checks": ["test -f T1.txt"]},
+        {"checks": ["test -f T2.txt"]},
+        allowOverage=True,
+        project="other",
+    )
+    assert repo.run(speaker(repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')"))[0] == 0
+    assert len(repo.records("wait")) == 1
+
+
+def test_a_limited_attempt_with_tokens_and_no_price_is_a_limit_and_no_wrong_use(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    limited = json.dumps({**json.loads(LIMIT), "usage": {"input_tokens": 900}})
+    code, summary, printed = repo.run(speaker(repo, f"print({limited!r})"), "--max-usd", "5", "--no-wait")
+    assert (code, summary["stop"]) == (75, "limited")
+    assert "$0" not in printed + repo.read("progress.txt")
+
+
+def test_retries_are_shown_by_run_and_by_plan(repo: Repo) -> None:
+    again = '{"type":"system","subtype":"api_retry","attempt":3,"max_retries":10,"error_status":529}'
+    say = str(repo.program("../speaker", f"echo '{again}'; echo '{again}'; echo '{LIMIT}'"))
+    plan(repo, {"checks": ["false"]})
+    printed = repo.run(say, "--no-wait")[2]
+    assert printed.count("  the provider does not answer, attempt 3 of 10\n") == 1
+    repo.write("../brief.md", "A greeting.")
+    done = repo.ralph("plan", "../brief.md", "--planner", say, "--force")
+    assert done.returncode == 75 and "the provider does not answer, attempt 3 of 10" in done.stdout
 
 
 def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) -> None:

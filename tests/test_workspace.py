@@ -453,7 +453,9 @@ def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> N
         write(place, "x.log")
         if (place.root / "x.log").stat().st_ctime >= moment:
             break
-    for name in ("build/new", "src/__pycache__/m.pyc", "build/.cache/x", "dist.log"):
+    habits = (".aider.chat.history.md", ".aider.tags.cache.v4/cache.db", ".opencode/.gitignore")
+    write(place, ".git/info/exclude", ".aider*\n.opencode/.gitignore\n")
+    for name in ("build/new", "src/__pycache__/m.pyc", "build/.cache/x", "dist.log", *habits):
         write(place, name)
     write(place, "node_modules/mine/y")
     assert sorted(place.ignored_since(moment)) == ["build/new", "dist.log", "node_modules/mine/y", "x.log"]
