@@ -58,7 +58,7 @@ def run_loop(run: Run) -> Stop:
             continue
         if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
             return stop
-        if run.bills_extra(task):
+        if run.bills_extra(run.agent(task)):
             if stop := night.await_allowance(run, task):
                 return stop
             continue
@@ -75,7 +75,7 @@ def run_attempt(run: Run, task: Task) -> Attempt:
     from _ralph.attempt import begin, examine, work
 
     attempt = begin(run, task)
-    run.view.started(attempt, run.limits.attempts, run.agent(task).command, run.plan)
+    run.view.started(attempt, run.limits.attempts, run.plan)
     work(run, attempt)
     examine(run, attempt)
     return attempt
@@ -133,7 +133,22 @@ PRD = click.option(
     show_default=True,
     help="The plan; progress.txt lies beside it.",
 )
-AGENT = click.option("--agent", metavar="CMD", help="Such as claude, 'claude --model haiku' or aider.")
+
+
+class Command(click.types.StringParamType):
+    """A command; a variable holds one, with its blanks."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [rv]
+
+
+AGENT = click.option(
+    "--agent",
+    metavar="CMD",
+    type=Command(),
+    multiple=True,
+    help="Such as claude or 'aider --model sonnet'; given again, the next one for each failed attempt.",
+)
 CHECK = click.option(
     "--check",
     "checks",
@@ -156,6 +171,7 @@ RUN_OPTIONS = (
     click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
     TASK,
     AGENT,
+    click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
     click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
     CHECK,
     PROMPT,

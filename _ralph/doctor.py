@@ -199,7 +199,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 
 def _team(run: Run, team: list[Agent]) -> Findings:
     """Every agent that the tasks can need, and the judge; they are put into `team`."""
-    team += refusals.workers(run) or [run.agent()]
+    team += refusals.workers(run)
     team += [run.judge] if run.judge else []
     for agent in team:
         try:

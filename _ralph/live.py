@@ -114,14 +114,13 @@ class View:
         color = "" if label else "green" if result.ok else "red"
         self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ", color)
 
-    def started(self, attempt: Attempt, of: int, agent: str, plan: Plan) -> None:
+    def started(self, attempt: Attempt, of: int, plan: Plan) -> None:
         passed = sum(task.passed for task in plan.tasks)
         self._done = f"{passed} of {len(plan.tasks)} passed"
         title = text.one_line(attempt.task.title, 50)
         which = f"attempt {attempt.number} of {of}"
-        self.line(
-            f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {agent}", color="cyan"
-        )
+        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {attempt.command}"
+        self.line(said, color="cyan")
         self.doing(f"{text.one_line(attempt.task.id, 30)}, {which}")
 
     def ended(self, attempt: Attempt) -> None:

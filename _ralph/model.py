@@ -80,7 +80,7 @@ class Task:
     blocked: str | None = None
     checks: tuple[Check, ...] = ()
     allow: tuple[str, ...] = ()
-    agent: str | None = None
+    agents: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -273,9 +273,11 @@ class Work:
     """What is said of an attempt here and in its record. `base` is the commit that it began at, `left` the
     tree of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
     `message`. `leftover` says that no agent runs, for the work was done in an earlier attempt and only lacks
-    its checks or its judge; `unjudged` that it lacks its judge. `baseline` are checks that were green before
-    it, or red; `parked` is the ref of its work that did not pass; `blocked` why the task needs a person."""
+    its checks or its judge; `unjudged` that it lacks its judge. `command` is the agent that worked it, as a
+    person named it. `baseline` are checks that were green before it, or red; `parked` is the ref of its work
+    that did not pass; `blocked` why the task needs a person."""
 
+    command: str = ""
     base: str = ""
     left: str = ""
     leftover: str = ""

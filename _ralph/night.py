@@ -44,7 +44,8 @@ def resume(run: Run) -> None:
     task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
     run.view.line(f"{task.id}: an attempt was cut off; what it left is checked before another is paid for")
     attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
-    known, agent = run.history.of(task), run.agent(task)
+    attempt.command = start.command or run.agent(task).command
+    known, agent = run.history.of(task), run.named(attempt.command)
     attempt.result = recovered(
         agent,
         run.paths.scratch / f"{attempt.name}.out",
@@ -112,18 +113,15 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     """What an attempt means for the run: go on, wait, or stop."""
     if attempt.blocked:
         notify(run, None)
-    if attempt.verdict is Verdict.UNAVAILABLE:
-        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
+    if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+        return go_without(run, attempt)
     if stop := asked_to_stop(run):
         return stop
     if len(run.history.this_run.denied) >= DENIED:
         reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
         return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
-    if attempt.verdict is Verdict.LIMITED:
-        return wait_out(run, attempt.result, attempt.reason)
     if run.limits.in_dollars and attempt.spent.tokens.total and not attempt.spent.usd:
-        who = run.agent(attempt.task).command
-        reason = f"{who} named no price for its tokens, so the limit in dollars cannot be kept"
+        reason = f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be kept"
         return Stop("no-price", Exit.USAGE, reason)
     run.branch.tidy()
     if run.history.passes_since_recheck >= RECHECK_AFTER:
@@ -132,6 +130,25 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
     return None
+
+
+def go_without(run: Run, attempt: Attempt) -> Stop | None:
+    """Go on without the agent, or the judge, that this attempt could not have: another one takes over, or
+    the first that is back is waited for; the stop that ends the run, if any."""
+    result, others = attempt.result, []
+    if not attempt.unjudged and not run.options.once:
+        agent = run.agent(attempt.task)
+        if not run.is_away(agent):
+            run.view.line(f"{agent.command} takes over from {attempt.command}", "  ", "yellow")
+            return asked_to_stop(run)
+        others = run.history.this_run.resets(apart_from=attempt.command)
+    if attempt.verdict is Verdict.UNAVAILABLE and not others:
+        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
+    if stop := asked_to_stop(run):
+        return stop
+    if others and (result.reset or min(others)) >= min(others):
+        result = replace(result, reset=min(others))
+    return wait_out(run, result, attempt.reason)
 
 
 def await_allowance(run: Run, task: Task) -> Stop | None:

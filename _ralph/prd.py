@@ -38,9 +38,9 @@ DONE_WORDS = (
 HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
 PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
 SETTINGS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("agent", "judge", "planner", "prompt", "commit"), (str,)),
+    **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
-    **dict.fromkeys(("protect", "keep"), (list, str)),
+    **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
     "setup": (str, dict),
     **dict.fromkeys(("network", "allowOverage"), (bool,)),
 }
@@ -284,8 +284,13 @@ def _task(raw: Any, index: int, where: str) -> Task:
         blocked=_blocked(raw),
         checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
         allow=_patterns(raw, "allow", f"{where}."),
-        agent=_get(raw, "agent", str) or None,
+        agents=commands(_get(raw, "agent", list, str)),
     )
+
+
+def commands(said: list[Any] | str | None) -> tuple[str, ...]:
+    """The rungs of a ladder: one agent command, or a list of them."""
+    return tuple(filter(None, [said] if isinstance(said, str) else said or []))
 
 
 def title_of(raw: dict[str, Any]) -> str:

@@ -23,13 +23,23 @@ _LABEL = re.compile(
 
 @dataclass
 class RunHistory(Spent):
-    """What is counted for one run; `seconds` holds its waits, too."""
+    """What is counted for one run; `seconds` holds its waits, too. `away` are the unix times until which
+    the providers of agents are limited, by their commands; those in `gone` cannot be used in this run."""
 
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
     fruitless_waits: int = 0
     denied: list[str] = field(default_factory=list)
+    away: dict[str, float] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def away_until(self, command: str) -> float:
+        return self.away.get(command, 0.0)
+
+    def resets(self, apart_from: str) -> list[float]:
+        """When (unix time) the other agents' providers that are limited are back, as far as it is known."""
+        return [at for command, at in self.away.items() if command not in (apart_from, *self.gone)]
 
 
 @dataclass
@@ -37,7 +47,8 @@ class TaskHistory(Spent):
     """What the records say of one task. `attempts` are those that count against its limit since
     the last `retry` or pass, `last` the record of the newest of them, `tried` all that ended with a
     verdict on its work; `left` is the tree of its unfinished work, made from the commit `base`, and
-    `lacks` says what is missing before it is worked on: `checks`, `judge` or nothing."""
+    `lacks` says what is missing before it is worked on: `checks`, `judge` or nothing; `command` is the agent
+    that worked it last."""
 
     attempts: int = 0
     tried: int = 0
@@ -56,6 +67,7 @@ class TaskHistory(Spent):
     conflicts: int = 0
     overload: str = ""
     denials: list[str] = field(default_factory=list)
+    command: str = ""
 
     @property
     def blocked(self) -> bool:
@@ -74,12 +86,20 @@ class TaskHistory(Spent):
 
 
 @dataclass
+class AgentHistory(Spent):
+    """What attempts with one agent came to."""
+
+    attempts: int = 0
+    passed: int = 0
+
+
+@dataclass
 class History(Spent):
     """The state of a plan, folded from its records alone: `apply` is called once for each.
 
     `red` are checks of the plan that were red before the work and have not been green since;
     `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
-    which the providers of agents bill extra usage, by the names of their rows;
+    which the providers of agents bill extra usage, by the names of their rows; `agents` goes by commands;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -100,6 +120,7 @@ class History(Spent):
     rechecked: tuple[str, str] | None = None
     passes_since_recheck: int = 0
     overage: dict[str, float] = field(default_factory=dict)
+    agents: dict[str, AgentHistory] = field(default_factory=dict)
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
@@ -132,14 +153,20 @@ class History(Spent):
         self.open_start = record
         self.iteration = record.iteration
         self.this_run.iterations += 1
+        self.of(record).command = record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:
         self.open_start = None
         task, verdict = self.of(record), record.verdict
-        for spent in (self, self.this_run, task):
+        agent = self.agents.setdefault(record.command or record.agent, AgentHistory())
+        for spent in (self, self.this_run, task, agent):
             spent.add(record)
+        agent.attempts += verdict in COUNTED or verdict is Verdict.PASSED
+        agent.passed += verdict is Verdict.PASSED
         billed_until = record.reset or record.time + _NO_RESET
         self.overage[record.agent] = billed_until if record.overage else 0.0
+        if not record.unjudged:
+            self._provider(record)
         self.red.difference_update(key for key, ok in record.checks.items() if ok)
         task.baseline = {**record.baseline, **task.baseline}
         self._work_left(task, record)
@@ -161,6 +188,15 @@ class History(Spent):
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked
         self._in_a_row(record)
+
+    def _provider(self, record: records.AttemptEnded) -> None:
+        """Whether the agent can be had, by what became of this attempt with it."""
+        run, command = self.this_run, record.command
+        run.away.pop(command, None)
+        if record.verdict is Verdict.LIMITED:
+            run.away[command] = record.reset or record.time + _NO_RESET
+        elif record.verdict is Verdict.UNAVAILABLE:
+            run.gone.add(command)
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
         """What the next attempt at this task finds in its workspace."""

@@ -37,7 +37,7 @@ def record(run: Run, attempt: Attempt) -> None:
     run.write(
         record_of(run, attempt),
         f"iteration {attempt.iteration} | {attempt.task.id} {attempt.task.title} | {attempt.verdict}{number}",
-        record_lines(attempt, run.agent(attempt.task)),
+        record_lines(attempt, run.named(attempt.command)),
     )
     run.view.ended(attempt)
     carry_out(run, live=True)
@@ -67,7 +67,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         attempt=attempt.number,
         task=attempt.task.id,
         title=attempt.task.title,
-        agent=run.agent(attempt.task).name,
+        agent=run.named(attempt.command).name,
         verdict=attempt.verdict,
         checks={check.command: check.ok for check in attempt.checks},
         failure=failure_of(attempt),

@@ -61,10 +61,11 @@ class RunBegan(Record, event="run"):
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """The commit `base`, where it begins; `leftover` as in `Work`."""
+    """The commit `base`, where it begins; `command` and `leftover` as in `Work`."""
 
     iteration: int
     attempt: int = 0
+    command: str = ""
     base: str = ""
     leftover: str = ""
 

@@ -40,7 +40,8 @@ class Options:
     prd: Path = Path("prd.json")
     once: bool = False
     task: str | None = None
-    agent: str | None = None
+    agent: tuple[str, ...] = ()
+    fallback: str | None = None
     checks: tuple[str, ...] = ()
     judge: str | None = None
     planner: str | None = None
@@ -159,16 +160,38 @@ class Run:
         )
         return Room(site, place)
 
-    def agent(self, task: Task | None = None) -> Agent:
-        """The agent of `task`: its own, else the one given, else the plan's, else claude."""
-        plan_wide = self.options.agent or self.plan.settings.get("agent") or "claude"
-        command = (task.agent if task and not self.options.agent else None) or plan_wide
+    def ladder(self, task: Task | None = None) -> tuple[str, ...]:
+        """The agents of `task`, a rung for each failed attempt: those given, else its own, else the plan's,
+        else claude."""
+        own = task.agents if task else ()
+        return self.options.agent or own or prd.commands(self.plan.settings.get("agent")) or ("claude",)
+
+    def agent(self, task: Task) -> Agent:
+        """Who works the next attempt at `task`: its rung of the ladder, or the fallback while that one's
+        provider is away."""
+        rungs = self.ladder(task)
+        first, other = self.named(rungs[min(self.history.of(task).attempts, len(rungs) - 1)]), self.fallback
+        return other if other and self.is_away(first) and not self.is_away(other) else first
+
+    @property
+    def fallback(self) -> Agent | None:
+        """The agent that works while the provider of another one is away, if there is one."""
+        command = self.options.fallback or self.plan.settings.get("fallback")
+        return self.named(command) if command else None
+
+    def named(self, command: str) -> Agent:
+        """The agent that a person named, as it may work here."""
         return agents.find_agent(command, self.rows, self.permissions)
 
-    def bills_extra(self, task: Task) -> bool:
-        """Whether the provider of this task's agent bills extra usage now, which nobody allowed."""
+    def is_away(self, agent: Agent) -> bool:
+        """Whether an agent's provider is known to be limited, or the agent could not be used in this run."""
+        known, now = self.history.this_run, time.time()
+        return self.bills_extra(agent) or agent.command in known.gone or known.away_until(agent.command) > now
+
+    def bills_extra(self, agent: Agent) -> bool:
+        """Whether an agent's provider bills extra usage now, which nobody allowed."""
         allowed = self.options.allow_overage or self.plan.settings.get("allowOverage")
-        return not allowed and self.history.overage.get(self.agent(task).name, 0.0) > time.time()
+        return not allowed and self.history.overage.get(agent.name, 0.0) > time.time()
 
     @property
     def judge(self) -> Agent | None:
@@ -180,7 +203,7 @@ class Run:
     def planner(self) -> Agent:
         """The agent that writes a plan: the one given, the plan's planner, its agent, or claude."""
         settings = self.plan.settings
-        command = self.options.planner or settings.get("planner") or settings.get("agent") or "claude"
+        command = self.options.planner or settings.get("planner") or self.ladder()[0]
         return agents.find_agent(command, self.rows, "read")
 
     @property
