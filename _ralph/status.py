@@ -20,7 +20,7 @@ from click import style
 from _ralph import layout, prd, text
 from _ralph.model import Paths, Plan
 from _ralph.progress import History
-from _ralph.views import spent, summary, task_remark, task_spent, task_warnings
+from _ralph.views import agents_summary, agents_words, spent, summary, task_remark, task_spent, task_warnings
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
@@ -96,6 +96,7 @@ def as_object(status: Status) -> dict[str, Any]:
         "running": status.running,
         "branch": status.history.branch or None,
         "places": status.places,
+        "agents": agents_summary(status.history),
     }
 
 
@@ -199,6 +200,7 @@ def _sentences(status: Status) -> list[str]:
     history, said = status.history, []
     if history.iteration:
         said.append(f"{text.count(history.iteration, 'iteration')} so far: {spent(history)}")
+        said += agents_words(history)
     said.append(_loop(status))
     if status.history.branch:
         said.append(f"verified work lands on branch {status.history.branch}")
