@@ -90,7 +90,7 @@ def agents_summary(history: History) -> list[dict[str, Any]]:
 
 
 def agents_words(history: History) -> list[str]:
-    """The same in words, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
+    """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
     told = [
         f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
         f"{spent(known)}"
