@@ -55,14 +55,11 @@ def _kinds(root: Path) -> list[dict[str, str]]:
     return [row for row in TABLE["kinds"] if any(root.glob(row["file"]))]
 
 
-def is_missing(output: str, exit_status: int | None) -> bool:
-    """Whether a red check lacks a program or a module: that says nothing of the work."""
-    return exit_status in (126, 127) or bool(_MISSING.search(output))
-
-
 def setup_hint(output: str, exit_status: int | None, root: Path) -> str | None:
-    """What to say of a red check that lacks a program or a module, if there is a setup that brings them."""
-    command = detect_setup(root) if is_missing(output, exit_status) else None
+    """What to say of a red check that lacks a program or a module, which says nothing of the work, if there
+    is a setup that brings them."""
+    lacks = exit_status in (126, 127) or _MISSING.search(output)
+    command = detect_setup(root) if lacks else None
     if command is None:
         return None
     wanted = f'"setup": {json.dumps(command, ensure_ascii=False)}'
