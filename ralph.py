@@ -35,7 +35,7 @@ from _ralph.ends import BadInput, Exit, RalphError, Stop, translate
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.model import Attempt, Task
-    from _ralph.run import Run
+    from _ralph.run import Options, Run
 
 
 # ---------------------------------------------------------------- the loop
@@ -58,7 +58,7 @@ def run_loop(run: Run) -> Stop:
             continue
         if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
             return stop
-        if run.bills_extra(task):
+        if run.bills_extra(run.agent(task)):
             if stop := night.await_allowance(run, task):
                 return stop
             continue
@@ -75,7 +75,7 @@ def run_attempt(run: Run, task: Task) -> Attempt:
     from _ralph.attempt import begin, examine, work
 
     attempt = begin(run, task)
-    run.view.started(attempt, run.limits.attempts, run.agent(task).command, run.plan)
+    run.view.started(attempt, run.limits.attempts, run.plan)
     work(run, attempt)
     examine(run, attempt)
     return attempt
@@ -97,6 +97,11 @@ def duration(value: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
+def hours(value: str) -> float:
+    """Hours, from a number of them or from a duration: the type of --max-hours."""
+    return duration(value if value.strip()[-1:].isalpha() else f"{value}h") / 3600
+
+
 def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids that a shell may complete; none if there is no plan that can be read."""
     from _ralph import prd
@@ -105,24 +110,6 @@ def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
         plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
         return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
     return []
-
-
-def with_prd(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--prd, which every command takes, as `prd`."""
-
-    @click.option(
-        "--prd",
-        envvar="RALPH_PRD",
-        type=click.Path(path_type=Path, dir_okay=False),
-        default="prd.json",
-        show_default=True,
-        help="The plan; progress.txt lies beside it.",
-    )
-    @functools.wraps(command)
-    def called(**given: Any) -> Any:
-        return command(**given)
-
-    return called
 
 
 def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -138,10 +125,30 @@ def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-AGENT = click.option("--agent", metavar="CMD", help="Such as claude, 'claude --model haiku' or aider.")
-JUDGE = click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes.")
-FULL = click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do.")
-SANDBOX = click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap.")
+PRD = click.option(
+    "--prd",
+    envvar="RALPH_PRD",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="prd.json",
+    show_default=True,
+    help="The plan; progress.txt lies beside it.",
+)
+
+
+class Command(click.types.StringParamType):
+    """A command; a variable holds one, with its blanks."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [rv]
+
+
+AGENT = click.option(
+    "--agent",
+    metavar="CMD",
+    type=Command(),
+    multiple=True,
+    help="Such as claude or 'aider --model sonnet'; given again, the next one for each failed attempt.",
+)
 CHECK = click.option(
     "--check",
     "checks",
@@ -160,6 +167,50 @@ TIMEOUT = click.option(
     "--agent-timeout", type=duration, default="60m", show_default=True, help="Deadline of an agent."
 )
 JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdout; all else goes to stderr.")
+RUN_OPTIONS = (
+    click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
+    TASK,
+    AGENT,
+    click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
+    click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
+    CHECK,
+    PROMPT,
+    click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]"),
+    click.option("--max-attempts", type=POSITIVE, help="Attempts for one task.  [default: 3]"),
+    click.option("--max-hours", type=hours, help="Hours for this run, or 90m.  [default: 12]"),
+    click.option("--until", metavar="HH:MM", help="Start no attempt after this time of day."),
+    click.option("--max-usd", type=ABOVE_ZERO, help="Dollars for this run."),
+    click.option("--max-tokens", type=POSITIVE, help="Tokens for this run, in and out."),
+    click.option("--max-wait", type=duration, help="Longest wait for a provider's limit.  [default: 6h]"),
+    TIMEOUT,
+    click.option(
+        "--idle-timeout", type=duration, default="20m", show_default=True, help="Deadline of its silence."
+    ),
+    click.option("--branch", metavar="NAME", help="Work on this branch."),
+    click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage."),
+    click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting."),
+    click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do."),
+    click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap."),
+    click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run."),
+    click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block."),
+    JSON,
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+    click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints."),
+)
+"""What `ralph run` takes, and `ralph doctor` with it."""
+
+
+def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return functools.reduce(lambda inner, option: option(inner), reversed(RUN_OPTIONS), command)
+
+
+def run_options(given: dict[str, Any]) -> Options:
+    """What the command line of `run` or `doctor` said, as the loop wants it."""
+    from _ralph.run import Options
+
+    limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
+    limits["max_wait"] = given.pop("max_wait")
+    return Options(limits=limits, **given)
 
 
 @click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
@@ -178,34 +229,8 @@ def cli() -> None:
 
 
 @cli.command()
-@with_prd
-@click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left.")
-@TASK
-@AGENT
-@JUDGE
-@CHECK
-@PROMPT
-@click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]")
-@click.option("--max-attempts", type=POSITIVE, help="Attempts for one task.  [default: 3]")
-@click.option("--max-hours", type=ABOVE_ZERO, help="Hours for this run.  [default: 12]")
-@click.option("--until", metavar="HH:MM", help="Start no attempt after this time of day.")
-@click.option("--max-usd", type=ABOVE_ZERO, help="Dollars for this run.")
-@click.option("--max-tokens", type=POSITIVE, help="Tokens for this run, in and out.")
-@click.option("--max-wait", type=duration, help="Longest wait for a provider's limit.  [default: 6h]")
-@TIMEOUT
-@click.option(
-    "--idle-timeout", type=duration, default="20m", show_default=True, help="Deadline of its silence."
-)
-@click.option("--branch", metavar="NAME", help="Work on this branch.")
-@click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting.")
-@click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage.")
-@FULL
-@SANDBOX
-@click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run.")
-@click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block.")
-@JSON
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints.")
+@PRD
+@with_run_options
 def run(**given: Any) -> int:
     """Work until all is done or a limit is reached.
 
@@ -216,15 +241,12 @@ def run(**given: Any) -> int:
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
     from _ralph.command import spend_night
-    from _ralph.run import Options
 
-    limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
-    limits["max_wait"] = given.pop("max_wait")
-    return spend_night(Options(limits=limits, **given), run_loop)
+    return spend_night(run_options(given), run_loop)
 
 
 @cli.command()
-@with_prd
+@PRD
 @click.option(
     "--format",
     type=click.Choice(["text", "md", "json"]),
@@ -248,7 +270,7 @@ def status(prd: Path, format: str, json: bool) -> None:
 
 
 @cli.command()
-@with_prd
+@PRD
 @click.option(
     "-o",
     "--output",
@@ -273,7 +295,7 @@ def report(prd: Path, output: Path | None) -> None:
 
 
 @cli.command()
-@with_prd
+@PRD
 @TASK
 @AGENT
 @PROMPT
@@ -298,7 +320,7 @@ def prompt(**given: Any) -> None:
 
 
 @cli.command()
-@with_prd
+@PRD
 @click.argument("brief", type=click.Path(path_type=str, allow_dash=True))
 @click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
 @click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
@@ -320,7 +342,7 @@ def plan(brief: str, force: bool, **given: Any) -> int:
 
 
 @cli.command()
-@with_prd
+@PRD
 @click.argument("what", metavar="TITLE|FILE")
 @CHECK
 @click.option(
@@ -357,7 +379,7 @@ def add(prd: Path, what: str, **said: Any) -> None:
 
 
 @cli.command()
-@with_prd
+@PRD
 @click.argument("task_id", metavar="ID", shell_complete=known_tasks)
 @click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
 @for_people
@@ -375,7 +397,7 @@ def retry(prd: Path, task_id: str, answer: str) -> None:
 
 
 @cli.command()
-@with_prd
+@PRD
 @click.argument("said", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=known_tasks)
 @for_people
 def tell(prd: Path, said: tuple[str, ...]) -> None:
@@ -395,7 +417,7 @@ def tell(prd: Path, said: tuple[str, ...]) -> None:
 
 
 @cli.command()
-@with_prd
+@PRD
 @for_people
 def stop(prd: Path) -> None:
     """Ask the running loop to stop after this attempt.
@@ -409,7 +431,7 @@ def stop(prd: Path) -> None:
 
 
 @cli.command()
-@with_prd
+@PRD
 @click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
 def init(prd: Path, eject: bool) -> None:
     """Write prd.json, AGENTS.md, the .gitignore line.
@@ -425,29 +447,32 @@ def init(prd: Path, eject: bool) -> None:
     click.echo("\n".join(said))
 
 
-@cli.command()
-@with_prd
-@AGENT
-@JUDGE
-@CHECK
-@FULL
-@SANDBOX
-@click.option("--probe", is_flag=True, help="Let each agent do one cheap turn, as cron would start it.")
+@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@PRD
+@with_run_options
+@click.option(
+    "--probe",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Let each agent do one cheap turn, as cron would start it.",
+)
 def doctor(probe: bool, **given: Any) -> int:
     """Find now what would spoil the night.
 
-    Takes the options that `ralph run` will be given. Looks at plan, checks, agents, permissions,
-    sandbox, git, lock, disk, and at what cron will see. Ends with 2 if something is wrong, else with
-    a crontab line and systemd units.
+    Takes every option of `ralph run`. Looks at plan, checks, agents, permissions, sandbox, git, lock,
+    disk, and at what cron will see. Ends with 2 if something is wrong, else with a crontab line and
+    systemd units that hold these options.
 
     \b
     ralph doctor --agent claude --full-permissions --probe
     """
     from _ralph.command import with_signals
     from _ralph.doctor import examine
-    from _ralph.run import Options
+    from _ralph.schedule import words_given
 
-    return with_signals(lambda control: examine(Options(**given), control, click.echo, probe))
+    words = words_given(click.get_current_context(), leave_out="probe")
+    options = run_options({**given, "words": words})
+    return with_signals(lambda control: examine(options, control, click.echo, probe))
 
 
 @cli.command()

@@ -16,6 +16,7 @@ from _ralph.git import attempted
 from _ralph.model import AgentResult, Attempt, Check, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import compile_prompt, prompt_values, render_prompt
+from _ralph.records import AttemptBegan
 from _ralph.refusals import require_agent
 from _ralph.roles import ask_judge, run_role
 from _ralph.room import merged
@@ -28,8 +29,10 @@ from _ralph.workspace import Place, changes, restore
 def begin(run: Run, task: Task) -> Attempt:
     """The `start` record, and all that must be known before it: where the work begins, and with what."""
     known = run.history.of(task)
-    require_agent(run, run.agent(task))  # the plan may have changed since the run began
-    attempt = Attempt(task, number=known.attempts + 1, iteration=run.history.iteration + 1)
+    agent = run.agent(task)
+    require_agent(run, agent)  # the plan may have changed since the run began
+    number, iteration = known.attempts + 1, run.history.iteration + 1
+    attempt = Attempt(task, number, iteration, command=agent.command)
     tip = tip_of(run)
     attempt.base, attempt.left = tip, ""
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
@@ -37,16 +40,16 @@ def begin(run: Run, task: Task) -> Attempt:
     trim_scratch(run.paths)
     compile_prompt(run.template())
     run.write(
-        "start",
+        AttemptBegan(
+            iteration=attempt.iteration,
+            attempt=attempt.number,
+            task=task.id,
+            title=task.title,
+            command=attempt.command,
+            base=attempt.base,
+            leftover=attempt.leftover,
+        ),
         f"iteration {attempt.iteration} | {task.id} {task.title} | attempt {attempt.number} begins",
-        [],
-        iteration=attempt.iteration,
-        attempt=attempt.number,
-        task=task.id,
-        title=task.title,
-        base=attempt.base,
-        leftover=attempt.leftover,
-        file=run.paths.prd.name,
     )
     return attempt
 
@@ -57,6 +60,7 @@ def go_on(run: Run, attempt: Attempt, tip: str) -> None:
     before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
     if known.lacks == "judge" or (known.lacks and before != known.base):
         attempt.leftover, attempt.base, attempt.left = known.lacks, known.base, known.left
+        attempt.command = known.command or attempt.command
         ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
         attempt.result = AgentResult(ended, "an attempt was cut off, and what it left was checked")
         return
@@ -116,7 +120,7 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     files.atomic_write(ready, str(attempt.iteration).encode())
     began = time.time()
     run.view.doing(f"{text.one_line(attempt.task.id, 30)}, attempt {attempt.number}")
-    agent = run.agent(attempt.task)
+    agent = run.named(attempt.command)
     result = run_role(run, agent, prompt, attempt.name, run.env(attempt), cwd=place.root)
     if run.control.orphaned:
         raise StopNow
@@ -223,11 +227,11 @@ def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,
         attempts=run.limits.attempts,
-        reads_rulebook="AGENTS.md" in run.agent(task).row.get("reads", []),
+        reads_rulebook="AGENTS.md" in run.named(attempt.command).row.get("reads", []),
         recent=run.branch.recent(attempt.base),
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
-        parked=run.branch.commit_at(attempt.earlier or str(known.last.get("parked") or "")),
+        parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),
     )  # fmt: skip
     return render_prompt(run.template(), values)
 
@@ -235,6 +239,7 @@ def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
 def preview(run: Run, task: Task) -> str:
     """What the agent would be sent now, with nothing run."""
     attempt = Attempt(task, run.history.of(task).attempts + 1, run.history.iteration + 1)
+    attempt.command = run.agent(task).command
     attempt.base, attempt.left = run.branch.tip() or "HEAD", run.history.of(task).left
     attempt.clean = is_last(run, attempt)
     return prompt_for(run, attempt, {})

@@ -5,37 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 
-# Where nobody is logged in, as under cron, a user may hold off only `idle`.
-_LOCKS = ("idle:sleep", "idle")
 _INHIBIT = ["systemd-inhibit", "--who=ralph", "--why=a run goes on", "--mode=block"]
+# Where nobody is logged in, as under cron, a user may hold off only `idle`.
+_LINUX = ([*_INHIBIT, "--what=idle:sleep"], [*_INHIBIT, "--what=idle"])
+_MACOS = (["caffeinate", "-i"],)
 
 
 def keep_awake(pid: int) -> frozenset[int]:
     """Hold off sleep until process `pid` ends, killed or not; the process that does it, none where that
     cannot be done."""
     if sys.platform == "darwin":
-        command = ["caffeinate", "-i", "-w", str(pid)]
-    elif shutil.which("systemd-inhibit"):
-        hold = [
-            shlex.join([*_INHIBIT, f"--what={what}", "tail", f"--pid={pid}", "-f", "/dev/null"])
-            for what in _LOCKS
-        ]
-        command = ["/bin/sh", "-c", " || ".join(hold)]
+        ways = [[*way, "-w", str(pid)] for way in _MACOS]
     else:
-        return frozenset()
+        ways = [[*way, "tail", f"--pid={pid}", "-f", "/dev/null"] for way in _LINUX]
+    command = ["/bin/sh", "-c", " || ".join(map(shlex.join, ways))]
+    null = subprocess.DEVNULL
     with contextlib.suppress(OSError):
         helper = subprocess.Popen(
-            command,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            command, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True
         )
         return frozenset({helper.pid})
     return frozenset()
@@ -52,22 +43,17 @@ def let_sleep(helpers: frozenset[int]) -> None:
 
 def cannot_stay_awake() -> str:
     """Why this machine may fall asleep during a run, or nothing."""
-    if sys.platform == "darwin":
-        return "" if shutil.which("caffeinate") else "there is no caffeinate"
-    if not shutil.which("systemd-inhibit"):
-        return "there is no systemd-inhibit"
-    said = b""
-    for what in _LOCKS:
+    why = ""
+    for way in _MACOS if sys.platform == "darwin" else _LINUX:
         try:
             tried = subprocess.run(
-                [*_INHIBIT, f"--what={what}", "true"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=10,
+                [*way, "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
             )
+        except FileNotFoundError:
+            return f"there is no {way[0]}"
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if tried.returncode == 0:
             return ""
-        said = tried.stderr
-    return said.decode("utf-8", "replace").strip() or "systemd-inhibit fails"
+        why = tried.stderr.decode("utf-8", "replace").strip() or f"{way[0]} fails"
+    return why

@@ -179,5 +179,5 @@ def run_hooks(run: Run, attempt: Attempt, room: Room) -> tuple[list[CheckResult]
 def commit_message(run: Run, attempt: Attempt) -> str:
     """The message of a passed task's commit: the plan's template, and two trailers."""
     subject = render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
-    agent = text.one_line(run.agent(attempt.task).command, 100)
+    agent = text.one_line(attempt.command, 100)
     return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"

@@ -16,15 +16,13 @@ import threading
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import psutil
 
 from _ralph.ends import BadInput
 from _ralph.files import read_regular, resource
 from _ralph.git import git
 from _ralph.journal import parse
-
-if TYPE_CHECKING:
-    import psutil
 
 LIMIT = 60.0
 """Seconds after which a `ralph run` of the demo is taken for stuck and ended."""
@@ -87,10 +85,10 @@ class _Stage:
             content = source.read_text("utf-8").replace("{python}", python)
             (self.folder / source.name).write_text(content, "utf-8")
         self._git("init", "-q", "-b", "main", "--template=")
-        self._git("config", "user.name", "ralph demo")
-        self._git("config", "user.email", "demo@localhost")
         # git reads this user's ignore file even where it reads no configuration of theirs.
-        self._git("config", "core.excludesFile", os.devnull)
+        own = {"user.name": "ralph demo", "user.email": "demo@localhost", "core.excludesFile": os.devnull}
+        for key, value in own.items():
+            self._git("config", key, value)
         self._git("add", "-A")
         self._git("commit", "-q", "-m", "A to-do list")
         self._edit_todo()
@@ -154,15 +152,10 @@ class _Stage:
 
     def clear(self) -> None:
         """Kill whatever the demo started and did not see the end of, and remove the places."""
-        self._end()
-        shutil.rmtree(self._places, ignore_errors=True)
-
-    def _end(self) -> None:
-        import psutil
-
         for process in self._processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        shutil.rmtree(self._places, ignore_errors=True)
 
     def _follow(self) -> int:
         """Show one `ralph run` as it goes and act on the cues in it; its exit status."""
@@ -174,7 +167,7 @@ class _Stage:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             encoding="utf-8", errors="replace",
         )  # fmt: skip
-        watchdog = threading.Timer(LIMIT, self._end)
+        watchdog = threading.Timer(LIMIT, self.clear)
         watchdog.start()
         try:
             for line in process.stdout or ():
@@ -205,8 +198,6 @@ class _Stage:
 
     def _kill(self, process: subprocess.Popen[str]) -> None:
         """-9 for the whole of ralph at one moment: nobody is left to clean up."""
-        import psutil
-
         whole = [*psutil.Process(process.pid).children(), psutil.Process(process.pid)]
         for one in whole:
             one.suspend()
@@ -217,8 +208,6 @@ class _Stage:
 
     def _processes(self, task: str | None = None) -> list[psutil.Process]:
         """What runs with the demo's mark in its environment; with `task`, that task's agents."""
-        import psutil
-
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -248,7 +237,9 @@ def _environment(mark: str) -> dict[str, str]:
 def _say(words: str, indent: str = "") -> None:
     """Print `words` wrapped to the terminal, the rest of a long line a little further in."""
     width = max(40, min(shutil.get_terminal_size().columns, 100))
-    further = f"{indent}   "
-    wrapper = textwrap.TextWrapper(width, indent, further, break_long_words=False, break_on_hyphens=False)
     for line in words.split("\n"):
-        print(wrapper.fill(line), flush=True)
+        lines = textwrap.wrap(
+            line, width, initial_indent=indent, subsequent_indent=f"{indent}   ", break_on_hyphens=False,
+            break_long_words=False,
+        )  # fmt: skip
+        print("\n".join(lines), flush=True)

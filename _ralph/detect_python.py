@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-LOCKS = {
-    "uv.lock": ("uv run", "uv sync --locked", "uv pip install -q"),
-    "poetry.lock": ("poetry run", "poetry install", "poetry run pip install -q"),
-    "pdm.lock": ("pdm run", "pdm sync", "pdm run python -m ensurepip && pdm run python -m pip install -q"),
-    "Pipfile.lock": ("pipenv run", "pipenv sync --dev", "pipenv run pip install -q"),
-}
+from _ralph.files import resource
+
+TABLE: dict[str, Any] = json.loads(resource("templates/detect.json").read_text("utf-8"))
+LOCKS: dict[str, dict[str, str]] = TABLE["python"]
 """Of a lock file: what runs the tools that it names, what installs them, and what adds another one."""
 
 PIP = ".venv/bin/pip install -q"
 _CONFIG = (
-    "pyproject.toml",
-    "setup.cfg",
-    "setup.py",
-    "tox.ini",
-    "pytest.ini",
-    "conftest.py",
-    "mypy.ini",
+    "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "pytest.ini", "conftest.py", "mypy.ini",
     "ruff.toml",
-)
+)  # fmt: skip
 _LISTS = ("requirements*.txt", "*[-_]requirements.txt", "requirements/*.txt")
 _TESTS = ("test_*.py", "tests/**/test_*.py", "test/**/test_*.py")
+Parts = dict[tuple[str, str], list[str]]
+"""Extras and groups, as `("extra", name)` and `("group", name)`, each with what it holds."""
 
 
 def checks(root: Path, setup: str) -> list[str]:
@@ -45,18 +37,20 @@ def checks(root: Path, setup: str) -> list[str]:
 def setup(root: Path) -> str | None:
     """The command that installs the project and the tools of its checks; None if it needs none."""
     tools = [tool for tool in _tools(root) if tool in ("pytest", "ruff", "mypy")]
-    lock = _lock(root)
-    return _sync(root, lock, tools) if lock else _pip(root, tools)
+    data, lock = _toml(root / "pyproject.toml"), _lock(root)
+    return _sync(root, lock, data, tools) if lock else _pip(root, data, tools)
 
 
 def _command(root: Path, tool: str, words: str, setup: str) -> str:
     module = tool if tool == "manage.py" else f"-m {tool}"
-    lock = _lock(root)
-    if lock and (tool not in ("ruff", "mypy") or f'"{tool}"' in read_text(root / lock)):
-        return f"{LOCKS[lock][0]} python {module} {words}".rstrip()
-    if ".venv" in setup:  # cron activates none
-        return f".venv/bin/python {module} {words}".rstrip()
-    return (f"{tool} {words}" if tool in ("ruff", "mypy") else f"python3 {module} {words}").rstrip()
+    lock, optional = _lock(root), tool in ("ruff", "mypy")
+    if lock and (not optional or f'"{tool}"' in read_text(root / lock)):
+        start = f"{LOCKS[lock]['run']} python {module}"
+    elif ".venv" in setup:  # cron activates none
+        start = f".venv/bin/python {module}"
+    else:
+        start = tool if optional else f"python3 {module}"
+    return f"{start} {words}".rstrip()
 
 
 def _tools(root: Path) -> dict[str, str]:
@@ -88,56 +82,45 @@ def _tools(root: Path) -> dict[str, str]:
 # ---------------------------------------------------------------- what is to be installed
 
 
-def _sync(root: Path, lock: str, tools: list[str]) -> str:
+def _sync(root: Path, lock: str, data: dict[str, Any], tools: list[str]) -> str:
     """What the lock file names is installed; what holds tools and is not by itself, is asked for."""
-    data, (_, command, add) = _toml(root / "pyproject.toml"), LOCKS[lock]
-    options = {
-        "uv.lock": ("--group", "--extra"), "poetry.lock": ("--with", "--extras"), "pdm.lock": ("", "-G")
-    }.get(lock, ("", ""))  # fmt: skip
-    groups, optional = _groups_of(lock, data)
-    asked = {f"{options[0]} {name}": held for name, held in groups.items() if name in optional}
-    asked |= {f"{options[1]} {name}": held for name, held in _extras(root, data).items() if options[1]}
-    present = _lists(_table(data, "project")).get("dependencies", [])
-    present += _table(data, "tool", "poetry", "dependencies")
-    present += [entry for name, held in groups.items() if name not in optional for entry in held]
-    words = _holding(asked, [tool for tool in tools if not _holds(present, tool)])
+    row, parts, present = LOCKS[lock], _parts(root, data), _required(root, data)
+    for part in [part for part in parts if _comes_anyway(lock, data, *part)]:
+        present += parts.pop(part)
+    words = [f"{row[kind]} {name}" for kind, name in _holding(parts, tools, present) if kind in row]
     if lock == "uv.lock" and _table(data, "tool", "uv", "workspace"):
-        words = ["--all-packages", *words]
+        words.insert(0, "--all-packages")
     missing = "pytest" in tools and '"pytest"' not in read_text(root / lock)
-    return " ".join([command, *words]) + (f" && {add} pytest" if missing else "")
+    return " ".join([row["install"], *words]) + (f" && {row['add']} pytest" if missing else "")
 
 
-def _groups_of(lock: str, data: dict[str, Any]) -> tuple[dict[str, list[str]], set[str]]:
-    """All groups of such a project, and the names of those that are only installed when asked for."""
-    groups = _groups(data)
-    if lock == "uv.lock":
-        uv = _table(data, "tool", "uv")
-        default = _lists(uv).get("default-groups", groups if uv.get("default-groups") == "all" else ["dev"])
-        groups["dev"] = groups.get("dev", []) + _lists(uv).get("dev-dependencies", [])
-        return groups, {name for name in groups if name not in default}
-    tables = _table(data, "tool", "poetry", "group")
-    optional = {name for name in tables if _table(tables, name).get("optional") is True}
-    return groups | {name: [*_table(tables, name, "dependencies")] for name in tables}, optional
+def _comes_anyway(lock: str, data: dict[str, Any], kind: str, name: str) -> bool:
+    """Whether what installs by this lock file installs a group without being asked to."""
+    if lock != "uv.lock":
+        return kind == "group" and _table(data, "tool", "poetry", "group", name).get("optional") is not True
+    uv = _table(data, "tool", "uv")
+    default = _lists(uv).get("default-groups", ["dev"])
+    return kind == "group" and (uv.get("default-groups") == "all" or name in default)
 
 
-def _pip(root: Path, tools: list[str]) -> str | None:
+def _pip(root: Path, data: dict[str, Any], tools: list[str]) -> str | None:
     """A .venv with the project, what it requires and the tools; None where nothing is required."""
-    data, files = _toml(root / "pyproject.toml"), _requirements(root)
-    required, extras, groups = _required(root, data), _extras(root, data), _groups(data)
+    files, required, parts = _requirements(root), _required(root, data), _parts(root, data)
     layout = any(root.glob("src/*/__init__.py")) or any(root.glob("src/*.py"))
     if not (required or files or layout or "pytest" in tools):
         return None
     held = required + [line for name in files for line in read_text(root / name).splitlines()]
-    chosen = _holding(extras, [tool for tool in tools if not _holds(held, tool)])
-    held += [entry for name in chosen for entry in extras[name]]
-    named = _holding(groups, [tool for tool in tools if not _holds(held, tool)])
-    held += [entry for name in named for entry in groups[name]]
+    chosen = _holding(parts, tools, held)
+    extras = [name for kind, name in chosen if kind == "extra"]
+    groups = [name for kind, name in chosen if kind == "group"]
+    held += [entry for part in chosen for entry in parts[part]]
     words = [word for name in files for word in ("-r", name)]
-    words += [word for name in named for word in ("--group", name)]
+    words += [word for name in groups for word in ("--group", name)]
     words += [tool for tool in tools if not _holds(held, tool)]
-    if _can_be_installed(root, data) and (required or layout or chosen):
-        words = ["-e", f".[{','.join(chosen)}]" if chosen else ".", *words]
-    newer = [f"{PIP} 'pip>=25.1'"] if named else []  # the first that knows --group
+    can_be_installed = "project" in data or "build-system" in data or (root / "setup.py").is_file()
+    if can_be_installed and (required or layout or extras):
+        words = ["-e", f".[{','.join(extras)}]" if extras else ".", *words]
+    newer = [f"{PIP} 'pip>=25.1'"] if groups else []  # the first that knows --group
     return " && ".join(["python3 -m venv .venv", *newer, f"{PIP} {shlex.join(words)}"]) if words else None
 
 
@@ -151,57 +134,38 @@ def _required(root: Path, data: dict[str, Any]) -> list[str]:
     return found + re.findall(r"install_requires", older)
 
 
-def _can_be_installed(root: Path, data: dict[str, Any]) -> bool:
-    return "project" in data or "build-system" in data or (root / "setup.py").is_file()
-
-
 def _requirements(root: Path) -> list[str]:
     """The lists of requirements for who works on it: the one of that name, and those for tests."""
-    names = {
-        path.relative_to(root).as_posix()
-        for pattern in _LISTS
-        for path in root.glob(pattern)
-        if path.is_file()
-    }
-    return sorted(name for name in names if name == "requirements.txt" or re.search("dev|test", name))
+    paths = {path for pattern in _LISTS for path in root.glob(pattern) if path.is_file()}
+    names = sorted(path.relative_to(root).as_posix() for path in paths)
+    return [name for name in names if name == "requirements.txt" or re.search("dev|test", name)]
 
 
-def _extras(root: Path, data: dict[str, Any]) -> dict[str, list[str]]:
-    """Its extras, each with what it holds."""
-    found = _lists(_table(data, "project", "optional-dependencies"))
-    older = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        older.read_string(read_text(root / "setup.cfg"))
-    except configparser.Error:
-        older.clear()
-    if older.has_section("options.extras_require"):
-        found |= {name: held.splitlines() for name, held in older.items("options.extras_require")}
+def _parts(root: Path, data: dict[str, Any]) -> Parts:
+    """The extras and the groups of the project, wherever they are written."""
+    extras = _lists(_table(data, "project", "optional-dependencies"))
+    older = read_text(root / "setup.cfg").partition("[options.extras_require]")[2].partition("\n[")[0]
+    listed = re.findall(r"^([\w-]+)[ \t]*=(.*(?:\n[ \t].*)*)", older, re.MULTILINE)
+    extras |= {name: held.split() for name, held in listed}
     script = read_text(root / "setup.py").partition("extras_require")[2]
     listed = re.findall(r"""["']?([\w-]+)["']?\s*[:=]\s*\[([^\]]*)\]""", script)
-    return found | {name: re.findall(r"""["']([^"']+)["']""", held) for name, held in listed}
+    extras |= {name: re.findall(r"""["']([^"']+)["']""", held) for name, held in listed}
+    groups, poetry = _lists(_table(data, "dependency-groups")), _table(data, "tool", "poetry", "group")
+    groups |= {name: [*_table(poetry, name, "dependencies")] for name in poetry}
+    if older_list := _lists(_table(data, "tool", "uv")).get("dev-dependencies"):
+        groups["dev"] = groups.get("dev", []) + older_list
+    return {
+        **{("extra", name): held for name, held in extras.items()},
+        **{("group", name): held for name, held in groups.items()},
+    }
 
 
-def _groups(data: dict[str, Any]) -> dict[str, list[str]]:
-    """Its dependency groups, each with what it holds and what those hold that it includes."""
-    table = _table(data, "dependency-groups")
-    plain = _lists(table)
-
-    def whole(name: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-        yield from plain.get(name, [])
-        for entry in table[name] if isinstance(table.get(name), list) else []:
-            other = entry.get("include-group") if isinstance(entry, dict) else None
-            if isinstance(other, str) and other not in (*above, name):
-                yield from whole(other, (*above, name))
-
-    return {name: [*whole(name)] for name in plain}
-
-
-def _holding(lists: dict[str, list[str]], tools: Iterable[str]) -> list[str]:
-    """The first of `lists` for each of the tools that one of them holds."""
-    found: list[str] = []
+def _holding(parts: Parts, tools: Iterable[str], present: list[str]) -> list[tuple[str, str]]:
+    """The first part for each of the tools that is not `present`, and that a part holds."""
+    found: list[tuple[str, str]] = []
     for tool in tools:
-        if not any(_holds(lists[name], tool) for name in found):
-            found += [name for name, held in lists.items() if _holds(held, tool)][:1]
+        if not _holds([*present, *(entry for part in found for entry in parts[part])], tool):
+            found += [part for part, held in parts.items() if _holds(held, tool)][:1]
     return found
 
 
@@ -216,10 +180,11 @@ def _holds(entries: Iterable[str], tool: str) -> bool:
 
 def _lock(root: Path) -> str:
     """The name of the lock file that is there, with its project."""
-    projects = {name: "Pipfile" if name == "Pipfile.lock" else "pyproject.toml" for name in LOCKS}
-    return next(
-        (name for name, of in projects.items() if (root / name).is_file() and (root / of).is_file()), ""
-    )
+    for name in LOCKS:
+        project = root / ("Pipfile" if name == "Pipfile.lock" else "pyproject.toml")
+        if (root / name).is_file() and project.is_file():
+            return name
+    return ""
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -263,12 +228,8 @@ def led_back(root: Path, commands: Iterable[str], sets_up: bool) -> str:
     project = any((root / name).exists() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
     if not project or (sets_up and not any(_BARE.search(command) for command in commands)):
         return ""
-    for name in ("python3", "python"):
-        if program := shutil.which(name):
-            found = next((path for site in _sites(program) for path in _links(site, root)), None)
-            if found:
-                return str(found)
-    return ""
+    sites = [site for program in ("python3", "python") for site in _sites(program)]
+    return str(next((path for site in sites for path in _links(site, root)), ""))
 
 
 def _sites(program: str) -> list[Path]:

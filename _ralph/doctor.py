@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -18,9 +17,9 @@ from _ralph.attempt import set_up_workspace
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
 from _ralph.ends import BadInput, Exit, RalphError, translate
-from _ralph.git import Git, freeze_settings
+from _ralph.git import freeze_settings
 from _ralph.journal import Journal
-from _ralph.model import Attempt, CheckResult, Finding, Findings, Paths, Plan, Task
+from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.run import Options, Run, load_plan
@@ -29,11 +28,11 @@ from _ralph.worker import in_worker
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
-    """Print one line for every thing that a night needs, then its schedule; the exit status."""
-    run, found = _look(options, control)
-    parts = _parts(run, probe, whole=not found) if run else ()
+    """Print one line for every thing that a night needs, then its schedule; the exit status. BadInput
+    outside of a repository."""
+    run = _look(options, control)
     levels = []
-    for level, line in chain(found, chain.from_iterable(_told(*part) for part in parts)):
+    for level, line in chain.from_iterable(_told(*part) for part in _parts(run, probe)):
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
         echo(f"{level:7} {text.one_line(line, 500)}")
@@ -44,41 +43,21 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
     with contextlib.suppress(BadInput):  # it stands above
-        echo("\n" + schedule.schedule_for(run).text() if run else "")
+        echo("\n" + schedule.schedule_for(run).text())
     return Exit.COMPLETE
 
 
-def _look(options: Options, control: Control) -> tuple[Run | None, list[Finding]]:
-    """The plan and its repository as far as they can be read; and what was in the way."""
-    found: list[Finding] = []
-    try:
-        run = _read(options, found)
-    except Exception as error:
-        return None, [("error", f"repository: {translate(error)}")]
-    run.control = control
-    return run, found
-
-
-def _read(options: Options, found: list[Finding]) -> Run:
-    git = None
-    try:
-        paths = layout.locate(options.prd)
-        Git.at(paths.root)
-    except RalphError as error:  # what does not need a repository is still looked at
-        found.append(("error", f"repository: {error}"))
-        root = options.prd.parent.resolve()
-        own = root / ".git"
-        prd_path, notes, rules = (root / name for name in (options.prd.name, "progress.txt", "AGENTS.md"))
-        paths = Paths(root, prd_path, notes, rules, root / ".ralph", own / "ralph", own / "ralph")
-        git = Git(root, own, own)
+def _look(options: Options, control: Control) -> Run:
+    """The repository, and the plan as far as it can be read."""
+    paths = layout.locate(options.prd)
     try:
         plan = load_plan(paths, options)
     except (RalphError, OSError):
         plan = Plan(paths.prd, "", None, None, (), paths.root.name)
-    history = replay(Journal(paths.progress).records(), plan.key)
-    if git:  # which is not to be asked
-        plan = replace(plan, branch=plan.branch or layout.own_branch(plan))
-    return session.glance(options, paths, plan, history, git=git)
+    history = replay(Journal(paths.progress).records(plan.key))
+    run = session.glance(options, paths, plan, history)
+    run.control = control
+    return run
 
 
 def _told(name: str, part: Findings) -> Findings:
@@ -90,25 +69,22 @@ def _told(name: str, part: Findings) -> Findings:
         yield "error", f"{name}: {translate(error)}"
 
 
-def _parts(run: Run, probe: bool, whole: bool) -> Iterator[tuple[str, Findings]]:
-    """All that is looked at, part by part; `whole` says whether there is a repository."""
-    yield "plan", _plan(run)
-    if whole:
-        yield "lock", _lock(run)
-        yield "git", _git(run)
-        yield "protect", _warnings(session.unprotected(run))
-        yield "python", _warnings(session.led_back(run))
+def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
+    """All that is looked at, part by part."""
     team: list[Agent] = []
-    yield "agent", _workers(run, team)
-    yield "judge", _judge(run, team)
+    places: dict[str, Any] = {}
+    yield "plan", _plan(run)
+    yield "lock", _lock(run)
+    yield "git", _git(run)
+    yield "protect", _warnings(session.unprotected(run))
+    yield "python", _warnings(session.led_back(run))
+    yield "agent", _team(run, team)
     yield "agents", _known_agents(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "awake", _awake()
-    if whole:
-        found: dict[str, Any] = {}
-        yield "places", _places(run, found)
-        yield "check", _checks(run, found)
+    yield "places", _places(run, places)
+    yield "check", _checks(run, places)
     yield "cron", schedule.surroundings(run, team)
     if probe:
         yield "probe", schedule.turns(run, team)
@@ -142,8 +118,6 @@ def _lock(run: Run) -> Findings:
 
 def _git(run: Run) -> Findings:
     refusals.require_repository(run)
-    if not _begin(run):
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
     version = ".".join(map(str, refusals.version_of(run.git)))
     hooks, _ = run.site.hooks(run.paths.root)
     said = f", commit hooks: {', '.join(hooks)}" if hooks else ""
@@ -155,23 +129,17 @@ def _warnings(lines: Iterable[str]) -> Findings:
     return [("warning", line) for line in lines]
 
 
-def _begin(run: Run) -> str:
-    """The commit that a run would begin at; nothing without one."""
-    head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-    tip = run.branch.tip()
-    return tip if tip and not (head and run.branch.contains(tip, head)) else head
-
-
 # ---------------------------------------------------------------- the places
 
 
 def _places(run: Run, found: dict[str, Any]) -> Findings:
     """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
-    if layout.running(run.paths) or (run.options.sandbox and not run.box) or not _begin(run):
+    if layout.running(run.paths) or (run.options.sandbox and not run.box):
         return  # they would disturb the loop, or run outside of the sandbox
+    commit = session.beginning(run)
     with lock.alone(run.paths, "doctor") as run.run_id:
         freeze_settings(run.git, run.paths.private)
-        found |= in_worker(run, _in_the_places)
+        found |= in_worker(run, lambda inside: _in_the_places(inside, commit))
     said = "; setup is green there" if run.plan.setup else ""
     if not found["setup"]:
         yield "ok", f"agents work in {run.paths.workspace}, checks run in {run.paths.room}{said}"
@@ -188,9 +156,9 @@ def _checks(run: Run, found: dict[str, Any]) -> Findings:
     yield from _warnings(found.get("notices", []))
 
 
-def _in_the_places(run: Run) -> dict[str, Any]:
+def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
     """What the worker does: the room, its checks, and the workspace if no cut-off run left work there."""
-    room, commit = run.room(), _begin(run)
+    room = run.room()
     red = room.prepare(commit, "doctor")
     if red:
         return {"setup": red.as_dict()}
@@ -207,24 +175,22 @@ def _in_the_places(run: Run) -> dict[str, Any]:
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:
-    """What the result of a check means before any work. One that lacks a program or a module says nothing of
-    the work, unless a task is to make just that."""
+    """What the result of a check means before any work. One that lacks a program, or what `setup` would
+    bring, says nothing of the work; any other module may be what a task is to make."""
     said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
         return "ok", said
     why = text.last_line(result.tail)
-    for_all = {check.command for check in run.plan.checks}
-    if detect.is_missing(result.tail, result.exit):
-        hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
-        lacks = f"{result.name} cannot run here: {why}"
-        if hint:
-            return "error", f"{lacks}; {hint}"
-        lasting = result.exit in (126, 127) or not run.plan.setup
-        if result.command in for_all and lasting:  # else a module that a task is to make, it may be
-            return "error", f"{lacks}; a program or a module is missing: install it, or let `setup` do it"
-        if result.exit in (126, 127):
-            return "warning", f"{lacks}; a program is missing: install it, unless a task makes it"
-    if result.command not in for_all:
+    lacks = f"{result.name} cannot run here: {why}"
+    hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
+    if hint:
+        level, words = hint
+        return level, f"{lacks}; {words}"
+    for_all = result.command in {check.command for check in run.plan.checks}
+    if result.exit in (126, 127):
+        way = "let `setup` do it" if for_all else "let a task make it"
+        return "error" if for_all else "warning", f"{lacks}; a program is missing: install it, or {way}"
+    if not for_all:
         return "ok", f"{said}: {why}"
     return "warning", f"{said}: {why}; it does not count until it has been green once; fix it first"
 
@@ -232,9 +198,10 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 # ---------------------------------------------------------------- agents
 
 
-def _workers(run: Run, team: list[Agent]) -> Findings:
-    """Every agent that the tasks can need, once; they are put into `team`."""
-    team += refusals.workers(run) or [run.agent()]
+def _team(run: Run, team: list[Agent]) -> Findings:
+    """Every agent that the tasks can need, and the judge; they are put into `team`."""
+    team += refusals.workers(run)
+    team += [run.judge] if run.judge else []
     for agent in team:
         try:
             yield from chain(_agent(run, agent), _permissions(run, agent))
@@ -242,16 +209,11 @@ def _workers(run: Run, team: list[Agent]) -> Findings:
             yield "error", str(error)
 
 
-def _judge(run: Run, team: list[Agent]) -> Findings:
-    if judge := run.judge:
-        team.append(judge)
-        yield from _agent(run, judge)
-
-
 def _agent(run: Run, agent: Agent) -> Findings:
     refusals.require_agent(run, agent)
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
     key, login = agents.purse(agent, os.environ)
+    units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
         yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
     elif key:
@@ -261,6 +223,9 @@ def _agent(run: Run, agent: Agent) -> Findings:
     elif agent.row.get("keys"):
         wanted = agents.known_logins(agent)
         yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
+    if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
+        option = "--max-usd" if "dollars" in units else "--max-tokens"
+        yield "warning", f"nothing bounds what {key} is billed for; give {option}, or a budget in the plan"
 
 
 def _version(agent: Agent) -> str:
@@ -282,13 +247,18 @@ def _permissions(run: Run, agent: Agent) -> Findings:
         yield "warning", f"its row is the plan's own; read it: {shlex.join(agent.row['argv'])}"
     elif agent.name == "plain":
         yield "ok", "permissions: a command of your own; it runs as given, with all that you may do"
+    elif agent.permissions == "read":
+        yield "ok", "permissions: read; it looks, and changes nothing"
     elif agent.permissions == "sandbox":
         yield "ok", "permissions: full, inside of ralph's sandbox"
     elif agent.permissions == "full":
         yield "warning", "permissions: full; it may do all that you may, --sandbox bwrap would bound it"
         needed = agent.row.get("root_needs")
-        if needed and os.geteuid() == 0 and not os.environ.get(needed):
-            yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
+        if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
+            yield (
+                "error",
+                f"as root, {agent.name} refuses full permissions without {needed}=1",
+            )
     else:
         means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
         yield "ok", f"permissions: edit; {means}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 
 from _ralph import jsontext
 from _ralph.ends import BadInput, TryLater
-from _ralph.files import atomic_write, exchange
+from _ralph.files import exchange
 from _ralph.model import Plan, Task
 from _ralph.prd import ALIASES, DONE_WORDS, HELD_WORDS, STATE_KEYS, free_name, load, read, title_of
 
@@ -112,7 +113,7 @@ def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE)
     end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
     while True:
         source = change(plan)
-        new = read(source, plan.path, plan.tasks)
+        new = read(source, plan.path)
         try:
             if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
                 return new
@@ -154,23 +155,12 @@ def lock(folder: Path) -> Iterator[None]:
         raise TryLater("another ralph is changing the plan; try again in a moment") from None
 
 
-def rewrite(plan: Plan, new_text: str) -> Plan:
-    """Write `new_text` in the plan's place, whatever stands there; BadInput before anything is written
-    if it is no plan. `apply` is for a plan that people may be editing."""
-    new = read(new_text, plan.path, plan.tasks)
-    atomic_write(plan.path, new_text.encode("utf-8"))
-    return new
-
-
 def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict[str, Any]]) -> str:
     """The plan's text with fields of these tasks set, every other byte kept. A task that the plan does
     not hold any more, or only with another title, is left out."""
     wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
-
-    def change(task: Task) -> Callable[[str], str]:
-        return lambda source: _set(source, edits(task))
-
-    changes = {task.index: change(task) for task in plan.tasks if task.key in wanted}
+    found = [task for task in plan.tasks if task.key in wanted]
+    changes = {task.index: functools.partial(_set, edits=edits(task)) for task in found}
     return jsontext.change_entries(plan.text, _place(plan), changes)
 
 

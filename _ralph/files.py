@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 import shutil
 import stat
@@ -15,7 +16,6 @@ from pathlib import Path
 
 TEMPORARY = ".ralph-tmp"
 """How the names of files end that are being written; one that a kill left behind is nobody's."""
-Signature = tuple[int, ...]
 
 
 def resource(name: str) -> Path:
@@ -68,8 +68,8 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     `mode` says otherwise. OSError leaves the old file as it was.
     """
     path = Path(os.path.realpath(path))
-    if mode is None:
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+    if mode is None and path.exists():
+        mode = stat.S_IMODE(path.stat().st_mode)
     with _temporary(path, data, mode) as temporary:
         os.replace(temporary, path)
     fsync_dir(path.parent)
@@ -154,21 +154,21 @@ def _is_written(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _temporary(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+def _temporary(path: Path, data: bytes, mode: int | None) -> Iterator[Path]:
     """A new file beside `path` that holds `data`, synced, to be put in its place; removed on an error,
     but not if it has changed places with a file that is still wanted."""
-    import tempfile
-
-    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=TEMPORARY, dir=path.parent)
+    name = path.with_name(f".{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode else 0o666)
     made = os.fstat(fd).st_ino
     try:
         try:
             write_all(fd, data)
-            os.fchmod(fd, mode)
+            if mode is not None:
+                os.fchmod(fd, mode)
             os.fsync(fd)
         finally:
             os.close(fd)
-        yield Path(name)
+        yield name
     except BaseException as error:
         with contextlib.suppress(OSError):
             if isinstance(error, FileNotFoundError) or os.lstat(name).st_ino == made:
@@ -209,16 +209,13 @@ def read_regular(path: Path, limit: int = -1) -> bytes | None:
         return file.read(limit)
 
 
-def signature(path: Path) -> Signature | None:
+def signature(path: Path) -> tuple[int, ...] | None:
     """Changes whenever the file does: the kernel sets ctime, and no user can set it back."""
     try:
         found = path.lstat()
     except OSError:
         return None
-    return (
-        found.st_ino, found.st_dev, found.st_mode, found.st_nlink,
-        found.st_size, found.st_mtime_ns, found.st_ctime_ns,
-    )  # fmt: skip
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def clear(path: Path) -> Path:
@@ -259,28 +256,10 @@ def _open_one(entry: str, since: float) -> bool:
     return False
 
 
-def move_aside(path: Path, folder: Path, label: str) -> Path | None:
-    """Move whatever stands at `path` into `folder` under a free name; None if nothing stands there."""
-    if not os.path.lexists(path):
-        return None
+def move_aside(path: Path, folder: Path, label: str) -> Path:
+    """Move a file into `folder` under a free name."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number in range(1, 10_000):
-        target = folder / f"{label}-{number}"
-        if not os.path.lexists(target):
-            break
-    try:
-        os.rename(path, target)
-    except OSError:  # another file system: a copy of a regular file or a folder is what can be kept
-        if path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(shutil.Error):  # a FIFO in it cannot be kept, all else is
-                shutil.copytree(path, target, symlinks=True)
-        else:
-            target.write_bytes(read_regular(path) or b"")
-        clear(path)
+    names = (folder / f"{label}-{number}" for number in itertools.count(1))
+    target = next(name for name in names if not os.path.lexists(name))
+    shutil.move(path, target)
     return target
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -6,15 +6,17 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
 from _ralph.ends import BadInput
+from _ralph.records import KINDS, VERSION, Record, from_json, to_json
 
 _RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)
 _HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
-_EVENTS = frozenset({"run", "start", "verdict", "wait", "recheck", "retry", "add", "land", "stop"})
 _CUT_OFF = b"\n    | (the record above was cut off)\n"
 
 
@@ -40,25 +42,25 @@ class Journal:
         if os.path.lexists(self._target) and files.read_regular(self._target, 0) is None:
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
-    def records(self) -> list[dict[str, Any]]:
-        """Every record of the file, oldest first; text that is no record is passed over."""
-        return parse(files.read_regular(self._target) or b"")
+    def records(self, plan: str) -> list[Record]:
+        """The records of the plan with this key, oldest first; text that is no record is passed over.
+        BadInput for one that is damaged."""
+        found = parse(files.read_regular(self._target) or b"")
+        return [from_json(entry) for entry in found if entry.get("plan") == plan]
 
-    def append(self, headline: str, lines: list[str], record: dict[str, Any]) -> dict[str, Any]:
-        """Write one record, with one write and an fsync; it, as it will be read again. OSError if it could
-        not be made durable."""
+    def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
+        """Write one record with the time of now, with one write and an fsync; it, as it will be read again.
+        OSError if it could not be made durable."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
         head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
-        kept = {key: value for key, value in record.items() if value not in (None, "", [], {}, 0, False)}
-        machine = json.dumps({"v": 2, "time": round(time.time(), 3), **kept}, ensure_ascii=True)
+        machine = json.dumps(to_json(replace(record, time=round(time.time(), 3))), ensure_ascii=True)
         lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
         shown = machine.replace("<", "\\u003c").replace(">", "\\u003e")
         block = "\n".join(["", head, *lines, f"<!-- ralph {shown} -->", ""]).encode("utf-8", "replace")
         self.failed = True
         files.append(self._target, block)
         self.failed = False
-        found: dict[str, Any] = json.loads(machine)
-        return found
+        return from_json(json.loads(machine))
 
     @property
     def _target(self) -> Path:
@@ -67,7 +69,7 @@ class Journal:
 
 
 def parse(data: bytes) -> list[dict[str, Any]]:
-    """The machine lines in `data` that are records, oldest first."""
+    """The machine lines in `data` that are records of a known event, oldest first, as they stand there."""
     return [record for match in _RECORD.finditer(data) if (record := _record(match))]
 
 
@@ -76,7 +78,7 @@ def _record(match: re.Match[bytes]) -> dict[str, Any] | None:
         record = json.loads(match[1])
     except (ValueError, RecursionError):
         return None
-    return record if record.get("v") in (1, 2) and str(record.get("event")) in _EVENTS else None
+    return record if record.get("v") in (1, VERSION) and str(record.get("event")) in KINDS else None
 
 
 def _is_torn(data: bytes) -> bool:

@@ -20,7 +20,7 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
     """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
     paths = locate(prd_path)
     plan = prd.load(paths.prd)
-    return paths, plan, replay(Journal(paths.progress).records(), plan.key)
+    return paths, plan, replay(Journal(paths.progress).records(plan.key))
 
 
 def locate(prd_path: Path) -> Paths:

@@ -16,7 +16,7 @@ from click import style
 from _ralph import text
 from _ralph.model import Attempt, CheckResult, Plan, Tokens, Verdict
 from _ralph.stream import StreamParser
-from _ralph.views import dollars, ended_words, spent_words, tokens_words
+from _ralph.views import dollars, ended_words, spent, tokens_words
 
 _LINES_A_SECOND = 40
 _RETRY_LINES = 5.0  # seconds between them
@@ -114,14 +114,13 @@ class View:
         color = "" if label else "green" if result.ok else "red"
         self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ", color)
 
-    def started(self, attempt: Attempt, of: int, agent: str, plan: Plan) -> None:
+    def started(self, attempt: Attempt, of: int, plan: Plan) -> None:
         passed = sum(task.passed for task in plan.tasks)
         self._done = f"{passed} of {len(plan.tasks)} passed"
         title = text.one_line(attempt.task.title, 50)
         which = f"attempt {attempt.number} of {of}"
-        self.line(
-            f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {agent}", color="cyan"
-        )
+        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {attempt.command}"
+        self.line(said, color="cyan")
         self.doing(f"{text.one_line(attempt.task.id, 30)}, {which}")
 
     def ended(self, attempt: Attempt) -> None:
@@ -132,7 +131,7 @@ class View:
         self.lines([f"split this task: {result.overload}"] * bool(result.overload))
         reason = attempt.reason or ended_words(result)
         weak = " (weak: no check went from red to green)" if attempt.weak else ""
-        said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent_words(result)}"
+        said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent(result)}"
         self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ", "red")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class Task:
     blocked: str | None = None
     checks: tuple[Check, ...] = ()
     allow: tuple[str, ...] = ()
-    agent: str | None = None
+    agents: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -178,6 +178,20 @@ class Tokens:
         return {"input": self.input, "output": self.output, "cached": self.cached}
 
 
+@dataclass(kw_only=True)
+class Spent:
+    """What was spent: dollars as far as they were told, tokens, seconds of agents and checks."""
+
+    usd: float = 0.0
+    tokens: Tokens = field(default_factory=Tokens)
+    seconds: float = 0.0
+
+    def add(self, other: Spent) -> None:
+        self.usd += other.usd
+        self.tokens.add(other.tokens)
+        self.seconds = round(self.seconds + other.seconds, 3)  # a sum of tenths has no dust
+
+
 class Outcome(enum.StrEnum):
     """How an agent process ended, read from its own final event, never from its words."""
 
@@ -233,83 +247,85 @@ class AgentResult:
         return f"its context grew to {self.context} tokens" if self.context > OVERLOAD else ""
 
 
+def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ()) -> Spent:
+    """What agents and checks took together."""
+    seconds = [result.seconds for result in results] + [check.seconds for check in checks]
+    total = Spent(seconds=round(sum(seconds), 1))
+    for result in results:
+        total.usd += result.usd or 0.0
+        total.tokens.add(result.tokens)
+    return total
+
+
+@dataclass(kw_only=True)
+class Judgement(Spent):
+    """What the judge said of an attempt, and what that took: `objections` are criteria that are not met,
+    with reasons."""
+
+    agent: str = ""
+    agrees: bool = False
+    objections: list[str] = field(default_factory=list)
+    session: str = ""
+
+
+@dataclass(kw_only=True)
+class Work:
+    """What is said of an attempt here and in its record. `base` is the commit that it began at, `left` the
+    tree of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
+    `message`. `leftover` says that no agent runs, for the work was done in an earlier attempt and only lacks
+    its checks or its judge; `unjudged` that it lacks its judge. `command` is the agent that worked it, as a
+    person named it. `baseline` are checks that were green before it, or red; `parked` is the ref of its work
+    that did not pass; `blocked` why the task needs a person."""
+
+    command: str = ""
+    base: str = ""
+    left: str = ""
+    leftover: str = ""
+    tip: str = ""
+    commit: str = ""
+    message: str = ""
+    reason: str = ""
+    weak: bool = False
+    denied: bool = False
+    unjudged: bool = False
+    blocked: str = ""
+    parked: str = ""
+    baseline: dict[str, bool] = field(default_factory=dict)
+    restored: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    handoff: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass
-class Judgement:
-    """What the judge said of an attempt: `objections` are criteria that are not met, with reasons."""
-
-    command: str
-    result: AgentResult
-    objections: list[str]
-
-    @property
-    def agrees(self) -> bool:
-        return not self.objections
-
-
-@dataclass
-class Attempt:
-    """One attempt at one task, from its `start` record to its verdict. `base` is the commit that it began
-    at, `left` the tree of what its agent left, `tree` the same with all that was protected as before;
-    `commit` is that on the branch's `tip`: the candidate, and what lands. `leftover` says that no agent
-    runs, for the work was done in an earlier one and only lacks its checks or its judge; `unjudged` that
-    it lacks its judge; `clean` that it began without the work of earlier attempts, which is kept at the ref
-    `earlier`, while `parked` is the ref of its own."""
+class Attempt(Work):
+    """One attempt at one task, from its `start` record to its verdict. `tree` is what its agent left with all
+    that was protected as before; `clean` says that it began without the work of earlier attempts, which is
+    kept at the ref `earlier`."""
 
     task: Task
     number: int
     iteration: int
     clean: bool = False
     earlier: str = ""
-    base: str = ""
-    left: str = ""
     tree: str = ""
-    tip: str = ""
-    commit: str = ""
-    leftover: str = ""
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
     checks: list[CheckResult] = field(default_factory=list)
-    baseline: dict[str, bool] = field(default_factory=dict)
     fixed: bool = False
     verdict: Verdict = Verdict.INTERRUPTED
-    reason: str = ""
-    weak: bool = False
-    denied: bool = False
-    unjudged: bool = False
     judgement: Judgement | None = None
-    restored: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     began: float = 0.0
     said: str = ""
-    handoff: dict[str, str] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     changes: str = ""
-    blocked: str | None = None
-    parked: str | None = None
-    message: str = ""
 
     @property
-    def seconds(self) -> float:
+    def spent(self) -> Spent:
         """What its agent, its checks and its judge took."""
-        return sum(one.seconds for one in self._results) + sum(check.seconds for check in self.checks)
-
-    @property
-    def usd(self) -> float | None:
-        """What it cost with its judge, as far as the agents told."""
-        told = [result.usd for result in self._results if result.usd is not None]
-        return sum(told) if told else None
-
-    @property
-    def tokens(self) -> Tokens:
-        """What it used, with its judge."""
-        used = Tokens()
-        for result in self._results:
-            used.add(result.tokens)
-        return used
-
-    @property
-    def _results(self) -> list[AgentResult]:
-        return [self.result, *([self.judgement.result] if self.judgement else [])]
+        total = spent_on([self.result], self.checks)
+        if self.judgement:
+            total.add(self.judgement)
+        return total
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from _ralph.files import digest
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict
 from _ralph.process import run_process
 from _ralph.record import carry_out, record, set_back
+from _ralph.records import Rechecked, Retried, RunBegan, Stopped, Waited
 from _ralph.run import Run
 from _ralph.text import last_line, quote
 from _ralph.views import summary
@@ -39,12 +40,12 @@ def resume(run: Run) -> None:
     start = run.history.open_start
     if start is None:
         return
-    task = next((t for t in run.plan.tasks if (t.id, t.title) == (start["task"], start["title"])), None)
-    task = task or Task(id=start["task"], title=start["title"], index=0, raw={}, passed=True)
+    task = next((t for t in run.plan.tasks if t.key == start.key), None)
+    task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
     run.view.line(f"{task.id}: an attempt was cut off; what it left is checked before another is paid for")
-    attempt = Attempt(task, start["attempt"], start["iteration"], base=start.get("base", ""))
-    attempt.leftover = start.get("leftover", "")
-    known, agent = run.history.of(task), run.agent(task)
+    attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
+    attempt.command = start.command or run.agent(task).command
+    known, agent = run.history.of(task), run.named(attempt.command)
     attempt.result = recovered(
         agent,
         run.paths.scratch / f"{attempt.name}.out",
@@ -65,10 +66,8 @@ def take_in_what_people_did(run: Run) -> None:
             notes = task.raw.get("notes") or ""
             said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
             answer = said[-1] if said and known.question else ""
-            what = "a person took the block away"
-            run.write(
-                "retry", f"{task.id} {task.title} | {what}", [], task=task.id, title=task.title, answer=answer
-            )
+            opened = Retried(task=task.id, title=task.title, answer=answer)
+            run.write(opened, f"{task.id} {task.title} | a person took the block away")
 
 
 def choose(run: Run) -> Task | None:
@@ -89,15 +88,13 @@ def open_run_record(run: Run) -> None:
     if not run.history.baselined or run.history.run is None:
         baseline = _green_before(run, tip)
     continues = run.history.run is not None
+    baselined = bool(baseline) or not run.history.baselined
     run.write(
-        "run",
+        RunBegan(
+            baseline=baseline, baselined=baselined, continues=continues, branch=run.branch.name, base=tip
+        ),
         f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
         [f"- red before the work: {name}" for name, ok in baseline.items() if not ok],
-        baseline=baseline,
-        baselined=bool(baseline) or not run.history.baselined,
-        continues=continues,
-        branch=run.branch.name,
-        base=tip,
     )
 
 
@@ -116,18 +113,15 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     """What an attempt means for the run: go on, wait, or stop."""
     if attempt.blocked:
         notify(run, None)
-    if attempt.verdict is Verdict.UNAVAILABLE:
-        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
+    if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+        return go_without(run, attempt)
     if stop := asked_to_stop(run):
         return stop
     if len(run.history.this_run.denied) >= DENIED:
         reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
         return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
-    if attempt.verdict is Verdict.LIMITED:
-        return wait_out(run, attempt.result, attempt.reason)
-    if run.limits.in_dollars and attempt.tokens.total and not attempt.usd:
-        who = run.agent(attempt.task).command
-        reason = f"{who} named no price for its tokens, so the limit in dollars cannot be kept"
+    if run.limits.in_dollars and attempt.spent.tokens.total and not attempt.spent.usd:
+        reason = f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be kept"
         return Stop("no-price", Exit.USAGE, reason)
     run.branch.tidy()
     if run.history.passes_since_recheck >= RECHECK_AFTER:
@@ -136,6 +130,25 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
     return None
+
+
+def go_without(run: Run, attempt: Attempt) -> Stop | None:
+    """Go on without the agent, or the judge, that this attempt could not have: another one takes over, or
+    the first that is back is waited for; the stop that ends the run, if any."""
+    result, others = attempt.result, []
+    if not attempt.unjudged and not run.options.once:
+        agent = run.agent(attempt.task)
+        if not run.is_away(agent):
+            run.view.line(f"{agent.command} takes over from {attempt.command}", "  ", "yellow")
+            return asked_to_stop(run)
+        others = run.history.this_run.resets(apart_from=attempt.command)
+    if attempt.verdict is Verdict.UNAVAILABLE and not others:
+        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
+    if stop := asked_to_stop(run):
+        return stop
+    if others and (result.reset or min(others)) >= min(others):
+        result = replace(result, reset=min(others))
+    return wait_out(run, result, attempt.reason)
 
 
 def await_allowance(run: Run, task: Task) -> Stop | None:
@@ -161,7 +174,7 @@ def wait(run: Run, until: float, backoff: bool) -> Stop | None:
     clock = time.strftime("%H:%M:%S", time.localtime(end))
 
     def note(backoff: bool) -> None:
-        run.write("wait", f"waiting until {clock} for the provider", [], until=round(end), backoff=backoff)
+        run.write(Waited(until=round(end), backoff=backoff), f"waiting until {clock} for the provider")
 
     def woken() -> bool:
         return asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen
@@ -227,12 +240,13 @@ def recheck(run: Run) -> bool:
     since = {task.key: run.branch.recent(tip, run.history.of(task).passed_at) for task in broken}
     lines = []
     for task in broken:
-        lines.append(f"- {task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
+        lines.append(f"- {task.id} {run.history.of(task).passed_words}, broken since")
         lines += quote("\n".join(since[task.key]))
     run.write(
-        "recheck", f"all checks once more | {', '.join(run.red) or 'all green'}", lines,
-        ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since,
-    )  # fmt: skip
+        Rechecked(ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since),
+        f"all checks once more | {', '.join(run.red) or 'all green'}",
+        lines,
+    )
     set_back(run)
     run.rechecked = (tip, _checks_of(run, [task for task in passed if task not in broken])[1])
     return not broken
@@ -299,12 +313,8 @@ def close_run(run: Run, stop: Stop) -> Stop:
             )
     if run.recorded or run.history.run:
         run.write(
-            "stop",
+            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
-            [],
-            stop=stop.word,
-            exit=int(stop.exit),
-            reason=stop.reason,
         )
     if run.owed:
         kept = run.log(run.paths.prd.name)

@@ -15,15 +15,16 @@ from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git import freeze_settings
 from _ralph.live import View
-from _ralph.model import AgentResult, Outcome, Plan, Tokens
+from _ralph.model import AgentResult, Outcome, Plan, spent_on
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt
+from _ralph.records import Added
 from _ralph.refusals import require_agent
 from _ralph.requests import read_file
 from _ralph.roles import json_objects, run_role
 from _ralph.run import Options, Run, is_starter
-from _ralph.session import peek
+from _ralph.session import beginning, peek
 from _ralph.setup import next_steps, write_starters
 from _ralph.views import spent
 from _ralph.worker import in_worker
@@ -44,11 +45,9 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-
-    def work(control: Control, run_id: str) -> int:
-        return _plan(options, control, run_id, brief, source, force)
-
-    return alone(options, "plan", work)
+    return alone(
+        options, "plan", lambda control, run_id: _plan(options, control, run_id, brief, source, force)
+    )
 
 
 def _plan(options: Options, control: Control, run_id: str, brief: str, source: str, force: bool) -> int:
@@ -67,7 +66,7 @@ def _plan(options: Options, control: Control, run_id: str, brief: str, source: s
         make_plan(run, brief, source)
     finally:
         view.doing("")
-    click.echo("\n".join(told(run)))
+    click.echo(told(run).rstrip())
     return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
 
 
@@ -122,14 +121,8 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
-    """One turn of the planner, in a place of its own that holds the tracked files as they are at home."""
-    index = run.paths.private / "plan.index"  # to look at home's own would write it
-    if (run.git.dir / "index").exists():
-        shutil.copyfile(run.git.dir / "index", files.clear(index))
-    here = run.git("stash", "create", check=False, GIT_INDEX_FILE=str(index)).strip()
-    here = here or run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-    if not here:
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+    """One turn of the planner, in a place of its own that holds what the first attempt will see."""
+    here = beginning(run)
 
     def job(inside: Run) -> dict[str, Any]:
         place = inside.place(inside.paths.places / "role")
@@ -174,24 +167,13 @@ def read_answer(run: Run, said: str) -> Plan:
     return plan
 
 
-def told(run: Run) -> list[str]:
+def told(run: Run) -> str:
     """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
-    lines = ["", *(f"every task: {text.one_line(check.command, 500)}" for check in run.plan.checks)]
-    for task in run.plan.tasks:
-        lines.append(f"{text.one_line(task.id)}  {text.one_line(task.title, 90)}")
-        lines += [f"    after {text.few(list(task.depends_on))}"] if task.depends_on else []
-        lines.append(f"    criteria: {len(task.criteria)}")
-        lines += [f"    proved by {text.one_line(check.command, 500)}" for check in task.checks]
-        lines += [f"    may change {text.few(list(task.allow))}"] if task.allow else []
     asked = prd.open_questions(run.plan)
-    if not asked:
-        return [*lines, "", f"Read the plan before you say go: {run.paths.prd}", *next_steps(run.options.prd)]
-    lines += ["", f"{text.count(len(asked), 'open question')}:"]
-    for number, (question, proposal) in enumerate(asked, 1):
-        lines.append(f"{number}. {question}")
-        lines += [f"   proposed, and planned so: {proposal}"] if proposal else []
-    lines += ["", "Answer them in the brief and plan again."]
-    return [*lines, f"Or, where the proposals are right, take openQuestions out of {run.paths.prd.name}."]
+    words = {"line": text.one_line, "few": text.few, "count": text.count}
+    values = {**words, "plan": run.plan, "asked": asked, "prd": run.paths.prd}
+    said = render_prompt(resource("templates/planned.txt"), values)
+    return said + "\n".join([] if asked else next_steps(run.options.prd))
 
 
 def _own_keys(task: Any) -> dict[str, Any]:
@@ -238,24 +220,13 @@ def _adopt(run: Run, plan: Plan) -> None:
         shutil.copyfile(run.paths.prd, copy)
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
         run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
-    run.plan = edit.rewrite(run.plan, plan.text)
-    run.history = replay(run.journal.records(), run.plan.key)
+    run.plan = edit.apply(run.plan, lambda _: plan.text)
+    run.history = replay(run.journal.records(run.plan.key))
 
 
-def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str | None = None) -> None:
+def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str = "") -> None:
     """The record of it: what it cost counts for the plan's life."""
-    seconds, tokens = sum(result.seconds for result in results), Tokens()
-    usd = sum(result.usd or 0.0 for result in results) or None
-    for result in results:
-        tokens.add(result.tokens)
-    cost = spent(seconds, usd, tokens)
-    run.view.line(f"{what} | {cost}", color="green" if prd_digest else "yellow")
-    run.write(
-        "add",
-        what,
-        [f"- planner: {text.one_line(run.planner.command, 80)}, {cost}"],
-        usd=usd,
-        tokens=tokens.as_dict(),
-        seconds=round(seconds, 1),
-        prd=prd_digest,
-    )
+    took = spent_on(results)
+    run.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
+    planner = text.one_line(run.planner.command, 80)
+    run.write(Added(**vars(took), prd=prd_digest), what, [f"- planner: {planner}, {spent(took)}"])

@@ -38,9 +38,9 @@ DONE_WORDS = (
 HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
 PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
 SETTINGS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("agent", "judge", "planner", "prompt", "commit"), (str,)),
+    **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
-    **dict.fromkeys(("protect", "keep"), (list, str)),
+    **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
     "setup": (str, dict),
     **dict.fromkeys(("network", "allowOverage"), (bool,)),
 }
@@ -51,7 +51,6 @@ _TASK_KEYS = {name for names in ALIASES.values() for name in names}
 _TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes", "blocked", "status"}
 _UNTOLD = _PLAN_KEYS - {"description", "notes"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
-_STRING_OR_WORD = re.compile(r'"(?:\\.|[^"\\])*"|NaN|-?Infinity')
 
 
 def load(path: Path) -> Plan:
@@ -73,12 +72,12 @@ def plan_above(path: Path) -> Path | None:
     return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
 
 
-def read(source: str, path: Path, known: tuple[Task, ...] = ()) -> Plan:
+def read(source: str, path: Path) -> Plan:
     """The plan that `source` is, as if it stood at `path`; one without a name is called like its
-    folder. Tasks that `known` has at the same place are taken from there. BadInput as for `load`."""
+    folder. BadInput as for `load`."""
     data = _document(source, path.name)
     with _explained(data, path.name):
-        list_key, tasks = _tasks(data, path.name, known)
+        list_key, tasks = _tasks(data, path.name)
         tasks = _named(tasks, path.name)
         _check_dependencies(tasks, path.name)
         top = data if isinstance(data, dict) else {}
@@ -176,33 +175,26 @@ def misspelt(plan: Plan) -> Iterator[str]:
             where.setdefault(key, []).append(name)
     for key, names in where.items():
         known = _PLAN_KEYS if names == ["the plan"] else _TASK_KEYS
-        if key not in known and (near := difflib.get_close_matches(key, known, 1, 0.8)):
+        camel_case_last = sorted(known, key=lambda name: not name.islower())
+        spelt = {name.replace("_", "").lower(): name for name in camel_case_last}
+        near = difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)
+        if near and key not in known:
             have = "has" if len(names) == 1 else "have"
             odd = text.one_line(repr(key), 60)
-            yield f"{text.few(names)} {have} {odd}, which is not read; is {near[0]!r} meant?"
+            yield f"{text.few(names)} {have} {odd}, which is not read; is {spelt[near[0]]!r} meant?"
 
 
 def differences(plan: Plan, found: Path) -> str:
-    """How another version of prd.json differs from `plan`, in a few words."""
+    """How another version of prd.json differs from `plan` in what counts, in a few words."""
     try:
         other = read(_decoded(files.read_regular(found, _LARGEST) or b"", found.name), plan.path)
     except BadInput:
         return "it could not be read any more"
-    before, now = ({task.id: task for task in version.tasks} for version in (plan, other))
-    both = [task_id for task_id in before if task_id in now]
-    groups = {
-        "had been set to pass": [i for i in both if now[i].passed and not before[i].passed],
-        "had lost their pass": [i for i in both if before[i].passed and not now[i].passed],
-        "had been rewritten": [i for i in both if _words(now[i]) != _words(before[i])],
-        "had been deleted": [i for i in before if i not in now],
-        "had been added": [i for i in now if i not in before],
-    }
+    before, now = ({task.id: task.passed for task in version.tasks} for version in (plan, other))
+    claimed = [task_id for task_id, passed in now.items() if passed and before.get(task_id) is False]
+    gone = [task_id for task_id in before if task_id not in now]
+    groups = {"had been set to pass": claimed, "had been deleted": gone}
     return text.one_line("; ".join(f"{text.few(ids)} {what}" for what, ids in groups.items() if ids), 300)
-
-
-def _words(task: Task) -> dict[str, Any]:
-    """What the person asked for: the task without its done fields."""
-    return {key: value for key, value in task.raw.items() if key not in (*ALIASES["passed"], "status")}
 
 
 # ---------------------------------------------------------------- how it is read
@@ -222,8 +214,7 @@ def _document(source: str, name: str) -> Any:
     source = source.removeprefix("\ufeff")
 
     def no_number(word: str) -> Any:
-        at = next(m.start() for m in _STRING_OR_WORD.finditer(source) if m[0] == word)
-        raise json.JSONDecodeError(f"{word} is not JSON; expected a number", source, at)
+        raise ValueError(f"{word} is not JSON; expected a number")
 
     try:
         return json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
@@ -253,7 +244,7 @@ def tasks_in(path: Path, source: str) -> list[dict[str, Any]]:
         return [task.raw for task in _tasks(data, path.name)[1]]
 
 
-def _tasks(data: Any, where: str, known: tuple[Task, ...] = ()) -> tuple[str | None, list[Task]]:
+def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
     """The key of the list of tasks in a document, None if it is the document; and the tasks."""
     keys = [key for key in ALIASES["tasks"] if isinstance(data, dict) and key in data]
     list_key, entries = (keys[0], data[keys[0]]) if keys else (None, data)
@@ -266,10 +257,7 @@ def _tasks(data: Any, where: str, known: tuple[Task, ...] = ()) -> tuple[str | N
             f"{where}: expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, or as the whole "
             f"document, found {text.one_line(found)}"
         )
-    return list_key, [
-        known[i] if i < len(known) and known[i].raw == entry else _task(entry, i, f"{where}[{i}]")
-        for i, entry in enumerate(entries)
-    ]
+    return list_key, [_task(entry, i, f"{where}[{i}]") for i, entry in enumerate(entries)]
 
 
 def _task(raw: Any, index: int, where: str) -> Task:
@@ -293,8 +281,13 @@ def _task(raw: Any, index: int, where: str) -> Task:
         blocked=_blocked(raw),
         checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
         allow=_patterns(raw, "allow", f"{where}."),
-        agent=_get(raw, "agent", str) or None,
+        agents=commands(_get(raw, "agent", list, str)),
     )
+
+
+def commands(said: list[Any] | str | None) -> tuple[str, ...]:
+    """The rungs of a ladder: one agent command, or a list of them."""
+    return tuple(filter(None, [said] if isinstance(said, str) else said or []))
 
 
 def title_of(raw: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -173,10 +172,18 @@ def run_process(
 def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
     """A file without a name for what a process reads or prints, so that nobody waits at the other end; in
     memory where it can be, for a disk may be full."""
-    with os.fdopen(os.memfd_create("buffer"), "w+b") if _LINUX else tempfile.TemporaryFile() as file:
+    with _nameless() as file:
         file.write(data)
         file.seek(0)
         yield file
+
+
+def _nameless() -> BinaryIO:
+    if _LINUX:
+        return os.fdopen(os.memfd_create("buffer"), "w+b")
+    import tempfile
+
+    return tempfile.TemporaryFile()
 
 
 def ends_within(pid: int, seconds: float) -> bool:

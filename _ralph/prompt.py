@@ -13,7 +13,8 @@ from typing import Any
 from _ralph import prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Check, Paths, Plan, Task, Verdict
-from _ralph.progress import History, newest
+from _ralph.progress import History, TaskHistory, newest
+from _ralph.records import AttemptEnded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def prompt_values(
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
         "clean_start": clean_start,
-        "retry": _retry(last, parked) if last else None,
+        "retry": _retry(last, known, parked) if last else None,
     }
 
 
@@ -133,22 +134,22 @@ def _seen(paths: Paths, path: Path) -> str:
     return text.one_line(path.relative_to(paths.root).as_posix(), 300)
 
 
-def _retry(last: Mapping[str, Any], parked: str) -> dict[str, Any]:
-    failure = last.get("failure") or {}
+def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> dict[str, Any]:
     return {
-        "verdict": last["verdict"],
-        "reason": text.clip(last.get("reason", ""), 400),
-        "need_proof": last["verdict"] == Verdict.NO_OP,
-        "check": failure.get("name", ""),
-        "tail": text.tail(failure.get("tail", ""), _FAILURE),
-        "others": _few(failure.get("others", []), 500),
-        "restored": _few(last.get("restored", []), 1200),
+        "verdict": last.verdict,
+        "reason": text.clip(last.reason, 400),
+        "set_back": bool(known.set_back) and not known.attempts and last.verdict is Verdict.FAILED,
+        "need_proof": last.verdict is Verdict.NO_OP,
+        "check": last.failure.name,
+        "tail": text.tail(last.failure.tail, _FAILURE),
+        "others": _few(last.failure.others, 500),
+        "restored": _few(last.restored, 1200),
         "log": "",  # for templates of version one: the file lies at home
-        "notices": _few(last.get("notices", []), 1200),
+        "notices": _few(last.notices, 1200),
         "parked": parked,
-        "judge": _few((last.get("judge") or {}).get("objections", []), 2400),
-        "denials": _few(last.get("denials", []), 1200),
-        "next_step": text.clip((last.get("handoff") or {}).get("next step", ""), 800),
+        "judge": _few(last.judge.objections, 2400),
+        "denials": _few(last.denials, 1200),
+        "next_step": text.clip(last.handoff.get("next step", ""), 800),
     }
 
 

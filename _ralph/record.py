@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import fields
 from typing import Any
 
 from _ralph import edit, files, text
 from _ralph.candidate import run_checks_on, tip_of
 from _ralph.checks import checks_for
 from _ralph.landing import Moved
-from _ralph.model import COUNTED, Attempt, CheckResult, Judgement, Verdict
+from _ralph.model import COUNTED, Attempt, Judgement, Plan, Task, Verdict, Work
+from _ralph.records import AttemptEnded, Failure, Landed, Rechecked
 from _ralph.room import merged
 from _ralph.run import Run
 from _ralph.verdict import reason_to_block
@@ -32,12 +35,9 @@ def record(run: Run, attempt: Attempt) -> None:
     counted = attempt.verdict in COUNTED
     number = f", attempt {attempt.number} of {run.limits.attempts}" if counted else ""
     run.write(
-        "verdict",
+        record_of(run, attempt),
         f"iteration {attempt.iteration} | {attempt.task.id} {attempt.task.title} | {attempt.verdict}{number}",
-        record_lines(attempt, run.agent(attempt.task)),
-        **verdict_fields(attempt),
-        agent=run.agent(attempt.task).name,
-        prd_before=run.plan_digest,
+        record_lines(attempt, run.named(attempt.command)),
     )
     run.view.ended(attempt)
     carry_out(run, live=True)
@@ -53,66 +53,42 @@ def take_back_claim(run: Run, attempt: Attempt) -> None:
         attempt.restored.append(f"{run.paths.prd.name} ({now.id} had been set to pass during the attempt)")
 
 
-def verdict_fields(attempt: Attempt) -> dict[str, Any]:
-    """What stands in a verdict record of the attempt itself."""
-    result, judgement = attempt.result, attempt.judgement
+def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
+    """The verdict record of the attempt."""
+    result, passed = attempt.result, attempt.verdict is Verdict.PASSED
+    work = {one.name: getattr(attempt, one.name) for one in fields(Work)}
+    work |= dict.fromkeys(("left",) if passed else ("tip", "commit", "message"), "")
+    for name in ("restored", "notices"):
+        work[name] = [line.split("\n")[0] for line in work[name][:20]]
+    return AttemptEnded(
+        **vars(attempt.spent),
+        **work,
+        iteration=attempt.iteration,
+        attempt=attempt.number,
+        task=attempt.task.id,
+        title=attempt.task.title,
+        agent=run.named(attempt.command).name,
+        verdict=attempt.verdict,
+        checks={check.command: check.ok for check in attempt.checks},
+        failure=failure_of(attempt),
+        judge=attempt.judgement or Judgement(),
+        session=result.session or "",
+        exit=result.exit or 0,
+        reset=max(result.reset or 0.0, 0.0),
+        overload=result.overload,
+        overage=result.overage,
+        denials=result.denials[:20],
+        prd_before=run.plan_digest,
+    )
+
+
+def failure_of(attempt: Attempt) -> Failure:
+    """The first check of an attempt that is red, and the names of the others."""
     red = [check for check in attempt.checks if not check.ok]
-    passed = attempt.verdict is Verdict.PASSED
-    return {
-        "iteration": attempt.iteration,
-        "attempt": attempt.number,
-        "task": attempt.task.id,
-        "title": attempt.task.title,
-        "verdict": str(attempt.verdict),
-        "reason": attempt.reason,
-        "weak": attempt.weak,
-        "denied": attempt.denied,
-        "checks": {check.command: check.ok for check in attempt.checks},
-        "baseline": attempt.baseline,
-        "failure": _failure(red) if red else None,
-        "base": attempt.base,
-        "left": "" if passed else attempt.left,
-        "leftover": attempt.leftover,
-        "tip": attempt.tip if passed else "",
-        "commit": attempt.commit if passed else "",
-        "message": attempt.message if passed else "",
-        "judge": judge_record(judgement) if judgement else None,
-        "unjudged": attempt.unjudged,
-        "session": result.session,
-        "overload": result.overload,
-        "reset": result.reset,
-        "overage": result.overage,
-        "exit": result.exit,
-        "usd": attempt.usd,
-        "tokens": {key: value for key, value in attempt.tokens.as_dict().items() if value},
-        "seconds": round(attempt.seconds, 1),
-        "denials": result.denials[:20],
-        "restored": [line.split("\n")[0] for line in attempt.restored],
-        "notices": [line.split("\n")[0] for line in attempt.notices[:20]],
-        "handoff": attempt.handoff,
-        "blocked": attempt.blocked,
-        "parked": attempt.parked,
-    }
-
-
-def judge_record(judgement: Judgement) -> dict[str, Any]:
-    """What stands in a verdict record of the judge's part in it."""
-    result = judgement.result
-    return {
-        "agent": judgement.command,
-        "agrees": judgement.agrees,
-        "objections": judgement.objections[:20],
-        "session": result.session,
-        "usd": result.usd,
-        "tokens": result.tokens.as_dict(),
-        "seconds": round(result.seconds, 1),
-    }
-
-
-def _failure(red: list[CheckResult]) -> dict[str, Any]:
-    first = red[0]
+    if not red:
+        return Failure()
     others = [check.name for check in red[1:]]
-    return {"name": first.name, "tail": first.tail, "log": first.log, "others": others}
+    return Failure(name=red[0].name, tail=red[0].tail, log=red[0].log, others=others)
 
 
 def carry_out(run: Run, live: bool = False) -> None:
@@ -120,31 +96,29 @@ def carry_out(run: Run, live: bool = False) -> None:
 
     After a crash, a prd.json that changed since the verdict is a person's word, and stays.
     """
-    verdict = run.history.pending or {}
-    passed = verdict.get("verdict") == Verdict.PASSED and "commit" in verdict
-    blocked = str(verdict.get("blocked") or "")
-    if not (passed or blocked):
-        run.history.pending = None
-        return
-    task = next((task for task in run.plan.tasks if task.id == verdict["task"]), None)
-    untouched = live or run.plan_digest == verdict.get("prd_before")
-    if task and untouched and not task.passed and task.blocked is None:
-        mark = task
-        run.edit(
-            lambda plan: (
-                edit.set_passed(plan, mark, True) if passed else edit.set_blocked(plan, mark, blocked)
-            )
-        )
-    if passed:
-        land(run, verdict)
+    verdict = run.history.pending
+    if verdict and (verdict.lands or verdict.blocked):
+        task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
+        untouched = live or run.plan_digest == verdict.prd_before
+        if task and untouched and not task.passed and task.blocked is None:
+            run.edit(functools.partial(mark, task, verdict))
+        if verdict.lands:
+            land(run, verdict)
     run.history.pending = None
 
 
-def land(run: Run, verdict: dict[str, Any]) -> None:
+def mark(task: Task, verdict: AttemptEnded, plan: Plan) -> str:
+    """The text of the plan in which the task is marked as the verdict says."""
+    if verdict.lands:
+        return edit.set_passed(plan, task, True)
+    return edit.set_blocked(plan, task, verdict.blocked)
+
+
+def land(run: Run, verdict: AttemptEnded) -> None:
     """Move the branch to the verified commit. Where somebody moved it first, what lands is put on the
     new tip and checked again; if it does not hold there, the pass is taken back."""
-    commit, tip, message = str(verdict["commit"]), str(verdict["tip"]), str(verdict.get("message") or "")
-    title = f"{verdict['task']}: {text.one_line(str(verdict['title']), 60)}"
+    commit, tip = verdict.commit, verdict.tip
+    title = f"{verdict.task}: {text.one_line(verdict.title, 60)}"
     if commit == tip:
         return
     again = False
@@ -159,7 +133,7 @@ def land(run: Run, verdict: dict[str, Any]) -> None:
             tree, conflicts = merged(run.git, now, commit)
             red = f"it conflicts in {text.few(conflicts)}" if not tree else ""
             if tree:
-                tip, commit = now, run.branch.commit(tree, now, message)
+                tip, commit = now, run.branch.commit(tree, now, verdict.message)
                 red = "" if commit == tip else recheck_task(run, verdict, commit)
             if red:
                 refuse(run, verdict, commit, red)
@@ -167,16 +141,18 @@ def land(run: Run, verdict: dict[str, Any]) -> None:
             continue
         run.tip = commit
         if again:
-            run.write("land", f"{title} | landed on the new tip", [], commit=commit, task=verdict["task"],
-                      title=verdict["title"], iteration=verdict["iteration"])  # fmt: skip
+            landed = Landed(
+                task=verdict.task, title=verdict.title, iteration=verdict.iteration, commit=commit
+            )
+            run.write(landed, f"{title} | landed on the new tip")
         return
 
 
-def recheck_task(run: Run, verdict: dict[str, Any], commit: str) -> str:
+def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
     """Check a passed task's commit again, merged with a new tip; what is red, or nothing."""
-    task = next((task for task in run.plan.tasks if task.id == verdict["task"]), None)
+    task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
     checks = checks_for(run.plan, task) if task else list(run.plan.checks)
-    name = f"{verdict['iteration']:04}-merged"
+    name = f"{verdict.iteration:04}-merged"
 
     def look(inside: Run) -> dict[str, Any]:
         results = run_checks_on(inside, inside.room(), commit, checks, name, "on the new tip: ")
@@ -192,13 +168,13 @@ def recheck_task(run: Run, verdict: dict[str, Any], commit: str) -> str:
         return str(error)
 
 
-def refuse(run: Run, verdict: dict[str, Any], commit: str, why: str) -> None:
+def refuse(run: Run, verdict: AttemptEnded, commit: str, why: str) -> None:
     """Note that a pass does not hold on what was committed meanwhile; its work is parked."""
-    key = f"{verdict['task']}\n{verdict['title']}"
-    kept = run.branch.keep(str(verdict["commit"]), f"{verdict['iteration']:04}-conflict")
-    said = f"{verdict['task']} passed, and does not hold on what was committed meanwhile: {why}"
+    kept = run.branch.keep(verdict.commit, f"{verdict.iteration:04}-conflict")
+    said = f"{verdict.task} passed, and does not hold on what was committed meanwhile: {why}"
     run.view.line(f"! {said}; its work is kept at {kept}", color="yellow")
-    run.write("recheck", said, [f"- parked: {kept}"], broken=[key], since={key: [why]}, commit=commit)
+    found = Rechecked(broken=[verdict.key], since={verdict.key: [why]}, commit=commit)
+    run.write(found, said, [f"- parked: {kept}"])
 
 
 def set_back(run: Run) -> None:
@@ -208,7 +184,7 @@ def set_back(run: Run) -> None:
     if not broken:
         return
     for task in broken:
-        run.view.line(f"{task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
+        run.view.line(f"{task.id} {run.history.of(task).passed_words}, broken since")
     run.edit(lambda plan: edit.set_passed(plan, broken, False))
     if again := [task for task in broken if run.history.of(task).blocked]:
         reason = "conflicting: it passed twice, and each time later work broke it"

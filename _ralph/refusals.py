@@ -28,9 +28,10 @@ def agents_of(run: Run) -> list[Agent]:
 
 
 def workers(run: Run) -> list[Agent]:
-    """The agents of the open tasks, each once, however long the list."""
-    tasks = {task.agent: task for task in run.plan.tasks if not task.passed}
-    return list({agent.command: agent for agent in map(run.agent, tasks.values())}.values())
+    """The agents of the open tasks, with every rung of their ladders, each once; and the fallback."""
+    ladders = {run.ladder(task) for task in run.plan.tasks if not task.passed} or {run.ladder()}
+    commands = dict.fromkeys(command for ladder in sorted(ladders) for command in ladder)
+    return [*map(run.named, commands), *([run.fallback] if run.fallback else [])]
 
 
 def require_agent(run: Run, agent: Agent) -> None:

@@ -14,8 +14,9 @@ from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git
 from _ralph.journal import Journal
-from _ralph.model import Paths, Plan, Tokens
+from _ralph.model import Paths, Plan, Spent, Tokens
 from _ralph.progress import History, replay
+from _ralph.records import AttemptBegan, AttemptEnded, Record, Stopped
 from _ralph.run import scratch
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _SIZE, _SHORT = 3_000_000, 24
 """Bytes of all texts on the page, and of any text once they are used up."""
-_ODD = ("restored", "notices", "denials")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
 
 
@@ -68,10 +68,10 @@ def save(prd_path: Path, output: Path | None) -> Path:
 def page(prd_path: Path) -> str:
     """The whole page; only reads. BadInput if plan or records cannot be read."""
     paths = layout.locate(prd_path)
-    plan, records = prd.load(paths.prd), Journal(paths.progress).records()
-    history, running, room = replay(records, plan.key), layout.loop_at_work(paths), _Room()
-    own = [record for record in records if record.get("plan") == plan.key]
-    verdicts = [record for record in own if record["event"] == "verdict"]
+    plan = prd.load(paths.prd)
+    records = Journal(paths.progress).records(plan.key)
+    history, running, room = replay(records), layout.loop_at_work(paths), _Room()
+    verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     summary = views.summary(plan, history, None, history.seconds)
     return _template(room).render(
         room=room,
@@ -84,15 +84,16 @@ def page(prd_path: Path) -> str:
         summary=summary,
         next=prd.next_task(plan),
         groups=_tasks(plan, history, summary["tasks"]),
-        verdicts={record["iteration"]: record for record in verdicts},
-        commits=_commits(paths, history, own),
+        verdicts={record.iteration: record for record in verdicts},
+        commits=_commits(paths, history, records),
         ahead=_ahead(paths, history),
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
-        unpriced=sum(not record.get("usd") for record in verdicts),
-        restored=[record for record in verdicts if any(record.get(kind) for kind in _ODD)],
+        agents=views.agents_words(history),
+        unpriced=sum(not record.usd for record in verdicts),
+        restored=[record for record in verdicts if record.restored or record.notices or record.denials],
         learned=_learned(paths, verdicts),
         found=_found(plan, verdicts),
-        **_timeline(plan, history, own, running),
+        **_timeline(plan, history, records, running is not None),
     )
 
 
@@ -125,8 +126,8 @@ def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[
     return groups
 
 
-def _commits(paths: Paths, history: History, records: list[dict[str, Any]]) -> dict[str, diffs.Change]:
-    since = next((str(record.get("base")) for record in records if record["event"] == "start"), "")
+def _commits(paths: Paths, history: History, records: list[Record]) -> dict[str, diffs.Change]:
+    since = next((record.base for record in records if isinstance(record, AttemptBegan)), "")
     return diffs.passes(paths.root, f"refs/heads/{history.branch}" if history.branch else "", since)
 
 
@@ -136,30 +137,28 @@ def _ahead(paths: Paths, history: History) -> int:
     return int(git(paths.root, "rev-list", "--count", span, "--", check=False) or 0)
 
 
-def _timeline(
-    plan: Plan, history: History, records: list[dict[str, Any]], running: dict[str, Any] | None
-) -> dict[str, Any]:
+def _timeline(plan: Plan, history: History, records: list[Record], running: bool) -> dict[str, Any]:
     if running and records:
-        now = {"event": "now", "verdict": "running", "reason": "still running", "time": time.time()}
-        records = [*records, {**(history.open_start or {}), **now, "run": records[-1].get("run")}]
+        now = Stopped(time=time.time(), run=records[-1].run, reason="still running")
+        records = [*records, now]
     places = timeline.axis(records)
     return {
-        "seconds": places[-1]["at"] if places else 0.0,
+        "seconds": places[-1][0] if places else 0.0,
         "runs": timeline.runs(places),
-        "attempts": timeline.attempts(places),
+        "attempts": timeline.attempts(places, history.open_start if running else None),
         "waits": timeline.waits(places),
         "passes": timeline.passes(places, {task.key for task in plan.tasks}),
     }
 
 
-def _learned(paths: Paths, verdicts: list[dict[str, Any]]) -> list[str]:
+def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
     """Lines that a person may add to AGENTS.md: those that do not stand there yet."""
     rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode("utf-8", "replace")
     told = [line for record in verdicts for line in _entries(record, "learned")]
     return [line for line in dict.fromkeys(told) if line not in rulebook]
 
 
-def _found(plan: Plan, verdicts: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _found(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
     """The titles of follow-up tasks that agents named and that the plan does not have, each with the
     record that named it first."""
     named = [(line, record) for record in verdicts for line in _entries(record, "found", 120)]
@@ -167,9 +166,9 @@ def _found(plan: Plan, verdicts: list[dict[str, Any]]) -> dict[str, dict[str, An
     return {title: record for title, record in reversed(named) if title not in known}
 
 
-def _entries(record: dict[str, Any], part: str, width: int = 500) -> list[str]:
+def _entries(record: AttemptEnded, part: str, width: int = 500) -> list[str]:
     """The entries of a part of a handoff: its bullets with what belongs to them, else its lines."""
-    said = _said((record.get("handoff") or {}).get(part) or "")
+    said = _said(record.handoff.get(part, ""))
     entries = _BULLET.split(said) if _BULLET.search(said) else said.splitlines()
     return [text.one_line(entry, width) for entry in entries if entry.strip()]
 
@@ -178,12 +177,12 @@ def _said(words: str) -> str:
     return text.redact(text.clean(words))
 
 
-def _line(words: str | None, width: int = 200) -> str:
-    return text.one_line(_said(words or ""), width)
+def _line(words: str, width: int = 200) -> str:
+    return text.one_line(_said(words), width)
 
 
-def _tail(words: str | None) -> str:
-    return text.tail(_said(words or ""), 4000)
+def _tail(words: str) -> str:
+    return text.tail(_said(words), 4000)
 
 
 def _command(words: list[str]) -> str:
@@ -192,9 +191,10 @@ def _command(words: list[str]) -> str:
     return line if len(line) < 500 else "(the line is too long to stand here)"
 
 
-def _spent(known: Any) -> str:
+def _spent(known: Spent) -> str:
     """What a task, a run or an attempt took; where dollars are known, they say it in fewer words."""
-    return views.spent(known.seconds, known.usd or None, Tokens() if known.usd else known.tokens)
+    tokens = Tokens() if known.usd else known.tokens
+    return views.spent(Spent(usd=known.usd, tokens=tokens, seconds=known.seconds))
 
 
 def _when(moment: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from _ralph import agents, limits, text
 from _ralph.agents import Agent
 from _ralph.files import resource
-from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict
+from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict, spent_on
 from _ralph.prompt import render_prompt, task_values
 from _ralph.run import Run
 from _ralph.verdict import kept_away
@@ -36,15 +36,19 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         result = AgentResult(Outcome.INTERRUPTED, str(error))
     if result.overage:
         attempt.result = replace(attempt.result, overage=True, reset=result.reset)
-    found = attempt.judgement = Judgement(judge.command, result, objections(attempt.task, result.text))
+    unmet = objections(attempt.task, result.text)
+    attempt.judgement = Judgement(
+        **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],
+        session=result.session or "",
+    )  # fmt: skip
     if verdict := kept_away(result):
         attempt.unjudged = True
         attempt.verdict, attempt.reason = verdict, f"the judge: {result.reason}"
         attempt.result = replace(attempt.result, outcome=result.outcome, reset=result.reset)
     elif result.outcome is not Outcome.DONE:
         attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge ended without a word: {result.reason}"
-    elif not found.agrees:
-        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {found.objections[0]}"
+    elif unmet:
+        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {unmet[0]}"
 
 
 def _judge(run: Run, attempt: Attempt, judge: Agent) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from _ralph.model import Attempt, Paths, Plan, Task
 from _ralph.patterns import matching
 from _ralph.process import Control
 from _ralph.progress import History, replay
+from _ralph.records import AttemptEnded, Record
 from _ralph.room import Room, Site
 from _ralph.sandbox import Sandbox
 from _ralph.workspace import Place
@@ -39,7 +40,8 @@ class Options:
     prd: Path = Path("prd.json")
     once: bool = False
     task: str | None = None
-    agent: str | None = None
+    agent: tuple[str, ...] = ()
+    fallback: str | None = None
     checks: tuple[str, ...] = ()
     judge: str | None = None
     planner: str | None = None
@@ -58,6 +60,8 @@ class Options:
     json: bool = False
     quiet: bool = False
     verbose: bool = False
+    words: tuple[str, ...] = ()
+    """All of it as words of a command line."""
 
 
 @dataclass
@@ -156,16 +160,38 @@ class Run:
         )
         return Room(site, place)
 
-    def agent(self, task: Task | None = None) -> Agent:
-        """The agent of `task`: its own, else the one given, else the plan's, else claude."""
-        plan_wide = self.options.agent or self.plan.settings.get("agent") or "claude"
-        command = (task.agent if task and not self.options.agent else None) or plan_wide
+    def ladder(self, task: Task | None = None) -> tuple[str, ...]:
+        """The agents of `task`, a rung for each failed attempt: those given, else its own, else the plan's,
+        else claude."""
+        own = task.agents if task else ()
+        return self.options.agent or own or prd.commands(self.plan.settings.get("agent")) or ("claude",)
+
+    def agent(self, task: Task) -> Agent:
+        """Who works the next attempt at `task`: its rung of the ladder, or the fallback while that one's
+        provider is away."""
+        rungs = self.ladder(task)
+        first, other = self.named(rungs[min(self.history.of(task).attempts, len(rungs) - 1)]), self.fallback
+        return other if other and self.is_away(first) and not self.is_away(other) else first
+
+    @property
+    def fallback(self) -> Agent | None:
+        """The agent that works while the provider of another one is away, if there is one."""
+        command = self.options.fallback or self.plan.settings.get("fallback")
+        return self.named(command) if command else None
+
+    def named(self, command: str) -> Agent:
+        """The agent that a person named, as it may work here."""
         return agents.find_agent(command, self.rows, self.permissions)
 
-    def bills_extra(self, task: Task) -> bool:
-        """Whether the provider of this task's agent bills extra usage now, which nobody allowed."""
+    def is_away(self, agent: Agent) -> bool:
+        """Whether an agent's provider is known to be limited, or the agent could not be used in this run."""
+        known, now = self.history.this_run, time.time()
+        return self.bills_extra(agent) or agent.command in known.gone or known.away_until(agent.command) > now
+
+    def bills_extra(self, agent: Agent) -> bool:
+        """Whether an agent's provider bills extra usage now, which nobody allowed."""
         allowed = self.options.allow_overage or self.plan.settings.get("allowOverage")
-        return not allowed and self.history.overage.get(self.agent(task).name, 0.0) > time.time()
+        return not allowed and self.history.overage.get(agent.name, 0.0) > time.time()
 
     @property
     def judge(self) -> Agent | None:
@@ -177,7 +203,7 @@ class Run:
     def planner(self) -> Agent:
         """The agent that writes a plan: the one given, the plan's planner, its agent, or claude."""
         settings = self.plan.settings
-        command = self.options.planner or settings.get("planner") or settings.get("agent") or "claude"
+        command = self.options.planner or settings.get("planner") or self.ladder()[0]
         return agents.find_agent(command, self.rows, "read")
 
     @property
@@ -210,12 +236,12 @@ class Run:
     def plan_digest(self) -> str:
         return files.digest(self.plan.text.encode())
 
-    def write(self, event: str, headline: str, lines: list[str], **fields: Any) -> None:
-        """Append one record and take it into the history."""
-        if event == "verdict":
+    def write(self, record: Record, headline: str, lines: Sequence[str] = ()) -> None:
+        """Append one record of this run and take it into the history."""
+        if isinstance(record, AttemptEnded):
             files.sync_all(self.git.common)  # the objects that it names must outlive a power cut, too
-        entry = {"event": event, "plan": self.plan.key, "run": self.run_id, **fields}
-        self.history.apply(self.journal.append(headline, lines, entry))
+        record = replace(record, plan=self.plan.key, run=self.run_id)
+        self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
         """Take in what a person changed in prd.json since it was last read. A file that cannot be read is
@@ -227,7 +253,7 @@ class Run:
                 if found != self.plan.text.encode():
                     plan = self.admitted(prd.load(self.paths.prd))
                     if plan.key != self.plan.key:
-                        self.history = replay(self.journal.records(), plan.key)
+                        self.history = replay(self.journal.records(plan.key))
                     self.plan = plan
                 self.trouble = ""
                 self._pay()
@@ -253,7 +279,7 @@ class Run:
             if not self.trouble:
                 self.view.line(f"! {error}; what is to be changed there is not lost", color="yellow")
             self.trouble = str(error)
-            new = prd.read(change(self.plan), self.plan.path, self.plan.tasks)
+            new = prd.read(change(self.plan), self.plan.path)
             self.plan = replace(new, checks=self.plan.checks)
 
     def _pay(self) -> None:
@@ -285,8 +311,11 @@ def trim_scratch(paths: Paths, keep: int = 49) -> None:
 
 
 def load_plan(paths: Paths, options: Options) -> Plan:
-    """The plan of a run, as `admit` lets it in."""
-    return admit(prd.load(paths.prd), paths, options)
+    """The plan of a run, as `admit` lets it in; BadInput without the one task that is asked for."""
+    plan = admit(prd.load(paths.prd), paths, options)
+    if options.task is not None:
+        plan.task(options.task)
+    return plan
 
 
 def admit(plan: Plan, paths: Paths, options: Options) -> Plan:

@@ -12,13 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
+from click.core import ParameterSource
+
 from _ralph import agents, files, text, views
 from _ralph.agents import Agent
-from _ralph.checks import every_check
 from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git
@@ -31,7 +33,10 @@ UNTIL = "07:00"
 _CRON_PATH = "/usr/bin:/bin"  # unless the crontab names another
 _LONGEST = 998  # bytes of a command that every cron takes
 _SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
-_OURS = ("RALPH_RUN_", "RALPH_PRD", "XDG_CONFIG_", "XDG_STATE_")  # what ralph and git obey
+_OBEYED = re.compile(
+    r"(ANTHROPIC|CLAUDE|AWS|OPENAI|GEMINI)_.*|.*_PROXY|XDG_(CONFIG|STATE)_HOME|RALPH_PLACES", re.IGNORECASE
+)
+"""Variables that ralph, git and agents obey, beside those that the agents' rows name."""
 _TURN = 120.0
 
 
@@ -53,22 +58,18 @@ class Schedule:
         # In some crons a backslash also escapes another one; '' between them is nothing to the shell.
         return re.sub(r"\\(?=[\\%])", r"\\''", line).replace("%", r"\%")
 
-    def units(self) -> dict[str, str]:
-        """The systemd units by their file names: the service, and the timer that starts it."""
+    def text(self) -> str:
+        """What a person is told to do; systemd's part only where it can be."""
         program, *rest = map(_unit_word, self.words)
         values = {
+            "systemd": sys.platform == "linux",
+            "name": self.name,
+            "crontab": self.crontab(),
             "folder": self.folder.replace("%", "%%"),
             "log": self.log.replace("%", "%%"),
             "path": _unit_word(f"PATH={self.path}"),
             "command": " ".join([program, *(word.replace("$", "$$") for word in rest)]),
         }
-        sources = {kind: resource(f"templates/ralph.{kind}") for kind in ("service", "timer")}
-        return {f"{self.name}.{kind}": render_prompt(source, values) for kind, source in sources.items()}
-
-    def text(self) -> str:
-        """What a person is told to do; systemd's part only where it can be."""
-        service, timer = self.units().values() if sys.platform == "linux" else ("", "")
-        values = {"name": self.name, "crontab": self.crontab(), "service": service, "timer": timer}
         return render_prompt(resource("templates/schedule.txt"), values).rstrip()
 
 
@@ -78,7 +79,7 @@ def schedule_for(run: Run) -> Schedule:
     name = f"ralph-{text.slug(run.paths.root.name).lower()}-{files.digest(os.fsencode(run.paths.prd))[:6]}"
     log = (state_folder() / f"{name}.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
-    found = Schedule(name, str(Path.cwd()), tuple(_command(run.options)), _search_path(), str(log))
+    found = Schedule(name, str(Path.cwd()), _command(run.options), _search_path(), str(log))
     plain = all(word == word.strip() and not word.endswith("\\") for word in (found.folder, found.log))
     if not plain or not all(map(str.isprintable, (found.folder, found.log, found.path, *found.words))):
         raise BadInput("a name here has characters that cannot stand in a crontab or a unit; rename it")
@@ -116,17 +117,26 @@ def _assigned() -> Mapping[str, str]:
     return {name: value for _, name, _, value in found}
 
 
-def _command(options: Options) -> list[str]:
+def words_given(context: click.Context, leave_out: str) -> tuple[str, ...]:
+    """The options that a command was given, by hand or by a variable, as words of a command line."""
+    words: list[str] = []
+    for option in context.command.params:
+        name, flag = str(option.name), option.opts[-1]
+        if name == leave_out or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        for value in context.params[name] if option.multiple else [context.params[name]]:
+            if isinstance(value, bool):
+                words += [flag] * value
+            else:
+                words += [flag, f"{value:.15g}" if isinstance(value, float) else str(value)]
+    return tuple(words)
+
+
+def _command(options: Options) -> tuple[str, ...]:
     """`ralph run` by absolute names, with the options that were examined."""
     started = os.path.abspath(sys.argv[0])
     program = [sys.executable, started] if started.endswith(".py") else [started]
-    words = [*program, "run", "--until", UNTIL]
-    given = {"--agent": options.agent, "--judge": options.judge, "--sandbox": options.sandbox}
-    if options.prd != Path("prd.json"):
-        words += ["--prd", str(options.prd)]
-    words += [word for name, value in given.items() if value for word in (name, value)]
-    words += [word for check in options.checks for word in ("--check", check)]
-    return words + ["--full-permissions"] * options.full_permissions
+    return (*program, "run", *(() if options.until else ("--until", UNTIL)), *options.words)
 
 
 def _unit_word(word: str) -> str:
@@ -148,15 +158,14 @@ def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
         yield "warning", f"no line for it can be written: {error}"
         return
     env = cron_environment(_search_path())
-    missing = [name for name in _programs(run, team) if not shutil.which(name, path=_CRON_PATH)]
-    note = f", without {text.few(missing)}; doctor's line has the PATH of now" if missing else ""
-    yield "ok", f"its PATH is {_CRON_PATH}{note}"
+    yield "ok", f"its PATH is {_CRON_PATH}, and doctor's line has the PATH of now"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
-    own = {name for name in os.environ if name.startswith(_OURS)}
-    if lost := _lost(_obeyed(team) | own, env):
+    if lost := _lost(team, env):
         yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost[0])}"
+    if other := [name for name in _obeyed(team, env) if os.environ.get(name, "") != env[name]]:
+        yield "warning", f"not the same there as here: {text.few(other)}; the crontab sets it"
     for agent in team:
         key, login = agents.purse(agent, env)
         if key or login:
@@ -168,27 +177,18 @@ def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
         yield "warning", "the line is longer than some crons read; shorten your PATH, or use systemd"
 
 
-def _programs(run: Run, team: Sequence[Agent]) -> list[str]:
-    """What a night starts by name and finds here: git, ralph, agents, the first words of checks."""
-    names = ["git", "ralph", *(agent.program for agent in team)]
-    for check in every_check(run.plan):
-        words = check.run.split() if isinstance(check.run, str) else list(check.run)
-        names += [word for word in words if "=" not in word][:1]
-    return [name for name in dict.fromkeys(names) if "/" not in name and shutil.which(name)]
-
-
-def _obeyed(team: Sequence[Agent]) -> set[str]:
-    """Variables that decide how these agents log in, and where their settings lie."""
+def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
+    """Those variables of an environment that decide what ralph, git and these agents do."""
     names = {str(agent.row.get("root_needs", "")) for agent in team if agent.permissions == "full"}
     for agent in team:
         places = [*agent.row.get("login", []), *agent.row.get("config", [])]
         names |= {*agent.row.get("keys", []), *(place[1:] for place in places if place[0] == "$")}
-    return names
+    return sorted(name for name in env if env[name] and (name in names or _OBEYED.fullmatch(name)))
 
 
-def _lost(names: Iterable[str], env: Mapping[str, str]) -> list[str]:
-    """Those of `names` that are set here, and that cron does not have."""
-    return sorted(name for name in names if os.environ.get(name) and name not in env)
+def _lost(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
+    """Those of the variables that are set here, and not in `env`."""
+    return [name for name in _obeyed(team, os.environ) if name not in env]
 
 
 def _how_to_set(name: str) -> str:
@@ -200,7 +200,8 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
     env = cron_environment(_search_path())
     for agent in team:
         if shutil.which(agent.program):
-            yield _told(agent, _turn(run, agent, env), env)
+            keys = [name for name in _lost([agent], env) if name in agent.row.get("keys", [])]
+            yield _told(agent, _turn(run, agent, env), keys)
 
 
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
@@ -223,15 +224,15 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
         )
 
 
-def _told(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
+def _told(agent: Agent, result: AgentResult, lost: Sequence[str]) -> Finding:
+    """What one turn of an agent says; `lost` are keys that are set here, and were not for it."""
     said = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE and result.overage:
         return "warning", f"{said}, answered, and the provider bills extra usage; a run waits for its end"
     if result.outcome is Outcome.DONE:
-        return "ok", f"{said}, answered: {views.spent_words(result)}"
+        return "ok", f"{said}, answered: {views.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
         return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
-    lost = _lost(_obeyed([agent]), env)
     advice = _how_to_set(lost[0]) if lost else "log it in as this user, or mend what it says, then try again"
     return "error", f"{said}: {result.reason or result.outcome}; {advice}"

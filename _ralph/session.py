@@ -22,6 +22,7 @@ from _ralph.live import View
 from _ralph.model import Paths, Plan
 from _ralph.process import Control
 from _ralph.progress import History, RunHistory, replay
+from _ralph.records import AttemptEnded
 from _ralph.refusals import agents_of, require_agents, require_repository, try_templates
 from _ralph.run import Options, Run, examined, load_plan
 from _ralph.sandbox import sandbox_for
@@ -32,13 +33,11 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     paths = locate(options.prd)
     journal = Journal(paths.progress)
     notices = journal.open()
-    records = journal.records()
     plan = load_plan(paths, options)
-    notices += put_aside(paths, {str(record.get("prd_before")) for record in records})
-    run = glance(options, paths, plan, replay(records, plan.key), notices)
+    records = journal.records(plan.key)
+    notices += put_aside(paths, {one.prd_before for one in records if isinstance(one, AttemptEnded)})
+    run = glance(options, paths, plan, replay(records), notices)
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
-    if options.until:
-        run.limits = replace(run.limits, until=limits.next_time(options.until, time.time()))
     require_repository(run)
     freeze_settings(run.git, paths.private)
     run.notices += list(prd.misspelt(run.plan))
@@ -137,6 +136,15 @@ def branch_of(options: Options, plan: Plan, git: Git) -> str:
     return here if here and here not in default_branches(git, here) else own_branch(plan)
 
 
+def beginning(run: Run) -> str:
+    """The commit that a run would begin at; BadInput without one."""
+    head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
+    tip = run.branch.tip()
+    if not (tip or head):
+        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+    return tip if tip and not (head and run.branch.contains(tip, head)) else head
+
+
 def peek(options: Options) -> Run:
     """A run to look at: as `open_run` makes one, but nothing is locked, written or made."""
     paths, plan, history = read_state(options.prd)
@@ -153,6 +161,8 @@ def glance(
 ) -> Run:
     """A run to look at, of what was read already."""
     found = limits.resolve(plan.settings, options.limits)
+    if options.until:
+        found = replace(found, until=limits.next_time(options.until, time.time()))
     rows = agents.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     git = git or Git.at(paths.root)
     branch = Branch(git, branch_of(options, plan, git), paths.private.name)

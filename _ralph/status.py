@@ -20,7 +20,7 @@ from click import style
 from _ralph import layout, prd, text
 from _ralph.model import Paths, Plan
 from _ralph.progress import History
-from _ralph.views import spent, summary, task_remark, task_spent, task_warnings
+from _ralph.views import agents_summary, agents_words, spent, summary, task_remark, task_spent, task_warnings
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
@@ -59,7 +59,7 @@ def read(prd_path: Path) -> Status:
     paths, plan, history = layout.read_state(prd_path)
     running = layout.loop_at_work(paths)
     if running:
-        task = (history.open_start or {}).get("task")
+        task = history.open_start.task if history.open_start else None
         running = {"pid": running["pid"], "since": running["since"], "task": task}
     return Status(plan, history, running, _places(paths))
 
@@ -96,6 +96,7 @@ def as_object(status: Status) -> dict[str, Any]:
         "running": status.running,
         "branch": status.history.branch or None,
         "places": status.places,
+        "agents": agents_summary(status.history),
     }
 
 
@@ -198,8 +199,8 @@ def _sentences(status: Status) -> list[str]:
     """What it cost, what a loop does now, what a person can do next."""
     history, said = status.history, []
     if history.iteration:
-        so_far = spent(history.seconds, history.usd or None, history.tokens)
-        said.append(f"{text.count(history.iteration, 'iteration')} so far: {so_far}")
+        said.append(f"{text.count(history.iteration, 'iteration')} so far: {spent(history)}")
+        said += agents_words(history)
     said.append(_loop(status))
     if status.history.branch:
         said.append(f"verified work lands on branch {status.history.branch}")
@@ -224,15 +225,15 @@ def _loop(status: Status) -> str:
     if status.running:
         doing = ""
         if status.running["task"]:
-            began = (history.open_start or {}).get("time", now)
+            began = history.open_start.time if history.open_start else now
             doing = f", on {status.running['task']} for {text.duration(max(now - began, 0), short=True)}"
-        elif history.waiting and history.waiting.get("until", 0) > now:
-            clock = time.strftime("%H:%M", time.localtime(history.waiting["until"]))
+        elif history.waiting and history.waiting.until > now:
+            clock = time.strftime("%H:%M", time.localtime(history.waiting.until))
             doing = f", waiting until {clock} for the provider's limit"
         return f"a loop is running since {status.running['since']} (pid {status.running['pid']}){doing}"
     if history.stopped:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.get("time", 0)))
-        return f"the last run stopped at {at}: {text.one_line(history.stopped.get('reason') or '', 300)}"
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
+        return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
     if history.iteration:
         return "no loop is running; the last one was cut off, and ralph run goes on with it"
     return "no run yet"

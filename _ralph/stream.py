@@ -31,9 +31,9 @@ class StreamParser:
 
     `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
     if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
-    `overage` is whether the provider bills extra usage, `unanswered` says that it is asked again, until
-    it answers. `listen` hears words and tools, `retry` each `unanswered`, `raw` every line as it came;
-    `heard` is when (monotonic seconds) there was a sign of life.
+    `overage` is whether the provider bills extra usage. `listen` hears words and tools, `retry` each
+    time that the provider is asked again (`unanswered` while it is), `raw` every line as it came; `heard`
+    is when (monotonic seconds) there was a sign of life.
     """
 
     rules: list[dict[str, Any]]

@@ -7,6 +7,7 @@ import os
 import re
 import time
 import unicodedata
+from collections.abc import Sequence
 
 from _ralph.ends import BadInput
 
@@ -111,7 +112,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def few(names: list[str]) -> str:
+def few(names: Sequence[str]) -> str:
     """The first few of `names`, and how many more there are."""
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return ", ".join(one_line(name) for name in names[:4]) + more

@@ -101,8 +101,8 @@ def _no_verdict(result: AgentResult, changed: bool) -> tuple[Verdict, str] | Non
     return None
 
 
-def reason_to_block(run: Run, attempt: Attempt) -> str | None:
-    """Why this attempt was the task's last for now, or None."""
+def reason_to_block(run: Run, attempt: Attempt) -> str:
+    """Why this attempt was the task's last for now, or nothing."""
     known = run.history.of(attempt.task)
     if (
         attempt.verdict is Verdict.INTERRUPTED
@@ -111,11 +111,11 @@ def reason_to_block(run: Run, attempt: Attempt) -> str | None:
     ):
         return text.one_line(f"interrupted {INTERRUPTIONS} times in a row, the last: {attempt.reason}", 500)
     if attempt.verdict not in COUNTED and not (attempt.verdict is Verdict.CONFLICT and known.conflicts):
-        return None
+        return ""
     question = attempt.handoff.get("blocked on", "")
     if question and known.question == question:
         return text.one_line(f"blocked on: {question}", 500)
-    if attempt.verdict is Verdict.NO_OP and known.last.get("verdict") == Verdict.NO_OP:
+    if attempt.verdict is Verdict.NO_OP and known.last and known.last.verdict is Verdict.NO_OP:
         return (
             "already done? two attempts changed nothing, and every check is green: "
             "set its passes to true, or give it a check that is red now"
@@ -124,4 +124,4 @@ def reason_to_block(run: Run, attempt: Attempt) -> str | None:
         return text.one_line(
             f"{text.count(known.attempts + 1, 'failed attempt')}, the last: {attempt.reason}", 500
         )
-    return None
+    return ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from _ralph import limits, text
 from _ralph.ends import Stop
-from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Plan, Task, Tokens, Verdict
+from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Plan, Spent, Task, Tokens, Verdict
 from _ralph.progress import History, TaskHistory
 
 if TYPE_CHECKING:  # `status` needs none of what agents need
@@ -14,11 +14,6 @@ if TYPE_CHECKING:  # `status` needs none of what agents need
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
-
-
-def spent_words(result: AgentResult) -> str:
-    """What an agent process cost: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
-    return spent(result.seconds, result.usd, result.tokens)
 
 
 def tokens_words(tokens: Tokens) -> str:
@@ -43,12 +38,11 @@ def _state(plan: Plan, task: Task, history: History) -> str:
 def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> dict[str, Any]:
     """The object that `run --json` prints and `--notify` gets; `status --json` has its shape."""
     tasks = plan.tasks if plan else ()
-    history = history or History("")
-    ended = history.stopped or {}
+    history = history or History()
+    last = history.stopped
+    ended = stop or ((last.stop, last.exit, last.reason) if last else (None, None, None))
     return {
-        "stop": stop.word if stop else ended.get("stop"),
-        "exit": int(stop.exit) if stop else ended.get("exit", 0) if ended else None,
-        "reason": stop.reason if stop else ended.get("reason"),
+        **dict(zip(("stop", "exit", "reason"), ended, strict=True)),
         "passed": sum(task.passed for task in tasks),
         "total": len(tasks),
         "iterations": history.this_run.iterations if stop else history.iteration,
@@ -61,7 +55,7 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
 
 def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     known = history.of(task)
-    reason = None if task.passed else task.blocked or known.last.get("reason")
+    reason = None if task.passed else task.blocked or (known.last and known.last.reason)
     return {
         "id": task.id,
         "title": task.title,
@@ -78,6 +72,31 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
         "question": None if task.passed else known.question or None,
         "parked": known.parked or None,
     }
+
+
+def agents_summary(history: History) -> list[dict[str, Any]]:
+    """What each agent came to, in the order in which they first worked."""
+    return [
+        {
+            "agent": command,
+            "attempts": known.attempts,
+            "passed": known.passed,
+            "seconds": round(known.seconds, 1),
+            "usd": round(known.usd, 6),
+            "tokens": known.tokens.as_dict(),
+        }
+        for command, known in history.agents.items()
+    ]
+
+
+def agents_words(history: History) -> list[str]:
+    """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
+    told = [
+        f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
+        f"{spent(known)}"
+        for command, known in history.agents.items()
+    ]
+    return told if len(told) > 1 else []
 
 
 def task_remark(told: dict[str, Any]) -> str:
@@ -121,9 +140,9 @@ def task_notes(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str
     return [*([remark] if remark else []), *task_warnings(plan, told, known)]
 
 
-def spent(seconds: float, usd: float | None, tokens: Tokens) -> str:
-    """Time, dollars and tokens, as far as they are known."""
-    parts = [text.duration(seconds), dollars(usd), tokens_words(tokens)]
+def spent(on: Spent | AgentResult) -> str:
+    """Time, dollars and tokens, as far as they are known: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
+    parts = [text.duration(on.seconds), dollars(on.usd), tokens_words(on.tokens)]
     return ", ".join(part for part in parts if part)
 
 
@@ -142,7 +161,7 @@ def record_lines(attempt: Attempt, agent: Agent) -> list[str]:
     handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
     command, ended = text.one_line(agent.command, 80), ended_words(result) or "ended well"
     parts = [
-        ("agent", f"{command}, {spent_words(result)}, {ended}"),
+        ("agent", f"{command}, {spent(result)}, {ended}"),
         ("session", agent.reopen(result.session)),
         ("split this task", result.overload),
         ("judge", _judge_words(judgement) if judgement else ""),
@@ -168,5 +187,5 @@ def record_lines(attempt: Attempt, agent: Agent) -> list[str]:
 
 def _judge_words(judgement: Judgement) -> str:
     said = "agrees" if judgement.agrees else "does not agree"
-    told = f"{text.one_line(judgement.command, 80)} {said}, {spent_words(judgement.result)}"
+    told = f"{text.one_line(judgement.agent, 80)} {said}, {spent(judgement)}"
     return "\n".join([told, *judgement.objections])

@@ -389,16 +389,15 @@ def restore(
     new ones may stay, but not where the pattern is a plain file name (`conftest.py`). `allow` lifts both, but
     not for ralph's own files, `state`. The tree, what was put back, and what is new; `git` needs an index
     that holds `after`."""
-    specs = [*patterns.pathspecs(protect), *patterns.pathspecs(allow, exclude=True)] if protect else []
-    own = [f":(top,literal){name}" for name in state]
-    if before == after or not (specs or own):
+    if before == after or not (protect or state):
         return after, [], []
-    raw = ("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, "--")
-    fields = git.names(*raw, *specs, timeout=BULK) if specs else []
-    fields += git.names(*raw, *own, timeout=BULK) if own else []
+    fields = git.names("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, timeout=BULK)
+    changed = dict(zip(fields[1::2], fields[::2], strict=False))
+    kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
     plain = patterns.plain_names(protect)
     lines, put_back, new = [], [], []
-    for meta, name in zip(fields[::2], fields[1::2], strict=False):
+    for name in sorted(kept):
+        meta = changed[name]
         mode, _, blob, _, status = meta.lstrip(":").split(" ")
         if status == "A" and Path(name).name not in plain and name not in state:
             new.append(text.one_line(name))

@@ -190,11 +190,11 @@ MUTANTS = {
     "prd.json before the verdict record": (
         """
 from _ralph import edit, run as module
-def write(run, event, *given, real=module.Run.write, **fields):
-    if fields.get("verdict") == "passed":
-        task = run.plan.task(fields["task"])
+def write(run, record, *given, real=module.Run.write):
+    if getattr(record, "verdict", "") == "passed":
+        task = run.plan.task(record.task)
         run.edit(lambda plan: edit.set_passed(plan, task, True))
-    real(run, event, *given, **fields)
+    real(run, record, *given)
 module.Run.write = write
 """,
         "write progress.txt verdict passed",
@@ -203,10 +203,10 @@ module.Run.write = write
     "landing before the verdict record": (
         """
 from _ralph import run as module
-def write(run, event, *given, real=module.Run.write, **fields):
-    if fields.get("verdict") == "passed":
-        run.branch.land(fields["commit"], fields["tip"], "early")
-    real(run, event, *given, **fields)
+def write(run, record, *given, real=module.Run.write):
+    if getattr(record, "verdict", "") == "passed":
+        run.branch.land(record.commit, record.tip, "early")
+    real(run, record, *given)
 module.Run.write = write
 """,
         "write progress.txt verdict passed",

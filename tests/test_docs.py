@@ -27,6 +27,7 @@ from _ralph.limits import NONE, Limits
 from _ralph.model import Paths, Verdict
 from _ralph.progress import LABELS, History
 from _ralph.prompt import prompt_values
+from _ralph.records import AttemptEnded
 from tests import make_docs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,7 +97,8 @@ def test_readme_lists_every_command_with_its_options(name: str, command: click.C
     found = {key.split()[1]: cells for key, cells in rows(listed).items() if key.startswith("ralph ")}
     assert name in found
     common = next(line for line in listed.splitlines() if line.startswith("All but `demo`"))
-    where = f"{found[name]} {common}" if name != "run" else listed + section("Limits")
+    as_run = name == "run" or "every option of `ralph run`" in str(found[name])
+    where = listed + section("Limits") if as_run else f"{found[name]} {common}"
     assert [option for option in options(command) if not names(where, option)] == []
 
 
@@ -207,7 +209,7 @@ def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
     path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
     plan = prd.load(path)
-    real = views.summary(plan, History(plan.key), Stop("complete", Exit.COMPLETE, "done"), 1.0)
+    real = views.summary(plan, History(), Stop("complete", Exit.COMPLETE, "done"), 1.0)
     assert list(shown) == list(real)
     assert list(shown["tokens"]) == list(real["tokens"])
     assert {tuple(task) for task in shown["tasks"]} == {tuple(task) for task in real["tasks"]}
@@ -219,7 +221,7 @@ def test_every_field_of_the_object_is_described(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
     path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
     plan = prd.load(path)
-    real = status.as_object(status.Status(plan, History(plan.key)))
+    real = status.as_object(status.Status(plan, History()))
     top, task = (ROOT / "docs/status.md").read_text("utf-8").split("Each task:")
     assert [*rows(top.split("## The object")[1])][1:] == [*real]
     assert [*rows(task)][1:] == [*real["tasks"][0]]
@@ -294,8 +296,8 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
     path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
     plan = prd.load(path)
-    history = History(plan.key)
-    history.of(plan.tasks[0]).last = {"verdict": "failed"}
+    history = History()
+    history.of(plan.tasks[0]).last = AttemptEnded(task="A", iteration=1, verdict=Verdict.FAILED)
     paths = Paths(
         tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph", "private", "p"))
     )

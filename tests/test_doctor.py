@@ -15,9 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from _ralph.schedule import Schedule, cron_environment
+import ralph
+from _ralph.schedule import Schedule, cron_environment, words_given
 from tests.conftest import ROOT, Repo
 from tests.test_sandbox import works
 
@@ -59,8 +61,6 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "notes that are a folder": ("mkdir progress.txt", [], "not a regular file"),
     "notes that are a pipe": ("mkfifo progress.txt", [], "not a regular file"),
     "an edited file": ("echo more >> a.txt", [], ""),
-    "a HEAD that is noise": ("echo noise > .git/HEAD", [], "git cannot work here"),
-    "no repository": ("rm -rf .git", [], "not in a git repository"),
     "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", [], "no commit yet"),
     "nobody's name": ("git config --unset user.name; git config user.useConfigOnly true", [], "user.name"),
     "a merge": ("git rev-parse HEAD > .git/MERGE_HEAD", [], ""),
@@ -99,6 +99,19 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     assert "notes" in name or not (repo.path / "progress.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; make it one: git init")],
+)  # fmt: skip
+def test_without_a_repository_there_is_nothing_to_look_at(repo: Repo, prepare: str, said: str) -> None:
+    repo.plan(OWN)
+    subprocess.run(["sh", "-ec", prepare], cwd=repo.path, check=True)
+    done = repo.ralph("doctor", "--agent", "true")
+    assert (
+        done.returncode == 2 and said in done.stderr and done.stdout == "" and "Traceback" not in done.stderr
+    )
+
+
 def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
     repo.plan(OWN)
     fake = repo.outside / "bin"
@@ -106,8 +119,7 @@ def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
     for name in ("sh", "test", "python3"):
         (fake / name).symlink_to(shutil.which(name) or name)
     done = repo.ralph("doctor", "--agent", repo.agent(WORKS), PATH=str(fake))
-    assert any("git is not installed" in line for line in errors(done))
-    assert any(line.startswith("disk: ") for _, line in found(done))
+    assert done.returncode == 2 and "git is not installed" in done.stderr
     nobody = [
         "unshare",
         "--user",
@@ -123,8 +135,7 @@ def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
     done = subprocess.run(nobody, cwd=repo.path, env=env, capture_output=True, text=True, timeout=60)
     if "unshare" in done.stderr:
         pytest.skip("needs user namespaces")
-    assert any(line.startswith("disk: ") for _, line in found(done))
-    assert says(done, "error", "set HOME or XDG_STATE_HOME")
+    assert done.returncode == 2 and "set HOME or XDG_STATE_HOME" in done.stderr
 
 
 def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
@@ -182,7 +193,8 @@ def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
     repo.write("prd.json", plan.replace('"agents"', '"was"'))
     repo.tool("claude", "echo 1.0")
     words[2] = "claude"
-    assert "IS_SANDBOX" in "".join(errors(repo.ralph(*words)))
+    for value in ("", "0", "true"):
+        assert "IS_SANDBOX=1" in "".join(errors(repo.ralph(*words, IS_SANDBOX=value)))
     done = repo.ralph(*words, IS_SANDBOX="1")
     assert not errors(done) and says(done, "warning", "set here and not there: IS_SANDBOX")
 
@@ -235,19 +247,21 @@ def test_a_setup_that_fails_is_an_error_with_the_end_of_its_output(repo: Repo) -
     assert not (repo.places / "ran").exists() and not repo.workspace.exists()
 
 
-NODE = {"package.json": '{"dependencies": {"x": "1"}}', "package-lock.json": "{}"}
+NODE = {"package.json": '{"dependencies": {"left-pad": "1"}}', "package-lock.json": "{}"}
 # Files of the project, the plan's own `setup`, its check (for all, or a task's), and how that is told.
 LACKING: dict[str, tuple[dict[str, str], str, str, str, str]] = {
     "no program": ({}, "", "no-such-tool --x", "error", "install it, or let `setup` do it"),
     "not executable": ({"tool": "#!/bin/sh"}, "", "./tool", "error", "install it, or let `setup` do it"),
     "no program, and a setup for it": (NODE, "", "no-such-tool", "error", '"setup": "npm ci" in the plan'),
-    "no module of Python": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "error", '"setup": "'),
+    "no module of Python": ({"requirements.txt": "No-Such-Module"}, "", f"{sys.executable} -c 'import no_such_module'", "error", '"setup": "'),
     "no module of node": (NODE, "", "echo \"Error: Cannot find module 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
     "no package of node, told by a task": (NODE, "", "own: echo \"Cannot find package 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
     "lacking all the same": (NODE, "true", "no-such-tool", "error", "install it, or let `setup` do it"),
-    "what a task may be about": ({}, "", "own: ./build-this", "warning", "install it, unless a task makes it"),
-    "what a task may be about, with a setup": (NODE, "true", "own: ./build-this", "warning", "install it, unless a task makes it"),
+    "a module that nobody names": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "warning", '"setup": "'),
+    "what a task may be about": ({}, "", "own: ./build-this", "warning", "install it, or let a task make it"),
+    "what a task may be about, with a setup": (NODE, "true", "own: ./build-this", "warning", "install it, or let a task make it"),
     "an honest red: a module that the task makes": ({}, "", f"own: {sys.executable} -c 'import shop'", "ok", "red now"),
+    "an honest red: such a module, in a check for all": ({}, "", f"{sys.executable} -c 'import shop'", "warning", "No module named 'shop'; it does not count"),
     "an honest red of a task": (NODE, "", "own: test -f T1.txt", "ok", "red now"),
     "an honest red of the plan": (NODE, "", "test -f T1.txt", "warning", "does not count until it has been green once"),
 }  # fmt: skip
@@ -361,6 +375,18 @@ def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> N
     assert not told_by_both(repo, "`protect`")
 
 
+def test_keys_that_are_misspelt(repo: Repo) -> None:
+    repo.plan(
+        {"cheks": ["true"], "dependson": [], "acceptance_criterias": ["a"]}, protects=["a"], checks=["false"]
+    )
+    assert told_by_both(repo, "the plan has 'protects', which is not read; is 'protect' meant?")
+    assert told_by_both(repo, "T1 has 'cheks', which is not read; is 'checks' meant?")
+    assert told_by_both(repo, "T1 has 'dependson', which is not read; is 'dependsOn' meant?")
+    assert told_by_both(
+        repo, "T1 has 'acceptance_criterias', which is not read; is 'acceptanceCriteria' meant?"
+    )
+
+
 EDITABLE = {
     "a .pth": ("shop.pth", "{root}/src\n"),
     "a finder": ("__editable___shop_1_finder.py", "MAPPING = {{'shop': '{root}/src/shop'}}\n"),
@@ -468,8 +494,7 @@ def test_systemd_reads_every_word_as_it_was(tmp_path: Path) -> None:
     (tmp_path / odd).mkdir()
     words = ("/bin/echo", *ODD_WORDS)
     made = Schedule("ralph-x", str(tmp_path / odd), words, f"/bin:/{odd}", str(tmp_path / f"{odd}.log"))
-    for name, unit in made.units().items():
-        (tmp_path / name).write_text(unit, "utf-8")
+    units(made.text(), tmp_path)
     env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path), "SYSTEMD_LOG_LEVEL": "debug"}
     analyze = ["systemd-analyze", "verify", "--user", str(tmp_path / "ralph-x.service")]
     done = subprocess.run(analyze, env=env, capture_output=True, text=True, timeout=60)
@@ -545,8 +570,67 @@ def test_the_line_names_ralph_as_it_was_started(repo: Repo, words: list[str]) ->
     assert wanted in done.stdout
 
 
+def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
+    row = {
+        "argv": ["mine"],
+        "permissions": {"edit": []},
+        "keys": ["MINE_KEY"],
+        "reports": ["dollars", "tokens"],
+    }
+    repo.tool("mine", "true")
+    repo.plan(OWN, agents={"mine": row}, agent="mine")
+    words = "nothing bounds what MINE_KEY is billed for; give --max-usd, or a budget in the plan"
+    assert says(repo.ralph("doctor", MINE_KEY="k"), "warning", words)
+    assert not says(repo.ralph("doctor"), "warning", words), "without a key nothing is billed"
+    assert not says(repo.ralph("doctor", "--max-usd", "5", MINE_KEY="k"), "warning", words)
+    assert not says(repo.ralph("doctor", MINE_KEY="k", RALPH_RUN_MAX_USD="5"), "warning", words)
+    repo.plan(OWN, agents={"mine": row}, agent="mine", budget={"usd": 100})
+    assert not says(repo.ralph("doctor", MINE_KEY="k"), "warning", words)
+
+
+def test_doctor_takes_what_run_takes_and_hands_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option of `ralph run`, with a value of its kind; a run that gets doctor's words means the same."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my prompt.md").write_text("x")
+    values = {
+        "max_usd": "2.5",
+        "max_hours": "90m",
+        "until": "06:30",
+        "prompt": "my prompt.md",
+        "sandbox": "bwrap",
+    }
+    values |= {"max_wait": "1h", "agent_timeout": "2h", "idle_timeout": "90", "max_tokens": "7000000"}
+    run, doctor = ralph.cli.commands["run"], ralph.cli.commands["doctor"]
+    given: list[str] = ["--check", "one 'two'"]
+    for option in run.params:
+        assert isinstance(option, click.Option)
+        given += [option.opts[-1]] if option.is_flag else [option.opts[-1], values.get(str(option.name), "7")]
+    words = words_given(doctor.make_context("doctor", [*given, "--probe"]), leave_out="probe")
+    assert run.make_context("run", list(words)).params == run.make_context("run", given).params
+    assert words_given(doctor.make_context("doctor", []), leave_out="probe") == ()
+
+
+@pytest.mark.parametrize(
+    "words", [["--task", "NO-SUCH"], ["--until", "25:00"], ["--max-hours", "0h"], ["--max-hours", "x"]]
+)
+def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(repo: Repo, words: list[str]) -> None:
+    repo.plan(OWN)
+    refused = repo.ralph("run", "--agent", repo.agent(WORKS), *words)
+    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+    assert repo.git("for-each-ref", "--format=%(refname:short)") == "main\n"
+    assert repo.ralph("doctor", "--agent", "true", *words).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "hours"), [("8", 8.0), ("8h", 8.0), ("90m", 1.5), ("0.5", 0.5), ("1d", 24.0)]
+)
+def test_hours_are_a_number_or_a_duration(said: str, hours: float) -> None:
+    context = ralph.cli.commands["run"].make_context("run", ["--max-hours", said])
+    assert context.params["max_hours"] == hours
+
+
 def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
-    table = "# mine\nOTHER = 'x'\n30 22 * * 1-5 A=b true\n"
+    table = "# mine\nOTHER = 'x'\nAWS_PROFILE = work\nGEMINI_MODEL = x\n30 22 * * 1-5 A=b true\n"
     repo.tool("mine", "cat > /dev/null")
     repo.tool("checker", "true")
     repo.tool("crontab", f"printf %s {shlex.quote(table)}")
@@ -555,13 +639,15 @@ def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
         "permissions": {"edit": []},
         "keys": ["MINE_KEY"],
         "login": ["$MINE_TOKEN"],
+        "reports": ["tokens"],
     }
     repo.plan({"checks": ["A=b checker -x"]}, agents={"mine": row}, agent="mine")
-    repo.env |= {"MINE_KEY": "secret", "RALPH_RUN_MAX_USD": "3"}
+    repo.env |= {"MINE_KEY": "secret", "RALPH_RUN_MAX_TOKENS": "3", "AWS_PROFILE": "play"}
+    repo.env |= {"HTTPS_PROXY": "http://127.0.0.1:9", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
     done = repo.ralph("doctor")
-    missing = next(line for _, line in found(done) if "cron: its PATH" in line)
-    assert "mine" in missing and "checker" in missing and "git" not in missing.replace("git is", "")
-    assert says(done, "warning", "set here and not there: MINE_KEY, RALPH_RUN_MAX_USD")
+    assert says(done, "warning", "set here and not there: HTTPS_PROXY, MINE_KEY, OPENAI_BASE_URL")
+    assert says(done, "warning", "not the same there as here: AWS_PROFILE, GEMINI_MODEL")
+    assert " run --until 07:00 --max-tokens 3 >> " in done.stdout, "what a variable says stands in the line"
     assert says(done, "warning", "no login of mine found there")
     assert says(done, "warning", f"HOME is {HOME} there")
     assert "secret" not in done.stdout

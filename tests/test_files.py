@@ -397,11 +397,6 @@ def test_move_aside_moves_the_thing_itself(tmp_path: Path, trap: str) -> None:
     assert elsewhere.read_bytes() == b"stays"
 
 
-def test_move_aside_of_nothing_is_nothing(tmp_path: Path) -> None:
-    assert files.move_aside(tmp_path / "f", tmp_path / "aside", "f") is None
-    assert not (tmp_path / "aside").exists()
-
-
 @pytest.mark.parametrize("trap", ["fifo", "directory", "symlink", "dangling", "loop", "device", "missing"])
 def test_a_cleared_path_is_free_for_a_new_file(tmp_path: Path, trap: str) -> None:
     (tmp_path / "elsewhere").write_bytes(b"stays")
@@ -430,7 +425,7 @@ def test_read_regular_reads_no_more_than_asked(tmp_path: Path, limit: int, wante
 
 @pytest.fixture
 def other_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system than `tmp_path`, as the state directory of --no-git may be."""
+    """A folder on another file system than `tmp_path`."""
     import shutil
     import tempfile
 
@@ -442,11 +437,7 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.mark.parametrize(
-    "trap",
-    ["fifo", "symlink", "dangling",
-     "directory"],
-)  # fmt: skip
+@pytest.mark.parametrize("trap", ["symlink", "dangling", "directory"])
 def test_move_aside_to_another_disk(tmp_path: Path, other_disk: Path, trap: str) -> None:
     (tmp_path / "elsewhere").write_bytes(b"stays")
     lay(trap, tmp_path / "f", tmp_path / "elsewhere")
@@ -459,15 +450,4 @@ def test_move_aside_to_another_disk(tmp_path: Path, other_disk: Path, trap: str)
 def test_a_file_moved_to_another_disk_is_kept(tmp_path: Path, other_disk: Path) -> None:
     (tmp_path / "f").write_bytes(b"found")
     kept = files.move_aside(tmp_path / "f", other_disk / "aside", "f")
-    assert kept is not None
     assert kept.read_bytes() == b"found"
-
-
-def test_a_folder_moved_to_another_disk_is_kept(tmp_path: Path, other_disk: Path) -> None:
-    (tmp_path / "d/e").mkdir(parents=True)
-    (tmp_path / "d/e/f").write_bytes(b"found")
-    os.mkfifo(tmp_path / "d/fifo")
-    with within(2):
-        kept = files.move_aside(tmp_path / "d", other_disk / "aside", "d")
-    assert kept is not None and not (tmp_path / "d").exists()
-    assert (kept / "e/f").read_bytes() == b"found"

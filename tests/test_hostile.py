@@ -23,6 +23,7 @@ from _ralph.limits import Limits, wait_for
 from _ralph.model import AgentResult, Outcome, Plan, Task
 from _ralph.progress import History, parse_handoff, replay
 from _ralph.prompt import render_line, render_prompt
+from _ralph.records import Added
 from _ralph.stream import StreamParser
 from _ralph.text import moment
 from tests.conftest import ROOT
@@ -161,7 +162,7 @@ def test_a_write_changes_one_field_and_no_other_byte(
     plan = prd.load(path)
     task = plan.tasks[which % len(plan.tasks)]
     new = EDITS[change](plan, task)
-    after = edit.rewrite(plan, new)
+    after = edit.apply(plan, lambda _: new)
     edited = after.tasks[task.index]
     assert {"passes": edited.passed, "opens again": not edited.passed, "blocks": edited.blocked is not None,
             "unblocks": edited.blocked is None}[change]  # fmt: skip
@@ -205,10 +206,10 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
     journal = Journal(path)
     journal.open()
     assert Journal(path).open() == []  # what was cut off is closed once
-    journal.append("head", ["- line"], {"event": "add", "plan": "p@"})
+    journal.append(Added(plan="p@"), "head", ["- line"])
     assert parse(path.read_bytes())[-1]["event"] == "add" and path.read_bytes().startswith(notes)
     try:
-        history = replay(journal.records(), plan.key)
+        history = replay(journal.records(plan.key))
         shown = status.Status(plan, history)
         assert status.lines(shown, 80, color=True) and status.markdown(shown)
         json.dumps(status.as_object(shown))
@@ -288,7 +289,7 @@ _dates = st.tuples(
 def test_any_reset_time(words: str) -> None:
     reset = moment(words, 1e9)
     result = AgentResult(Outcome.LIMITED, "limit", reset=reset)
-    assert wait_for(Limits(), result, History("p@"), 1e9, "limit")
+    assert wait_for(Limits(), result, History(), 1e9, "limit")
 
 
 @hostile

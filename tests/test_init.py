@@ -76,7 +76,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
         f"{VENV} -e '.[test,lint]' mypy", [PYTEST, ".venv/bin/python -m ruff check .", ".venv/bin/python -m mypy ."],
     ),
     "python, a group for tests": ({"pyproject.toml": f'{DEPS}[dependency-groups]\ndev = ["pytest"]\n'}, f"{GROUPS} -e . --group dev", [PYTEST]),
-    "python, groups without a package": ({"pyproject.toml": '[dependency-groups]\nall = [{include-group = "t"}]\nt = ["pytest"]\n'}, f"{GROUPS} --group all", [PYTEST]),
+    "python, groups without a package": ({"pyproject.toml": '[dependency-groups]\nall = [{include-group = "t"}]\nt = ["pytest"]\n'}, f"{GROUPS} --group t", [PYTEST]),
     "python, groups in a circle": (
         {"pyproject.toml": '[dependency-groups]\na = [{include-group = "b"}]\nb = [{include-group = "a"}]\nc = "pytest"\n'}, f"{VENV} pytest", [PYTEST],
     ),
@@ -85,7 +85,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     ),
     "python, setup.py alone": ({"setup.py": 'setup(name="x")', "test_a.py": UNITTEST}, None, ["python3 -m unittest discover"]),
     "python, setup.cfg": (
-        {"setup.py": "", "setup.cfg": "[options]\ninstall_requires =\n  x\n[options.extras_require]\nt =\n  pytest\n"}, f"{VENV} -e '.[t]'", [PYTEST],
+        {"setup.py": "", "setup.cfg": "[options]\ninstall_requires =\n  x\n[options.extras_require]\nt =\n  x\n  pytest\nu =\n  y\n"}, f"{VENV} -e '.[t]'", [PYTEST],
     ),
     "python, requirements": ({"requirements.txt": "flask\npytest\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt", [PYTEST]),
     "python, requirements without pytest": ({"requirements.txt": "flask\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt pytest", [PYTEST]),
@@ -287,7 +287,21 @@ HINT = 'a program or a module is missing; "setup": "npm ci" in the plan installs
 def test_what_a_red_check_lacks(tmp_path: Path, output: str, exit_status: int | None, hinted: bool) -> None:
     assert setup_hint(output, exit_status, lay(tmp_path, {"Makefile": "test:\n\tvitest\n"})) is None
     lay(tmp_path, {"package.json": package(), "package-lock.json": "{}"})
-    assert setup_hint(output, exit_status, tmp_path) == (HINT if hinted else None)
+    hint = setup_hint(output, exit_status, tmp_path)
+    assert hint == (
+        (
+            "error"
+            if "express" not in output and "zod" not in output and "pytest" not in output
+            else "warning",
+            HINT,
+        )
+        if hinted
+        else None
+    )
+    lay(tmp_path, {"package.json": package(dependencies={"express": "1", "zod": "1", "pytest": "1"})})
+    assert setup_hint(output, exit_status, tmp_path) == (("error", HINT) if hinted else None), (
+        "all are named there"
+    )
 
 
 PROTECTED: dict[str, tuple[list[str], list[str]]] = {

@@ -19,7 +19,7 @@ NOW = 1_795_000_000.0
 def history(**known: Any) -> History:
     """What `run_...` says is of the run, the rest of the plan."""
     run = {key.removeprefix("run_"): known.pop(key) for key in list(known) if key.startswith("run_")}
-    return History("p@", this_run=RunHistory(**run), **known)
+    return History(this_run=RunHistory(**run), **known)
 
 
 @pytest.mark.parametrize(

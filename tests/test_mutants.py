@@ -208,10 +208,10 @@ edit.exchange = lambda path, data, expected: in_place(path, data)
     "prd.json before the verdict record": (
         """
 from _ralph import edit, run as room
-def write(run, event, *given, real=room.Run.write, **fields):
-    if fields.get("verdict") == "passed":
-        edit.rewrite(run.plan, edit.set_passed(run.plan, run.plan.task(fields["task"]), True))
-    real(run, event, *given, **fields)
+def write(run, record, *given, real=room.Run.write):
+    if getattr(record, "verdict", "") == "passed":
+        edit.apply(run.plan, lambda now: edit.set_passed(now, now.task(record.task), True))
+    real(run, record, *given)
 room.Run.write = write
 """,
         "a pass before its record",
@@ -219,10 +219,10 @@ room.Run.write = write
     "the branch before the verdict record": (
         """
 from _ralph import run as room
-def write(run, event, *given, real=room.Run.write, **fields):
-    if fields.get("verdict") == "passed":
-        run.branch.land(fields["commit"], fields["tip"], "early")
-    real(run, event, *given, **fields)
+def write(run, record, *given, real=room.Run.write):
+    if getattr(record, "verdict", "") == "passed":
+        run.branch.land(record.commit, record.tip, "early")
+    real(run, record, *given)
 room.Run.write = write
 """,
         "a landing before its record",

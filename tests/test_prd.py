@@ -262,8 +262,8 @@ def test_missing_ids_are_made_from_titles_and_stay(
     plan = load(tmp_path, json.dumps(tasks))
     assert [task.id for task in plan.tasks] == wanted
     for name in wanted:  # through every write, whichever task it is for
-        plan = edit.rewrite(plan, edit.set_passed(plan, plan.task(name), True))
-        plan = edit.rewrite(plan, edit.set_blocked(plan, plan.task(name), "why"))
+        plan = write_over(plan, edit.set_passed(plan, plan.task(name), True))
+        plan = write_over(plan, edit.set_blocked(plan, plan.task(name), "why"))
         assert [task.id for task in plan.tasks] == wanted
     more = [{"title": "Something else"}, *tasks, {"title": "Same"}]
     assert [task.id for task in load(tmp_path, json.dumps(more)).tasks][1 : 1 + len(tasks)] == wanted
@@ -343,6 +343,11 @@ def test_what_the_plan_says_beside_its_tasks(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- refusals
+
+
+def write_over(plan: Plan, new_text: str) -> Plan:
+    """The plan once `new_text` stands in its place."""
+    return edit.apply(plan, lambda _: new_text)
 
 
 def assert_refused(path: Path, *fragments: str) -> None:
@@ -444,7 +449,7 @@ WRONG = [
     ("depends_on", [True], "depends_on[0]: True is not of type 'string', 'integer'"),
     ("dependencies", [["a"]], "dependencies[0]: ['a'] is not of type 'string', 'integer'"),
     ("allow", [None], "allow[0]: None is not of type 'string', 'integer'"),
-    ("agent", 5, "agent: 5 is not of type 'string', 'null'"),
+    ("agent", 5, "agent: 5 is not of type 'string', 'array', 'null'"),
     ("checks", "npm test", "checks: 'npm test' is not of type 'array', 'null'"),
     ("checks", {}, "checks: {} is not of type 'array', 'null'"),
     (
@@ -488,7 +493,7 @@ def test_a_wrong_type_in_a_task_is_refused(tmp_path: Path, key: str, value: obje
     ("key", "value", "said"),
     [
         ("branchName", 5, "branchName: 5 is not of type 'string', 'null'"),
-        ("agent", ["claude"], "agent: ['claude'] is not of type 'string', 'null'"),
+        ("agent", ["claude", 5], "agent[1]: 5 is not of type 'string'"),
         ("judge", True, "judge: True is not of type 'string', 'null'"),
         ("prompt", {}, "prompt: {} is not of type 'string', 'null'"),
         ("setup", ["npm", "ci"], "setup: ['npm', 'ci'] is not of type 'string', 'object', 'null'"),
@@ -516,10 +521,9 @@ def test_a_blank_check_is_refused(tmp_path: Path, blank: object) -> None:
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
-def test_the_line_of_what_is_no_number_is_named(tmp_path: Path, word: str) -> None:
+def test_what_is_no_number_is_named(tmp_path: Path, word: str) -> None:
     assert_refused(
         write(tmp_path, f'[\n{{"title": "NaN",\n"y": [1, {word}]}}]'),
-        "line 3, column ",
         f"{word} is not JSON",
     )
 
@@ -665,7 +669,7 @@ def test_a_write_changes_one_field_and_no_other_byte(tmp_path: Path, name: str, 
     for task in plan.tasks:
         after = WRITES[word](plan, task)
         assert_one_field(plan, task, after, DONE_KEYS if "pass" in word else HELD_KEYS)
-        again = edit.rewrite(plan, after)
+        again = write_over(plan, after)
         assert plan.path.read_bytes() == after.encode()
         now = again.tasks[task.index]
         assert {
@@ -791,7 +795,7 @@ def test_set_members_writes_those_fields_alone(tmp_path: Path) -> None:
     after = edit.set_members(plan, {"setup": "npm ci", "checks": ["npm test", "é"]})
     assert changed_fields(json.loads(plan.text), json.loads(after)).keys() == {".setup", ".checks"}
     assert after.replace(',\n  "setup": "npm ci",\n  "checks": ["npm test", "é"]', "") == plan.text
-    assert [check.run for check in edit.rewrite(plan, after).checks] == ["npm test", "é"]
+    assert [check.run for check in edit.apply(plan, lambda _: after).checks] == ["npm test", "é"]
 
 
 def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
@@ -799,7 +803,7 @@ def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "real.json").chmod(0o640)
     (tmp_path / "prd.json").symlink_to("real.json")
     plan = prd.load(tmp_path / "prd.json")
-    assert edit.rewrite(plan, PASS(plan, plan.tasks[0])).tasks[0].passed
+    assert edit.apply(plan, lambda _: PASS(plan, plan.tasks[0])).tasks[0].passed
     assert os.readlink(tmp_path / "prd.json") == "real.json"
     assert (tmp_path / "real.json").stat().st_mode & 0o777 == 0o640
 
@@ -807,13 +811,13 @@ def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
 def test_a_text_that_is_no_plan_is_not_written(tmp_path: Path) -> None:
     plan = load(tmp_path, SHAPES["native"])
     with pytest.raises(BadInput):
-        edit.rewrite(plan, plan.text.replace(",", ",,", 1))
+        edit.apply(plan, lambda _: plan.text.replace(",", ",,", 1))
     assert plan.path.read_text() == SHAPES["native"]
 
 
 def test_a_word_that_is_only_an_escape_can_be_written(tmp_path: Path) -> None:
     plan = load(tmp_path, '[{"title": "x", "status": "done"}, {"title": "y", "status": "\\ud800"}]')
-    assert not edit.rewrite(plan, FAIL(plan, plan.tasks[0])).tasks[0].passed
+    assert not edit.apply(plan, lambda _: FAIL(plan, plan.tasks[0])).tasks[0].passed
 
 
 def test_an_edit_of_ten_times_the_tasks_costs_ten_times_as_much(tmp_path: Path) -> None:
@@ -843,10 +847,9 @@ BEFORE = '[{"id": "a", "title": "x", "passes": false}, {"id": "b", "title": "y",
     ("other", "wanted"),
     [
         (BEFORE.replace("false", "true"), "a had been set to pass"),
-        (BEFORE.replace("true", "false"), "b had lost their pass"),
-        (BEFORE.replace('"x"', '"z"'), "a had been rewritten"),
+        (BEFORE.replace("true", "false"), ""),
+        (BEFORE.replace('"x"', '"z"'), ""),
         ('[{"id": "a", "title": "x", "passes": false}]', "b had been deleted"),
-        (BEFORE[:-1] + ', {"id": "c", "title": "z"}]', "c had been added"),
         (BEFORE.replace(" ", ""), ""),
         (BEFORE[:30], "it could not be read any more"),
         ("[]", "it could not be read any more"),
@@ -862,7 +865,7 @@ def test_many_differences_are_told_in_a_few_words(tmp_path: Path) -> None:
     plan = load(tmp_path, json.dumps([{"id": f"\x1b[1m{i}\n", "title": "x"} for i in range(500)]))
     (tmp_path / "other").write_text('[{"id": "z", "title": "x"}]')
     said = prd.differences(plan, tmp_path / "other")
-    assert "and 496 more had been deleted; z had been added" in said
+    assert "and 496 more had been deleted" in said
     assert said.isprintable()
     assert len(said) <= 300
 

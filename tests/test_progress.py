@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from _ralph.agents import PLAIN, Agent
 from _ralph.ends import BadInput
 from _ralph.journal import Journal, parse
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Tokens, Verdict
-from _ralph.prd import load
 from _ralph.progress import History, newest, parse_handoff, replay
+from _ralph.records import Record, from_json
 from _ralph.views import record_lines
 from tests.test_files import lay, within
 
@@ -71,9 +72,17 @@ def verdict(word: str, iteration: int = 1, /, **fields: Any) -> dict[str, Any]:
     return record("verdict", iteration=iteration, attempt=1, verdict=word, **fields)
 
 
-def bare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records without what `append` adds to each."""
-    return [{key: value for key, value in one.items() if key not in ("v", "time")} for one in found]
+def append(notes: Journal, headline: str, lines: list[str], found: dict[str, Any]) -> None:
+    notes.append(from_json(found), headline, lines)
+
+
+def timeless(notes: Journal) -> list[Record]:
+    """The records without the time, which `append` adds to each."""
+    return [replace(one, time=0.0) for one in notes.records(PLAN)]
+
+
+def made(*found: dict[str, Any]) -> list[Record]:
+    return [from_json(one) for one in found]
 
 
 def harmless(data: bytes, records: int) -> None:
@@ -122,23 +131,24 @@ def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None
         checks={hostile: False}, message=hostile,
     )  # fmt: skip
     written["task"] = hostile
-    notes.append("a run begins", [], record("run"))
-    notes.append(
+    append(notes, "a run begins", [], record("run"))
+    append(
+        notes,
         f"iteration 17 | {hostile} | failed",
         record_lines(attempt, Agent("plain", (hostile,), PLAIN)),
         written,
     )
-    notes.append(f"iteration 18 | {hostile}", [], start(18, title=hostile))
-    wanted = [record("run"), json.loads(json.dumps(written)), start(18, title=hostile)]
-    assert bare(notes.records()) == wanted
-    assert bare(journal(tmp_path).records()) == wanted
+    append(notes, f"iteration 18 | {hostile}", [], start(18, title=hostile))
+    wanted = made(record("run"), json.loads(json.dumps(written)), start(18, title=hostile))
+    assert timeless(notes) == wanted
+    assert timeless(journal(tmp_path)) == wanted
     harmless((tmp_path / "progress.txt").read_bytes(), 3)
 
 
 def test_no_line_of_a_record_is_more_than_one_line(tmp_path: Path) -> None:
     notes = journal(tmp_path)
-    notes.append("a run begins", [f"- red before the work: cd x\n{FORGED}"], record("run"))
-    assert bare(notes.records()) == [record("run")]
+    append(notes, "a run begins", [f"- red before the work: cd x\n{FORGED}"], record("run"))
+    assert timeless(notes) == made(record("run"))
 
 
 # ---------------------------------------------------------------- people
@@ -146,25 +156,25 @@ def test_no_line_of_a_record_is_more_than_one_line(tmp_path: Path) -> None:
 
 def test_a_person_may_edit_what_stands_there(tmp_path: Path) -> None:
     notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    notes.append("begins", [], start())
-    notes.append("fails", [], verdict("failed"))
+    append(notes, "begins", [], start())
+    append(notes, "fails", [], verdict("failed"))
     path.write_text("# My notes\n" + path.read_text().replace("begins", "began") + "\nmore of mine\n")
     edited = path.read_bytes()
     again = journal(tmp_path)
     assert path.read_bytes() == edited
-    assert bare(again.records()) == [start(), verdict("failed")]
-    again.append("begins", [], start(2))
+    assert timeless(again) == made(start(), verdict("failed"))
+    append(again, "begins", [], start(2))
     assert path.read_bytes().startswith(edited)
-    assert bare(again.records()) == [start(), verdict("failed"), start(2)]
+    assert timeless(again) == made(start(), verdict("failed"), start(2))
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664])
 def test_a_record_is_added_and_nothing_else_changes(tmp_path: Path, mode: int) -> None:
     notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    notes.append("begins", [], start())
+    append(notes, "begins", [], start())
     path.chmod(mode)
     before, inode = path.read_bytes(), path.stat().st_ino
-    notes.append("ends", [], verdict("failed"))
+    append(notes, "ends", [], verdict("failed"))
     assert path.read_bytes().startswith(before)
     assert (path.stat().st_ino, path.stat().st_mode & 0o777) == (inode, mode)
 
@@ -172,10 +182,10 @@ def test_a_record_is_added_and_nothing_else_changes(tmp_path: Path, mode: int) -
 def test_a_link_that_a_person_made_stays(tmp_path: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("# Notes\n")
     (tmp_path / "progress.txt").symlink_to("elsewhere.txt")
-    journal(tmp_path).append("x", [], start())
-    journal(tmp_path).append("the next", [], record("wait"))
+    append(journal(tmp_path), "x", [], start())
+    append(journal(tmp_path), "the next", [], record("wait"))
     assert os.readlink(tmp_path / "progress.txt") == "elsewhere.txt"
-    assert bare(parse((tmp_path / "elsewhere.txt").read_bytes())) == [start(), record("wait")]
+    assert timeless(Journal(tmp_path / "elsewhere.txt")) == made(start(), record("wait"))
 
 
 @pytest.mark.parametrize("trap", ["fifo", "directory", "device", "loop"])
@@ -184,7 +194,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, trap: str) -> None:
     with within(2), pytest.raises(BadInput, match="is not a regular file; move it away"):
         journal(tmp_path)
     with within(2), pytest.raises(OSError):
-        Journal(tmp_path / "progress.txt").append("x", [], start())
+        append(Journal(tmp_path / "progress.txt"), "x", [], start())
 
 
 # ---------------------------------------------------------------- torn records
@@ -196,17 +206,17 @@ def test_a_record_torn_at_any_byte_costs_no_other(
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # thousands of them; nothing here loses power
     path, notes = tmp_path / "progress.txt", journal(tmp_path)
-    notes.append("a rün begins", [], record("run"))
+    append(notes, "a rün begins", [], record("run"))
     before = path.read_bytes()
     torn = start(5) if last == "start" else verdict("failed")
-    notes.append("dér letzte", ["- lines: ü", "    | ## of it"], torn)
+    append(notes, "dér letzte", ["- lines: ü", "    | ## of it"], torn)
     block = path.read_bytes()[len(before) :]
     for size in range(len(block)):
         path.write_bytes(before + block[:size])
-        journal(tmp_path).append("the next", [], record("wait"))
+        append(journal(tmp_path), "the next", [], record("wait"))
         whole = size == len(block) - 1  # all but the last newline
-        found = bare(Journal(path).records())
-        assert found == [record("run"), *([torn] if whole else []), record("wait")], size
+        found = timeless(Journal(path))
+        assert found == made(record("run"), *([torn] if whole else []), record("wait")), size
         assert path.read_bytes().startswith(before + block[:size]), size
         opened = path.read_bytes()
         assert (Journal(path).open(), path.read_bytes()) == ([], opened), size
@@ -215,9 +225,9 @@ def test_a_record_torn_at_any_byte_costs_no_other(
 def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
     path = tmp_path / "progress.txt"
     notes = journal(tmp_path)
-    notes.append("a run begins", [], record("run"))
+    append(notes, "a run begins", [], record("run"))
     before = path.read_bytes()
-    notes.append("the last one", ["- lines: of it"], start())
+    append(notes, "the last one", ["- lines: of it"], start())
     os.truncate(path, len(before) + 60)
     torn = path.read_bytes()
     assert Journal(path).open() == ["a record of progress.txt had been cut off; its text was kept"]
@@ -227,7 +237,7 @@ def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
 
 def test_a_record_that_could_not_be_written_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = journal(tmp_path)
-    notes.append("begins", [], start())
+    append(notes, "begins", [], start())
     assert not notes.failed
 
     def full(fd: int, data: Any) -> int:
@@ -236,15 +246,15 @@ def test_a_record_that_could_not_be_written_is_known(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
-            notes.append("fails", [], verdict("failed"))
+            append(notes, "fails", [], verdict("failed"))
     assert notes.failed
-    assert bare(notes.records()) == [start()]
+    assert timeless(notes) == made(start())
 
 
 def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
     notes = Journal(tmp_path / "progress.txt")
     assert notes.open() == []
-    assert notes.records() == []
+    assert notes.records(PLAN) == []
 
 
 # ---------------------------------------------------------------- parse
@@ -281,10 +291,7 @@ TASK = Task("T1", "t", 0, {})
 
 
 def fold(*records: dict[str, Any]) -> History:
-    history = History(PLAN)
-    for one in records:
-        history.apply(one)
-    return history
+    return replay(made(*records))
 
 
 @pytest.mark.parametrize(
@@ -327,7 +334,8 @@ def test_attempts_that_count(words: str, attempts: int) -> None:
 )  # fmt: skip
 def test_the_last_attempt_that_counted(words: str, last: str | None) -> None:
     records = [record("retry") if word == "retry" else verdict(word) for word in words.split()]
-    assert fold(*records).of(TASK).last.get("verdict") == last
+    found = fold(*records).of(TASK).last
+    assert (found and found.verdict) == last
 
 
 def test_a_changed_title_and_another_task_start_from_zero() -> None:
@@ -345,7 +353,7 @@ def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
         record("retry", answer="the old one"),
     )
     known = history.of(TASK)
-    assert (known.attempts, known.blocked, known.last, known.question) == (0, False, {}, "")
+    assert (known.attempts, known.blocked, known.last, known.question) == (0, False, None, "")
     assert known.baseline == {}
     assert (known.answer, known.ruled_out, known.usd, known.seconds) == ("the old one", ["the URL"], 1.0, 5.0)
     assert (history.learned, history.usd, history.this_run.blocked_in_a_row) == (["use make"], 1.0, 0)
@@ -376,13 +384,15 @@ def test_iterations_for_the_plan_and_the_run() -> None:
     assert (history.iteration, history.this_run.iterations) == (3, 1)
 
 
-def test_other_plans_are_passed_over() -> None:
+def test_other_plans_are_passed_over(tmp_path: Path) -> None:
     others = [
-        {**one, "plan": plan}
+        {"v": 2, **one, "plan": plan}
         for plan in ("p@", "q@b", None)
-        for one in (record("run"), start(9), verdict("failed", 9, usd=5.0, verdict_is="damaged", tokens=5))
+        for one in (record("run"), start(9), verdict("damaged", 9, usd=5.0, tokens=5))
     ]
-    assert fold(*others, start(1), *others) == fold(start(1))
+    lines = [f"<!-- ralph {json.dumps(one)} -->\n" for one in [*others, {"v": 2, **start(1)}, *others]]
+    (tmp_path / "progress.txt").write_text("".join(lines))
+    assert Journal(tmp_path / "progress.txt").records(PLAN) == made(start(1))
 
 
 @pytest.mark.parametrize(
@@ -454,7 +464,7 @@ def test_what_is_still_to_be_carried_out(
     records: list[dict[str, Any]], pending: str | None, is_open: bool
 ) -> None:
     history = fold(*records)
-    assert (history.pending["verdict"] if history.pending else None) == pending
+    assert (history.pending and history.pending.verdict) == pending
     assert bool(history.open_start) == is_open
 
 
@@ -565,41 +575,17 @@ def test_a_pass_that_breaks_twice_is_blocked() -> None:
     assert fold(verdict("passed"), broken, record("retry"), broken).of(TASK).set_back == 1
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        verdict("excellent"), verdict("failed", usd="a lot"), verdict("failed", tokens={"in": 5}), verdict("failed", checks=5),
-        verdict("failed", handoff=5), record("recheck", ok=True), record("start"), record("run", baseline=5),
-        record("run", baseline=5, baselined=True), verdict("failed", left=5), verdict("failed", parked=["x"]),
-        record("verdict"),
-    ],
-    ids=json.dumps,
-)  # fmt: skip
-def test_a_damaged_record_is_refused(damaged: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match=r"progress\.txt: the record \w+ of iteration .* is damaged"):
-        fold(damaged)
-
-
 def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "prd.json").write_text(
-        '{"project": "p", "branchName": "b", "tasks": [{"id": "T1", "title": "t"}]}'
-    )
-    notes = journal(tmp_path)
+    notes, live = journal(tmp_path), History()
     written = [
         record("run", baseline={"a": True}),
         start(),
         verdict("failed", usd=0.5, baseline={"b": False}),
     ]
     for one in written:
-        notes.append("x", [], one)
-    plan = load(tmp_path / "prd.json")
-    history = replay(notes.records(), plan.key)
-    history.run, history.pending = None, None
-    wanted = fold(*written)
-    wanted.run, wanted.pending = None, None
-    known, folded = history.tasks.pop(TASK.key), wanted.tasks.pop(TASK.key)
-    known.last = folded.last = {}
-    assert (history, known) == (wanted, folded)
+        live.apply(notes.append(from_json(one), "x"))
+    assert replay(notes.records(PLAN)) == live
+    assert live.of(TASK).usd == 0.5
 
 
 # ---------------------------------------------------------------- handoffs

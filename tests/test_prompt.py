@@ -17,6 +17,7 @@ from _ralph.model import Paths, Plan
 from _ralph.prd import load
 from _ralph.progress import History
 from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt
+from _ralph.records import from_json
 from tests.conftest import ROOT
 from tests.test_prd import SHARED, WILD, needs_shared
 
@@ -66,7 +67,7 @@ class Bench:
         self.paths.prd.write_text(json.dumps(plan or PLAN))
         self.plan: Plan = load(self.paths.prd)
         self.task = next(task for task in self.plan.tasks if not task.passed)
-        self.history = History(self.plan.key)
+        self.history = History()
         self.reads_rulebook = False
         self.recent = ["abc123 first: it works"]
         self.red_before = ["npm run lint"]
@@ -75,7 +76,7 @@ class Bench:
 
     def record(self, event: str, **fields: Any) -> None:
         task = {"task": self.task.id, "title": self.task.title}
-        self.history.apply({"event": event, "plan": self.plan.key, "iteration": 1, **task, **fields})
+        self.history.apply(from_json({"event": event, "iteration": 1, **task, **fields}))
 
     def failed(self, **fields: Any) -> None:
         self.record("start")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from _ralph import timeline
+from _ralph.records import from_json
 from tests.conftest import Repo
 
 LARGEST = 5_000_000
@@ -520,7 +521,7 @@ def test_secrets_stay_out(repo: Repo) -> None:
     [
         {"failure": "text"}, {"failure": {"name": 1}}, {"failure": {"others": [1]}}, {"judge": ["no"]},
         {"judge": {"objections": [None]}}, {"handoff": {"found": 3}}, {"restored": [1]}, {"notices": [None]},
-        {"verdict": "won"}, {"time": "now"}, {"seconds": -1}, {"usd": "much"}, {"tokens": {"x": 1}}, {"message": 3},
+        {"verdict": "won"}, {"time": "now"}, {"seconds": -1}, {"usd": "much"}, {"tokens": {"input": "1"}}, {"message": 3},
     ],
     ids=str,
 )  # fmt: skip
@@ -586,42 +587,46 @@ def test_settings_of_git_change_nothing(repo: Repo) -> None:
 # ---------------------------------------------------------------- the axis
 
 
+def axis(*found: dict[str, Any]) -> list[timeline.Place]:
+    return timeline.axis([from_json(one) for one in found])
+
+
 def test_the_axis_leaves_out_the_time_between_runs() -> None:
-    places = timeline.axis([
+    places = axis(
         record("run", 100), *attempt(1, 110, took=50), record("stop", 170, reason="limit"),
-        record("retry", 5000, run=""), record("run", 9000, "r2"), *attempt(2, 9010, took=20, run="r2"),
-    ])  # fmt: skip
+        record("retry", 5000, run="", task="T1"), record("run", 9000, "r2"), *attempt(2, 9010, took=20, run="r2"),
+    )  # fmt: skip
     assert [(run.start, run.seconds, run.attempts, run.word) for run in timeline.runs(places)] == [
         (0, 70, 1, "limit"), (70, 30, 1, "cut off"),
     ]  # fmt: skip
-    assert places[-1]["at"] == 100
+    assert places[-1][0] == 100
 
 
 def test_an_attempt_that_was_cut_off_ends_with_its_run() -> None:
     opened, ended = attempt(1, 110, took=5000, verdict="interrupted")
     records = [record("run", 100), opened, {**ended, "run": "r2"}, record("run", 5111, "r2")]
-    bars = timeline.attempts(timeline.axis(records))
-    assert [(bar.start, bar.end, bar.word) for bar in bars] == [(10, 10, "interrupted")]
-    assert timeline.attempts(timeline.axis(records[:2]))[0].word == "cut off"
+    bars = timeline.attempts(axis(*records))
+    assert [(bar.start, bar.seconds, bar.word) for bar in bars] == [(10, 0, "interrupted")]
+    assert timeline.attempts(axis(*records[:2]))[0].word == "cut off"
 
 
 @pytest.mark.parametrize(
     ("until", "after", "waited"), [(150, 160, 50), (150, 130, 30), (5000, 160, 60), (0, 160, 0)]
 )
 def test_waits(until: float, after: float, waited: float) -> None:
-    places = timeline.axis([record("run", 100), record("wait", 100, until=until), record("stop", after)])
+    places = axis(record("run", 100), record("wait", 100, until=until), record("stop", after))
     assert [bar.seconds for bar in timeline.waits(places)] == [waited]
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
     records = [record("run", 100), *attempt(1, 150, took=50), *attempt(2, 20, took=10, verdict="passed")]
-    places = timeline.axis(records)
-    assert [place["at"] for place in places] == [0, 50, 100, 100, 110]
+    places = axis(*records)
+    assert [at for at, _ in places] == [0, 50, 100, 100, 110]
 
 
 def test_a_pass_that_was_taken_back_is_one_less() -> None:
     broken = record("recheck", 300, ok=False, broken=["T1\ntask 1"])
     passed = [attempt(number, at, verdict="passed") for number, at in ((1, 10), (2, 310))]
-    places = timeline.axis([record("run", 0), *passed[0], broken, *passed[1]])
+    places = axis(record("run", 0), *passed[0], broken, *passed[1])
     assert timeline.passes(places, {"T1\ntask 1"}) == [(0, 0), (70, 1), (300, 0), (370, 1)]
     assert timeline.passes(places, {"T9\ntask 9"}) == [(0, 0)]

@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 from _ralph import prd, status, text
 from _ralph.progress import replay
+from _ralph.records import from_json
 from _ralph.status import Status
 from tests.conftest import Repo, steps
 
@@ -32,7 +33,7 @@ def make(folder: Path, tasks: list[dict[str, Any]], records: list[dict[str, Any]
     path.write_text(json.dumps({"project": "shop", **top, "userStories": tasks}))
     plan = prd.load(path)
     titles = {task.id: task.title for task in plan.tasks}
-    return Status(plan, replay([complete(r, plan.key, titles) for r in records], plan.key))
+    return Status(plan, replay([from_json(complete(r, plan.key, titles)) for r in records]))
 
 
 def complete(record: dict[str, Any], key: str, titles: dict[str, str]) -> dict[str, Any]:
@@ -339,7 +340,7 @@ TASK = {
 TOP = {
     "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float,
     "tokens": dict, "tasks": list, "next": str, "running": dict,
-    "branch": str, "places": dict,
+    "branch": str, "places": dict, "agents": list,
 }  # fmt: skip
 MAY_BE_NULL = {"stop", "exit", "reason", "next", "running", "branch", "places", "split", "question", "parked"}
 
@@ -475,7 +476,7 @@ def test_reading_while_the_plan_is_replaced(repo: Repo) -> None:
          "plan = prd.load(Path('prd.json'))\n"
          "while True:\n"
          "    for passed in (True, False):\n"
-         "        plan = edit.rewrite(plan, edit.set_passed(plan, plan.tasks[0], passed))\n"],
+         "        plan = edit.apply(plan, lambda now: edit.set_passed(now, now.tasks[0], passed))\n"],
         cwd=repo.path, env=repo.env,
     )  # fmt: skip
     try:
@@ -503,7 +504,7 @@ def test_a_run_that_was_cut_off_is_named(repo: Repo) -> None:
 
 # ---------------------------------------------------------------- quick
 
-HEAVY = {"jinja2", "jsonschema", "filelock", "psutil", "asyncio", "_ralph.process", "_ralph.run", "_ralph.session", "rich.console", "rich.table", "email", "ctypes.util"}  # fmt: skip
+HEAVY = {"jinja2", "jsonschema", "filelock", "psutil", "asyncio", "tempfile", "_ralph.run", "_ralph.session", "rich.console", "rich.table", "email", "ctypes.util"}  # fmt: skip
 
 
 def hundred(repo: Repo) -> None:

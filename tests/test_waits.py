@@ -191,6 +191,13 @@ def cost(usd: float, **more: Any) -> str:
     return json.dumps({**json.loads(RESULT), "total_cost_usd": usd, **more})
 
 
+def test_a_price_that_nobody_could_pay_damages_no_record(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    code, _, printed = repo.run(speaker(repo, f"P('T1.txt').touch(); print('''{cost(1e14)}''')"))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    assert repo.ralph("status").returncode == 0
+
+
 def test_work_that_ended_well_counts_although_it_crossed_the_limit(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     code, summary, _ = repo.run(

@@ -166,7 +166,7 @@ EARLIER: dict[str, Way] = {
     "a check that fills what is kept": ('put("v@.txt")', ["mkdir -p target && echo good > target/left", "false"], "not passed"),
     "what an earlier check left in what is kept": ('put("v@.txt")', "grep -q good target/left && test -f v@.txt", "not passed"),
     "a process of the agent's": ('put("d@.txt", str(__import__("subprocess").Popen(["sleep", "60"], start_new_session=True).pid))', "kill -0 $(cat d@.txt)", "not passed"),
-    "a process that works on": ('sh("(setsid env -i /bin/sh -c \'/bin/sleep 8; echo good > late@.txt\' > /dev/null 2>&1 &)"); put("w@.txt")', "grep -q good late@.txt", "not passed"),
+    "a process that works on": ('sh("(setsid env -i /bin/sh -c \'/bin/sleep 8 && echo good > late@.txt\' > /dev/null 2>&1 &)"); put("w@.txt")', "grep -q good late@.txt", "not passed"),
 }  # fmt: skip
 
 # What lies at home and in no commit.

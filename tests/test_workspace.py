@@ -516,7 +516,7 @@ def test_a_restore_that_forgets_something_is_caught(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str
 ) -> None:
     if mutant == "no patterns":
-        monkeypatch.setattr(patterns, "pathspecs", lambda *_, **__: [])
+        monkeypatch.setattr(patterns, "matching", lambda *_: set())
         assert "tests/a.py" in edited(repo, "an existing file")[2]
     elif mutant == "plain names allowed":
         monkeypatch.setattr(patterns, "plain_names", lambda protect: set())
