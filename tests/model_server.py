@@ -5,6 +5,7 @@
 
 The step that is played is the number of tool results in the conversation, so a request that is
 tried again gets the same answer, and a fresh session starts at the first step. The last repeats.
+`responses` are the steps of an agent that speaks OpenAI's newer API beside another one that does not.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ class Answer(NamedTuple):
 class ModelServer:
     """Listens on a free port of loopback for as long as the `with` block lasts."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], responses: Sequence[Step] = ()) -> None:
         self.steps = steps
+        self.responses = responses or steps
         self.asked: list[str] = []
         self.over = threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": self}))
@@ -102,10 +104,11 @@ class ModelServer:
     def step(self, body: Json, raw: bytes, path: str) -> Step:
         """What the script says to this request, whichever API it came through."""
         self.asked.append(path)
+        steps = self.responses if path.endswith("/responses") else self.steps
         if tools_of(body) or b"SEARCH/REPLACE" in raw:
-            return self.steps[min(results_in(body), len(self.steps) - 1)]
+            return steps[min(results_in(body), len(steps) - 1)]
         # Titles and probes offer no tools, and are none of the script's business.
-        return self.steps[0] if isinstance(self.steps[0], Fail | Page | Hang) else Say("ok")
+        return steps[0] if isinstance(steps[0], Fail | Page | Hang) else Say("ok")
 
 
 class _Handler(BaseHTTPRequestHandler):

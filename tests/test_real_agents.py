@@ -203,17 +203,22 @@ def run(repo: Repo) -> Iterator[Runner]:
     """Runs ralph once; afterwards nothing that it started may be alive."""
     ran: list[Night] = []
 
-    def runner(name: str, steps: Sequence[Step], *words: str, more: str = "", **env: str) -> Night:
-        if not install_agents.is_installed(name):
-            pytest.skip(f"{name} is not installed: make test-agents")
-        cli, home = CLIS[name], repo.outside / "home"
+    def runner(
+        name: str, steps: Sequence[Step], *words: str, more: str = "", codex: Sequence[Step] = (), **env: str
+    ) -> Night:
+        home = repo.outside / "home"
         repo.write("prd.json", PLAN)
-        with ModelServer(steps) as model:
-            path = f"{install_agents.programs(name)}:{repo.env['PATH']}"
-            repo.env |= {"HOME": str(home), "PATH": path, "NO_COLOR": "1"}
-            repo.env |= {**cli.settings(home, model.url), **env}
+        with ModelServer(steps, codex) as model:
+            repo.env |= {"HOME": str(home), "NO_COLOR": "1"}
+            for one in (name, *(["codex"] if codex else [])):
+                if not install_agents.is_installed(one):
+                    pytest.skip(f"{one} is not installed: make test-agents")
+                repo.env["PATH"] = f"{install_agents.programs(one)}:{repo.env['PATH']}"
+                repo.env |= CLIS[one].settings(home, model.url)
+            repo.env |= env
             begun = time.monotonic()
-            code, summary, printed = repo.run(f"{cli.command} {more}", *CHECK, *words, timeout=180)
+            agent = f"{CLIS[name].command} {more}"
+            code, summary, printed = repo.run(agent, *CHECK, *words, timeout=180)
             ran.append(Night(repo, model, code, summary, printed, time.monotonic() - begun))
         return ran[-1]
 
@@ -461,6 +466,26 @@ def test_what_it_leaves_running_is_ended(name: str, repo: Repo, run: Runner) -> 
     night = run(name, steps, "--full-permissions", more=more)
     assert night.code == 0, night.printed
     assert not psutil.pid_exists(int((repo.outside / "pid").read_text()))
+
+
+# ---------------------------------------------------------------- Claude Code and Codex
+
+
+def test_a_ladder_goes_from_claude_to_codex(repo: Repo, run: Runner) -> None:
+    up = ["--agent", "codex", "--full-permissions"]
+    night = run("claude", [Say("that is too hard")], *up, codex=[hello(repo), Say("done")])
+    assert night.code == 0, night.printed
+    worked = [(record["agent"], record["verdict"]) for record in repo.records("verdict")]
+    assert worked == [("claude", "failed"), ("codex", "passed")]
+
+
+def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> None:
+    other = ["--fallback", "codex", "--full-permissions"]
+    night = run("claude", [limit_of("claude")], *other, codex=[hello(repo), Say("done")], **SUBSCRIPTION)
+    assert night.code == 0 and not repo.records("wait"), night.printed
+    worked = [(record["agent"], record["verdict"]) for record in repo.records("verdict")]
+    assert worked == [("claude", "limited"), ("codex", "passed")]
+    assert night.seconds < 60
 
 
 # ---------------------------------------------------------------- Claude Code alone
