@@ -145,13 +145,16 @@ class Room:
         return None
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks, each on the candidate's files; what one leaves behind is named and put back."""
+        """Run all checks, each on the candidate's files; what one leaves behind is named and put back. What
+        is no candidate has a `label`; there, nobody asks what the last check left."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
             found = self.site.run([check], self.path, f"{name}-check{number + 1}-", label)
             if not found:
                 break  # ralph was told to stop
             results += found
+            if label and number + 1 == len(checks):
+                break
             if said := self._put_back(check.name, f"{name}-again"):
                 self.notices.append(said)
         return results
