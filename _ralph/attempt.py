@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
+from _ralph.agents import recovered
 from _ralph.candidate import check_candidate, green_on, make_candidate, setup_failed, tip_of
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
@@ -90,13 +91,20 @@ def work(run: Run, attempt: Attempt) -> None:
     try:
         told = in_worker(run, lambda inside: _work(inside, attempt, unknown), hear)
     except WorkerDied as error:
-        attempt.result = AgentResult(Outcome.INTERRUPTED, str(error))
+        attempt.result = cut_off(run, attempt, str(error))
         with contextlib.suppress(WorkerDied):
             salvage(run, attempt)
         return
     attempt.result = AgentResult.from_dict(told.pop("result"))
     for name, value in told.items():
         setattr(attempt, name, value)
+
+
+def cut_off(run: Run, attempt: Attempt, reason: str) -> AgentResult:
+    """What the agent told of an attempt that ended with its worker, or with all of ralph."""
+    agent, began = run.named(attempt.command), run.paths.scratch / attempt.name
+    price = run.history.price(agent.command)
+    return recovered(agent, began, run.paths.workspace, price, reason)
 
 
 def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:

@@ -77,14 +77,20 @@ def next_time(clock: str, now: float) -> float:
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
     """The limit that forbids another attempt, if any; `seconds` is how long the run has gone."""
     run = history.this_run
+    spent_budgets = {
+        "usd": ("dollars", history.usd >= limits.budget_usd),
+        "tokens": ("tokens", history.tokens.total >= limits.budget_tokens),
+    }
+    for key, (unit, over) in spent_budgets.items():
+        if over:
+            said = f"the plan's budget in {unit} is spent; to go on, raise budget.{key} in prd.json"
+            return Stop("budget", Exit.PERSON, said)
     reached = {
         f"{limits.iterations} iterations": run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
         "the time given with --until": now >= limits.until,
         f"${limits.usd:.2f} for this run": run.usd >= limits.usd,
         f"{limits.tokens} tokens for this run": run.tokens.total >= limits.tokens,
-        "the plan's budget in dollars": history.usd >= limits.budget_usd,
-        "the plan's budget in tokens": history.tokens.total >= limits.budget_tokens,
     }
     for what, over in reached.items():
         if over:

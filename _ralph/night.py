@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from _ralph import files, limits, prd
-from _ralph.agents import recovered
-from _ralph.attempt import salvage
+from _ralph.attempt import cut_off, salvage
 from _ralph.candidate import green_on, run_checks_on, tip_of
 from _ralph.checks import every_check
 from _ralph.ends import Exit, Stop
@@ -45,14 +44,8 @@ def resume(run: Run) -> None:
     run.view.line(f"{task.id}: an attempt was cut off; what it left is checked before another is paid for")
     attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
     attempt.command = start.command or run.agent(task).command
-    known, agent = run.history.of(task), run.named(attempt.command)
-    attempt.result = recovered(
-        agent,
-        run.paths.scratch / f"{attempt.name}.out",
-        run.paths.workspace / ".ralph/agent.log",
-        limits.usd_left(run.limits, run.history) if "dollars" in agent.row.get("reports", []) else None,
-    )
-    attempt.left, attempt.reason = known.left, attempt.result.reason
+    attempt.result = cut_off(run, attempt, "the attempt was cut off")
+    attempt.left, attempt.reason = run.history.of(task).left, attempt.result.reason
     salvage(run, attempt)
     record(run, attempt)
 

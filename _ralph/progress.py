@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from _ralph import records, text
-from _ralph.model import COUNTED, Spent, Task, Verdict
+from _ralph.model import COUNTED, Price, Spent, Task, Verdict
 
 _NO_RESET = 1800.0  # seconds, where no reset was told
 LABELS = (
@@ -86,8 +86,8 @@ class TaskHistory(Spent):
 
 
 @dataclass
-class AgentHistory(Spent):
-    """What attempts with one agent came to."""
+class AgentHistory(Spent, Price):
+    """What attempts with one agent came to, and the dearest price that it showed."""
 
     attempts: int = 0
     passed: int = 0
@@ -137,6 +137,10 @@ class History(Spent):
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
 
+    def price(self, command: str) -> Price:
+        """The dearest that attempts with this agent have shown."""
+        return self.agents.get(command, Price())
+
     def proved(self, task: Task) -> bool:
         """Whether a verdict says that it passed; a pass without one is a person's word."""
         known = self.tasks.get(task.key)
@@ -163,6 +167,7 @@ class History(Spent):
             spent.add(record)
         agent.attempts += verdict in COUNTED or verdict is Verdict.PASSED
         agent.passed += verdict is Verdict.PASSED
+        agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)
         billed_until = record.reset or record.time + _NO_RESET
         self.overage[record.agent] = billed_until if record.overage else 0.0
         if not record.unjudged:

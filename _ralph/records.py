@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from _ralph.ends import BadInput
-from _ralph.model import Judgement, Spent, Verdict, Work, task_key
+from _ralph.model import Judgement, Price, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
@@ -81,7 +81,7 @@ class Failure:
 
 
 @dataclass(kw_only=True)
-class AttemptEnded(Spent, Work, OfTask, event="verdict"):
+class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
     """The verdict on an attempt, the one commit point. Only a pass has a `commit`, and only the others have
     what is `left`. `checks` says which were green; `prd_before` is the digest of the plan it was given on."""
 

@@ -33,7 +33,9 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         told = in_worker(run, lambda inside: _judge(inside, attempt, judge))
         result = AgentResult.from_dict(told["result"])
     except WorkerDied as error:
-        result = AgentResult(Outcome.INTERRUPTED, str(error))
+        began, cwd = run.paths.scratch / f"{attempt.name}-judge", run.paths.places / "role"
+        price = run.history.price(judge.command)
+        result = agents.recovered(judge, began, cwd, price, str(error))
     if result.overage:
         attempt.result = replace(attempt.result, overage=True, reset=result.reset)
     unmet = objections(attempt.task, result.text)
@@ -110,6 +112,7 @@ def run_role(
         control=run.control,
         usd_left=None if usd is None else max(usd - sum(one.usd or 0.0 for one in before), 0.01),
         tokens_left=None if tokens is None else max(tokens - sum(one.tokens.total for one in before), 1),
+        known=run.history.price(agent.command),
         watch=run.view.watch,
         wrap=lambda argv: run.wrap(argv, cwd),
     )
