@@ -228,9 +228,9 @@ OVERLOAD = 100_000
 @dataclass
 class AgentResult(Price):
     """What one agent process did, and the price that it showed. `usd` is None where the agent reports no
-    dollars, `estimated` the part of them that it did not tell; `reset` is the unix time at which the provider's limit ends, if it was told; `overage` whether the
-    provider bills extra usage until then; `context` the most tokens that one request sent,
-    `compacted` whether the agent shortened its own memory."""
+    dollars, `estimated` the part of them that it did not tell; `reset` is the unix time at which the
+    provider's limit ends, if it was told; `overage` whether the provider bills extra usage until then;
+    `context` the most tokens that one request sent, `compacted` whether it shortened its own memory."""
 
     outcome: Outcome
     reason: str = ""

@@ -81,10 +81,17 @@ def open_run_record(run: Run) -> None:
     if not run.history.baselined or run.history.run is None:
         baseline = _green_before(run, tip)
     continues = run.history.run is not None
-    baselined = bool(baseline) or not run.history.baselined
+    given = {name: value for name, value in run.options.limits.items() if value is not None}
+    if run.options.until:
+        given["until"] = run.limits.until
     run.write(
         RunBegan(
-            baseline=baseline, baselined=baselined, continues=continues, branch=run.branch.name, base=tip
+            baseline=baseline,
+            baselined=bool(baseline) or not run.history.baselined,
+            continues=continues,
+            branch=run.branch.name,
+            base=tip,
+            limits=given,
         ),
         f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
         [f"- red before the work: {name}" for name, ok in baseline.items() if not ok],

@@ -100,6 +100,7 @@ class History(Spent):
     `red` are checks of the plan that were red before the work and have not been green since;
     `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
     which the providers of agents bill extra usage, by the names of their rows; `agents` goes by commands;
+    `limits` are those that the run was given, `seen` is the unix time of the last record;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -121,6 +122,8 @@ class History(Spent):
     passes_since_recheck: int = 0
     overage: dict[str, float] = field(default_factory=dict)
     agents: dict[str, AgentHistory] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    seen: float = 0.0
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
@@ -129,6 +132,7 @@ class History(Spent):
             self.this_run.seconds += max(until - waited.time, 0.0)
             self.waiting = None
         getattr(self, f"_{record.event}")(record)
+        self.seen = record.time
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
         if not isinstance(record, (records.Waited, records.Retried, records.Added)):
             self.pending = record if isinstance(record, records.AttemptEnded) else None
@@ -150,6 +154,7 @@ class History(Spent):
         if record.baselined or record.baseline:
             self.red = {key for key, ok in record.baseline.items() if not ok}
             self.baselined = True
+        self.limits = record.limits
         if not record.continues:
             self.run, self.stopped, self.this_run = record, None, RunHistory()
 

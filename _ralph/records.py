@@ -51,12 +51,14 @@ class OfTask(Record):
 @dataclass(kw_only=True)
 class RunBegan(Record, event="run"):
     """`baseline` says of the plan's checks which were green before the work, `baselined` that they were
-    looked at, `continues` that the run before was cut off and goes on; `base` is the branch's tip."""
+    looked at, `continues` that the run before was cut off and goes on; `base` is the branch's tip; `limits`
+    are those that only this run was given, by the names in `Limits`."""
 
     baseline: dict[str, bool] = field(default_factory=dict)
     baselined: bool = False
     continues: bool = False
     base: str = ""
+    limits: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)

@@ -33,9 +33,9 @@ class StreamParser:
     if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
     `came` is the weight of each request as it was told, whatever came after it: by the message's id where
     the row has a rule with `meanwhile`, else one for each event that adds; `meanwhile` are those of them that
-    no result has counted. `overage` is whether the provider bills extra usage. `listen` hears words and tools, `retry` each
-    time that the provider is asked again (`unanswered` while it is), `raw` every line as it came; `heard`
-    is when (monotonic seconds) there was a sign of life.
+    no result has counted. `overage` is whether the provider bills extra usage. `listen` hears words and
+    tools, `retry` each time that the provider is asked again (`unanswered` while it is), `raw` every line as
+    it came; `heard` is when (monotonic seconds) there was a sign of life.
     """
 
     rules: list[dict[str, Any]]

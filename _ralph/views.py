@@ -16,6 +16,27 @@ STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
 
 
+def limits_words(used: limits.Used, run: str) -> str:
+    """What is used of each limit, from `limits.used`: `this run: $3.20 of $20.00, 4 of 50 iterations, 1 h
+    10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how the run is called."""
+    parts = {run: used["run"], "the plan": used["plan"]}
+    told = [
+        f"{whose}: {', '.join(_used_words(unit, **found) for unit, found in units.items())}"
+        for whose, units in parts.items()
+        if units
+    ]
+    return "; ".join(told)
+
+
+def _used_words(unit: str, used: float, limit: float, estimated: float) -> str:
+    if unit == "usd":
+        guessed = f" (about ${max(estimated, 0.01):.2f} of it not told)" if estimated else ""
+        return f"${used:.2f} of ${limit:.2f}{guessed}"
+    if unit == "seconds":
+        return f"{text.duration(used, short=True)} of {text.duration(limit, short=True)}"
+    return f"{used:.0f} of {limit:.0f} {unit}"
+
+
 def tokens_words(tokens: Tokens) -> str:
     """`18204 in / 2110 out tokens`, or nothing."""
     return f"{tokens.input} in / {tokens.output} out tokens" if tokens.total else ""
