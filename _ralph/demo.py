@@ -11,12 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import uuid
 from collections import Counter
 from pathlib import Path
 
-import click
 import psutil
 
 from _ralph.ends import BadInput
@@ -238,4 +238,8 @@ def _say(words: str, indent: str = "") -> None:
     """Print `words` wrapped to the terminal, the rest of a long line a little further in."""
     width = max(40, min(shutil.get_terminal_size().columns, 100))
     for line in words.split("\n"):
-        print(click.wrap_text(line, width, indent, f"{indent}   "), flush=True)
+        lines = textwrap.wrap(
+            line, width, initial_indent=indent, subsequent_indent=f"{indent}   ", break_on_hyphens=False,
+            break_long_words=False,
+        )  # fmt: skip
+        print("\n".join(lines), flush=True)

@@ -12,6 +12,7 @@ from typing import Any
 from _ralph import detect_python, patterns
 from _ralph.detect_python import TABLE, read_text
 from _ralph.git import git, top_level
+from _ralph.model import Finding
 
 SETUP_INPUTS: list[str] = TABLE["inputs"]
 """Manifests and lock files, as patterns: where one changed, setup runs again."""
@@ -25,6 +26,8 @@ _MISSING = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
+
+_MODULE = re.compile(r"""(?:No module named|Cannot find (?:module|package)) ['"]?([\w@/-]+)""")
 
 
 def detect_setup(root: Path) -> str | None:
@@ -55,18 +58,19 @@ def _kinds(root: Path) -> list[dict[str, str]]:
     return [row for row in TABLE["kinds"] if any(root.glob(row["file"]))]
 
 
-def is_missing(output: str, exit_status: int | None) -> bool:
-    """Whether a red check lacks a program or a module: that says nothing of the work."""
-    return exit_status in (126, 127) or bool(_MISSING.search(output))
-
-
-def setup_hint(output: str, exit_status: int | None, root: Path) -> str | None:
-    """What to say of a red check that lacks a program or a module, if there is a setup that brings them."""
-    command = detect_setup(root) if is_missing(output, exit_status) else None
+def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | None:
+    """What a red check lacks that a setup could bring, if there is one: an error, but a warning for a module
+    that neither the setup nor a manifest names, for a task may be about to make it."""
+    lacks = exit_status in (126, 127) or _MISSING.search(output)
+    command = detect_setup(root) if lacks else None
     if command is None:
         return None
+    module = _MODULE.search(output) if exit_status not in (126, 127) else None
+    manifests = [read_text(root / name) for name in patterns.matching(SETUP_INPUTS, os.listdir(root))]
+    words = re.findall(r"[\w@/-]+", " ".join([command, *manifests]).replace("_", "-").lower())
+    level = "error" if module is None or module[1].replace("_", "-").lower() in words else "warning"
     wanted = f'"setup": {json.dumps(command, ensure_ascii=False)}'
-    return f"a program or a module is missing; {wanted} in the plan installs what this project names"
+    return level, f"a program or a module is missing; {wanted} in the plan installs what this project names"
 
 
 def detect_protected(root: Path) -> list[str]:

@@ -195,7 +195,8 @@ def _judged(run: Run, result: CheckResult) -> Finding:
     lacks = f"{result.name} cannot run here: {why}"
     hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
     if hint:
-        return "error", f"{lacks}; {hint}"
+        level, words = hint
+        return level, f"{lacks}; {words}"
     for_all = result.command in {check.command for check in run.plan.checks}
     if result.exit in (126, 127):
         way = "let `setup` do it" if for_all else "let a task make it"

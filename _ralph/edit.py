@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import time
 from collections import Counter
@@ -112,7 +113,7 @@ def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE)
     end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
     while True:
         source = change(plan)
-        new = read(source, plan.path, plan.tasks)
+        new = read(source, plan.path)
         try:
             if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
                 return new
@@ -158,11 +159,8 @@ def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict
     """The plan's text with fields of these tasks set, every other byte kept. A task that the plan does
     not hold any more, or only with another title, is left out."""
     wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
-
-    def change(task: Task) -> Callable[[str], str]:
-        return lambda source: _set(source, edits(task))
-
-    changes = {task.index: change(task) for task in plan.tasks if task.key in wanted}
+    found = [task for task in plan.tasks if task.key in wanted]
+    changes = {task.index: functools.partial(_set, edits=edits(task)) for task in found}
     return jsontext.change_entries(plan.text, _place(plan), changes)
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 TEMPORARY = ".ralph-tmp"
 """How the names of files end that are being written; one that a kill left behind is nobody's."""
-Signature = tuple[int, ...]
 
 
 def resource(name: str) -> Path:
@@ -210,16 +209,13 @@ def read_regular(path: Path, limit: int = -1) -> bytes | None:
         return file.read(limit)
 
 
-def signature(path: Path) -> Signature | None:
+def signature(path: Path) -> tuple[int, ...] | None:
     """Changes whenever the file does: the kernel sets ctime, and no user can set it back."""
     try:
         found = path.lstat()
     except OSError:
         return None
-    return (
-        found.st_ino, found.st_dev, found.st_mode, found.st_nlink,
-        found.st_size, found.st_mtime_ns, found.st_ctime_ns,
-    )  # fmt: skip
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def clear(path: Path) -> Path:

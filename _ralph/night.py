@@ -240,7 +240,7 @@ def recheck(run: Run) -> bool:
     since = {task.key: run.branch.recent(tip, run.history.of(task).passed_at) for task in broken}
     lines = []
     for task in broken:
-        lines.append(f"- {task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
+        lines.append(f"- {task.id} {run.history.of(task).passed_words}, broken since")
         lines += quote("\n".join(since[task.key]))
     run.write(
         Rechecked(ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since),

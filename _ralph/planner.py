@@ -45,11 +45,9 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-
-    def work(control: Control, run_id: str) -> int:
-        return _plan(options, control, run_id, brief, source, force)
-
-    return alone(options, "plan", work)
+    return alone(
+        options, "plan", lambda control, run_id: _plan(options, control, run_id, brief, source, force)
+    )
 
 
 def _plan(options: Options, control: Control, run_id: str, brief: str, source: str, force: bool) -> int:

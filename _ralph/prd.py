@@ -72,12 +72,12 @@ def plan_above(path: Path) -> Path | None:
     return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
 
 
-def read(source: str, path: Path, known: tuple[Task, ...] = ()) -> Plan:
+def read(source: str, path: Path) -> Plan:
     """The plan that `source` is, as if it stood at `path`; one without a name is called like its
-    folder. Tasks that `known` has at the same place are taken from there. BadInput as for `load`."""
+    folder. BadInput as for `load`."""
     data = _document(source, path.name)
     with _explained(data, path.name):
-        list_key, tasks = _tasks(data, path.name, known)
+        list_key, tasks = _tasks(data, path.name)
         tasks = _named(tasks, path.name)
         _check_dependencies(tasks, path.name)
         top = data if isinstance(data, dict) else {}
@@ -244,7 +244,7 @@ def tasks_in(path: Path, source: str) -> list[dict[str, Any]]:
         return [task.raw for task in _tasks(data, path.name)[1]]
 
 
-def _tasks(data: Any, where: str, known: tuple[Task, ...] = ()) -> tuple[str | None, list[Task]]:
+def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
     """The key of the list of tasks in a document, None if it is the document; and the tasks."""
     keys = [key for key in ALIASES["tasks"] if isinstance(data, dict) and key in data]
     list_key, entries = (keys[0], data[keys[0]]) if keys else (None, data)
@@ -257,10 +257,7 @@ def _tasks(data: Any, where: str, known: tuple[Task, ...] = ()) -> tuple[str | N
             f"{where}: expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, or as the whole "
             f"document, found {text.one_line(found)}"
         )
-    return list_key, [
-        known[i] if i < len(known) and known[i].raw == entry else _task(entry, i, f"{where}[{i}]")
-        for i, entry in enumerate(entries)
-    ]
+    return list_key, [_task(entry, i, f"{where}[{i}]") for i, entry in enumerate(entries)]
 
 
 def _task(raw: Any, index: int, where: str) -> Task:

@@ -79,6 +79,11 @@ class TaskHistory(Spent):
         """What its last attempt asked a person; empty if nothing."""
         return self.last.handoff.get("blocked on", "") if self.last else ""
 
+    @property
+    def passed_words(self) -> str:
+        """How it came to be passed."""
+        return f"passed at iteration {self.passed_at}" if self.passed_at else "was marked as passed"
+
     def start_anew(self) -> None:
         """Attempts begin at zero; what was spent and what was ruled out stay."""
         self.attempts, self.last, self.baseline, self.answer = 0, None, {}, ""
@@ -246,12 +251,12 @@ class History(Spent):
             task = self.tasks.setdefault(key, TaskHistory())
             task.start_anew()
             task.set_back += 1
-            since = "; ".join(record.since.get(key, []))
+            since, passed = "; ".join(record.since.get(key, [])), task.passed_words
             task.last = records.AttemptEnded(
                 task=key.partition("\n")[0],
                 iteration=task.passed_at or 0,
                 verdict=Verdict.FAILED,
-                reason=f"it passed at iteration {task.passed_at}, and later work broke it: {since}",
+                reason=f"it {passed}, and later work broke it: {since}",
                 blocked="conflicting" if task.set_back > 1 else "",
             )
 

@@ -13,7 +13,7 @@ from typing import Any
 from _ralph import prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Check, Paths, Plan, Task, Verdict
-from _ralph.progress import History, newest
+from _ralph.progress import History, TaskHistory, newest
 from _ralph.records import AttemptEnded
 
 TYPE_CHECKING = False
@@ -67,7 +67,7 @@ def prompt_values(
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
         "clean_start": clean_start,
-        "retry": _retry(last, parked) if last else None,
+        "retry": _retry(last, known, parked) if last else None,
     }
 
 
@@ -134,10 +134,11 @@ def _seen(paths: Paths, path: Path) -> str:
     return text.one_line(path.relative_to(paths.root).as_posix(), 300)
 
 
-def _retry(last: AttemptEnded, parked: str) -> dict[str, Any]:
+def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> dict[str, Any]:
     return {
         "verdict": last.verdict,
         "reason": text.clip(last.reason, 400),
+        "set_back": bool(known.set_back) and not known.attempts and last.verdict is Verdict.FAILED,
         "need_proof": last.verdict is Verdict.NO_OP,
         "check": last.failure.name,
         "tail": text.tail(last.failure.tail, _FAILURE),

@@ -186,7 +186,7 @@ def set_back(run: Run) -> None:
     if not broken:
         return
     for task in broken:
-        run.view.line(f"{task.id} passed at iteration {run.history.of(task).passed_at}, broken since")
+        run.view.line(f"{task.id} {run.history.of(task).passed_words}, broken since")
     run.edit(lambda plan: edit.set_passed(plan, broken, False))
     if again := [task for task in broken if run.history.of(task).blocked]:
         reason = "conflicting: it passed twice, and each time later work broke it"

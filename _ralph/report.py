@@ -88,6 +88,7 @@ def page(prd_path: Path) -> str:
         commits=_commits(paths, history, records),
         ahead=_ahead(paths, history),
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
+        agents=views.agents_words(history),
         unpriced=sum(not record.usd for record in verdicts),
         restored=[record for record in verdicts if record.restored or record.notices or record.denials],
         learned=_learned(paths, verdicts),

@@ -58,7 +58,7 @@ def retry(prd_path: Path, task_id: str, answer: str) -> str:
         if task.passed:
             raise BadInput(f"{task_id} has passed; to work it again, take its pass back in {prd_path.name}")
         held[:] = [task.is_blocked]
-        opened = prd.read(edit.set_open(plan, task), plan.path, plan.tasks)
+        opened = prd.read(edit.set_open(plan, task), plan.path)
         return edit.add_note(opened, task, answer.strip()) if answer.strip() else opened.text
 
     _change(prd_path, change)
@@ -100,7 +100,7 @@ def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:
 
     def valid(plan: Plan) -> str:
         source = change(plan)
-        prd.validate(prd.read(source, plan.path, plan.tasks))
+        prd.validate(prd.read(source, plan.path))
         return source
 
     with edit.lock(lock_folder(prd_path)):

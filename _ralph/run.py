@@ -279,7 +279,7 @@ class Run:
             if not self.trouble:
                 self.view.line(f"! {error}; what is to be changed there is not lost", color="yellow")
             self.trouble = str(error)
-            new = prd.read(change(self.plan), self.plan.path, self.plan.tasks)
+            new = prd.read(change(self.plan), self.plan.path)
             self.plan = replace(new, checks=self.plan.checks)
 
     def _pay(self) -> None:

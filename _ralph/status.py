@@ -21,7 +21,16 @@ from _ralph import layout, limits, prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Paths, Plan
 from _ralph.progress import History
-from _ralph.views import limits_words, spent, summary, task_remark, task_spent, task_warnings
+from _ralph.views import (
+    agents_summary,
+    agents_words,
+    limits_words,
+    spent,
+    summary,
+    task_remark,
+    task_spent,
+    task_warnings,
+)
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
@@ -98,6 +107,7 @@ def as_object(status: Status) -> dict[str, Any]:
         "branch": status.history.branch or None,
         "places": status.places,
         "limits": _limits(status),
+        "agents": agents_summary(status.history),
     }
 
 
@@ -214,6 +224,7 @@ def _sentences(status: Status) -> list[str]:
     history, said = status.history, []
     if history.iteration:
         said.append(f"{text.count(history.iteration, 'iteration')} so far: {spent(history)}")
+        said += agents_words(history)
     used = _limits(status)
     if told := limits_words(used if history.run else {**used, "run": {}}, "this run"):
         said.append(told)

@@ -99,6 +99,31 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     }
 
 
+def agents_summary(history: History) -> list[dict[str, Any]]:
+    """What each agent came to, in the order in which they first worked."""
+    return [
+        {
+            "agent": command,
+            "attempts": known.attempts,
+            "passed": known.passed,
+            "seconds": round(known.seconds, 1),
+            **_usd(known),
+            "tokens": known.tokens.as_dict(),
+        }
+        for command, known in history.agents.items()
+    ]
+
+
+def agents_words(history: History) -> list[str]:
+    """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
+    told = [
+        f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
+        f"{spent(known)}"
+        for command, known in history.agents.items()
+    ]
+    return told if len(told) > 1 else []
+
+
 def task_remark(told: dict[str, Any]) -> str:
     """What stands beside the title of a task that a summary tells of: what it waits for, or that its
     pass is weak."""

@@ -247,16 +247,17 @@ def test_a_setup_that_fails_is_an_error_with_the_end_of_its_output(repo: Repo) -
     assert not (repo.places / "ran").exists() and not repo.workspace.exists()
 
 
-NODE = {"package.json": '{"dependencies": {"x": "1"}}', "package-lock.json": "{}"}
+NODE = {"package.json": '{"dependencies": {"left-pad": "1"}}', "package-lock.json": "{}"}
 # Files of the project, the plan's own `setup`, its check (for all, or a task's), and how that is told.
 LACKING: dict[str, tuple[dict[str, str], str, str, str, str]] = {
     "no program": ({}, "", "no-such-tool --x", "error", "install it, or let `setup` do it"),
     "not executable": ({"tool": "#!/bin/sh"}, "", "./tool", "error", "install it, or let `setup` do it"),
     "no program, and a setup for it": (NODE, "", "no-such-tool", "error", '"setup": "npm ci" in the plan'),
-    "no module of Python": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "error", '"setup": "'),
+    "no module of Python": ({"requirements.txt": "No-Such-Module"}, "", f"{sys.executable} -c 'import no_such_module'", "error", '"setup": "'),
     "no module of node": (NODE, "", "echo \"Error: Cannot find module 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
     "no package of node, told by a task": (NODE, "", "own: echo \"Cannot find package 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
     "lacking all the same": (NODE, "true", "no-such-tool", "error", "install it, or let `setup` do it"),
+    "a module that nobody names": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "warning", '"setup": "'),
     "what a task may be about": ({}, "", "own: ./build-this", "warning", "install it, or let a task make it"),
     "what a task may be about, with a setup": (NODE, "true", "own: ./build-this", "warning", "install it, or let a task make it"),
     "an honest red: a module that the task makes": ({}, "", f"own: {sys.executable} -c 'import shop'", "ok", "red now"),

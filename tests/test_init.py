@@ -287,7 +287,21 @@ HINT = 'a program or a module is missing; "setup": "npm ci" in the plan installs
 def test_what_a_red_check_lacks(tmp_path: Path, output: str, exit_status: int | None, hinted: bool) -> None:
     assert setup_hint(output, exit_status, lay(tmp_path, {"Makefile": "test:\n\tvitest\n"})) is None
     lay(tmp_path, {"package.json": package(), "package-lock.json": "{}"})
-    assert setup_hint(output, exit_status, tmp_path) == (HINT if hinted else None)
+    hint = setup_hint(output, exit_status, tmp_path)
+    assert hint == (
+        (
+            "error"
+            if "express" not in output and "zod" not in output and "pytest" not in output
+            else "warning",
+            HINT,
+        )
+        if hinted
+        else None
+    )
+    lay(tmp_path, {"package.json": package(dependencies={"express": "1", "zod": "1", "pytest": "1"})})
+    assert setup_hint(output, exit_status, tmp_path) == (("error", HINT) if hinted else None), (
+        "all are named there"
+    )
 
 
 PROTECTED: dict[str, tuple[list[str], list[str]]] = {

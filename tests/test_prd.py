@@ -449,7 +449,7 @@ WRONG = [
     ("depends_on", [True], "depends_on[0]: True is not of type 'string', 'integer'"),
     ("dependencies", [["a"]], "dependencies[0]: ['a'] is not of type 'string', 'integer'"),
     ("allow", [None], "allow[0]: None is not of type 'string', 'integer'"),
-    ("agent", 5, "agent: 5 is not of type 'string', 'null'"),
+    ("agent", 5, "agent: 5 is not of type 'string', 'array', 'null'"),
     ("checks", "npm test", "checks: 'npm test' is not of type 'array', 'null'"),
     ("checks", {}, "checks: {} is not of type 'array', 'null'"),
     (
@@ -493,7 +493,7 @@ def test_a_wrong_type_in_a_task_is_refused(tmp_path: Path, key: str, value: obje
     ("key", "value", "said"),
     [
         ("branchName", 5, "branchName: 5 is not of type 'string', 'null'"),
-        ("agent", ["claude"], "agent: ['claude'] is not of type 'string', 'null'"),
+        ("agent", ["claude", 5], "agent[1]: 5 is not of type 'string'"),
         ("judge", True, "judge: True is not of type 'string', 'null'"),
         ("prompt", {}, "prompt: {} is not of type 'string', 'null'"),
         ("setup", ["npm", "ci"], "setup: ['npm', 'ci'] is not of type 'string', 'object', 'null'"),

@@ -340,7 +340,7 @@ TASK = {
 TOP = {
     "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float, "usd_estimated": float,
     "tokens": dict, "tasks": list, "next": str, "running": dict,
-    "branch": str, "places": dict, "limits": dict,
+    "branch": str, "places": dict, "limits": dict, "agents": list,
 }  # fmt: skip
 MAY_BE_NULL = {"stop", "exit", "reason", "next", "running", "branch", "places", "split", "question", "parked"}
 

@@ -1,0 +1,173 @@
+"""Which agent works an attempt: a ladder, and a fallback while a provider is away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conftest import Repo
+from tests.test_waits import LIMIT, RESULT, overage, plan, speaker
+
+OWN, SECOND, THIRD = ({"id": f"T{i}", "checks": [f"test -f T{i}.txt"]} for i in (1, 2, 3))
+WORKS = "P(f'{task}.txt').touch()"
+REFUSED = (
+    '{"type":"result","is_error":true,"api_error_status":401,"result":"no","total_cost_usd":0,"usage":{}}'
+)
+MODELS = f"""
+rung = (sys.argv + ['-'])[1]
+with (OUT / 'calls').open('a') as calls: calls.write(f'{{task}} {{rung}}\\n')
+if rung == 'limited': print('''{LIMIT}'''); sys.exit(1)
+if rung == 'refused': print('''{REFUSED}'''); sys.exit(1)
+if rung in ('opus', 'other'): {WORKS}
+else: P('tried').write_text(str(time.time()))
+print('''{RESULT}''')
+"""
+
+
+def calls(repo: Repo) -> list[str]:
+    return repo.read("../calls").splitlines()
+
+
+def worked_by(repo: Repo) -> list[str]:
+    return [record["command"].split("/")[-1] for record in repo.records("verdict")]
+
+
+# ---------------------------------------------------------------- a ladder
+
+
+def test_each_failed_attempt_is_one_rung_and_the_last_is_repeated(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    ladder = [f"{say} haiku", f"{say} sonnet", f"{say} opus"]
+    plan(repo, OWN, {"checks": ["false"], "id": "T9"}, agent=ladder, limits={"attempts": 5})
+    assert repo.ralph("run").returncode == 4
+    up = ["haiku", "sonnet", "opus", "opus", "opus"]
+    assert calls(repo) == [*(f"T1 {rung}" for rung in up[:3]), *(f"T9 {rung}" for rung in up)]
+    told = json.loads(repo.ralph("status", "--json").stdout)["agents"]
+    assert [(one["agent"].split()[-1], one["attempts"], one["passed"], one["usd"]) for one in told] == [
+        ("haiku", 2, 0, 0.5), ("sonnet", 2, 0, 0.5), ("opus", 4, 1, 1.0),
+    ]  # fmt: skip
+    shown, page = (
+        " ".join(repo.ralph(*words).stdout.split()) for words in (["status"], ["report", "-o", "-"])
+    )
+    for line in (": 0 of 2 attempts passed, ", ": 1 of 4 attempts passed, "):
+        assert line in shown and line in page
+    assert "Ralph-Agent: " in repo.git("log", "-1", "--format=%B", "ralph/p") and "opus" in repo.git(
+        "log", "-1", "--format=%B", "ralph/p"
+    )
+
+
+def test_a_task_has_its_own_ladder_and_the_command_line_goes_before_both(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, {**OWN, "agent": [f"{say} haiku", f"{say} opus"]}, SECOND, agent=f"{say} other")
+    assert repo.ralph("run").returncode == 0
+    assert calls(repo) == ["T1 haiku", "T1 opus", "T2 other"]
+    plan(repo, {**THIRD, "agent": f"{say} haiku"}, project="next")
+    assert repo.ralph("run", "--agent", f"{say} sonnet", "--agent", f"{say} opus").returncode == 0
+    assert calls(repo)[3:] == ["T3 sonnet", "T3 opus"]
+
+
+def test_a_variable_holds_one_rung_with_its_blanks(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, OWN)
+    assert repo.ralph("run", RALPH_RUN_AGENT=f"{say} opus").returncode == 0
+    assert calls(repo) == ["T1 opus"]
+
+
+def test_a_task_that_is_opened_again_begins_at_the_first_rung(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, {"checks": ["false"]}, agent=[f"{say} haiku", f"{say} opus"], limits={"attempts": 2})
+    assert repo.ralph("run").returncode == 4
+    assert repo.ralph("retry", "T1").returncode == 0
+    assert repo.ralph("run", "--max-iterations", "1").returncode == 3
+    assert calls(repo) == ["T1 haiku", "T1 opus", "T1 haiku"]
+
+
+def test_every_rung_and_the_fallback_are_looked_at_before_the_first_attempt(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    for more in ({"agent": [say, "no-such-agent"]}, {"agent": say, "fallback": "no-such-agent"}):
+        plan(repo, OWN, **more)
+        done = repo.ralph("run")
+        assert done.returncode == 5 and "'no-such-agent' is not on PATH" in done.stderr
+    plain = repo.agent(WORKS)
+    plan(repo, OWN, agent=say, fallback=plain)
+    done = repo.ralph("run", "--max-usd", "1")
+    assert done.returncode == 2 and f"a limit in dollars cannot be kept: {plain} reports none" in done.stderr
+    assert not (repo.path / "progress.txt").exists()
+
+
+@pytest.mark.parametrize("agent", [["claude", 5], [["claude"]], {"run": "claude"}])
+def test_what_is_no_ladder_is_refused(repo: Repo, agent: Any) -> None:
+    plan(repo, OWN, agent=agent)
+    done = repo.ralph("run")
+    assert done.returncode == 2 and "agent" in done.stderr and "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------- a fallback
+
+
+@pytest.mark.parametrize("why", ["limited", "refused"])
+def test_the_fallback_works_while_the_agent_cannot_be_had(repo: Repo, why: str) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, OWN, SECOND, agent=f"{say} {why}", fallback=f"{say} other")
+    code = repo.ralph("run")
+    assert (code.returncode, repo.passed()) == (0, ["T1", "T2"]), code.stderr
+    assert calls(repo) == [f"T1 {why}", "T1 other", "T2 other"]
+    assert [record["verdict"] for record in repo.records("verdict")][1:] == ["passed", "passed"]
+    assert [one["attempts"] for one in json.loads(repo.ralph("status", "--json").stdout)["agents"]] == [0, 2]
+    assert not repo.records("wait")
+
+
+def test_the_first_is_back_when_its_reset_has_come(repo: Repo) -> None:
+    limited = json.dumps(
+        {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 0}}
+    )
+    script = MODELS.replace(
+        "if rung == 'refused'",
+        f"""
+if rung == 'first' and not (OUT / 'reset').exists():
+    at = int(time.time()) + 2; (OUT / 'reset').write_text(str(at))
+    print('''{limited}'''.replace('"resetsAt": 0', f'"resetsAt": {{at}}')); print('''{LIMIT}'''); sys.exit(1)
+if rung == 'first': {WORKS}
+if rung == 'other': time.sleep(max(0.0, int((OUT / 'reset').read_text()) - time.time()) + 0.1)
+if rung == 'refused'""",
+    )
+    say = speaker(repo, script)
+    plan(repo, OWN, SECOND, agent=f"{say} first", fallback=f"{say} other")
+    assert repo.ralph("run").returncode == 0
+    assert calls(repo) == ["T1 first", "T1 other", "T2 first"]
+
+
+def test_paid_extra_usage_hands_over_to_the_fallback(repo: Repo) -> None:
+    script = MODELS.replace("if rung in", f"if rung == 'opus': print('''{overage(3600)}''')\nif rung in")
+    say = speaker(repo, script)
+    plan(repo, OWN, SECOND, agent=f"{say} opus", fallback=f"{repo.agent(WORKS)}")
+    assert repo.ralph("run").returncode == 0
+    assert calls(repo) == ["T1 opus"] and "agent.py" in worked_by(repo)[1]
+
+
+def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, OWN, agent=f"{say} refused", fallback=f"{say} limited")
+    done = repo.ralph("run", "--no-wait")
+    assert done.returncode == 75 and calls(repo) == ["T1 refused", "T1 limited"]
+    plan(repo, OWN, agent=f"{say} limited", fallback=f"{say} refused", project="second")
+    assert repo.ralph("run", "--no-wait").returncode == 75  # and not 5: the first comes back
+    plan(repo, OWN, agent=f"{say} refused", fallback=f"{say} refused again", project="third")
+    done = repo.ralph("run")
+    assert done.returncode == 5 and "the agent cannot run" in done.stdout
+
+
+def test_the_fallback_is_not_for_work_that_failed(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, {"checks": ["false"]}, agent=f"{say} haiku", fallback=f"{say} other", limits={"attempts": 2})
+    assert repo.ralph("run").returncode == 4
+    assert calls(repo) == ["T1 haiku", "T1 haiku"]
+
+
+def test_once_is_one_attempt_and_no_fallback(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, OWN, agent=f"{say} limited", fallback=f"{say} other")
+    assert repo.ralph("run", "--once").returncode == 75
+    assert calls(repo) == ["T1 limited"]
