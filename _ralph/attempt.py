@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, prd, text
-from _ralph.agents import recovered
 from _ralph.candidate import check_candidate, green_on, make_candidate, setup_failed, tip_of
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
@@ -19,7 +18,7 @@ from _ralph.progress import parse_handoff
 from _ralph.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.records import AttemptBegan
 from _ralph.refusals import require_agent
-from _ralph.roles import ask_judge, run_role
+from _ralph.roles import ask_judge, cut_off, run_role
 from _ralph.room import merged
 from _ralph.run import Run, trim_scratch
 from _ralph.verdict import weigh
@@ -91,20 +90,14 @@ def work(run: Run, attempt: Attempt) -> None:
     try:
         told = in_worker(run, lambda inside: _work(inside, attempt, unknown), hear)
     except WorkerDied as error:
-        attempt.result = cut_off(run, attempt, str(error))
+        agent = run.named(attempt.command)
+        attempt.result = cut_off(run, agent, attempt.name, run.paths.workspace, str(error))
         with contextlib.suppress(WorkerDied):
             salvage(run, attempt)
         return
     attempt.result = AgentResult.from_dict(told.pop("result"))
     for name, value in told.items():
         setattr(attempt, name, value)
-
-
-def cut_off(run: Run, attempt: Attempt, reason: str) -> AgentResult:
-    """What the agent told of an attempt that ended with its worker, or with all of ralph."""
-    agent, began = run.named(attempt.command), run.paths.scratch / attempt.name
-    price = run.history.price(agent.command)
-    return recovered(agent, began, run.paths.workspace, price, reason)
 
 
 def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
