@@ -52,7 +52,7 @@ def resume(run: Run) -> None:
 
 
 def _told_before(run: Run, attempt: Attempt) -> AgentResult:
-    """What the agent of an attempt told that was cut off with all of ralph, and its judge, if one was asked."""
+    """What the agent of an attempt told that was cut off with all of ralph, and what its judge did."""
     agent, why = run.named(attempt.command), "the attempt was cut off"
     result = cut_off(run, agent, attempt.name, run.paths.workspace, why)
     if run.judge:

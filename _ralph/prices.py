@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Mapping
 from typing import Any
 
 from _ralph.model import AgentResult, Outcome, Price
 from _ralph.stream import StreamParser
 
+_DIGITS = decimal.Context(prec=3, rounding=decimal.ROUND_UP)
 _BYTES = 4
 """What a token is of a text, about."""
 
@@ -52,5 +54,5 @@ def _was_under_way(result: AgentResult, parser: StreamParser) -> bool:
 
 
 def _few(usd: float) -> float:
-    """A price with the digits that mean something."""
-    return float(f"{usd:.3g}")
+    """A price with the digits that mean something, rounded up."""
+    return float(_DIGITS.create_decimal_from_float(usd))
