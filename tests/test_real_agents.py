@@ -508,7 +508,8 @@ def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None
         pytest.skip("claude is not installed: make test-agents")
     repo.plan({"checks": ["false"]}, limits={"attempts": 99})
     killed = False
-    with Stalls([hello(repo), Say("done")]) as model:
+    model = Stalls([hello(repo), Say("done")])
+    with model:
         path = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
         repo.env |= {"HOME": str(repo.outside / "home"), "PATH": path, **claude(repo.outside, model.url)}
         code = -9
@@ -526,11 +527,13 @@ def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None
     verdicts = repo.records("verdict")
     told = [one["usd"] for one in verdicts if "estimated" not in one and one["verdict"] == "failed"]
     counted = len(model.asked) * min(told) / 2  # each of these attempts asked twice
-    booked = sum(one["usd"] for one in verdicts)
+    spent = [one.get("usd", 0.0) for one in verdicts]  # no agent ran where only checks were made up for
+    booked = sum(spent)
     assert (code, repo.records("stop")[-1]["stop"]) == (3, "limit")
     assert sum("estimated" in one for one in verdicts) == model.stalled >= 2 and killed
+    print(f"counted {counted:.4f}, booked {booked:.4f}")
     assert counted <= booked + 1e-9 <= 2 * counted, (counted, booked, verdicts)
-    assert booked - verdicts[-1]["usd"] < 0.1 <= booked
+    assert booked - spent[-1] < 0.1 <= booked
 
 
 def on_extra_usage() -> Say:
