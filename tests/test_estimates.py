@@ -26,7 +26,7 @@ OWN = ROWS["claude"]["rate"]["tokens"]
 def asked(message: str = "m1", sent: int = 900, cached: int = 0, answered: int = 20) -> dict[str, Any]:
     """An answer as Claude's stream tells it: 1000 tokens of weight."""
     usage = {"input_tokens": sent, "cache_read_input_tokens": cached, "output_tokens": answered}
-    return {"type": "assistant", "message": {"id": message, "usage": usage, "content": []}}
+    return {"type": "assistant", "message": {"id": message, "usage": usage, "content": [{"type": "text", "text": "hm"}]}}
 
 
 def result(usd: float | None = 0.5) -> dict[str, Any]:
@@ -217,3 +217,61 @@ def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_c
     assert shown["usd"] == pytest.approx(sum(one["usd"] for one in found[1]))
     assert shown["usd_estimated"] == pytest.approx(sum(one.get("estimated", 0) for one in found[1]))
     assert repo.read("progress.txt").count(", not told, ") >= 2
+
+
+# ---------------------------------------------------------------- the other roles
+
+JUDGE = f"print('''{json.dumps(asked())}''', flush=True)\n"
+DONE = json.dumps({**result(), "result": "done"})
+
+
+def program(repo: Repo, place: str, script: str) -> str:
+    """A program called `speaker`, for which the row is, that runs `script`; its path."""
+    python, path = repo.agent(script, place).split()
+    return str(repo.program(f"../{place}/speaker", f'exec {python} {path} "$@"'))
+
+
+def test_a_judge_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, agents={"speaker": ROW}, limits={"attempts": 1})
+    agent = program(repo, "agents", f"P('T1.txt').touch(); print('''{DONE}''')")
+    judge = program(repo, "judges", JUDGE + "os.kill(os.getppid(), 9)\ntime.sleep(600)")
+    repo.run(agent, "--judge", judge, "--max-iterations", "1")
+    (record,) = repo.records("verdict")
+    assert record["judge"]["usd"] == record["judge"]["estimated"] == 2000 * RATE
+    assert (record["usd"], record["estimated"]) == (0.5 + 2000 * RATE, 2000 * RATE)
+    assert f", about ${2000 * RATE:.2f}, not told" in repo.read("progress.txt")
+
+
+def test_a_judge_that_dies_with_all_of_ralph_is_booked(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, agents={"speaker": ROW})
+    agent = program(repo, "agents", f"P('T1.txt').touch(); print('''{DONE}''')")
+    judge = program(repo, "judges", JUDGE + "(OUT / 'judging').touch(); time.sleep(600)")
+    words = ("--agent", agent, "--judge", judge)
+    process = repo.start("run", "-q", *words)
+    repo.wait_for("../judging")
+    process.kill()
+    process.wait(10)
+    assert repo.gone_within(10)
+    repo.ralph("run", "-q", *words, "--max-iterations", "1")
+    record = repo.records("verdict")[0]
+    assert (record["usd"], record["estimated"]) == (0.5 + 2000 * RATE, 2000 * RATE)
+
+
+def test_a_planner_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
+    repo.plan({}, agents={"speaker": ROW})
+    repo.write("../brief.md", "A greeting.")
+    planner = repo.program("../speaker", f"echo '{json.dumps(asked())}'; kill -9 $PPID; sleep 600")
+    done = repo.ralph("plan", "../brief.md", "--planner", str(planner), "--force")
+    assert done.returncode == 1 and "the worker of this attempt was killed" in done.stderr
+    (record,) = repo.records("add")
+    assert record["usd"] == record["estimated"] == 2000 * RATE
+
+
+def test_the_report_says_what_was_not_told(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, agents={"speaker": ROW}, limits={"attempts": 1})
+    agent = program(repo, "agents", JUDGE + "time.sleep(600)")
+    assert repo.run(agent, "--agent-timeout", "1s")[0] == 4
+    assert repo.ralph("report").returncode == 0
+    page = repo.read(".ralph/report.html")
+    assert '<data class="estimated" value="0.04">$0.04</data> of it not told' in page
+    assert "about $0.04, not told" in page

@@ -531,7 +531,6 @@ def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None
     booked = sum(spent)
     assert (code, repo.records("stop")[-1]["stop"]) == (3, "limit")
     assert sum("estimated" in one for one in verdicts) == model.stalled >= 2 and killed
-    print(f"counted {counted:.4f}, booked {booked:.4f}")
     assert counted <= booked + 1e-9 <= 2 * counted, (counted, booked, verdicts)
     assert booked - spent[-1] < 0.1 <= booked
 
