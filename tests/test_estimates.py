@@ -26,7 +26,10 @@ OWN = ROWS["claude"]["rate"]["tokens"]
 def asked(message: str = "m1", sent: int = 900, cached: int = 0, answered: int = 20) -> dict[str, Any]:
     """An answer as Claude's stream tells it: 1000 tokens of weight."""
     usage = {"input_tokens": sent, "cache_read_input_tokens": cached, "output_tokens": answered}
-    return {"type": "assistant", "message": {"id": message, "usage": usage, "content": [{"type": "text", "text": "hm"}]}}
+    return {
+        "type": "assistant",
+        "message": {"id": message, "usage": usage, "content": [{"type": "text", "text": "hm"}]},
+    }
 
 
 def result(usd: float | None = 0.5) -> dict[str, Any]:
@@ -141,7 +144,7 @@ for number in (1, 2, 3):
     usd = (12 * 4 + new * 5 + old * 0.2 + 300 * 20) / 1e6
     with (OUT / "counted").open("a") as counted: counted.write(f"{usd}\\n")
     if number == cut_in:
-        if way == "worker": os.kill(os.getppid(), 9)
+        if way == "worker": time.sleep(0.5); os.kill(os.getppid(), 9)  # once it has read what was told
         (OUT / "way").write_text(way)
         time.sleep(600)
     total, sums = total + usd, {key: sums.get(key, 0) + used for key, used in usage.items()}
@@ -234,7 +237,7 @@ def program(repo: Repo, place: str, script: str) -> str:
 def test_a_judge_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, agents={"speaker": ROW}, limits={"attempts": 1})
     agent = program(repo, "agents", f"P('T1.txt').touch(); print('''{DONE}''')")
-    judge = program(repo, "judges", JUDGE + "os.kill(os.getppid(), 9)\ntime.sleep(600)")
+    judge = program(repo, "judges", JUDGE + "time.sleep(0.5); os.kill(os.getppid(), 9)\ntime.sleep(600)")
     repo.run(agent, "--judge", judge, "--max-iterations", "1")
     (record,) = repo.records("verdict")
     assert record["judge"]["usd"] == record["judge"]["estimated"] == 2000 * RATE
@@ -260,7 +263,7 @@ def test_a_judge_that_dies_with_all_of_ralph_is_booked(repo: Repo) -> None:
 def test_a_planner_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
     repo.plan({}, agents={"speaker": ROW})
     repo.write("../brief.md", "A greeting.")
-    planner = repo.program("../speaker", f"echo '{json.dumps(asked())}'; kill -9 $PPID; sleep 600")
+    planner = repo.program("../speaker", f"echo '{json.dumps(asked())}'; sleep 0.5; kill -9 $PPID; sleep 600")
     done = repo.ralph("plan", "../brief.md", "--planner", str(planner), "--force")
     assert done.returncode == 1 and "the worker of this attempt was killed" in done.stderr
     (record,) = repo.records("add")
