@@ -10,6 +10,8 @@ from _ralph.model import AgentResult, Outcome, Price
 from _ralph.stream import StreamParser
 
 _DIGITS = decimal.Context(prec=3, rounding=decimal.ROUND_UP)
+_CAUTIOUS = {"usd": 0.00003, "tokens": 10_000}
+"""The `rate` of a row of a plan's own that says none: of the dearest model in use."""
 _BYTES = 4
 """What a token is of a text, about."""
 
@@ -31,7 +33,7 @@ def book(
     own = (parser.usd or 0.0) / told if told else 0.0
     if result.outcome is Outcome.DONE:
         result.rate, result.request = _few(own), _few(own * largest)
-    cautious = row.get("rate", {"usd": 0.0, "tokens": 0})
+    cautious = row.get("rate", _CAUTIOUS)
     rate = max(own, known.rate) or (0.0 if told else cautious["usd"])
     estimate = untold * rate
     if _was_under_way(result, parser):

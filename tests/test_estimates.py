@@ -65,12 +65,13 @@ SEEN = Price(rate=0.001, request=3.0)
         ("claude", [asked(), result(0.0), INIT, asked("m2")], "interrupted", Price(), 0.0, 0),  # it knows no price
         ("codex", [{"type": "turn.completed", "usage": {"input_tokens": 900}}], "interrupted", SEEN, None, 0),
         ("plain", [], "interrupted", SEEN, None, 0),
+        ("own", [], "interrupted", Price(), 10_100 * 0.00003, 10_100 * 0.00003),  # a plan's own, without a rate
     ],
 )  # fmt: skip
 def test_what_is_booked(
     name: str, events: list[dict[str, Any]], outcome: str, known: Price, usd: float | None, estimated: float
 ) -> None:
-    row = {**ROWS.get(name, {"events": []})}
+    row = {"own": {"events": [], "reports": ["dollars"]}, "plain": {"events": []}, **ROWS}[name]
     parser = StreamParser(row["events"])
     for event in events:
         parser.line(json.dumps(event).encode())
