@@ -16,12 +16,14 @@ from typing import Any
 
 from _ralph import files, text
 from _ralph.ends import AgentUnavailable, BadInput
-from _ralph.model import AgentResult, Outcome
+from _ralph.model import AgentResult, Outcome, Price
+from _ralph.prices import book
 from _ralph.process import Control, ProcessResult, run_process
 from _ralph.stream import StreamParser
 
 PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
+_LOG = "agent.log"
 # With these an agent takes itself for nested in another one and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 
@@ -163,22 +165,23 @@ def run_agent(
     control: Control,
     usd_left: float | None = None,
     tokens_left: int | None = None,
+    known: Price | None = None,
     watch: Callable[[StreamParser], None] = lambda _: None,
     wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
     `log(ending)` is a fresh path for a transcript (`.out`, `.err`) or a copy of the prompt, for people;
-    the agent's own files lie in `.ralph` below `cwd`.
+    the agent's own files lie in `.ralph` below `cwd`. `known` is the price that it has shown before.
     `watch` is shown the parser before the first line, `wrap` puts the command into the sandbox.
     The outcome comes from the agent's final event, for a plain command from its exit status, never
     from words that it prints.
     """
     inside, err = cwd / ".ralph", log(".err")
     inside.mkdir(exist_ok=True)
-    prompt_file, own_log = inside / "prompt.md", inside / "agent.log"
+    prompt_file, own_log, sent = inside / "prompt.md", inside / _LOG, prompt.encode("utf-8", "replace")
     for path in (prompt_file, log(".prompt.md")):
-        path.write_bytes(prompt.encode("utf-8", "replace"))
+        path.write_bytes(sent)
     row = agent.row
     parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
     watch(parser)
@@ -189,7 +192,7 @@ def run_agent(
         timeout=timeout,
         idle=idle if agent.streams else None,
         control=control,
-        stdin=b"" if row["prompt"] == "file" else prompt.encode("utf-8", "replace"),
+        stdin=b"" if row["prompt"] == "file" else sent,
         out=log(".out"),
         err=err,
         on_line=parser.line,
@@ -197,28 +200,25 @@ def run_agent(
     )
     _read_log(parser, own_log)
     result = conclude(agent, parser, process, _stderr_tail(err))
-    if usd_left is not None:
-        result.usd = charged(parser, usd_left)
-    return result
+    return book(result, parser, row, known or Price(), len(sent))
 
 
-def charged(parser: StreamParser, usd_left: float) -> float | None:
-    """The dollars that count under a limit: where work came after the last price that was named, or
-    without any, all that was allowed."""
-    unpriced = parser.tokens().total if parser.usd is None else bool(parser.meanwhile)
-    return max(parser.usd or 0.0, usd_left) if unpriced else parser.usd
-
-
-def recovered(agent: Agent, out: Path, log: Path, usd_left: float | None) -> AgentResult:
-    """What the transcripts of an attempt tell that was cut off with ralph: session, tokens, dollars."""
+def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str) -> AgentResult:
+    """What an agent told that was cut off together with the worker or all of ralph, because of `reason`:
+    session, tokens, dollars. `transcript` is the path of its files without their endings; there are none of
+    an agent that had not begun. `cwd` and `known` are as for `run_agent`."""
     parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
-    for line in (files.read_regular(out) or b"").splitlines():
+    printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
+    if printed is None:
+        return AgentResult(Outcome.INTERRUPTED, reason)
+    for line in printed.splitlines():
         parser.line(line)
-    _read_log(parser, log)
-    usd = charged(parser, usd_left) if usd_left is not None else parser.usd
-    return AgentResult(
-        Outcome.INTERRUPTED, "the attempt was cut off", "", _session(parser), usd, parser.tokens()
+    _read_log(parser, cwd / ".ralph" / _LOG)
+    told = AgentResult(
+        Outcome.INTERRUPTED, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens()
     )
+    sent = files.read_regular(transcript.with_name(f"{transcript.name}.prompt.md")) or b""
+    return book(told, parser, agent.row, known, len(sent))
 
 
 def _read_log(parser: StreamParser, log: Path) -> None:

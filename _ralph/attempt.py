@@ -18,7 +18,7 @@ from _ralph.progress import parse_handoff
 from _ralph.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.records import AttemptBegan
 from _ralph.refusals import require_agent
-from _ralph.roles import ask_judge, run_role
+from _ralph.roles import ask_judge, cut_off, run_role
 from _ralph.room import merged
 from _ralph.run import Run, trim_scratch
 from _ralph.verdict import weigh
@@ -90,7 +90,8 @@ def work(run: Run, attempt: Attempt) -> None:
     try:
         told = in_worker(run, lambda inside: _work(inside, attempt, unknown), hear)
     except WorkerDied as error:
-        attempt.result = AgentResult(Outcome.INTERRUPTED, str(error))
+        agent = run.named(attempt.command)
+        attempt.result = cut_off(run, agent, attempt.name, run.paths.workspace, str(error))
         with contextlib.suppress(WorkerDied):
             salvage(run, attempt)
         return

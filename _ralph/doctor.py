@@ -7,11 +7,12 @@ import os
 import shlex
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, detect, layout, lock, prd, refusals, schedule, session, text
+from _ralph import agents, detect, layout, limits, lock, prd, refusals, schedule, session, text, views
 from _ralph.agents import Agent
 from _ralph.attempt import set_up_workspace
 from _ralph.awake import cannot_stay_awake
@@ -21,7 +22,7 @@ from _ralph.git import freeze_settings
 from _ralph.journal import Journal
 from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process import Control
-from _ralph.progress import replay
+from _ralph.progress import RunHistory, replay
 from _ralph.run import Options, Run, load_plan
 from _ralph.sandbox import sandbox_for
 from _ralph.worker import in_worker
@@ -74,6 +75,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     team: list[Agent] = []
     places: dict[str, Any] = {}
     yield "plan", _plan(run)
+    yield "limits", _limits(run)
     yield "lock", _lock(run)
     yield "git", _git(run)
     yield "protect", _warnings(session.unprotected(run))
@@ -106,6 +108,15 @@ def _plan(run: Run) -> Findings:
         yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
     refusals.try_templates(run)
     run.journal.require_file()
+
+
+def _limits(run: Run) -> Findings:
+    """What a run that began now could use, and whether it could begin at all."""
+    if run.history.run is None:  # one that was cut off goes on with what it has used
+        run.history.this_run = RunHistory()
+    yield "ok", views.limits_words(limits.used(run.limits, run.history), "a run")
+    if stop := limits.spent(run.limits, run.history, run.history.this_run.seconds, time.time()):
+        yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
 
 
 def _lock(run: Run) -> Findings:

@@ -20,6 +20,8 @@ FRUITLESS_WAITS = 3
 JITTER = 10.0
 """Seconds within which the plans that wait for one reset begin again."""
 NONE = float("inf")
+Used = dict[str, dict[str, dict[str, float]]]
+"""What is used of limits: `used`, `limit` and `estimated` of each unit, for the `run` and for the `plan`."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,20 @@ def next_time(clock: str, now: float) -> float:
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
     """The limit that forbids another attempt, if any; `seconds` is how long the run has gone."""
     run = history.this_run
+    spent_budgets = {
+        "usd": ("dollars", history.usd >= limits.budget_usd),
+        "tokens": ("tokens", history.tokens.total >= limits.budget_tokens),
+    }
+    for key, (unit, over) in spent_budgets.items():
+        if over:
+            said = f"the plan's budget in {unit} is spent; to go on, raise budget.{key} in prd.json"
+            return Stop("budget", Exit.PERSON, said)
     reached = {
         f"{limits.iterations} iterations": run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
         "the time given with --until": now >= limits.until,
         f"${limits.usd:.2f} for this run": run.usd >= limits.usd,
         f"{limits.tokens} tokens for this run": run.tokens.total >= limits.tokens,
-        "the plan's budget in dollars": history.usd >= limits.budget_usd,
-        "the plan's budget in tokens": history.tokens.total >= limits.budget_tokens,
     }
     for what, over in reached.items():
         if over:
@@ -93,6 +101,29 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
     if run.blocked_in_a_row >= allowed:
         return Stop("stuck", Exit.PERSON, f"stuck: {text.count(allowed, 'task')} blocked in a row")
     return None
+
+
+def used(limits: Limits, history: History) -> Used:
+    """What the run, and the plan in its life, have used of each limit that is set: dollars, with the part of
+    them that is an estimate, tokens, iterations, seconds."""
+    run = history.this_run
+    of = {
+        "run": {
+            "usd": (run.usd, limits.usd, run.estimated),
+            "tokens": (run.tokens.total, limits.tokens, 0),
+            "iterations": (run.iterations, limits.iterations, 0),
+            "seconds": (round(run.seconds, 1), limits.hours * 3600, 0),
+        },
+        "plan": {
+            "usd": (history.usd, limits.budget_usd, history.estimated),
+            "tokens": (history.tokens.total, limits.budget_tokens, 0),
+        },
+    }
+    keys = ("used", "limit", "estimated")
+    return {
+        whose: {unit: dict(zip(keys, found, strict=True)) for unit, found in units.items() if found[1] < NONE}
+        for whose, units in of.items()
+    }
 
 
 def run_deadline(limits: Limits, seconds: float, now: float) -> float:

@@ -177,17 +177,35 @@ class Tokens:
     def as_dict(self) -> dict[str, int]:
         return {"input": self.input, "output": self.output, "cached": self.cached}
 
+    @property
+    def weight(self) -> float:
+        """What they cost, in tokens that are sent anew: providers list one from a cache at about a tenth
+        of these, and one of the answer at about five of them."""
+        return max(self.input - self.cached, 0) + self.cached / 10 + self.output * 5
+
+
+@dataclass(kw_only=True)
+class Price:
+    """What an agent was seen to charge, in dollars: for each token of `Tokens.weight`, as its events told
+    them, and for its largest request. 0 is not known."""
+
+    rate: float = 0.0
+    request: float = 0.0
+
 
 @dataclass(kw_only=True)
 class Spent:
-    """What was spent: dollars as far as they were told, tokens, seconds of agents and checks."""
+    """What was spent: dollars, the part of them that was `estimated` and not told, tokens, seconds of agents
+    and checks."""
 
     usd: float = 0.0
+    estimated: float = 0.0
     tokens: Tokens = field(default_factory=Tokens)
     seconds: float = 0.0
 
     def add(self, other: Spent) -> None:
         self.usd += other.usd
+        self.estimated += other.estimated
         self.tokens.add(other.tokens)
         self.seconds = round(self.seconds + other.seconds, 3)  # a sum of tenths has no dust
 
@@ -208,17 +226,18 @@ OVERLOAD = 100_000
 
 
 @dataclass
-class AgentResult:
-    """What one agent process did. `usd` is None where the agent reports no dollars;
-    `reset` is the unix time at which the provider's limit ends, if it was told; `overage` whether the
-    provider bills extra usage until then; `context` the most tokens that one request sent,
-    `compacted` whether the agent shortened its own memory."""
+class AgentResult(Price):
+    """What one agent process did, and the price that it showed. `usd` is None where the agent reports no
+    dollars, `estimated` the part of them that it did not tell; `reset` is the unix time at which the
+    provider's limit ends, if it was told; `overage` whether the provider bills extra usage until then;
+    `context` the most tokens that one request sent, `compacted` whether it shortened its own memory."""
 
     outcome: Outcome
     reason: str = ""
     text: str = ""
     session: str | None = None
     usd: float | None = None
+    estimated: float = 0.0
     tokens: Tokens = field(default_factory=Tokens)
     reset: float | None = None
     overage: bool = False
@@ -253,6 +272,7 @@ def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ())
     total = Spent(seconds=round(sum(seconds), 1))
     for result in results:
         total.usd += result.usd or 0.0
+        total.estimated += result.estimated
         total.tokens.add(result.tokens)
     return total
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from _ralph import files, limits, prd
-from _ralph.agents import recovered
 from _ralph.attempt import salvage
 from _ralph.candidate import green_on, run_checks_on, tip_of
 from _ralph.checks import every_check
 from _ralph.ends import Exit, Stop
 from _ralph.files import digest
-from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict
+from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict, spent_on
 from _ralph.process import run_process
 from _ralph.record import carry_out, record, set_back
 from _ralph.records import Rechecked, Retried, RunBegan, Stopped, Waited
+from _ralph.roles import cut_off
 from _ralph.run import Run
 from _ralph.text import last_line, quote
 from _ralph.views import summary
@@ -45,16 +45,21 @@ def resume(run: Run) -> None:
     run.view.line(f"{task.id}: an attempt was cut off; what it left is checked before another is paid for")
     attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
     attempt.command = start.command or run.agent(task).command
-    known, agent = run.history.of(task), run.named(attempt.command)
-    attempt.result = recovered(
-        agent,
-        run.paths.scratch / f"{attempt.name}.out",
-        run.paths.workspace / ".ralph/agent.log",
-        limits.usd_left(run.limits, run.history) if "dollars" in agent.row.get("reports", []) else None,
-    )
-    attempt.left, attempt.reason = known.left, attempt.result.reason
+    attempt.result = _told_before(run, attempt)
+    attempt.left, attempt.reason = run.history.of(task).left, attempt.result.reason
     salvage(run, attempt)
     record(run, attempt)
+
+
+def _told_before(run: Run, attempt: Attempt) -> AgentResult:
+    """What the agent of an attempt told that was cut off with all of ralph, and what its judge did."""
+    agent, why = run.named(attempt.command), "the attempt was cut off"
+    result = cut_off(run, agent, attempt.name, run.paths.workspace, why)
+    if run.judge:
+        judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.places / "role", why)
+        both = spent_on([result, judge])
+        result = replace(result, usd=both.usd, estimated=both.estimated, tokens=both.tokens)
+    return result
 
 
 def take_in_what_people_did(run: Run) -> None:
@@ -88,10 +93,17 @@ def open_run_record(run: Run) -> None:
     if not run.history.baselined or run.history.run is None:
         baseline = _green_before(run, tip)
     continues = run.history.run is not None
-    baselined = bool(baseline) or not run.history.baselined
+    given = {name: value for name, value in run.options.limits.items() if value is not None}
+    if run.options.until:
+        given["until"] = run.limits.until
     run.write(
         RunBegan(
-            baseline=baseline, baselined=baselined, continues=continues, branch=run.branch.name, base=tip
+            baseline=baseline,
+            baselined=bool(baseline) or not run.history.baselined,
+            continues=continues,
+            branch=run.branch.name,
+            base=tip,
+            limits=given,
         ),
         f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
         [f"- red before the work: {name}" for name, ok in baseline.items() if not ok],

@@ -22,12 +22,12 @@ from _ralph.prompt import render_prompt
 from _ralph.records import Added
 from _ralph.refusals import require_agent
 from _ralph.requests import read_file
-from _ralph.roles import json_objects, run_role
+from _ralph.roles import cut_off, json_objects, run_role
 from _ralph.run import Options, Run, is_starter
 from _ralph.session import beginning, peek
 from _ralph.setup import next_steps, write_starters
 from _ralph.views import spent
-from _ralph.worker import in_worker
+from _ralph.worker import WorkerDied, in_worker
 
 _BRIEF, _ANSWER = 24 * 1024, 12 * 1024
 _LONGEST = 1 << 20
@@ -123,6 +123,7 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
     """One turn of the planner, in a place of its own that holds what the first attempt will see."""
     here = beginning(run)
+    run.log(f"{name}.out")  # an earlier planner's is cleared: it is not what this one told
 
     def job(inside: Run) -> dict[str, Any]:
         place = inside.place(inside.paths.places / "role")
@@ -130,7 +131,10 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
         inside.site.furnish(place, here)
         return run_role(inside, inside.planner, prompt, name, inside.env(), before, place.root).as_dict()
 
-    return AgentResult.from_dict(in_worker(run, job))
+    try:
+        return AgentResult.from_dict(in_worker(run, job))
+    except WorkerDied as error:
+        return cut_off(run, run.planner, name, run.paths.places / "role", str(error))
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:

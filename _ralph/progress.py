@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from _ralph import records, text
-from _ralph.model import COUNTED, Spent, Task, Verdict
+from _ralph.model import COUNTED, Price, Spent, Task, Verdict
 
 _NO_RESET = 1800.0  # seconds, where no reset was told
 LABELS = (
@@ -91,8 +91,8 @@ class TaskHistory(Spent):
 
 
 @dataclass
-class AgentHistory(Spent):
-    """What attempts with one agent came to."""
+class AgentHistory(Spent, Price):
+    """What attempts with one agent came to, and the dearest price that it showed."""
 
     attempts: int = 0
     passed: int = 0
@@ -105,6 +105,7 @@ class History(Spent):
     `red` are checks of the plan that were red before the work and have not been green since;
     `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
     which the providers of agents bill extra usage, by the names of their rows; `agents` goes by commands;
+    `limits` are those that the run was given, `seen` is the unix time of the last record;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -126,6 +127,8 @@ class History(Spent):
     passes_since_recheck: int = 0
     overage: dict[str, float] = field(default_factory=dict)
     agents: dict[str, AgentHistory] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    seen: float = 0.0
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
@@ -134,6 +137,7 @@ class History(Spent):
             self.this_run.seconds += max(until - waited.time, 0.0)
             self.waiting = None
         getattr(self, f"_{record.event}")(record)
+        self.seen = record.time
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
         if not isinstance(record, (records.Waited, records.Retried, records.Added)):
             self.pending = record if isinstance(record, records.AttemptEnded) else None
@@ -141,6 +145,10 @@ class History(Spent):
 
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
+
+    def price(self, command: str) -> Price:
+        """The dearest that attempts with this agent have shown."""
+        return self.agents.get(command, Price())
 
     def proved(self, task: Task) -> bool:
         """Whether a verdict says that it passed; a pass without one is a person's word."""
@@ -151,6 +159,7 @@ class History(Spent):
         if record.baselined or record.baseline:
             self.red = {key for key, ok in record.baseline.items() if not ok}
             self.baselined = True
+        self.limits = record.limits
         if not record.continues:
             self.run, self.stopped, self.this_run = record, None, RunHistory()
 
@@ -168,6 +177,7 @@ class History(Spent):
             spent.add(record)
         agent.attempts += verdict in COUNTED or verdict is Verdict.PASSED
         agent.passed += verdict is Verdict.PASSED
+        agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)
         billed_until = record.reset or record.time + _NO_RESET
         self.overage[record.agent] = billed_until if record.overage else 0.0
         if not record.unjudged:

@@ -73,6 +73,8 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         failure=failure_of(attempt),
         judge=attempt.judgement or Judgement(),
         session=result.session or "",
+        rate=result.rate,
+        request=result.request,
         exit=result.exit or 0,
         reset=max(result.reset or 0.0, 0.0),
         overload=result.overload,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from _ralph.ends import BadInput
-from _ralph.model import Judgement, Spent, Verdict, Work, task_key
+from _ralph.model import Judgement, Price, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
@@ -51,12 +51,14 @@ class OfTask(Record):
 @dataclass(kw_only=True)
 class RunBegan(Record, event="run"):
     """`baseline` says of the plan's checks which were green before the work, `baselined` that they were
-    looked at, `continues` that the run before was cut off and goes on; `base` is the branch's tip."""
+    looked at, `continues` that the run before was cut off and goes on; `base` is the branch's tip; `limits`
+    are those that only this run was given, by the names in `Limits`."""
 
     baseline: dict[str, bool] = field(default_factory=dict)
     baselined: bool = False
     continues: bool = False
     base: str = ""
+    limits: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -81,7 +83,7 @@ class Failure:
 
 
 @dataclass(kw_only=True)
-class AttemptEnded(Spent, Work, OfTask, event="verdict"):
+class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
     """The verdict on an attempt, the one commit point. Only a pass has a `commit`, and only the others have
     what is `left`. `checks` says which were green; `prd_before` is the digest of the plan it was given on."""
 

@@ -194,7 +194,7 @@ def _command(words: list[str]) -> str:
 def _spent(known: Spent) -> str:
     """What a task, a run or an attempt took; where dollars are known, they say it in fewer words."""
     tokens = Tokens() if known.usd else known.tokens
-    return views.spent(Spent(usd=known.usd, tokens=tokens, seconds=known.seconds))
+    return views.spent(Spent(usd=known.usd, estimated=known.estimated, tokens=tokens, seconds=known.seconds))
 
 
 def _when(moment: float) -> str:

@@ -33,7 +33,7 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         told = in_worker(run, lambda inside: _judge(inside, attempt, judge))
         result = AgentResult.from_dict(told["result"])
     except WorkerDied as error:
-        result = AgentResult(Outcome.INTERRUPTED, str(error))
+        result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.places / "role", str(error))
     if result.overage:
         attempt.result = replace(attempt.result, overage=True, reset=result.reset)
     unmet = objections(attempt.task, result.text)
@@ -110,6 +110,7 @@ def run_role(
         control=run.control,
         usd_left=None if usd is None else max(usd - sum(one.usd or 0.0 for one in before), 0.01),
         tokens_left=None if tokens is None else max(tokens - sum(one.tokens.total for one in before), 1),
+        known=run.history.price(agent.command),
         watch=run.view.watch,
         wrap=lambda argv: run.wrap(argv, cwd),
     )
@@ -120,6 +121,13 @@ def run_role(
     ):
         result = replace(result, outcome=Outcome.INTERRUPTED, reason="the run's time was up")
     return result
+
+
+def cut_off(run: Run, agent: Agent, name: str, cwd: Path, reason: str) -> AgentResult:
+    """What the agent of a role told that ended with its worker, or with all of ralph, because of `reason`;
+    `name` and `cwd` are as for `run_role`."""
+    price = run.history.price(agent.command)
+    return agents.recovered(agent, run.paths.scratch / name, cwd, price, reason)
 
 
 def _judge_prompt(run: Run, attempt: Attempt) -> str:

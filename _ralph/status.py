@@ -17,10 +17,20 @@ from typing import Any
 
 from click import style
 
-from _ralph import layout, prd, text
+from _ralph import layout, limits, prd, text
+from _ralph.ends import BadInput
 from _ralph.model import Paths, Plan
 from _ralph.progress import History
-from _ralph.views import agents_summary, agents_words, spent, summary, task_remark, task_spent, task_warnings
+from _ralph.views import (
+    agents_summary,
+    agents_words,
+    limits_words,
+    spent,
+    summary,
+    task_remark,
+    task_spent,
+    task_warnings,
+)
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
@@ -96,8 +106,22 @@ def as_object(status: Status) -> dict[str, Any]:
         "running": status.running,
         "branch": status.history.branch or None,
         "places": status.places,
+        "limits": _limits(status),
         "agents": agents_summary(status.history),
     }
+
+
+def _limits(status: Status) -> limits.Used:
+    """What is used of each limit of the plan and of its last run, up to now."""
+    history = status.history
+    try:
+        found = limits.resolve(status.plan.settings, history.limits)
+    except BadInput:  # no run would take it
+        return {"run": {}, "plan": {}}
+    used = limits.used(found, history)
+    if status.running and history.run:
+        used["run"]["seconds"]["used"] += max(round(time.time() - history.seen, 1), 0.0)
+    return used
 
 
 # ---------------------------------------------------------------- a terminal
@@ -201,6 +225,9 @@ def _sentences(status: Status) -> list[str]:
     if history.iteration:
         said.append(f"{text.count(history.iteration, 'iteration')} so far: {spent(history)}")
         said += agents_words(history)
+    used = _limits(status)
+    if told := limits_words(used if history.run else {**used, "run": {}}, "this run"):
+        said.append(told)
     said.append(_loop(status))
     if status.history.branch:
         said.append(f"verified work lands on branch {status.history.branch}")

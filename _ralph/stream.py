@@ -31,9 +31,11 @@ class StreamParser:
 
     `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
     if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
-    `overage` is whether the provider bills extra usage. `listen` hears words and tools, `retry` each
-    time that the provider is asked again (`unanswered` while it is), `raw` every line as it came; `heard`
-    is when (monotonic seconds) there was a sign of life.
+    `came` is the weight of each request as it was told, whatever came after it: by the message's id where
+    the row has a rule with `meanwhile`, else one for each event that adds; `meanwhile` are those of them that
+    no result has counted. `overage` is whether the provider bills extra usage. `listen` hears words and
+    tools, `retry` each time that the provider is asked again (`unanswered` while it is), `raw` every line as
+    it came; `heard` is when (monotonic seconds) there was a sign of life.
     """
 
     rules: list[dict[str, Any]]
@@ -46,7 +48,8 @@ class StreamParser:
     heard: float = field(default_factory=time.monotonic)
     facts: dict[str, list[Any]] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
-    meanwhile: dict[str, dict[str, float]] = field(default_factory=dict)
+    meanwhile: dict[str, Tokens] = field(default_factory=dict)
+    came: dict[str, float] = field(default_factory=dict)
     final: str | None = None
     outcome: str | None = None
     context: int = 0
@@ -61,6 +64,7 @@ class StreamParser:
 
     def __post_init__(self) -> None:
         """Sort the rules by the type of event they are for: most events concern none of them."""
+        self._by_message = any("meanwhile" in rule for rule in self.rules)
         kinds_of = [_kinds(rule["when"].get("type")) for rule in self.rules]
         self._rules_of = {
             kind: [
@@ -112,8 +116,10 @@ class StreamParser:
 
     def tokens(self) -> Tokens:
         """What the results say, and what was used since the last of them, or without any."""
-        counted = [self.sums, *self.meanwhile.values()]
-        return Tokens(**{key: int(sum(one.get(key, 0) for one in counted)) for key in Tokens().as_dict()})
+        total = Tokens(**{key: int(self.sums.get(key, 0)) for key in Tokens().as_dict()})
+        for one in self.meanwhile.values():
+            total.add(one)
+        return total
 
     @property
     def usd(self) -> float | None:
@@ -132,11 +138,7 @@ class StreamParser:
         for name, paths in rule.get("total", {}).items():
             if any(map(_is_amount, (n for path in paths for n in pick(event, path)))):
                 self.sums[name] = max(self.sums.get(name, 0), _amount(event, paths))
-        if "add" in rule:
-            self.meanwhile.clear()
-        elif spent := rule.get("meanwhile"):  # until a result counts it, each message once
-            of = str(pick(event, spent["of"]))
-            self.meanwhile[of] = {key: _amount(event, spent[key]) for key in spent if key != "of"}
+        self._count(rule, event)
         self.context = max(self.context, int(_amount(event, rule.get("context", []))))
         self.compacted = self.compacted or bool(rule.get("compacted"))
         self.overage = rule.get("overage", self.overage)
@@ -148,6 +150,17 @@ class StreamParser:
             self.facts["reason"] = [rule["reason"]]
         self._tell(rule, event)
         return "stop" if rule.get("stop") else "quiet" if rule.get("quiet") else None
+
+    def _count(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
+        """The tokens of one request, each message once; a result counts all that came before it."""
+        if "add" in rule:
+            self.meanwhile.clear()
+            if not self._by_message:
+                self.came[str(len(self.came))] = _tokens(event, rule["add"]).weight
+        elif spent := rule.get("meanwhile"):
+            of = str(pick(event, spent["of"]))
+            self.meanwhile[of] = _tokens(event, spent)
+            self.came[of] = self.meanwhile[of].weight
 
     def _tell(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
         """What the listener hears: whole lines, also of an agent that speaks in fragments."""
@@ -232,6 +245,10 @@ def _matches(found: list[Any], wanted: Any) -> bool:
         return any(re.search(wanted["match"], text) for text in texts)
     options = _listed(wanted)
     return any(value == option and type(value) is type(option) for value in found for option in options)
+
+
+def _tokens(event: dict[str, Any], paths: dict[str, list[str]]) -> Tokens:
+    return Tokens(**{key: int(_amount(event, paths.get(key, []))) for key in Tokens().as_dict()})
 
 
 def _amount(event: dict[str, Any], paths: list[str]) -> float:

@@ -16,6 +16,27 @@ STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
 
 
+def limits_words(used: limits.Used, run: str) -> str:
+    """What is used of each limit, from `limits.used`: `this run: $3.20 of $20.00, 4 of 50 iterations, 1 h
+    10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how the run is called."""
+    parts = {run: used["run"], "the plan": used["plan"]}
+    told = [
+        f"{whose}: {', '.join(_used_words(unit, **found) for unit, found in units.items())}"
+        for whose, units in parts.items()
+        if units
+    ]
+    return "; ".join(told)
+
+
+def _used_words(unit: str, used: float, limit: float, estimated: float) -> str:
+    if unit == "usd":
+        guessed = f" (about ${max(estimated, 0.01):.2f} of it not told)" if estimated else ""
+        return f"${used:.2f} of ${limit:.2f}{guessed}"
+    if unit == "seconds":
+        return f"{text.duration(used, short=True)} of {text.duration(limit, short=True)}"
+    return f"{used:.0f} of {limit:.0f} {unit}"
+
+
 def tokens_words(tokens: Tokens) -> str:
     """`18204 in / 2110 out tokens`, or nothing."""
     return f"{tokens.input} in / {tokens.output} out tokens" if tokens.total else ""
@@ -47,10 +68,14 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
         "total": len(tasks),
         "iterations": history.this_run.iterations if stop else history.iteration,
         "seconds": round(seconds, 1),
-        "usd": round(history.this_run.usd if stop else history.usd, 6),
+        **_usd(history.this_run if stop else history),
         "tokens": (history.this_run.tokens if stop else history.tokens).as_dict(),
         "tasks": [_task_summary(plan, task, history) for task in tasks if plan],
     }
+
+
+def _usd(on: Spent) -> dict[str, float]:
+    return {"usd": round(on.usd, 6), "usd_estimated": round(on.estimated, 6)}
 
 
 def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
@@ -64,7 +89,7 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
         "attempts": known.tried,
         "failures": known.attempts,
         "seconds": round(known.seconds, 1),
-        "usd": round(known.usd, 6),
+        **_usd(known),
         "tokens": known.tokens.as_dict(),
         "waits_for": [] if task.passed else [i for i in task.depends_on if i not in plan.passed_ids],
         "split": known.overload or None,
@@ -82,7 +107,7 @@ def agents_summary(history: History) -> list[dict[str, Any]]:
             "attempts": known.attempts,
             "passed": known.passed,
             "seconds": round(known.seconds, 1),
-            "usd": round(known.usd, 6),
+            **_usd(known),
             "tokens": known.tokens.as_dict(),
         }
         for command, known in history.agents.items()
@@ -129,7 +154,7 @@ def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[
 def task_spent(told: dict[str, Any]) -> str:
     """What a task took so far: `5 min 12 s, $0.42`, or tokens where no dollars were told."""
     tokens = told["tokens"]["input"] + told["tokens"]["output"]
-    cost = dollars(told["usd"]) or (f"{tokens / 1000:.1f}k tokens" if tokens else "")
+    cost = dollars(told["usd"], told["usd_estimated"]) or (f"{tokens / 1000:.1f}k tokens" if tokens else "")
     time = text.duration(told["seconds"]) if told["seconds"] else ""
     return ", ".join(part for part in (time, cost) if part)
 
@@ -142,14 +167,19 @@ def task_notes(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str
 
 def spent(on: Spent | AgentResult) -> str:
     """Time, dollars and tokens, as far as they are known: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
-    parts = [text.duration(on.seconds), dollars(on.usd), tokens_words(on.tokens)]
+    parts = [text.duration(on.seconds), dollars(on.usd, on.estimated), tokens_words(on.tokens)]
     return ", ".join(part for part in parts if part)
 
 
-def dollars(usd: float | None) -> str:
-    """`$0.42`, at least a cent; nothing where no price was told, also by an agent that knows none of
-    its model and says 0."""
-    return f"${max(usd, 0.01):.2f}" if usd else ""
+def dollars(usd: float | None, estimated: float = 0.0) -> str:
+    """`$0.42`, at least a cent, and what of it was `estimated`; nothing where no price was told, also by an
+    agent that knows none of its model and says 0."""
+    if not usd:
+        return ""
+    said, guessed = f"${max(usd, 0.01):.2f}", f"${max(estimated, 0.01):.2f}"
+    if not estimated:
+        return said
+    return f"about {said}, not told" if said == guessed else f"{said}, about {guessed} of it not told"
 
 
 def record_lines(attempt: Attempt, agent: Agent) -> list[str]:

@@ -139,9 +139,8 @@ class Repo:
         self, *words: str, timeout: float = 60, first: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
         """The same as a person starts it, by a program of its own."""
-        start = ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
         return subprocess.run(
-            [sys.executable, *start, *words],
+            [sys.executable, *_started(first), *words],
             cwd=self.path,
             env={**self.env, **env},
             capture_output=True,
@@ -154,10 +153,10 @@ class Repo:
         """A script that stands for a person at work in the repository; its exit status."""
         return subprocess.run([sys.executable, script], cwd=self.path, env=self.env, timeout=30).returncode
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """ralph in the background, signals as a terminal would leave them."""
+    def start(self, *words: str, first: str = "") -> subprocess.Popen[str]:
+        """ralph in the background, signals as a terminal would leave them; `first` as for `ralph`."""
         return subprocess.Popen(
-            [sys.executable, "-m", "ralph", *words],
+            [sys.executable, *_started(first), *words],
             cwd=self.path,
             env=self.env,
             stdout=subprocess.PIPE,
@@ -236,6 +235,10 @@ class Repo:
                 return False
             time.sleep(0.05)
         return True
+
+
+def _started(first: str) -> list[str]:
+    return ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
 
 
 def listen() -> None:

@@ -588,6 +588,28 @@ def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     assert not says(repo.ralph("doctor", MINE_KEY="k"), "warning", words)
 
 
+def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> None:
+    event = '{"type": "end", "usd": 0.5}'
+    row = {
+        "argv": ["mine"], "permissions": {"edit": []}, "reports": ["dollars"],
+        "events": [{"when": {"type": "end"}, "final": "done", "add": {"usd": ["usd"]}}],
+    }  # fmt: skip
+    repo.tool("mine", f"echo '{event}'")
+    plan: dict[str, Any] = {"agents": {"mine": row}, "agent": "mine", "limits": {"attempts": 9}}
+    repo.plan({"checks": ["false"]}, budget={"usd": 1}, **plan)
+    assert repo.ralph("run", "--max-iterations", "1").returncode == 3
+    told = repo.ralph("doctor", "--max-usd", "5", "--max-hours", "2")
+    line = "limits: a run: $0.00 of $5.00, 0 of 50 iterations, 0 s of 2 h 0 min; the plan: $0.50 of $1.00"
+    assert says(told, "ok", line)
+    done = repo.ralph("run", "--max-usd", "0.5")
+    way = "the plan's budget in dollars is spent; to go on, raise budget.usd in prd.json"
+    assert done.returncode == 4 and way in done.stdout
+    assert (told := repo.ralph("doctor")).returncode == 2 and says(told, "error", f"limits: {way}")
+    assert says(told, "ok", "the plan: $1.00 of $1.00")
+    repo.plan({"checks": ["false"]}, budget={"usd": 2}, **plan)
+    assert repo.ralph("run", "--max-iterations", "1").returncode == 3
+
+
 def test_doctor_takes_what_run_takes_and_hands_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option of `ralph run`, with a value of its kind; a run that gets doctor's words means the same."""
     monkeypatch.chdir(tmp_path)

@@ -86,9 +86,10 @@ def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
         (Limits(tokens=10), {"run_tokens": Tokens(4, 6)}, 0, "limit", "10 tokens for this run"),
         (Limits(tokens=10), {"tokens": Tokens(50, 50, 50)}, 0, None, ""),
         (Limits(budget_usd=5), {"usd": 4.99}, 0, None, ""),
-        (Limits(budget_usd=5), {"usd": 5.0}, 0, "limit", "the plan's budget in dollars"),
+        (Limits(budget_usd=5), {"usd": 5.0}, 0, "budget", "raise budget.usd in prd.json"),
         (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),  # cached is a part of input
-        (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "limit", "the plan's budget in tokens"),
+        (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "budget", "raise budget.tokens in"),
+        (Limits(usd=1, budget_usd=5), {"run_usd": 1.0, "usd": 5.0}, 0, "budget", "budget in dollars is spent"),
         (Limits(), {"run_blocked_in_a_row": 2}, 0, None, ""),
         (Limits(), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
         (Limits(), {"run_blocked_in_a_row": 5, "run_passed": 1}, 0, None, ""),
@@ -103,7 +104,7 @@ def test_spent(limits: Limits, used: dict[str, Any], seconds: float, word: str |
     assert (stop.word if stop else None) == word
     if stop:
         assert fragment in stop.reason
-        assert stop.exit is (Exit.PERSON if word == "stuck" else Exit.LEFT)
+        assert stop.exit is (Exit.PERSON if word in ("stuck", "budget") else Exit.LEFT)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
+from tests.test_estimates import night, wrong
 from tests.test_process import DESCENDANTS, HANGS, worker_of
 
 # name -> the sabotage (run before ralph's own code) and what is then wrong in a run that must not pass.
@@ -184,6 +185,34 @@ def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
     second = repo.ralph("run", "--json", "--agent", repo.agent("pass", "second"), first=SABOTAGE["no lock"])
     assert json.loads(second.stdout)["exit"] != 75
     first.wait(30)
+
+
+BOOKS = {
+    "all that was left": (
+        """
+from _ralph import agents
+def book(result, *given, real=agents.book):
+    real(result, *given)
+    if result.estimated:
+        result.usd = result.estimated = 1.0
+    return result
+agents.book = book
+""",
+        "twice what it was",
+    ),
+    "nothing": ("from _ralph import agents\nagents.book = lambda result, *_: result", "below what it was"),
+    "no request that was under way": (
+        "from _ralph import prices\nprices._was_under_way = lambda *_: False",
+        "below what it was",
+    ),
+}
+
+
+@pytest.mark.parametrize("booked", BOOKS)
+def test_what_a_cut_off_attempt_can_have_cost_must_be_booked_and_no_more(repo: Repo, booked: str) -> None:
+    sabotage, symptom = BOOKS[booked]
+    found = night(repo, ["kill", "deadline", "worker"], "--max-usd", "1", first=sabotage)
+    assert symptom in wrong(*found, wanted=3)
 
 
 # The order of writes: what each mutant breaks in it.

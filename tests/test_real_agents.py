@@ -22,7 +22,18 @@ import pytest
 
 from tests import install_agents
 from tests.conftest import Repo
-from tests.model_server import Fail, Hang, ModelServer, Page, Run, Say, Step, Write
+from tests.model_server import (
+    Fail,
+    Hang,
+    ModelServer,
+    Page,
+    Run,
+    Say,
+    Step,
+    Write,
+    results_in,
+    tools_of,
+)
 
 pytestmark = pytest.mark.agents
 PLAN = """{
@@ -496,6 +507,55 @@ def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Ru
     assert night.code == 0 and 0 < night.summary["usd"] < 1, night.printed
     first = json.loads(repo.read(".ralph/0001-US-001.out").splitlines()[0])
     assert first["session_id"] == night.verdict["session"]
+
+
+class Stalls(ModelServer):
+    """Answers once in every conversation but each third, whose second request it leaves without an answer."""
+
+    conversations = 0
+    stalled = 0
+
+    def step(self, body: dict[str, Any], raw: bytes, path: str) -> Step:
+        found = super().step(body, raw, path)
+        if tools_of(body) and results_in(body) == 0:
+            self.conversations += 1
+        if results_in(body) and self.conversations % 3 == 0:
+            self.stalled += 1
+            return Hang()
+        return found
+
+
+def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None:
+    """Every third attempt ends at its deadline, or with kill -9 of ralph; every request costs the same here."""
+    if not install_agents.is_installed("claude"):
+        pytest.skip("claude is not installed: make test-agents")
+    repo.plan({"checks": ["false"]}, limits={"attempts": 99})
+    killed = False
+    model = Stalls([hello(repo), Say("done")])
+    with model:
+        path = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
+        repo.env |= {"HOME": str(repo.outside / "home"), "PATH": path, **claude(repo.outside, model.url)}
+        code = -9
+        while code == -9:
+            words = ("--agent", "claude", "--full-permissions", "--agent-timeout", "15s", "--max-usd", "0.1")
+            process = repo.start("run", "-q", *words)
+            while process.poll() is None:
+                if model.stalled == 2 and not killed:
+                    time.sleep(1)  # what it had told before is on disk
+                    process.kill()
+                    killed = True
+                time.sleep(0.05)
+            code = process.returncode
+            assert repo.gone_within(10)
+    verdicts = repo.records("verdict")
+    told = [one["usd"] for one in verdicts if "estimated" not in one and one["verdict"] == "failed"]
+    counted = len(model.asked) * min(told) / 2  # each of these attempts asked twice
+    spent = [one.get("usd", 0.0) for one in verdicts]  # no agent ran where only checks were made up for
+    booked = sum(spent)
+    assert (code, repo.records("stop")[-1]["stop"]) == (3, "limit")
+    assert sum("estimated" in one for one in verdicts) == model.stalled >= 2 and killed
+    assert counted <= booked + 1e-9 <= 2 * counted, (counted, booked, verdicts)
+    assert booked - spent[-1] < 0.1 <= booked
 
 
 def on_extra_usage() -> Say:

@@ -133,6 +133,7 @@ _values: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(0, MOST),
     list[str]: st.lists(_text, max_size=3),
     dict[str, str]: st.dictionaries(_text, _text, max_size=3),
+    dict[str, float]: st.dictionaries(_text, st.floats(0, MOST), max_size=3),
     dict[str, bool]: st.dictionaries(_text, st.booleans(), max_size=3),
     dict[str, list[str]]: st.dictionaries(_text, st.lists(_text, max_size=2), max_size=2),
     Verdict: st.sampled_from(Verdict),

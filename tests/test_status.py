@@ -334,13 +334,13 @@ def test_foreign_text_is_text_and_nothing_else(tmp_path: Path, words: str) -> No
 # ---------------------------------------------------------------- the object
 
 TASK = {
-    "id": str, "title": str, "state": str, "weak": bool, "attempts": int, "failures": int, "seconds": float, "usd": float,
+    "id": str, "title": str, "state": str, "weak": bool, "attempts": int, "failures": int, "seconds": float, "usd": float, "usd_estimated": float,
     "tokens": dict, "waits_for": list, "split": str, "reason": str, "question": str, "parked": str,
 }  # fmt: skip
 TOP = {
-    "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float,
+    "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float, "usd_estimated": float,
     "tokens": dict, "tasks": list, "next": str, "running": dict,
-    "branch": str, "places": dict, "agents": list,
+    "branch": str, "places": dict, "limits": dict, "agents": list,
 }  # fmt: skip
 MAY_BE_NULL = {"stop", "exit", "reason", "next", "running", "branch", "places", "split", "question", "parked"}
 
@@ -384,21 +384,54 @@ def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
     )
 
 
+LIMITED: list[dict[str, Any]] = [
+    {"event": "run", "limits": {"usd": 20, "hours": 1.5, "attempts": 2}},
+    *worked("A", 1, "failed", usd=1.5),
+    *worked("A", 2, "timed-out", usd=1.7, estimated=0.3),
+]
+
+
+def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
+    """Those of a run, with what it was given, only while it goes on; those of the plan always."""
+    tops = {"budget": {"usd": 100, "tokens": 10**6}, "limits": {"usd": 5, "tokens": 50_000}}
+    told = make(tmp_path, [{"id": "A", "title": "a"}], LIMITED, **tops)
+    shown = "\n".join(status.lines(told, 300, color=False))
+    plan = "the plan: $3.20 of $100.00 (about $0.30 of it not told), 40628 of 1000000 tokens"
+    assert (
+        f"\nthis run: $3.20 of $20.00 (about $0.30 of it not told), 40628 of 50000 tokens, "
+        f"2 of 50 iterations, 10 min 24 s of 1 h 30 min; {plan}\n"
+    ) in shown
+    assert "2 iterations so far: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
+    used = status.as_object(told)["limits"]
+    assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "estimated": 0.3}
+    assert used["plan"] == {
+        "usd": {"used": 3.2, "limit": 100, "estimated": 0.3},
+        "tokens": {"used": 40628, "limit": 10**6, "estimated": 0},
+    }
+    stopped = make(tmp_path, [{"id": "A", "title": "a"}], [*LIMITED, {"event": "stop"}], **tops)
+    assert f"\n{plan}\n" in "\n".join(status.lines(stopped, 300, color=False))
+    odd = make(tmp_path, [{"id": "A", "title": "a"}], [], budget={"usd": 0})
+    assert status.as_object(odd)["limits"] == {"run": {}, "plan": {}}
+
+
 def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {"dependsOn": ["T1"], "checks": ["test -f T2.txt"]})
     repo.commit("plan")
 
     def look() -> dict[str, Any]:
         by_word, by_format = (
-            repo.ralph("status", *words).stdout for words in (["--json"], ["--format", "json"])
+            json.loads(repo.ralph("status", *words).stdout) for words in (["--json"], ["--format", "json"])
         )
-        assert json.loads(by_word) == json.loads(by_format)
-        assert_shape(json.loads(by_word))
-        return dict(json.loads(by_word))
+        seconds = [found["limits"]["run"].pop("seconds")["used"] for found in (by_word, by_format)]
+        assert seconds == sorted(seconds) and by_word == by_format
+        assert_shape(by_word)
+        return dict(by_word)
 
     before = look()
     assert (before["next"], before["running"], before["stop"]) == ("T1", None, None)
     assert (before["branch"], before["places"]) == (None, None)
+    unused = {"used": 0, "limit": 50, "estimated": 0}
+    assert before["limits"] == {"run": {"iterations": unused}, "plan": {}}
     out = str(repo.outside)
     agent = repo.agent(
         f"P({out!r}, task).touch()\nwhile not P({out!r}, 'go').exists(): time.sleep(0.05)\nP(f'{{task}}.txt').touch()"

@@ -51,14 +51,20 @@ def test_the_dollar_limit_stops_the_run_and_an_agent_without_a_price_is_refused(
     assert code == 2 and "reports none" in printed
 
 
-def test_an_attempt_that_is_cut_off_counts_as_all_that_it_was_allowed(repo: Repo) -> None:
-    plan(repo, {"checks": ["false"]})
-    usage = {"input_tokens": 900, "output_tokens": 1}
+def test_an_attempt_that_is_cut_off_counts_what_it_can_have_cost_and_not_all_that_it_was_allowed(
+    repo: Repo,
+) -> None:
+    plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
+    usage = {"input_tokens": 900, "output_tokens": 20}
     message = {"id": "m", "usage": usage, "content": [{"type": "text", "text": "hm"}]}
     event = json.dumps({"type": "assistant", "message": message})
     say = speaker(repo, f"P('x').touch(); print({event!r}, flush=True); time.sleep(3600)")
-    code, summary, _ = repo.run(say, "--agent-timeout", "1s", "--max-usd", "1")
-    assert (code, summary["stop"], summary["usd"], summary["tokens"]["input"]) == (3, "limit", 1.0, 900)
+    code, summary, printed = repo.run(say, "--agent-timeout", "1s", "--max-usd", "1")
+    assert (code, summary["stop"], summary["tokens"]["input"]) == (4, "blocked", 900)
+    # 900 + 5 * 20 tokens, and another request of that size, at the dearest price of the row
+    assert summary["usd"] == summary["usd_estimated"] == 0.04
+    for said in (printed, repo.read("progress.txt"), repo.ralph("status").stdout):
+        assert "about $0.04, not told" in said
 
 
 @pytest.mark.parametrize("line", ['{"type":"system","subtype":"api_retry","error_status":401}', ""])
@@ -217,7 +223,7 @@ def test_work_that_its_own_limit_cut_off_is_no_attempt(repo: Repo) -> None:
 def test_what_a_killed_attempt_cost_is_counted(repo: Repo) -> None:
     row = {
         **ROW,
-        "events": [{"when": {"type": "spent"}, "add": {"usd": ["usd"], "input": ["n"]}}, *ROW["events"]],
+        "events": [{"when": {"type": "spent"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}}],
     }
     repo.plan({"checks": ["false"]}, agents={"speaker": row})
     spent = '{"type": "spent", "usd": 0.6, "n": 5}'
@@ -228,7 +234,9 @@ def test_what_a_killed_attempt_cost_is_counted(repo: Repo) -> None:
     process.wait(10)
     assert repo.gone_within(10)
     code, summary, _ = repo.run(say, "--max-usd", "1")
-    assert (code, summary["stop"], summary["usd"]) == (3, "limit", 1.2)
+    # what it said itself, and one request more at that price
+    assert (code, summary["stop"], summary["usd"], summary["usd_estimated"]) == (3, "limit", 1.2, 0.6)
+    assert "$1.20, about $0.60 of it not told" in repo.ralph("status").stdout
 
 
 def test_a_second_result_takes_no_dollars_back(repo: Repo) -> None:
