@@ -14,7 +14,9 @@ import pytest
 
 from tests.conftest import Repo
 from tests.test_estimates import night, wrong
+from tests.test_ladder import MODELS, calls
 from tests.test_process import DESCENDANTS, HANGS, worker_of
+from tests.test_waits import ROW, speaker
 
 # name -> the sabotage (run before ralph's own code) and what is then wrong in a run that must not pass.
 SABOTAGE = {
@@ -302,3 +304,82 @@ def test_the_order_of_writes_is_kept_and_every_step_of_it_is_needed(repo: Repo, 
     assert repo.ralph(*words, first=first, ORDER_LOG=str(log)).returncode == 0
     found = broken_order(log, repo)
     assert (rule in found) if rule else not found, found
+
+
+# ---------------------------------------------------------------- who works, and who waits
+
+# name -> the sabotage, and what a night then does that it must not: see `broken_turns`.
+TURNS = {
+    "none": ("", set()),
+    "a login is waited for": (
+        """
+from _ralph import stream
+def _apply(self, rule, event, real=stream.StreamParser._apply):
+    made = real(self, rule, event)
+    self.final = "limited" if self.final == "unavailable" else self.final
+    return made
+stream.StreamParser._apply = _apply
+""",
+        {"who is not logged in was taken for limited"},
+    ),
+    "no fallback": (
+        """
+from _ralph import run
+run.Run.fallback = property(lambda self: None)
+""",
+        {"the fallback did not work"},
+    ),
+    "the fallback for work that failed": (
+        """
+from _ralph import run
+def is_away(self, agent):
+    return self.history.iteration > 0 and agent.command != self.fallback.command
+run.Run.is_away = is_away
+""",
+        {"the fallback worked what had failed"},
+    ),
+    "one rung for all": (
+        """
+from _ralph import run
+def ladder(self, task=None, real=run.Run.ladder):
+    return real(self, task)[:1]
+run.Run.ladder = ladder
+""",
+        {"the second rung was never asked"},
+    ),
+}
+
+
+def broken_turns(repo: Repo, sabotage: str) -> set[str]:
+    """What went wrong in three short nights: one without a login, one with a ladder, one with a limit."""
+    say, broken = speaker(repo, MODELS), set()
+
+    def worked(project: str, *checks: str, **more: Any) -> list[str]:
+        before = len(calls(repo)) if (repo.outside / "calls").exists() else 0
+        tasks = [{"id": "T1", "checks": list(checks)}]
+        repo.plan(*tasks, agents={"speaker": ROW}, project=project, limits={"attempts": 2}, **more)
+        codes.append(repo.ralph("run", "--no-wait", first=sabotage).returncode)
+        return [line.split()[1] for line in calls(repo)[before:]]
+
+    codes: list[int] = []
+    worked("login", "test -f T1.txt", agent=f"{say} refused")
+    if codes[-1] != 5:
+        broken.add("who is not logged in was taken for limited")
+    rungs = worked("ladder", "test -f no", agent=[f"{say} haiku", f"{say} sonnet"], fallback=f"{say} other")
+    if "other" in rungs:
+        broken.add("the fallback worked what had failed")
+    elif rungs != ["haiku", "sonnet"]:
+        broken.add("the second rung was never asked")
+    if worked("limit", "test -f T1.txt", agent=f"{say} limited", fallback=f"{say} other") != [
+        "limited",
+        "other",
+    ]:
+        broken.add("the fallback did not work")
+    return broken
+
+
+@pytest.mark.parametrize("mutant", TURNS)
+def test_every_rule_of_who_works_is_needed(repo: Repo, mutant: str) -> None:
+    sabotage, wanted = TURNS[mutant]
+    found = broken_turns(repo, sabotage)
+    assert wanted <= found if wanted else not found, found
