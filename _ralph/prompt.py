@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +45,7 @@ def prompt_values(
     commit of earlier work that does not lie in the workspace."""
     known = history.of(task)
     last = known.last
-    rulebook = paths.rulebook.read_text("utf-8", "replace") if paths.rulebook.is_file() else ""
+    rulebook = rules_of(paths.rulebook)
     constraints = prd.constraints(plan)
     return {
         "project": plan.project,
@@ -69,6 +70,14 @@ def prompt_values(
         "clean_start": clean_start,
         "retry": _retry(last, known, parked) if last else None,
     }
+
+
+def rules_of(rulebook: Path) -> str:
+    """What a rulebook says, without its comments; nothing where only headings are left, as in the one that
+    `ralph init` writes where it finds nothing."""
+    said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
+    said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
+    return said if any(line.strip() and not line.startswith("#") for line in said.splitlines()) else ""
 
 
 def task_values(task: Task) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git, top_level
 from _ralph.model import Plan
+from _ralph.prompt import render_prompt
 from _ralph.run import is_starter, starter
 
 INCLUDE = ".worktreeinclude"
@@ -34,7 +35,10 @@ def write_starters(prd_path: Path) -> list[str]:
     if rulebook.exists():
         said.append("AGENTS.md is there and stays as it is")
     else:
-        shutil.copyfile(resource("templates/AGENTS.md"), rulebook)
+        plan = prd.load(prd_path)
+        commands = [check.command for check in plan.checks]
+        found = {"setup": plan.setup.run if plan.setup else "", "checks": commands}
+        rulebook.write_text(render_prompt(resource("templates/AGENTS.md"), found), encoding="utf-8")
         said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
     said.append(_ignore_scratch(root))
     return said + _include_settings(root)

@@ -549,3 +549,21 @@ def test_what_git_ignores_is_not_to_be_added(repo: Repo) -> None:
     repo.write(".gitignore", "prd.json\nprogress.txt\n")
     repo.write("prd.json", PLAN % ', "checks": ["true"]')
     assert said(repo) == ["next: git add AGENTS.md .gitignore && git commit -m plan; " + GO]
+
+
+def test_the_rulebook_says_what_was_found_and_no_prompt_carries_a_placeholder(repo: Repo) -> None:
+    repo.write("package.json", json.dumps({"scripts": {"test": "node --test"}, "dependencies": {"a": "1"}}))
+    repo.write("package-lock.json", "{}")
+    assert repo.ralph("init").returncode == 0
+    rules = repo.read("AGENTS.md")
+    assert "- Set up a fresh checkout with `npm ci`.\n- Before you end, run `npm test`.\n" in rules
+    (repo.path / "AGENTS.md").unlink()
+    repo.write(
+        "prd.json",
+        json.dumps({"userStories": [{"id": "T1", "title": "t", "checks": ["true"]}], "checks": []}),
+    )
+    (repo.path / "package.json").unlink()
+    (repo.path / "package-lock.json").unlink()
+    assert repo.ralph("init").returncode == 0
+    assert repo.read("AGENTS.md").rstrip().endswith("-->")
+    assert "AGENTS.md" not in repo.ralph("prompt").stdout

@@ -182,6 +182,8 @@ def told_by_path(bench: Bench) -> None:
         (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
         (lambda b: b.failed(verdict="limited"), [], ["judged"]),
         (lambda b: b.paths.rulebook.write_text("Use make."), ["(AGENTS.md)\nUse make."], []),
+        (lambda b: b.paths.rulebook.write_text("# Rules\n<!-- a\nb -->\n"), [], ["AGENTS.md", "Rules"]),
+        (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), ["- Use make."], ["<!--", "a\nb"]),
         (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
         (lambda b: setattr(b, "reads_rulebook", True), [], ["AGENTS.md"]),
         (lambda b: b.recent.clear(), [], ["Last commits"]),
