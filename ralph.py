@@ -207,10 +207,12 @@ def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def run_options(given: dict[str, Any]) -> Options:
     """What the command line of `run` or `doctor` said, as the loop wants it."""
     from _ralph.run import Options
+    from _ralph.schedule import words_given
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits["max_wait"] = given.pop("max_wait")
-    return Options(limits=limits, **given)
+    words = words_given(click.get_current_context(), leave_out="probe")
+    return Options(limits=limits, words=words, **given)
 
 
 @click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
@@ -468,10 +470,8 @@ def doctor(probe: bool, **given: Any) -> int:
     """
     from _ralph.command import with_signals
     from _ralph.doctor import examine
-    from _ralph.schedule import words_given
 
-    words = words_given(click.get_current_context(), leave_out="probe")
-    options = run_options({**given, "words": words})
+    options = run_options(given)
     return with_signals(lambda control: examine(options, control, click.echo, probe))
 
 

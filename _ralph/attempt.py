@@ -69,8 +69,7 @@ def go_on(run: Run, attempt: Attempt, tip: str) -> None:
         attempt.clean = True
         if before != known.base:
             attempt.earlier = run.branch.keep(before, f"{attempt.name}-before")
-            attempt.notices.append(f"it starts clean; earlier work is kept at {attempt.earlier}")
-            run.view.line(f"{attempt.task.id} starts clean; earlier work is kept at {attempt.earlier}")
+            attempt.notices.append(f"it started clean; earlier work is kept at {attempt.earlier}")
         return
     attempt.left = tree
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import click
 
-from _ralph import git, layout, lock, night, session, worker
+from _ralph import git, layout, lock, night, session, text, worker
 from _ralph.awake import keep_awake, let_sleep
 from _ralph.ends import RalphError, Stop, StopNow, translate
+from _ralph.landing import current_branch
 from _ralph.live import View, complain
 from _ralph.process import Control
 from _ralph.run import Options, Run
@@ -109,8 +110,11 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     where = f", on branch {run.branch.name}"
     run.view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
     blocked = next((task.id for task in run.plan.tasks if task.is_blocked), None)
+    again = text.one_line(shlex.join(["ralph", "run", *run.options.words]), 200)
     if blocked:
-        run.view.line(f"next: ralph status; ralph retry {shlex.quote(blocked)} --answer '...'; ralph run")
+        run.view.line(f"next: ralph status; ralph retry {shlex.quote(blocked)} --answer '...'; {again}")
+    elif stop.word == "complete" and current_branch(run.git) != run.branch.name:
+        run.view.line(f"next: ralph report; git merge {shlex.quote(run.branch.name)}")
     if stop.word == "red-checks":
         run.view.line("next: mend it yourself; or let a task do it: ralph add 'TITLE' --check 'THE RED ONE'")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, detect, layout, limits, lock, prd, refusals, schedule, session, text, views
+from _ralph import agents, detect, layout, limits, lock, prd, refusals, schedule, session, setup, text, views
 from _ralph.agents import Agent
 from _ralph.attempt import set_up_workspace
 from _ralph.awake import cannot_stay_awake
@@ -23,7 +23,7 @@ from _ralph.journal import Journal
 from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import RunHistory, replay
-from _ralph.run import Options, Run, load_plan
+from _ralph.run import Options, Run, examined, load_plan
 from _ralph.sandbox import sandbox_for
 from _ralph.worker import in_worker
 
@@ -51,10 +51,9 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
 def _look(options: Options, control: Control) -> Run:
     """The repository, and the plan as far as it can be read."""
     paths = layout.locate(options.prd)
-    try:
-        plan = load_plan(paths, options)
-    except (RalphError, OSError):
-        plan = Plan(paths.prd, "", None, None, (), paths.root.name)
+    plan = Plan(paths.prd, "", None, None, (), paths.root.name)
+    with contextlib.suppress(RalphError, OSError):
+        plan = examined(prd.load(paths.prd), options)
     history = replay(Journal(paths.progress).records(plan.key))
     run = session.glance(options, paths, plan, history)
     run.control = control
@@ -79,6 +78,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "lock", _lock(run)
     yield "git", _git(run)
     yield "protect", _warnings(session.unprotected(run))
+    yield "settings", _settings(run)
     yield "python", _warnings(session.led_back(run))
     yield "agent", _team(run, team)
     yield "agents", _known_agents(run)
@@ -108,6 +108,13 @@ def _plan(run: Run) -> Findings:
         yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
     refusals.try_templates(run)
     run.journal.require_file()
+
+
+def _settings(run: Run) -> Findings:
+    """Files that checks may need, and that no checkout has."""
+    if found := setup.local_settings(run.paths.root):
+        said = f"git ignores {text.few(found)}, so agents and checks do not see them"
+        yield "warning", f"{said}; name in {setup.INCLUDE} what they need, or let `ralph init` do it"
 
 
 def _limits(run: Run) -> Findings:
@@ -211,7 +218,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 
 def _team(run: Run, team: list[Agent]) -> Findings:
     """Every agent that the tasks can need, and the judge; they are put into `team`."""
-    team += refusals.workers(run)
+    team += refusals.workers(run) or [run.named(run.ladder()[0])]
     team += [run.judge] if run.judge else []
     for agent in team:
         try:

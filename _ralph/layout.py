@@ -20,7 +20,10 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
     """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
     paths = locate(prd_path)
     plan = prd.load(paths.prd)
-    return paths, plan, replay(Journal(paths.progress).records(plan.key))
+    history = replay(Journal(paths.progress).records(plan.key))
+    for task in history.opened(plan):
+        history.of(task).start_anew()
+    return paths, plan, history
 
 
 def locate(prd_path: Path) -> Paths:

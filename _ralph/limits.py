@@ -88,7 +88,7 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
             said = f"the plan's budget in {unit} is spent; to go on, raise budget.{key} in prd.json"
             return Stop("budget", Exit.PERSON, said)
     reached = {
-        f"{limits.iterations} iterations": run.iterations >= limits.iterations,
+        text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
         "the time given with --until": now >= limits.until,
         f"${limits.usd:.2f} for this run": run.usd >= limits.usd,

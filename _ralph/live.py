@@ -118,6 +118,11 @@ class View:
         passed = sum(task.passed for task in plan.tasks)
         self._done = f"{passed} of {len(plan.tasks)} passed"
         title = text.one_line(attempt.task.title, 50)
+        if attempt.leftover:
+            self.line(
+                f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
+            )
+            return
         which = f"attempt {attempt.number} of {of}"
         said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {attempt.command}"
         self.line(said, color="cyan")
@@ -129,6 +134,9 @@ class View:
         self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
         self.lines([f"denied: {line}" for line in result.denials])
         self.lines([f"split this task: {result.overload}"] * bool(result.overload))
+        if attempt.leftover and attempt.verdict is Verdict.INTERRUPTED:
+            self.line("not done yet; the agent goes on with it", "  ")
+            return
         reason = attempt.reason or ended_words(result)
         weak = " (weak: no check went from red to green)" if attempt.weak else ""
         said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent(result)}"

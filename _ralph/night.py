@@ -65,14 +65,12 @@ def _told_before(run: Run, attempt: Attempt) -> AgentResult:
 def take_in_what_people_did(run: Run) -> None:
     """Read prd.json again if it changed; a `blocked` taken away starts anew."""
     run.read_plan()
-    for task in run.plan.tasks:
-        known = run.history.tasks.get(task.key)
-        if known and known.blocked and task.blocked is None and not task.passed:
-            notes = task.raw.get("notes") or ""
-            said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
-            answer = said[-1] if said and known.question else ""
-            opened = Retried(task=task.id, title=task.title, answer=answer)
-            run.write(opened, f"{task.id} {task.title} | a person took the block away")
+    for task in run.history.opened(run.plan):
+        notes = task.raw.get("notes") or ""
+        said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
+        answer = said[-1] if said and run.history.of(task).question else ""
+        record = Retried(task=task.id, title=task.title, answer=answer)
+        run.write(record, f"{task.id} {task.title} | a person took the block away")
 
 
 def choose(run: Run) -> Task | None:
@@ -138,7 +136,7 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     run.branch.tidy()
     if run.history.passes_since_recheck >= RECHECK_AFTER:
         recheck(run)
-    if run.options.once:
+    if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
     return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from _ralph import records, text
-from _ralph.model import COUNTED, Price, Spent, Task, Verdict
+from _ralph.model import COUNTED, Plan, Price, Spent, Task, Verdict
 
 _NO_RESET = 1800.0  # seconds, where no reset was told
 LABELS = (
@@ -155,6 +155,11 @@ class History(Spent):
         known = self.tasks.get(task.key)
         return known is not None and known.passed_at is not None
 
+    def opened(self, plan: Plan) -> list[Task]:
+        """The tasks whose block a person took away, and of which no record says so yet."""
+        still = [task for task in plan.tasks if task.blocked is None and not task.passed]
+        return [task for task in still if task.key in self.tasks and self.of(task).blocked]
+
     def _run(self, record: records.RunBegan) -> None:
         if record.baselined or record.baseline:
             self.red = {key for key, ok in record.baseline.items() if not ok}
@@ -166,7 +171,7 @@ class History(Spent):
     def _start(self, record: records.AttemptBegan) -> None:
         self.open_start = record
         self.iteration = record.iteration
-        self.this_run.iterations += 1
+        self.this_run.iterations += not record.leftover  # for that no agent is paid
         self.of(record).command = record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:

@@ -56,6 +56,7 @@ def prompt_values(
         "rulebook": text.clip(text.clean(rulebook), _RULES, "cut; read AGENTS.md for the rest"),
         "rulebook_by_path": reads_rulebook and bool(rulebook),
         "checks": text.clip("\n".join(check.command for check in checks), _CHECKS),
+        "protect": text.clip(", ".join(patterns_of(plan, task)), 600),
         "passed": sum(other.passed for other in plan.tasks),
         "total": len(plan.tasks),
         "setup": text.one_line(plan.setup.run, 300) if plan.setup else "",
@@ -70,6 +71,11 @@ def prompt_values(
         "clean_start": clean_start,
         "retry": _retry(last, known, parked) if last else None,
     }
+
+
+def patterns_of(plan: Plan, task: Task) -> list[str]:
+    """The protected patterns that hold for a task."""
+    return [one for one in plan.settings.get("protect", []) if one not in task.allow]
 
 
 def rules_of(rulebook: Path) -> str:

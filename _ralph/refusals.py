@@ -29,9 +29,10 @@ def agents_of(run: Run) -> list[Agent]:
 
 def workers(run: Run) -> list[Agent]:
     """The agents of the open tasks, with every rung of their ladders, each once; and the fallback."""
-    ladders = {run.ladder(task) for task in run.plan.tasks if not task.passed} or {run.ladder()}
+    ladders = {run.ladder(task) for task in run.plan.tasks if not task.passed}
     commands = dict.fromkeys(command for ladder in sorted(ladders) for command in ladder)
-    return [*map(run.named, commands), *([run.fallback] if run.fallback else [])]
+    other = [run.fallback] if commands and run.fallback else []
+    return [*map(run.named, commands), *other]
 
 
 def require_agent(run: Run, agent: Agent) -> None:

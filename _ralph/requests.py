@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,9 +55,7 @@ def retry(prd_path: Path, task_id: str, answer: str) -> str:
     held: list[bool] = []
 
     def change(plan: Plan) -> str:
-        task = plan.task(task_id)
-        if task.passed:
-            raise BadInput(f"{task_id} has passed; to work it again, take its pass back in {prd_path.name}")
+        task = _unpassed(plan, task_id)
         held[:] = [task.is_blocked]
         opened = prd.read(edit.set_open(plan, task), plan.path)
         return edit.add_note(opened, task, answer.strip()) if answer.strip() else opened.text
@@ -74,14 +73,21 @@ def tell(prd_path: Path, said: str, task_id: str | None = None) -> str:
     if task_id is None:
         _change(prd_path, lambda plan: _noted(plan, words))
         return "noted in the plan; every attempt that begins now reads it"
-    _change(prd_path, lambda plan: edit.add_note(plan, plan.task(task_id), words))
+    _change(prd_path, lambda plan: edit.add_note(plan, _unpassed(plan, task_id), words))
     return f"{task_id}: noted; its next attempt reads it"
 
 
+def _unpassed(plan: Plan, task_id: str) -> Task:
+    task = plan.task(task_id)
+    if task.passed:
+        raise BadInput(f"{task_id} has passed; to work it again, take its pass back in {plan.path.name}")
+    return task
+
+
 def _noted(plan: Plan, words: str) -> str:
-    """The plan's text with `words` in its notes. BadInput if they are only a task's id."""
-    if any(task.id == words for task in plan.tasks):
-        raise BadInput(f"what is {words} to know? ralph tell {words} 'TEXT'")
+    """The plan's text with `words` in its notes. BadInput if they begin with a task's id."""
+    if named := next((task.id for task in plan.tasks if task.id == words.split()[0]), None):
+        raise BadInput(f"is this for {named}? ralph tell {shlex.quote(named)} 'TEXT'")
     return edit.add_plan_note(plan, words)
 
 

@@ -163,7 +163,7 @@ def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
     if lost := _lost(team, env):
-        yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost[0])}"
+        yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost)}"
     if other := [name for name in _obeyed(team, env) if os.environ.get(name, "") != env[name]]:
         yield "warning", f"not the same there as here: {text.few(other)}; the crontab sets it"
     for agent in team:
@@ -191,8 +191,10 @@ def _lost(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
     return [name for name in _obeyed(team, os.environ) if name not in env]
 
 
-def _how_to_set(name: str) -> str:
-    return f"write {name}=... above the line in the crontab (for systemd: Environment={name}=...)"
+def _how_to_set(names: Sequence[str]) -> str:
+    """What a person does so that cron has these variables; their values may be secrets."""
+    lines = text.few([f"{name}=..." for name in names])
+    return f"write {lines} above the line in the crontab (for systemd: Environment={names[0]}=...)"
 
 
 def turns(run: Run, team: Sequence[Agent]) -> Findings:
@@ -234,5 +236,5 @@ def _told(agent: Agent, result: AgentResult, lost: Sequence[str]) -> Finding:
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
         return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
-    advice = _how_to_set(lost[0]) if lost else "log it in as this user, or mend what it says, then try again"
+    advice = _how_to_set(lost) if lost else "log it in as this user, or mend what it says, then try again"
     return "error", f"{said}: {result.reason or result.outcome}; {advice}"

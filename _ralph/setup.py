@@ -155,8 +155,20 @@ def _ignore_scratch(root: Path) -> str:
 
 def _include_settings(root: Path) -> list[str]:
     """Name in .worktreeinclude the settings of this machine that git ignores: a checkout lacks them."""
-    include = root / INCLUDE
-    if include.exists() or not top_level(root):
+    found = local_settings(root)
+    if not found:
+        return []
+    (root / INCLUDE).write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
+    told = ", ".join(found)
+    return [
+        f"wrote {INCLUDE}: what agents and checks get a copy of, though git ignores it: {told}; "
+        f"take out what they should not have"
+    ]
+
+
+def local_settings(root: Path) -> list[str]:
+    """Settings of this machine that git ignores, as lines of .worktreeinclude; none where there is one."""
+    if (root / INCLUDE).exists() or not top_level(root):
         return []
     words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
     ignored = [os.fsdecode(name) for name in git(root, *words, check=False).split(b"\0")]
@@ -164,8 +176,4 @@ def _include_settings(root: Path) -> list[str]:
     found = sorted(name for name in names if name.startswith(".env") and not name.endswith(EXAMPLES))
     if (root / CLAUDE).is_file() and any(CLAUDE.startswith(name) for name in ignored if name):
         found.append(CLAUDE)
-    if not found:
-        return []
-    include.write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
-    told = ", ".join(found)
-    return [f"wrote {INCLUDE}: what agents and checks get a copy of, though git ignores it: {told}"]
+    return found

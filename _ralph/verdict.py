@@ -107,6 +107,7 @@ def reason_to_block(run: Run, attempt: Attempt) -> str:
     if (
         attempt.verdict is Verdict.INTERRUPTED
         and not attempt.leftover
+        and not run.control.interrupts  # a person's own word, and no slot that is too short
         and known.interrupted + 1 >= INTERRUPTIONS
     ):
         return text.one_line(f"interrupted {INTERRUPTIONS} times in a row, the last: {attempt.reason}", 500)

@@ -120,6 +120,7 @@ def agents_words(history: History) -> list[str]:
         f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
         f"{spent(known)}"
         for command, known in history.agents.items()
+        if known.attempts or known.usd
     ]
     return told if len(told) > 1 else []
 

@@ -244,3 +244,20 @@ def test_two_loops_do_not_work_one_plan(repo: Repo) -> None:
     repo.write("../go", "")
     process.communicate(timeout=20)
     assert (process.returncode, repo.passed()) == (0, ["T1"])
+
+
+def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(repo: Repo) -> None:
+    """The check is no iteration, and no attempt of `--once`."""
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent(
+        f"{runs(repo)}if {once(repo, 'first')}: P('half').touch(); (OUT / 'begun').touch(); time.sleep(600)\n"
+        "P('T1.txt').touch()"
+    )
+    killed = repo.start("run", "--agent", agent)
+    repo.wait_for("../begun")
+    killed.kill()
+    killed.wait(30)
+    code, summary, printed = repo.run(agent, "--once")
+    assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1", "T1"]), printed
+    assert "T1: what an earlier attempt left is checked before another is paid for" in printed
+    assert summary["iterations"] == 2  # the one that was cut off, and the one that was paid for now

@@ -744,3 +744,19 @@ def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> N
     agent = f"/bin/sh -c {shlex.quote(script)}"
     done = repo.ralph("doctor", "--agent", agent, "--sandbox", "bwrap", "--probe")
     assert says(done, "ok", "as cron starts it, answered") and not (repo.path / "there").exists(), done.stdout
+
+
+def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
+    repo.write("tests/test_a.py", "def test_a(): pass\n")
+    repo.write(".env", "SECRET=1")
+    repo.write(".gitignore", ".ralph/\n.env\n")
+    repo.commit("a project")
+    (repo.path / "prd.json").unlink(missing_ok=True)
+    assert repo.ralph("init").returncode == 0
+    done = repo.ralph("doctor", "--agent", repo.agent("pass"))
+    assert done.returncode == 2 and "holds nothing but the example" in done.stdout
+    assert (
+        "does not cover them" not in done.stdout and "so agents and checks do not see them" not in done.stdout
+    )
+    (repo.path / ".worktreeinclude").unlink()
+    assert "git ignores .env, so agents and checks do not see them" in repo.ralph("doctor").stdout

@@ -500,7 +500,7 @@ def test_settings_of_this_machine_are_named_for_the_checkouts(repo: Repo) -> Non
     names = [".env", ".env.local", ".claude/settings.local.json"]
     assert (
         f"wrote .worktreeinclude: what agents and checks get a copy of, though git ignores it: {', '.join(names)}"
-        in lines
+        "; take out what they should not have" in lines
     )
     assert repo.read(".worktreeinclude").splitlines() == names
     assert "git add prd.json AGENTS.md .gitignore .worktreeinclude && git commit -m plan" in lines[-1]

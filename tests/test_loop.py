@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -765,3 +767,33 @@ def test_what_hooks_write_is_checked_before_it_lands(repo: Repo, hook: str, red:
     assert repo.has_landed("T1.txt") is bool(lands)
     if lands:
         assert repo.landed("T1.txt") == lands
+
+
+def test_where_nothing_is_left_to_do_no_agent_is_needed(repo: Repo) -> None:
+    repo.plan({"checks": ["true"], "passes": True}, agent="no-such-agent", fallback="nor-this-one")
+    done = repo.ralph("run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_last_lines_say_how_to_go_on_with_the_same_options(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f x"]}, limits={"attempts": 1})
+    agent = repo.agent("P(task).touch()")
+    done = repo.ralph("run", "--agent", agent, "--max-iterations", "1")
+    assert f"ralph run --agent '{agent}' --max-iterations 1" in done.stdout
+    works = repo.agent("P('x').touch()", "works")
+    assert repo.ralph("retry", "T1").returncode == 0
+    assert "next: ralph report; git merge ralph/p" in repo.ralph("run", "--agent", works).stdout
+
+
+def test_a_persons_interrupts_block_no_task(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f x"]})
+    agent = repo.agent("(OUT / 'begun').touch(); time.sleep(600)")
+    for _ in range(4):
+        (repo.outside / "begun").unlink(missing_ok=True)
+        loop = repo.start("run", "--agent", agent)
+        repo.wait_for("../begun")
+        for _ in range(2):
+            loop.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        loop.wait(30)
+    assert "blocked" not in repo.read("prd.json")

@@ -165,11 +165,13 @@ def test_what_cannot_be_asked_is_refused(repo: Repo) -> None:
         (requests.retry, "T9", "x", "there is no task 'T9'"),
         (requests.tell, "x", "T9", "there is no task 'T9'"),
         (requests.tell, "\n", "T1", "there is nothing to tell"),
+        (requests.tell, "x", "T1", "T1 has passed"),
     ):
         with pytest.raises(BadInput, match=said):
             ask(path, name, words)
-    with pytest.raises(BadInput, match="what is T1 to know"):
-        requests.tell(path, "T1")
+    for words in ("T1", "T1 use the price table"):
+        with pytest.raises(BadInput, match=r"is this for T1\? ralph tell T1 'TEXT'"):
+            requests.tell(path, words)
     assert path.read_bytes() == before
 
 

@@ -575,3 +575,12 @@ def test_ten_times_the_tasks_cost_ten_times_as_much(tmp_path: Path) -> None:
         return steps(lambda: (status.lines(shown, 80, color=False), status.as_object(shown)))
 
     assert cost(2000) < 12 * cost(200)
+
+
+def test_after_retry_a_task_is_open_before_a_loop_has_seen_it(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, limits={"attempts": 1})
+    assert repo.run(repo.agent("P('x').touch()"))[0] == 4
+    assert repo.ralph("retry", "T1").returncode == 0
+    (task,) = json.loads(repo.ralph("status", "--json").stdout)["tasks"]
+    assert (task["state"], task["failures"], task["attempts"]) == ("open", 0, 1)
+    assert "failed 1 of 1" not in repo.ralph("status").stdout
