@@ -198,7 +198,7 @@ def run_agent(
         on_line=parser.line,
         by_line=parser.reads_lines,
     )
-    _read_log(parser, own_log)
+    _read_log(row, parser, own_log)
     result = conclude(agent, parser, process, _stderr_tail(err))
     return book(result, parser, row, known or Price(), len(sent))
 
@@ -213,7 +213,7 @@ def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: s
         return AgentResult(Outcome.INTERRUPTED, reason)
     for line in printed.splitlines():
         parser.line(line)
-    _read_log(parser, cwd / ".ralph" / _LOG)
+    _read_log(agent.row, parser, cwd / ".ralph" / _LOG)
     told = AgentResult(
         Outcome.INTERRUPTED, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens()
     )
@@ -221,8 +221,11 @@ def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: s
     return book(told, parser, agent.row, known, len(sent))
 
 
-def _read_log(parser: StreamParser, log: Path) -> None:
-    """What an agent wrote into a log of its own instead of printing it."""
+def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
+    """What an agent wrote into a log of its own instead of printing it; anybody can write such a file for
+    an agent that does not."""
+    if "{log}" not in row["argv"]:
+        return
     for line in (files.read_regular(log, _LARGEST_LOG) or b"").splitlines():
         parser.line(line, printed=False)
 

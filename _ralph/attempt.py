@@ -38,6 +38,8 @@ def begin(run: Run, task: Task) -> Attempt:
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
         go_on(run, attempt, tip)
     trim_scratch(run.paths)
+    for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # of another night: they tell what is spent
+        files.clear(old)
     compile_prompt(run.template())
     run.write(
         AttemptBegan(

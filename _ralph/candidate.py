@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import text
+from _ralph import files, text
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
 from _ralph.model import Attempt, Check, CheckResult, Outcome, Verdict
@@ -17,6 +17,8 @@ from _ralph.run import Run
 from _ralph.verdict import binding_of
 from _ralph.worker import WorkerDied, in_worker
 from _ralph.workspace import restore
+
+_MESSAGE = 1 << 16
 
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
@@ -170,8 +172,11 @@ def run_hooks(run: Run, attempt: Attempt, room: Room) -> tuple[list[CheckResult]
         path.write_text(attempt.message, encoding="utf-8")
         for hook in names:
             results += run_hook(hook, folder, room, path, attempt.name)
-        message = path.read_text("utf-8", "replace")
-        tree = room.rewritten()
+        said = files.read_regular(path, _MESSAGE) if room.place.exists else None
+        if said is None:  # the hook is the candidate's own, and removed the room or the message
+            ended = "it removed what it was given"
+            return [replace(result, ok=False, tail=ended) for result in results], "", attempt.message
+        message, tree = said.decode("utf-8", "replace"), room.rewritten()
     tree, _, _ = restore(room.place.git, attempt.tip, tree, *run.protection(attempt.task), run.state)
     return results, tree, message
 

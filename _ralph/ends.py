@@ -8,7 +8,7 @@ import errno
 import os
 from typing import NamedTuple
 
-SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EFBIG)
 """Errors that say that the system has too little of something now."""
 
 

@@ -9,6 +9,7 @@ import itertools
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -221,10 +222,13 @@ def signature(path: Path) -> tuple[int, ...] | None:
 def clear(path: Path) -> Path:
     """`path`, with nothing standing there any more: for files that ralph is about to make anew."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        if path.exists():  # a folder in it is closed to us
-            open_up(path)
+        try:
             shutil.rmtree(path, ignore_errors=True)
+            if path.exists():  # a folder in it is closed to us
+                open_up(path)
+                shutil.rmtree(path, ignore_errors=True)
+        except RecursionError:  # thousands of folders, one in the other
+            subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=60)
     path.unlink(missing_ok=True)
     return path
 

@@ -42,6 +42,10 @@ hurry: Callable[[], bool] = lambda: False  # noqa: E731
 """Whether ralph was told to stop: a call under way then has a few seconds left."""
 
 
+class Late(RalphError):
+    """A git call did not end within its deadline."""
+
+
 @dataclass(frozen=True)
 class Git:
     """git in one working tree. `dir` is where git keeps this tree, `common` what it shares with other
@@ -133,7 +137,7 @@ def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
         if time.monotonic() >= end:
             with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
                 os.killpg(process.pid, signal.SIGKILL)
-            late = RalphError(f"git {what} did not end within {text.duration(timeout)}")
+            late = Late(f"git {what} did not end within {text.duration(timeout)}")
             raise StopNow if asked else late
 
 

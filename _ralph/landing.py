@@ -111,7 +111,15 @@ class Branch:
         own = Git.at(worktree)
         self.mark.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write(self.mark, os.fsencode(own.dir))
-        words = ("merge", "--ff-only", "--no-stat", "-q", "--no-verify-signatures", commit)
+        words = (
+            "merge",
+            "--ff-only",
+            "--no-overwrite-ignore",
+            "--no-stat",
+            "-q",
+            "--no-verify-signatures",
+            commit,
+        )
         code, _, said = attempted(own, *words, timeout=BULK)
         files.clear(self.mark)
         return code, said

@@ -221,11 +221,11 @@ def finish(run: Run) -> Stop | None:
         told = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5])
         told = told or f"{left[0].id} waits for {', '.join(left[0].depends_on)}"
         return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
+    if run.red:
+        told, done = ", ".join(run.red), f"{only} is" if only else "every task is"
+        return Stop("red-checks", Exit.PERSON, f"{done} done, but not all checks are green: {told}")
     if only:
         return Stop("complete", Exit.COMPLETE, f"{only} passes")
-    if run.red:
-        told = ", ".join(run.red)
-        return Stop("red-checks", Exit.PERSON, f"every task is done, but not all checks are green: {told}")
     green = ", and all checks are green" if every_check(run.plan) else ""
     return Stop("complete", Exit.COMPLETE, f"every task passes{green}")
 

@@ -12,6 +12,10 @@ from _ralph.stream import StreamParser
 _DIGITS = decimal.Context(prec=3, rounding=decimal.ROUND_UP)
 _CAUTIOUS = {"usd": 0.00003, "tokens": 10_000}
 """The `rate` of a row of a plan's own that says none: of the dearest model in use."""
+_DEAREST = 50
+"""No price is so many times a cautious one: an agent that says so is wrong, or lies."""
+_SOME = 100
+"""Tokens of weight from which a price is learned."""
 _BYTES = 4
 """What a token is of a text, about."""
 
@@ -31,9 +35,10 @@ def book(
     told = sum(weight for message, weight in parser.came.items() if message not in parser.meanwhile)
     largest = max(parser.came.values(), default=0.0)
     own = (parser.usd or 0.0) / told if told else 0.0
-    if result.outcome is Outcome.DONE:
-        result.rate, result.request = _few(own), _few(own * largest)
     cautious = row.get("rate", _CAUTIOUS)
+    own = min(own, _DEAREST * cautious["usd"])
+    if result.outcome is Outcome.DONE and told >= _SOME:
+        result.rate, result.request = _few(own), _few(own * largest)
     rate = max(own, known.rate) or (0.0 if told else cautious["usd"])
     estimate = untold * rate
     if _was_under_way(result, parser):

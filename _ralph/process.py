@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -179,7 +180,7 @@ def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
 
 
 def _nameless() -> BinaryIO:
-    if _LINUX:
+    with contextlib.suppress(OSError, AttributeError):  # not on macOS, nor in every sandbox
         return os.fdopen(os.memfd_create("buffer"), "w+b")
     import tempfile
 
@@ -191,7 +192,12 @@ def ends_within(pid: int, seconds: float) -> bool:
     `Popen.wait` with a timeout sleeps a millisecond and more."""
     try:
         if sys.platform == "linux":
-            fd = os.pidfd_open(pid)
+            try:
+                fd = os.pidfd_open(pid)
+            except OSError as error:
+                if error.errno != errno.ENOSYS:
+                    raise
+                return _ends_soon(pid, seconds)
             try:
                 return bool(select.select([fd], [], [], seconds)[0])
             finally:
@@ -201,6 +207,16 @@ def ends_within(pid: int, seconds: float) -> bool:
             return bool(queue.control([exits], 1, seconds))
     except ProcessLookupError:
         return True
+
+
+def _ends_soon(pid: int, seconds: float) -> bool:
+    """The same where the kernel has no descriptors for processes."""
+    end = time.monotonic() + seconds
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +11,7 @@ from _ralph import edit, files, text
 from _ralph.candidate import run_checks_on, tip_of
 from _ralph.checks import checks_for
 from _ralph.landing import Moved
+from _ralph.limits import ahead
 from _ralph.model import COUNTED, Attempt, Judgement, Plan, Task, Verdict, Work
 from _ralph.records import AttemptEnded, Failure, Landed, Rechecked
 from _ralph.room import merged
@@ -76,7 +78,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         rate=result.rate,
         request=result.request,
         exit=result.exit or 0,
-        reset=max(result.reset or 0.0, 0.0),
+        reset=ahead(result, time.time()) or 0.0,
         overload=result.overload,
         overage=result.overage,
         denials=result.denials[:20],

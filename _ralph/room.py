@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _ralph import files, patterns, text
@@ -93,6 +94,7 @@ class Site:
             return ""
         entries = [entry.split("\t", 1) for entry in place.git.names("ls-files", "-s", "-z", timeout=BULK)]
         wanted = patterns.matching(self.setup.when or SETUP_INPUTS, [name for _, name in entries])
+        wanted |= {word.removeprefix("./") for word in re.findall(r"[\w./-]+", self.setup.run)}  # its scripts
         listed = "\0".join(f"{meta} {name}" for meta, name in entries if name in wanted)
         carried = [files.digest(files.read_regular(place.root / name) or b"") for name in place.carried]
         return files.digest(os.fsencode("\0".join([self.setup.run, listed, *carried])))
@@ -153,6 +155,12 @@ class Room:
             if not found:
                 break  # ralph was told to stop
             results += found
+            if not self.place.exists:
+                gone = "it removed or replaced the folder that it ran in"
+                results[-1] = replace(found[0], ok=False, tail=gone)
+                if failed := self.prepare(self._head, f"{name}-again"):
+                    return [*results, failed]
+                continue
             if label and number + 1 == len(checks):
                 break
             if said := self._put_back(check.name, f"{name}-again"):
@@ -166,7 +174,8 @@ class Room:
         try:
             yield Git(self.path, self.path / ".git", self.path / ".git")
         finally:
-            self.site.furnish(self.place, self._head)
+            if self.place.exists:  # what runs in it can remove it
+                self.site.furnish(self.place, self._head)
 
     def rewritten(self) -> str:
         """The tree of the tracked files as they stand now; that of the candidate if none was changed."""
@@ -237,7 +246,7 @@ class Room:
         tracked = self._tracked()
         for folder, folders, names in os.walk(self.path, topdown=False):
             inside = os.path.relpath(folder, self.path)
-            if inside.split(os.sep)[0] in (".git", ".ralph"):
+            if inside.split(os.sep)[0] == ".git":
                 continue
             links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
             for name in (*names, *links):
@@ -257,7 +266,7 @@ class Room:
         return self.place.tracked(self._tree)
 
     def _is_own(self, name: str) -> bool:
-        return name.split("/", 1)[0] in (".git", ".ralph") or name in self.place.carried
+        return name.split("/", 1)[0] == ".git" or name in self.place.carried
 
     def _is_kept(self, name: str) -> bool:
         return bool(self.site.keep) and bool(patterns.matching(self.site.keep, [name]))

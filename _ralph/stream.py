@@ -154,7 +154,8 @@ class StreamParser:
     def _count(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
         """The tokens of one request, each message once; a result counts all that came before it."""
         if "add" in rule:
-            self.meanwhile.clear()
+            if _tokens(event, rule["add"]).total:  # else it counted nothing
+                self.meanwhile.clear()
             if not self._by_message:
                 self.came[str(len(self.came))] = _tokens(event, rule["add"]).weight
         elif spent := rule.get("meanwhile"):

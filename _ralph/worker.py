@@ -61,11 +61,15 @@ class Job:
         if not data:
             self.open = False
         *lines, self.rest = (self.rest + data).split(b"\n")
-        events = [json.loads(line) for line in lines]
-        for event in events:
-            if event["event"] in ("done", "error"):
-                self.result = event
-        return [event for event in events if event["event"] not in ("done", "error")]
+        try:
+            events = [json.loads(line) for line in lines]
+            for event in events:
+                if event["event"] in ("done", "error"):
+                    self.result = event
+            return [event for event in events if event["event"] not in ("done", "error")]
+        except (ValueError, TypeError, KeyError, RecursionError):  # the agent wrote into it
+            self.open, self.result = False, None
+            return []
 
     def stop(self) -> None:
         """Ask the worker to end what it does; kill it if it was asked long ago."""

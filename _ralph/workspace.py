@@ -15,7 +15,7 @@ from typing import Any
 
 from _ralph import files, patterns, text
 from _ralph.ends import TryLater
-from _ralph.git import BULK, LEFT_BY_AGENTS, Git, attempted, nul, setting
+from _ralph.git import BULK, LEFT_BY_AGENTS, Git, Late, attempted, nul, setting
 
 _WHOLE = ("-c", "core.sparseCheckout=false")
 _CARRIED = (
@@ -116,9 +116,14 @@ class Place:
         return found
 
     def _module_folder(self, name: str, path: str) -> Path | None:
-        """Where home keeps a submodule: in its git folder, or, from an old git, in the tree."""
-        kept = (self.home.common / "modules" / name, self.home.root / path / ".git")
-        return next((folder for folder in kept if (folder / "objects").is_dir() and ".." not in name), None)
+        """Where home keeps a submodule: in its git folder, or, from an old git, in the tree. Its name is the
+        candidate's word, and must lead nowhere else: a git folder has commands in its configuration."""
+        own = self.home.common / "modules"
+        kept = (own / name, self.home.root / path / ".git")
+        if ".." in name or os.path.isabs(name):
+            return None
+        there = (folder for folder in kept if (folder / "objects").is_dir())
+        return next((folder for folder in there if Path(os.path.realpath(folder)) == folder), None)
 
     def _links(self, tree: str) -> dict[str, str]:
         """The submodules of a tree: the commit that each is at, by its path."""
@@ -210,7 +215,11 @@ class Place:
         links = self._links(tree)
         apart = [f":(top,exclude,literal){name}" for name in (*links, *self.made)]
         words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *apart)
-        code, _, errors = attempted(self.git, *words, timeout=BULK)
+        try:
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+        except Late as error:  # a file of terabytes, with nothing in it
+            files.clear(self.index.with_name(f"{self.index.name}.lock"))
+            return tree_of(self.git, tree), [*said, f"git could not take the work: {error}"]
         if code and "Permission denied" in errors:
             files.open_up(self.root)
             code, _, errors = attempted(self.git, *words, timeout=BULK)
@@ -310,7 +319,7 @@ class Place:
     def _remove_odd(self) -> None:
         """Remove FIFOs and their like: under a name that git reads it would wait for them."""
         for path in _look(self.root)[0]:
-            path.unlink(missing_ok=True)
+            files.clear(path)
 
     def _make_way(self) -> list[str]:
         """Remove what git cannot take, before it is asked and waits for it: FIFOs, sockets, devices; and
@@ -319,7 +328,7 @@ class Place:
         links = {self.root / path for path in next(iter(self._known_links.values()), {})}
         said = []
         for path in odd:
-            path.unlink(missing_ok=True)
+            files.clear(path)
             said.append(f"git cannot take {text.one_line(self._name(path))}; it was removed")
         inside = [path for path in nested if path.parent not in links]
         for path in self._not_ignored(list(dict.fromkeys(path.parent for path in inside))):
@@ -364,6 +373,11 @@ class Place:
         names = [self._name(path) for path in paths if not _is_cache(path)]
         habits = patterns.matching(LEFT_BY_AGENTS, names)
         return [name for name in names if name not in habits]
+
+
+def tree_of(git: Git, commit: str) -> str:
+    """The tree of a commit, or of a tree."""
+    return git("rev-parse", f"{commit}^{{tree}}").strip()
 
 
 def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
@@ -424,8 +438,10 @@ def throwaway_config(home: Git) -> str:
 
 
 def _look(root: Path) -> tuple[list[Path], list[Path]]:
-    """What lies below `root` and is no file, link or folder; and every nested `.git`."""
+    """What lies below `root` and is no file, link or folder, or a folder so deep that no program of ours
+    could reach all of it; and every nested `.git`."""
     odd, nested, folders = [], [], [str(root)]
+    deep: list[str] = []
     while folders:
         folder = folders.pop()
         try:
@@ -442,10 +458,11 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
                 if not below:
                     continue
             if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
+                reached = len(entry.path) < _DEEP and entry.path.count("/") < _NESTED
+                (folders if reached else deep).append(entry.path)
             elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                 odd.append(Path(entry.path))
-    return odd, nested
+    return [*odd, *map(Path, deep)], nested
 
 
 def _since(path: Path, moment: float) -> bool:
@@ -454,6 +471,8 @@ def _since(path: Path, moment: float) -> bool:
     return False
 
 
+_DEEP, _NESTED = 3500, 300
+"""The length of a path, and its folders: the system reads 4,096 bytes, Python's recursion ends at 1,000."""
 _CACHE_NAMES = frozenset(
     {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".cache", ".vite", ".ralph", ".hypothesis"}
 )

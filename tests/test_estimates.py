@@ -39,6 +39,7 @@ def result(usd: float | None = 0.5) -> dict[str, Any]:
 INIT: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s"}
 SILENT: dict[str, Any] = {"type": "system", "subtype": "api_retry", "error_status": 529}
 SEEN = Price(rate=0.001, request=3.0)
+CHEAP = Price(rate=0.0001, request=0.1)
 
 
 # The name of a row, what came, how it ended, what was known; the dollars and the part that was not told.
@@ -55,7 +56,9 @@ SEEN = Price(rate=0.001, request=3.0)
         ("claude", [asked(), asked()], "interrupted", SEEN, 2.0, 2.0),  # two parts of one answer
         ("claude", [asked(cached=1000)], "interrupted", SEEN, 2.2, 2.2),
         ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", SEEN, 2.5, 2.0),
-        ("claude", [asked(), result(4.0), INIT, asked("m2")], "interrupted", SEEN, 12.0, 8.0),  # its own is dearer
+        ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", CHEAP, 1.5, 1.0),  # its own is dearer
+        ("claude", [asked(), result(4.0), INIT, asked("m2")], "interrupted", CHEAP, 6.0, 2.0),  # no such price
+        ("claude", [asked(), {**result(), "total_cost_usd": None, "usage": {}}], "interrupted", SEEN, 1.0, 1.0),
         ("claude", [INIT], "interrupted", SEEN, 3.0, 3.0),  # nothing came: the largest that was seen
         ("claude", [INIT], "interrupted", Price(), (OWN + 100) * RATE, (OWN + 100) * RATE),
         ("claude", [INIT], "timed-out", SEEN, None, 0),  # in all that time the provider did not answer

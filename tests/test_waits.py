@@ -226,7 +226,7 @@ def test_what_a_killed_attempt_cost_is_counted(repo: Repo) -> None:
         "events": [{"when": {"type": "spent"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}}],
     }
     repo.plan({"checks": ["false"]}, agents={"speaker": row})
-    spent = '{"type": "spent", "usd": 0.6, "n": 5}'
+    spent = '{"type": "spent", "usd": 0.6, "n": 5000}'
     say = speaker(repo, f"print('''{spent}''', flush=True); (OUT / 'spent').touch(); time.sleep(3600)")
     process = repo.start("run", "--agent", say, "--max-usd", "1")
     repo.wait_for("../spent")

@@ -1,0 +1,180 @@
+"""What an attacker found in the new core, a test each: red before it was mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from _ralph import files, process, worker
+from tests.conftest import Repo
+from tests.test_room import room_of, shell
+from tests.test_waits import LIMIT, RESULT, overage, plan, speaker
+from tests.test_workspace import head, place_of
+
+
+@pytest.mark.parametrize(
+    ("ignored", "mine"), [(".env\ndata/\n", (".env", "data/a.csv")), ("", (".venv/notes.txt",))]
+)
+def test_what_a_person_s_git_ignores_is_not_landed_upon(
+    repo: Repo, ignored: str, mine: tuple[str, ...]
+) -> None:
+    """Nor what is untracked, and only in ralph's own list of caches."""
+    repo.git("checkout", "-q", "-b", "work")
+    repo.write(".gitignore", f"{ignored}.ralph/\nprd.json\nprogress.txt\n")
+    repo.commit("ignore")
+    for name in mine:
+        repo.write(name, "the only copy")
+    repo.plan({"checks": ["true"]})
+    theirs = "P('.env').write_text('theirs'); P('data').write_text('a file now')"
+    theirs += (
+        "; P('.gitignore').write_text('!.venv/'); P('.venv').mkdir(); P('.venv/notes.txt').write_text('x')"
+    )
+    code, summary, _ = repo.run(repo.agent(theirs))
+    assert code == 4 and "verified work cannot land" in summary["reason"]
+    assert [repo.read(name) for name in mine] == ["the only copy"] * len(mine)
+
+
+@pytest.mark.parametrize("name", ["/evil", "../evil", "a/../../evil", "linked"])
+def test_the_name_of_a_submodule_leads_nowhere_else(repo: Repo, name: str) -> None:
+    evil = repo.outside / "evil"
+    (evil / "objects").mkdir(parents=True)
+    modules = repo.path / ".git/modules"
+    modules.mkdir()
+    (modules / "linked").symlink_to(evil)
+    (modules / "lib/objects").mkdir(parents=True)
+    place = place_of(repo)
+    assert place._module_folder(str(evil) if name == "/evil" else name, "lib") is None
+    assert place._module_folder("lib", "lib") == modules / "lib"
+
+
+@pytest.mark.parametrize("said", [RESULT, LIMIT, json.dumps({**json.loads(RESULT), "total_cost_usd": 5000})])
+def test_a_log_that_an_agent_does_not_keep_is_no_word_of_its_own(repo: Repo, said: str) -> None:
+    plan(repo, {"checks": ["test -f x"]}, budget={"usd": 100})
+    say = speaker(
+        repo, f"P('x').touch(); P('.ralph/agent.log').write_text('''{said}''' + chr(10)); sys.exit(1)"
+    )
+    _code, summary, _ = repo.run(say, "--max-iterations", "1")
+    record = repo.records("verdict")[0]
+    assert summary["usd"] < 1 and record["verdict"] == "passed" and not record.get("reset")
+
+
+def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
+    past = json.dumps(
+        {
+            "type": "rate_limit_event",
+            "rate_limit_info": {"status": "rejected", "resetsAt": int(time.time()) - 5},
+        }
+    )
+    plan(repo, {"checks": ["test -f x"]})
+    say = speaker(repo, f"print('''{past}'''); print('''{LIMIT}'''); sys.exit(1)")
+    done = repo.ralph("run", "--agent", say, "--no-wait")
+    assert (done.returncode, len(repo.records("verdict"))) == (75, 1) and "takes over" not in done.stdout
+
+
+def test_paid_extra_usage_with_a_reset_that_is_over_still_counts(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    say = speaker(repo, f"print('''{overage(-5)}'''); print('''{RESULT}''')")
+    assert repo.run(say, "--no-wait")[0] == 75
+    assert len(repo.records("verdict")) == 1
+
+
+def nest(folder: Path, depth: int) -> None:
+    folder.mkdir(exist_ok=True)
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.mkfifo(".gitignore", dir_fd=here)
+    os.close(here)
+
+
+@pytest.mark.parametrize("where", [".ralph", ".git", "node_modules", "deep"])
+def test_folders_below_folders_end_no_night(repo: Repo, where: str) -> None:
+    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
+    deed = f"""
+        P(task).touch()
+        P({where!r}).mkdir(exist_ok=True)
+        here = os.open({where!r}, os.O_RDONLY)
+        for _ in range(1500):
+            os.mkdir("ddd", dir_fd=here)
+            above, here = here, os.open("ddd", os.O_RDONLY, dir_fd=here)
+            os.close(above)
+        os.mkfifo(".gitignore", dir_fd=here)
+    """
+    code, _, printed = repo.run(repo.agent(deed))
+    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+
+
+def test_a_folder_of_any_depth_is_removed(repo: Repo) -> None:
+    nest(repo.outside / "nested", 1500)
+    assert not files.clear(repo.outside / "nested").exists()
+
+
+@pytest.mark.parametrize(
+    "deed", ['rm -rf "$PWD"', 'mv "$PWD" ../gone', 'mv "$PWD" ../gone; ln -s PERSON "$PWD"']
+)
+def test_a_check_that_moves_the_room_is_red_and_the_next_one_has_a_room(repo: Repo, deed: str) -> None:
+    person = repo.outside / "person"
+    person.mkdir()
+    os.mkfifo(person / "pipe")
+    room = room_of(repo)
+    assert room.prepare(head(repo), "0001") is None
+    assert shell(room, deed.replace("PERSON", str(person)), "test -f a.txt && test -d .git") == [False, True]
+    assert (person / "pipe").exists() and room.place.exists
+
+
+@pytest.mark.parametrize(
+    "deed", ['rm "$1"', 'rm "$1"; mkfifo "$1"', "rm -rf .git", 'ln -sf /etc/passwd "$1"']
+)
+def test_a_hook_of_the_candidate_s_own_that_spoils_its_message_is_red(repo: Repo, deed: str) -> None:
+    repo.program(".husky/commit-msg", deed)
+    repo.commit("hooks")
+    repo.git("config", "core.hooksPath", ".husky")
+    repo.plan({"checks": ["test -f x"]}, limits={"attempts": 1})
+    code, _, printed = repo.run(repo.agent("P('x').touch()"))
+    assert (code, repo.passed()) == (4, []) and "root:" not in repo.git("log", "--all"), printed
+
+
+def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f x"]}, {"checks": ["false"]}, checks=["false"])
+    code, summary, _ = repo.run(repo.agent("P('x').touch()"), "--task", "T1")
+    assert (code, summary["stop"]) == (4, "red-checks")
+
+
+def test_garbage_in_the_pipe_of_a_worker_is_its_death() -> None:
+    pipe, write = os.pipe()
+    os.write(write, b'garbage\n{"event": "done", "value": {}}\n')
+    job = worker.Job(pid=0, pipe=pipe, alive=os.dup(pipe))
+    assert job.read() == [] and (job.open, job.result) == (False, None)
+    os.close(write)
+    job.close()
+
+
+def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f x"]})
+    repo.write(".ralph/0001-T1.out", json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n")
+    _code, summary, _ = repo.run(speaker(repo, "os.kill(os.getppid(), 9)"), "--max-iterations", "1")
+    assert summary["usd"] < 10
+
+
+def test_without_memory_files_and_process_descriptors_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "memfd_create", missing)
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    with process.buffer(b"said") as file:
+        assert file.read() == b"said"
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(0.3)
+        os._exit(0)
+    assert not process.ends_within(pid, 0.01)
+    assert process.ends_within(pid, 10)
+    os.waitpid(pid, 0)
