@@ -206,8 +206,8 @@ def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def run_options(given: dict[str, Any]) -> Options:
     """What the command line of `run` or `doctor` said, as the loop wants it."""
+    from _ralph.command import words_given
     from _ralph.run import Options
-    from _ralph.schedule import words_given
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits["max_wait"] = given.pop("max_wait")

@@ -97,8 +97,7 @@ def work(run: Run, attempt: Attempt) -> None:
             salvage(run, attempt)
         return
     attempt.result = AgentResult.from_dict(told.pop("result"))
-    for name, value in told.items():
-        setattr(attempt, name, value)
+    attempt.take(told)
 
 
 def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
@@ -181,12 +180,11 @@ def salvage(run: Run, attempt: Attempt) -> None:
         place.bring_back()  # the kill may have come while checks ran
         if not place.exists:
             return {}
-        files.clear(place.index.with_name(f"{place.index.name}.lock"))
+        place.unlock()
         found = _left_behind(inside, attempt, place, {})
         return {**found, "baseline": baseline_of(inside, attempt, unknown_checks(run, attempt))}
 
-    for name, value in in_worker(run, look).items():
-        setattr(attempt, name, value)
+    attempt.take(in_worker(run, look))
 
 
 def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> None:

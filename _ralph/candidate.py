@@ -72,8 +72,7 @@ def check_candidate(run: Run, attempt: Attempt) -> None:
         return
     attempt.checks = [CheckResult(**check) for check in told.pop("checks")]
     attempt.notices += told.pop("notices")
-    for name, value in told.items():
-        setattr(attempt, name, value)
+    attempt.take(told)
 
 
 def verify(run: Run, attempt: Attempt) -> dict[str, Any]:

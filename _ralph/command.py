@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 import click
+from click.core import ParameterSource
 
 from _ralph import git, layout, lock, night, session, text, worker
 from _ralph.awake import keep_awake, let_sleep
@@ -33,6 +34,21 @@ def spend_night(options: Options, loop: Callable[[Run], Stop]) -> int:
     complain(stop.reason)
     _print_summary(options, stop)
     return stop.exit
+
+
+def words_given(context: click.Context, leave_out: str) -> tuple[str, ...]:
+    """The options that a command was given, by hand or by a variable, as words of a command line."""
+    words: list[str] = []
+    for option in context.command.params:
+        name, flag = str(option.name), option.opts[-1]
+        if name == leave_out or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        for value in context.params[name] if option.multiple else [context.params[name]]:
+            if isinstance(value, bool):
+                words += [flag] * value
+            else:
+                words += [flag, f"{value:.15g}" if isinstance(value, float) else str(value)]
+    return tuple(words)
 
 
 def alone(options: Options, what: str, work: Callable[[Control, str], int]) -> int:

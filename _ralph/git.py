@@ -73,6 +73,10 @@ class Git:
         """The output of a call with -z."""
         return [name for name in self(*words, stdin=stdin, check=check, timeout=timeout).split("\0") if name]
 
+    def tree(self, commit: str) -> str:
+        """The tree of a commit, or of a tree."""
+        return self("rev-parse", f"{commit}^{{tree}}").strip()
+
     def name_of(self, path: Path) -> str:
         """What git calls this file; nothing if it lies elsewhere."""
         try:

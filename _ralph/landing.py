@@ -111,16 +111,8 @@ class Branch:
         own = Git.at(worktree)
         self.mark.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write(self.mark, os.fsencode(own.dir))
-        words = (
-            "merge",
-            "--ff-only",
-            "--no-overwrite-ignore",
-            "--no-stat",
-            "-q",
-            "--no-verify-signatures",
-            commit,
-        )
-        code, _, said = attempted(own, *words, timeout=BULK)
+        words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
+        code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
         files.clear(self.mark)
         return code, said
 
@@ -168,7 +160,7 @@ class Branch:
     def commit(self, tree: str, parent: str, message: str, sign: bool = False) -> str:
         """A commit of exactly `tree` on `parent`; `parent` itself where that has the same tree."""
         if parent != self._tree[0]:
-            self._tree = parent, self.git("rev-parse", f"{parent}^{{tree}}").strip()
+            self._tree = parent, self.git.tree(parent)
         if tree == self._tree[1]:
             return parent
         words = ["commit-tree", tree, "-p", parent, "-F", "-"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -339,6 +339,11 @@ class Attempt(Work):
     changed: list[str] = field(default_factory=list)
     changes: str = ""
 
+    def take(self, told: Mapping[str, Any]) -> None:
+        """Take in what a worker told of it, by the names of these fields."""
+        for name, value in told.items():
+            setattr(self, name, value)
+
     @property
     def spent(self) -> Spent:
         """What its agent, its checks and its judge took."""
@@ -373,6 +378,11 @@ class Paths:
     @property
     def room(self) -> Path:
         return self.places / "room"
+
+    @property
+    def role(self) -> Path:
+        """Where a judge or a planner reads."""
+        return self.places / "role"
 
     @property
     def handoff(self) -> Path:

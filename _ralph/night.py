@@ -56,7 +56,7 @@ def _told_before(run: Run, attempt: Attempt) -> AgentResult:
     agent, why = run.named(attempt.command), "the attempt was cut off"
     result = cut_off(run, agent, attempt.name, run.paths.workspace, why)
     if run.judge:
-        judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.places / "role", why)
+        judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.role, why)
         both = spent_on([result, judge])
         result = replace(result, usd=both.usd, estimated=both.estimated, tokens=both.tokens)
     return result
@@ -156,8 +156,8 @@ def go_without(run: Run, attempt: Attempt) -> Stop | None:
         return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
     if stop := asked_to_stop(run):
         return stop
-    if others and (result.reset or min(others)) >= min(others):
-        result = replace(result, reset=min(others))
+    if others:
+        result = replace(result, reset=min(*others, result.reset or limits.NONE))
     return wait_out(run, result, attempt.reason)
 
 

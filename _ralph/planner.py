@@ -22,7 +22,7 @@ from _ralph.prompt import render_prompt
 from _ralph.records import Added
 from _ralph.refusals import require_agent
 from _ralph.requests import read_file
-from _ralph.roles import cut_off, json_objects, run_role
+from _ralph.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.run import Options, Run, is_starter
 from _ralph.session import beginning, peek
 from _ralph.setup import next_steps, write_starters
@@ -126,15 +126,13 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
     run.log(f"{name}.out")  # an earlier planner's is cleared: it is not what this one told
 
     def job(inside: Run) -> dict[str, Any]:
-        place = inside.place(inside.paths.places / "role")
-        place.reset(here, "-ffdx")
-        inside.site.furnish(place, here)
+        place = place_of_role(inside, here)
         return run_role(inside, inside.planner, prompt, name, inside.env(), before, place.root).as_dict()
 
     try:
         return AgentResult.from_dict(in_worker(run, job))
     except WorkerDied as error:
-        return cut_off(run, run.planner, name, run.paths.places / "role", str(error))
+        return cut_off(run, run.planner, name, run.paths.role, str(error))
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:

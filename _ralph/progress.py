@@ -34,9 +34,6 @@ class RunHistory(Spent):
     away: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
-    def away_until(self, command: str) -> float:
-        return self.away.get(command, 0.0)
-
     def resets(self, apart_from: str) -> list[float]:
         """When (unix time) the other agents' providers that are limited are back, as far as it is known."""
         return [at for command, at in self.away.items() if command not in (apart_from, *self.gone)]
@@ -183,10 +180,10 @@ class History(Spent):
         agent.attempts += verdict in COUNTED or verdict is Verdict.PASSED
         agent.passed += verdict is Verdict.PASSED
         agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)
-        billed_until = record.reset or record.time + _NO_RESET
-        self.overage[record.agent] = billed_until if record.overage else 0.0
+        back = record.reset or record.time + _NO_RESET
+        self.overage[record.agent] = back if record.overage else 0.0
         if not record.unjudged:
-            self._provider(record)
+            self._provider(record, back)
         self.red.difference_update(key for key, ok in record.checks.items() if ok)
         task.baseline = {**record.baseline, **task.baseline}
         self._work_left(task, record)
@@ -209,12 +206,13 @@ class History(Spent):
             task.last, task.parked = record, record.parked or task.parked
         self._in_a_row(record)
 
-    def _provider(self, record: records.AttemptEnded) -> None:
-        """Whether the agent can be had, by what became of this attempt with it."""
+    def _provider(self, record: records.AttemptEnded, back: float) -> None:
+        """Whether the agent can be had, by what became of this attempt with it; if it is limited, it is
+        `back` then."""
         run, command = self.this_run, record.command
         run.away.pop(command, None)
         if record.verdict is Verdict.LIMITED:
-            run.away[command] = record.reset or record.time + _NO_RESET
+            run.away[command] = back
         elif record.verdict is Verdict.UNAVAILABLE:
             run.gone.add(command)
 

@@ -18,6 +18,7 @@ from _ralph.prompt import render_prompt, task_values
 from _ralph.run import Run
 from _ralph.verdict import kept_away
 from _ralph.worker import WorkerDied, in_worker
+from _ralph.workspace import Place
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -33,7 +34,7 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         told = in_worker(run, lambda inside: _judge(inside, attempt, judge))
         result = AgentResult.from_dict(told["result"])
     except WorkerDied as error:
-        result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.places / "role", str(error))
+        result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.role, str(error))
     if result.overage:
         attempt.result = replace(attempt.result, overage=True, reset=result.reset)
     unmet = objections(attempt.task, result.text)
@@ -54,12 +55,18 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
 def _judge(run: Run, attempt: Attempt, judge: Agent) -> dict[str, Any]:
     """What the worker does: the judge sees the candidate, in a place of its own."""
     run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
-    place = run.place(run.paths.places / "role")
-    place.reset(attempt.commit, "-ffdx")
-    run.site.furnish(place, attempt.commit)
+    place = place_of_role(run, attempt.commit)
     prompt, env = _judge_prompt(run, attempt), run.env(attempt)
     name = f"{attempt.name}-judge"
     return {"result": run_role(run, judge, prompt, name, env, [attempt.result], place.root).as_dict()}
+
+
+def place_of_role(run: Run, commit: str) -> Place:
+    """Where a judge or a planner reads `commit`: nothing that the one before left lies there."""
+    place = run.place(run.paths.role)
+    place.reset(commit, "-ffdx")
+    run.site.furnish(place, commit)
+    return place
 
 
 def objections(task: Task, said: str) -> list[str]:

@@ -125,17 +125,13 @@ class Room:
         """Where checks run."""
         return self.place.root
 
-    @property
-    def _stamp(self) -> Path:
-        return self.place.index.with_suffix(".setup")
-
     def prepare(self, commit: str, name: str) -> CheckResult | None:
         """Make the room that of the candidate `commit`: its files, those that `setup` makes, nothing
         else. The result of `setup` where it ran and was red."""
         self._tree = self._head = commit
         bare = self.site.setup is None and not self.site.keep
         if self.place.reset(commit, "-ffdx" if bare else ""):
-            files.clear(self._stamp)
+            files.clear(self.place.stamp)
         self._read_stamp()
         self.site.furnish(self.place, commit)
         if bare:
@@ -205,7 +201,7 @@ class Room:
 
     def _set_up_anew(self, inputs: str, name: str) -> CheckResult | None:
         """Run `setup` from nothing, and note what it made; its result if it is red."""
-        files.clear(self._stamp)
+        files.clear(self.place.stamp)
         self._made, self._inputs = {}, ""
         self._purge(set())
         result = self.site.set_up(self.place, name)

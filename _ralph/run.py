@@ -185,8 +185,9 @@ class Run:
 
     def is_away(self, agent: Agent) -> bool:
         """Whether an agent's provider is known to be limited, or the agent could not be used in this run."""
-        known, now = self.history.this_run, time.time()
-        return self.bills_extra(agent) or agent.command in known.gone or known.away_until(agent.command) > now
+        known, command = self.history.this_run, agent.command
+        limited = known.away.get(command, 0.0) > time.time()
+        return limited or command in known.gone or self.bills_extra(agent)
 
     def bills_extra(self, agent: Agent) -> bool:
         """Whether an agent's provider bills extra usage now, which nobody allowed."""

@@ -16,9 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-from click.core import ParameterSource
-
 from _ralph import agents, files, text, views
 from _ralph.agents import Agent
 from _ralph.ends import BadInput
@@ -115,21 +112,6 @@ def _assigned() -> Mapping[str, str]:
         r"""^[ \t]*(["']?)(\w+)\1[ \t]*=[ \t]*(["']?)(.*?)\3[ \t]*$""", done.stdout, re.MULTILINE
     )
     return {name: value for _, name, _, value in found}
-
-
-def words_given(context: click.Context, leave_out: str) -> tuple[str, ...]:
-    """The options that a command was given, by hand or by a variable, as words of a command line."""
-    words: list[str] = []
-    for option in context.command.params:
-        name, flag = str(option.name), option.opts[-1]
-        if name == leave_out or context.get_parameter_source(name) is ParameterSource.DEFAULT:
-            continue
-        for value in context.params[name] if option.multiple else [context.params[name]]:
-            if isinstance(value, bool):
-                words += [flag] * value
-            else:
-                words += [flag, f"{value:.15g}" if isinstance(value, float) else str(value)]
-    return tuple(words)
 
 
 def _command(options: Options) -> tuple[str, ...]:

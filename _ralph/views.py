@@ -78,6 +78,10 @@ def _usd(on: Spent) -> dict[str, float]:
     return {"usd": round(on.usd, 6), "usd_estimated": round(on.estimated, 6)}
 
 
+def _took(on: Spent) -> dict[str, Any]:
+    return {"seconds": round(on.seconds, 1), **_usd(on), "tokens": on.tokens.as_dict()}
+
+
 def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     known = history.of(task)
     reason = None if task.passed else task.blocked or (known.last and known.last.reason)
@@ -88,9 +92,7 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
         "weak": task.passed and known.weak,
         "attempts": known.tried,
         "failures": known.attempts,
-        "seconds": round(known.seconds, 1),
-        **_usd(known),
-        "tokens": known.tokens.as_dict(),
+        **_took(known),
         "waits_for": [] if task.passed else [i for i in task.depends_on if i not in plan.passed_ids],
         "split": known.overload or None,
         "reason": reason or None,
@@ -106,9 +108,7 @@ def agents_summary(history: History) -> list[dict[str, Any]]:
             "agent": command,
             "attempts": known.attempts,
             "passed": known.passed,
-            "seconds": round(known.seconds, 1),
-            **_usd(known),
-            "tokens": known.tokens.as_dict(),
+            **_took(known),
         }
         for command, known in history.agents.items()
     ]

@@ -25,6 +25,8 @@ _CARRIED = (
 )  # fmt: skip
 _PACKED = b"# pack-refs with: peeled fully-peeled sorted \n"
 _FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
+_DEEP, _NESTED = 3500, 300
+"""The length of a path, and its folders: the system reads 4,096 bytes, Python's recursion ends at 1,000."""
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 
 
@@ -58,7 +60,7 @@ class Place:
         """Make the folder if it is not there, or is not what it was; whether it is new."""
         self.bring_back()
         if self.exists:
-            files.clear(self.index.with_name(f"{self.index.name}.lock"))  # of a git call that was killed
+            self.unlock()
             return False
         for folder in (*reversed(self.root.parents), self.root):
             if folder.is_symlink() and folder.is_relative_to(self.root.parents[1]):
@@ -70,6 +72,10 @@ class Place:
         self.root.mkdir(mode=0o700)
         self.index.parent.mkdir(parents=True, exist_ok=True)
         return True
+
+    def unlock(self) -> None:
+        """Remove the lock of a git call that was killed."""
+        files.clear(self.index.with_name(f"{self.index.name}.lock"))
 
     def reset(self, tree: str, clean: str = "-ffd") -> bool:
         """Make the files those of `tree`, whatever stands there; whether the place is new. `clean` are the
@@ -218,8 +224,8 @@ class Place:
         try:
             code, _, errors = attempted(self.git, *words, timeout=BULK)
         except Late as error:  # a file of terabytes, with nothing in it
-            files.clear(self.index.with_name(f"{self.index.name}.lock"))
-            return tree_of(self.git, tree), [*said, f"git could not take the work: {error}"]
+            self.unlock()
+            return self.git.tree(tree), [*said, f"git could not take the work: {error}"]
         if code and "Permission denied" in errors:
             files.open_up(self.root)
             code, _, errors = attempted(self.git, *words, timeout=BULK)
@@ -295,10 +301,15 @@ class Place:
             else:
                 hidden.rename(self.root)
 
+    @property
+    def stamp(self) -> Path:
+        """The file that says when `setup` last ran here."""
+        return self.index.with_suffix(".setup")
+
     def noted_setup(self) -> dict[str, Any]:
         """What was noted when `setup` last ran here: its inputs, and what it made."""
         try:
-            found = json.loads(files.read_regular(self.index.with_suffix(".setup")) or b"{}")
+            found = json.loads(files.read_regular(self.stamp) or b"{}")
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
@@ -306,7 +317,7 @@ class Place:
     def note_setup(self, inputs: str, made: list[str] | dict[str, list[int]]) -> None:
         """Note that `setup` ran here with these inputs, and what it made."""
         data = json.dumps({"inputs": inputs, "made": made}).encode()
-        files.atomic_write(self.index.with_suffix(".setup"), data)
+        files.atomic_write(self.stamp, data)
 
     def note_made(self) -> list[str]:
         """Take what stands here now and git neither tracks nor ignores for what `setup` made."""
@@ -375,11 +386,6 @@ class Place:
         return [name for name in names if name not in habits]
 
 
-def tree_of(git: Git, commit: str) -> str:
-    """The tree of a commit, or of a tree."""
-    return git("rev-parse", f"{commit}^{{tree}}").strip()
-
-
 def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     """The files that differ between two trees or commits, and `4 files, +120 -8`."""
     if before == after:
@@ -441,7 +447,6 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
     """What lies below `root` and is no file, link or folder, or a folder so deep that no program of ours
     could reach all of it; and every nested `.git`."""
     odd, nested, folders = [], [], [str(root)]
-    deep: list[str] = []
     while folders:
         folder = folders.pop()
         try:
@@ -458,11 +463,13 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
                 if not below:
                     continue
             if entry.is_dir(follow_symlinks=False):
-                reached = len(entry.path) < _DEEP and entry.path.count("/") < _NESTED
-                (folders if reached else deep).append(entry.path)
+                if len(entry.path) < _DEEP and entry.path.count("/") < _NESTED:
+                    folders.append(entry.path)
+                else:
+                    odd.append(Path(entry.path))
             elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                 odd.append(Path(entry.path))
-    return [*odd, *map(Path, deep)], nested
+    return odd, nested
 
 
 def _since(path: Path, moment: float) -> bool:
@@ -471,8 +478,6 @@ def _since(path: Path, moment: float) -> bool:
     return False
 
 
-_DEEP, _NESTED = 3500, 300
-"""The length of a path, and its folders: the system reads 4,096 bytes, Python's recursion ends at 1,000."""
 _CACHE_NAMES = frozenset(
     {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".cache", ".vite", ".ralph", ".hypothesis"}
 )

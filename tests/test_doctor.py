@@ -19,7 +19,8 @@ import click
 import pytest
 
 import ralph
-from _ralph.schedule import Schedule, cron_environment, words_given
+from _ralph.command import words_given
+from _ralph.schedule import Schedule, cron_environment
 from tests.conftest import ROOT, Repo
 from tests.test_sandbox import works
 

@@ -89,7 +89,7 @@ def test_setup_runs_again_where_its_inputs_changed(project: Repo, what: str, tim
     elif what == "the index is gone":
         files.clear(place_of(project, name="room").index)
     elif what == "the stamp is damaged":
-        room_of(project, setup)._stamp.write_text("{")
+        room_of(project, setup).place.stamp.write_text("{")
     elif what == "a file to carry over":
         project.write(".env", "KEY=2\n")
     for commit in commits:
