@@ -22,7 +22,6 @@ import contextlib
 import functools
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from _ralph.ends import BadInput, Exit, RalphError, Stop, translate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
-    from _ralph.model import Attempt, Task
+    from _ralph.model import Attempt
     from _ralph.run import Options, Run
 
 
@@ -42,43 +41,42 @@ if TYPE_CHECKING:  # everything but click is imported where it is used: `--help`
 
 
 def run_loop(run: Run) -> Stop:
-    """Attempt after attempt until there is a reason to stop. All state is on disk between them."""
-    from _ralph import limits, night
-    from _ralph.record import record
+    """Attempt after attempt, side by side if that is wanted, until there is a reason to stop and none is
+    under way. All state is on disk between them."""
+    from _ralph import night
+    from _ralph.attempt import begin
 
     night.resume(run)
+    stop: Stop | None = None
     while True:
         night.take_in_what_people_did(run)
-        if stop := night.asked_to_stop(run):
-            return stop
-        task = night.choose(run)
-        if task is None:
-            if stop := night.finish(run):
-                return stop
-            continue
-        if stop := limits.spent(run.limits, run.history, run.seconds, time.time()):
-            return stop
-        if run.bills_extra(run.agent(task)):
-            if stop := night.await_allowance(run, task):
-                return stop
-            continue
-        night.open_run_record(run)
-        attempt = run_attempt(run, task)
-        record(run, attempt)
-        if stop := night.after(run, attempt):
-            return stop
+        end = stop or night.asked_to_stop(run)
+        task = None if end else night.choose(run)
+        if task and not (end := night.limit_reached(run)):
+            night.open_run_record(run)
+            attempt = begin(run, task)
+            run.pool.add(attempt, run_attempt(run, attempt))
+        elif run.pool.lanes:
+            if ended := night.next_to_end(run):
+                stop = night.after(run, ended) or stop
+        elif end := end or night.idle(run):
+            return end
 
 
-def run_attempt(run: Run, task: Task) -> Attempt:
+async def run_attempt(run: Run, attempt: Attempt) -> None:
     """One try at one task, a function from a commit to a commit: the agent works in a workspace, and what
-    it left is judged in a clean room, as the commit that would land."""
-    from _ralph.attempt import begin, examine, work
+    it left is judged in a clean room, as the commit that would land. Where this waits, others go on; in
+    the room there is one at a time."""
+    from _ralph.attempt import examine, work
+    from _ralph.night import recheck_now_and_then
+    from _ralph.record import record
 
-    attempt = begin(run, task)
-    run.view.started(attempt, run.limits.attempts, run.plan)
-    work(run, attempt)
-    examine(run, attempt)
-    return attempt
+    run.view.started(attempt, run.limits.attempts)
+    await work(run, attempt)
+    async with run.pool.turn(attempt):
+        await examine(run, attempt)
+        record(run, attempt)
+        recheck_now_and_then(run)
 
 
 # ---------------------------------------------------------------- the command line
@@ -170,6 +168,7 @@ JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdou
 RUN_OPTIONS = (
     click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
     TASK,
+    click.option("-j", "--jobs", type=POSITIVE, help="Tasks worked side by side.  [default: 1]"),
     AGENT,
     click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
     click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
@@ -210,7 +209,7 @@ def run_options(given: dict[str, Any]) -> Options:
     from _ralph.run import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
-    limits["max_wait"] = given.pop("max_wait")
+    limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
     words = words_given(click.get_current_context(), leave_out="probe")
     return Options(limits=limits, words=words, **given)
 

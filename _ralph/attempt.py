@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, prd, text
+from _ralph import files, limits, prd, text
 from _ralph.candidate import check_candidate, green_on, make_candidate, setup_failed, tip_of
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
@@ -22,17 +22,20 @@ from _ralph.roles import ask_judge, cut_off, run_role
 from _ralph.room import merged
 from _ralph.run import Run, trim_scratch
 from _ralph.verdict import weigh
-from _ralph.worker import WorkerDied, in_worker
+from _ralph.worker import WorkerDied
 from _ralph.workspace import Place, changes, restore
 
 
 def begin(run: Run, task: Task) -> Attempt:
-    """The `start` record, and all that must be known before it: where the work begins, and with what."""
+    """The `start` record, and all that must be known before it: where the work begins, by whom, and with
+    what."""
     known = run.history.of(task)
     agent = run.agent(task)
     require_agent(run, agent)  # the plan may have changed since the run began
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, command=agent.command)
+    attempt.worker = run.pool.free_worker(task.key, run.jobs)
+    attempt.share = limits.share(run.limits, run.history, run.shares, run.jobs) or attempt.share
     tip = tip_of(run)
     attempt.base, attempt.left = tip, ""
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
@@ -48,6 +51,7 @@ def begin(run: Run, task: Task) -> Attempt:
             task=task.id,
             title=task.title,
             command=attempt.command,
+            worker=attempt.worker if attempt.worker > 1 else 0,
             base=attempt.base,
             leftover=attempt.leftover,
         ),
@@ -81,36 +85,39 @@ def is_last(run: Run, attempt: Attempt) -> bool:
     return attempt.number > 1 and attempt.number >= run.limits.attempts
 
 
-def work(run: Run, attempt: Attempt) -> None:
+async def work(run: Run, attempt: Attempt) -> None:
     """Let the agent work, in a worker; a worker that is killed costs this attempt and not the night."""
     unknown = unknown_checks(run, attempt)
+    async with run.pool.turn(attempt) if unknown else contextlib.nullcontext() as turn:
 
-    def hear(event: dict[str, Any]) -> None:
-        attempt.baseline = event["baseline"]
+        def hear(event: dict[str, Any]) -> None:
+            attempt.baseline = event["baseline"]
+            if turn:
+                turn.leave()  # the agent needs no clean room
 
-    try:
-        told = in_worker(run, lambda inside: _work(inside, attempt, unknown), hear)
-    except WorkerDied as error:
-        agent = run.named(attempt.command)
-        attempt.result = cut_off(run, agent, attempt.name, run.paths.workspace, str(error))
-        with contextlib.suppress(WorkerDied):
-            salvage(run, attempt)
-        return
+        try:
+            told = await run.in_worker(lambda inside: _work(inside, attempt, unknown), hear, attempt.worker)
+        except WorkerDied as error:
+            agent, place = run.named(attempt.command), run.paths.workspace(attempt.worker)
+            attempt.result = cut_off(run, agent, attempt.name, place, str(error))
+            with contextlib.suppress(WorkerDied):
+                salvage(run, attempt)
+            return
     attempt.result = AgentResult.from_dict(told.pop("result"))
     attempt.take(told)
 
 
 def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     """What the worker does: make the workspace ready, run the agent, say what it left."""
-    place, ready = run.workspace(attempt.task), run.paths.private / "work-1.ready"
-    run.view.doing("preparing the workspace")
+    place, ready = run.workspace(attempt), ready_mark(run, attempt)
     files.clear(ready)
+    baseline = baseline_of(run, attempt, unknown)  # for a leftover, too: it passes by a check that was red
+    run.view.doing("preparing the workspace")
     new = place.reset(attempt.left or attempt.base)
     if attempt.left and not attempt.leftover:
         put_back_protected(run, attempt, place)
     run.site.furnish(place, attempt.base)
     copies = place.copy_state()
-    baseline = baseline_of(run, attempt, unknown)  # for a leftover, too: it passes by a check that was red
     if attempt.leftover:
         found = _left_behind(run, attempt, place, {})
         return {**found, "baseline": baseline, "result": attempt.result.as_dict()}
@@ -120,13 +127,18 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     prompt = prompt_for(run, attempt, baseline)
     files.atomic_write(ready, str(attempt.iteration).encode())
     began = time.time()
-    run.view.doing(f"{text.one_line(attempt.task.id, 30)}, attempt {attempt.number}")
+    run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
     agent = run.named(attempt.command)
-    result = run_role(run, agent, prompt, attempt.name, run.env(attempt), cwd=place.root)
+    result = run_role(run, agent, prompt, attempt.name, run.env(attempt), attempt.share, place.root)
     if run.control.orphaned:
         raise StopNow
     found = _left_behind(run, attempt, place, copies)
     return {**found, "began": began, "baseline": baseline, "result": result.as_dict()}
+
+
+def ready_mark(run: Run, attempt: Attempt) -> Path:
+    """The file that names the attempt whose agent has begun in the workspace of this worker."""
+    return run.paths.private / f"work-{attempt.worker}.ready"
 
 
 def put_back_protected(run: Run, attempt: Attempt, place: Place) -> None:
@@ -144,7 +156,7 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, byt
         place.open()
         gone = "the workspace was removed or replaced, and all that stood in it is gone"
         return {"left": "", "tree": "", "notices": [*attempt.notices, gone]}
-    said = files.read_regular(run.paths.handoff, 65536) or b""
+    said = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
     changed = [name for name, data in copies.items() if not _is_same(place.root / name, data)]
     plan = run.git.name_of(run.paths.prd)
     how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
@@ -171,20 +183,20 @@ def _is_same(path: Path, data: bytes) -> bool:
 
 def salvage(run: Run, attempt: Attempt) -> None:
     """What stands in the workspace after an attempt that was cut off, if its agent had begun."""
-    ready = files.read_regular(run.paths.private / "work-1.ready")
-    if ready != str(attempt.iteration).encode():
+    if files.read_regular(ready_mark(run, attempt)) != str(attempt.iteration).encode():
         return
 
     def look(inside: Run) -> dict[str, Any]:
-        place = inside.workspace(attempt.task)
+        place = inside.workspace(attempt)
         place.bring_back()  # the kill may have come while checks ran
         if not place.exists:
             return {}
         place.unlock()
         found = _left_behind(inside, attempt, place, {})
-        return {**found, "baseline": baseline_of(inside, attempt, unknown_checks(run, attempt))}
+        baseline = baseline_of(inside, attempt, unknown_checks(run, attempt))
+        return {**found, "baseline": {**attempt.baseline, **baseline}}
 
-    attempt.take(in_worker(run, look))
+    attempt.take(run.wait(run.in_worker(look)))
 
 
 def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> None:
@@ -204,8 +216,8 @@ def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> Non
 
 def unknown_checks(run: Run, attempt: Attempt) -> list[Check]:
     """The task's own checks of which nobody knows whether they were red before its first attempt."""
-    known = run.history.of(attempt.task)
-    return [check for check in attempt.task.checks if check.command not in known.baseline]
+    known = {**run.history.of(attempt.task).baseline, **attempt.baseline}
+    return [check for check in attempt.task.checks if check.command not in known]
 
 
 def baseline_of(run: Run, attempt: Attempt, checks: list[Check]) -> dict[str, bool]:
@@ -226,6 +238,7 @@ def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
     red += [c.command for c in run.plan.checks if c.command in run.history.red]
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,
+        handoff=run.paths.handoff(attempt.worker),
         attempts=run.limits.attempts,
         reads_rulebook="AGENTS.md" in run.named(attempt.command).row.get("reads", []),
         recent=run.branch.recent(attempt.base),
@@ -245,7 +258,7 @@ def preview(run: Run, task: Task) -> str:
     return prompt_for(run, attempt, {})
 
 
-def examine(run: Run, attempt: Attempt) -> None:
+async def examine(run: Run, attempt: Attempt) -> None:
     """Say what the attempt is worth: its work on the tip of the branch, in the clean room."""
     attempt.handoff = parse_handoff(handoff_text(attempt))
     if not make_candidate(run, attempt):
@@ -256,13 +269,13 @@ def examine(run: Run, attempt: Attempt) -> None:
     if run.control.stop_now:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
     elif not away and (done or attempt.result.outcome is not Outcome.INTERRUPTED or attempt.leftover):
-        check_candidate(run, attempt)
+        await check_candidate(run, attempt)
     if not attempt.handoff:
         attempt.handoff = parse_handoff(next_step(attempt))
     weigh(run, attempt)
     judge, attempt.unjudged = run.judge, False
     if attempt.verdict is Verdict.PASSED and judge:
-        ask_judge(run, attempt, judge)
+        await ask_judge(run, attempt, judge)
 
 
 def handoff_text(attempt: Attempt) -> str:

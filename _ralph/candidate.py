@@ -15,7 +15,7 @@ from _ralph.refusals import commit_values
 from _ralph.room import Room, merged, run_hook
 from _ralph.run import Run
 from _ralph.verdict import binding_of
-from _ralph.worker import WorkerDied, in_worker
+from _ralph.worker import WorkerDied
 from _ralph.workspace import restore
 
 _MESSAGE = 1 << 16
@@ -28,7 +28,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         attempt.commit = attempt.tip
         return True
     message = attempt.message = commit_message(run, attempt)
-    made = run.branch.commit(attempt.tree, attempt.base, message)
+    made = attempt.apart = run.branch.commit(attempt.tree, attempt.base, message)
     run.branch.hold_candidate(made)
     if made == attempt.base:
         attempt.commit = attempt.tip
@@ -60,10 +60,10 @@ def tip_of(run: Run) -> str:
     )
 
 
-def check_candidate(run: Run, attempt: Attempt) -> None:
+async def check_candidate(run: Run, attempt: Attempt) -> None:
     """Checks and commit hooks in the clean room, in a worker."""
     try:
-        told = in_worker(run, lambda inside: verify(inside, attempt))
+        told = await run.in_worker(lambda inside: verify(inside, attempt), number=attempt.worker)
     except WorkerDied as error:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=str(error))
         return
@@ -94,9 +94,12 @@ def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
     if message != attempt.message and commit != attempt.tip:
         commit = run.branch.commit(tree, attempt.tip, message)
     unseen = commit == attempt.tip or any(not result.ok for result in results)  # what git ignores may be why
+    notices = room.notices + deciding_hooks(attempt)
+    if attempt.tip not in (attempt.base, commit) and is_red(run, attempt, results):
+        notices += green_apart(run, attempt, room)
     return {
         "checks": [result.as_dict() for result in results],
-        "notices": room.notices + deciding_hooks(attempt),
+        "notices": notices,
         "ignored": ignored_by(run, attempt) if unseen else [],
         "commit": commit,
         "tree": tree,
@@ -104,9 +107,18 @@ def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
     }
 
 
+def green_apart(run: Run, attempt: Attempt, room: Room) -> list[str]:
+    """A notice where work that is red on the branch's tip is green on its own base: what came between."""
+    if is_red(run, attempt, run_candidate(run, attempt, room, attempt.apart, "-apart")):
+        return []
+    between = "; ".join(run.branch.between(attempt.base, attempt.tip))
+    return [f"green where it began, red on what was committed meanwhile: {between}"]
+
+
 def run_candidate(run: Run, attempt: Attempt, room: Room, commit: str, turn: str) -> list[CheckResult]:
     """All checks of the attempt's task and of the plan on `commit`."""
-    return run_checks_on(run, room, commit, checks_for(run.plan, attempt.task), attempt.name + turn)
+    checks = checks_for(run.plan, attempt.task)
+    return run_checks_on(run, room, commit, checks, attempt.name + turn, attempt=attempt)
 
 
 def is_red(run: Run, attempt: Attempt, results: list[CheckResult]) -> bool:
@@ -116,7 +128,7 @@ def is_red(run: Run, attempt: Attempt, results: list[CheckResult]) -> bool:
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:
     """What the attempt made in the workspace and git ignores."""
-    place = run.workspace(attempt.task)
+    place = run.workspace(attempt)
     found = place.ignored_since(attempt.began) if attempt.began and place.exists else []
     return [text.one_line(name) for name in found[:20]]
 
@@ -129,11 +141,17 @@ def deciding_hooks(attempt: Attempt) -> list[str]:
 
 
 def run_checks_on(
-    run: Run, room: Room, commit: str, checks: list[Check], name: str, label: str = ""
+    run: Run,
+    room: Room,
+    commit: str,
+    checks: list[Check],
+    name: str,
+    label: str = "",
+    attempt: Attempt | None = None,
 ) -> list[CheckResult]:
     """All `checks` on `commit` in a room; a red `setup` stands for them. StopNow if ralph was stopped."""
     run.view.doing("running checks")
-    with run.place(run.paths.workspace).away():
+    with run.workspaces_away(attempt):
         failed = room.prepare(commit, name)
         results = [failed] if failed else room.run(checks, name, label)
     if run.control.stop_now:
@@ -147,7 +165,7 @@ def green_on(
     """Which of `checks` are green on a commit of the branch, in the clean room, by their commands.
     NeedsPerson if `setup` fails on it."""
     label = "before the work: "
-    results = run_checks_on(run, run.room(attempt=attempt), commit, checks, name, label)
+    results = run_checks_on(run, run.room(attempt=attempt), commit, checks, name, label, attempt)
     if results and results[0].name == "setup" and not results[0].ok:
         raise NeedsPerson(setup_failed(run, results[0]))
     return {result.command: result.ok for result in results}
@@ -166,7 +184,7 @@ def run_hooks(run: Run, attempt: Attempt, room: Room) -> tuple[list[CheckResult]
     if not names:
         return [], "", attempt.message
     results: list[CheckResult] = []
-    with run.place(run.paths.workspace).away(), room.at(attempt.tip):
+    with run.workspaces_away(attempt), room.at(attempt.tip):
         path = room.path / ".git/COMMIT_EDITMSG"
         path.write_text(attempt.message, encoding="utf-8")
         for hook in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -20,7 +21,7 @@ from _ralph.landing import current_branch
 from _ralph.live import View, complain
 from _ralph.process import Control
 from _ralph.run import Options, Run
-from _ralph.views import summary
+from _ralph.views import summary, sums_words
 
 
 def spend_night(options: Options, loop: Callable[[Run], Stop]) -> int:
@@ -84,20 +85,30 @@ def _night(options: Options, loop: Callable[[Run], Stop], control: Control, view
     control.on_interrupt = lambda: view.line("stopping after this attempt; interrupt again to stop now")
     try:
         run = session.open_run(options, control, view, run_id)
-        run.spare = frozenset() if options.no_awake else keep_awake(os.getpid())
+        view.named, view.sums = run.jobs > 1, functools.partial(_sums, run)
+        run.pool.spare = frozenset() if options.no_awake else keep_awake(os.getpid())
         gc.freeze()  # a collection in a forked worker would copy all that the loop knows
         stop = night.close_run(run, loop(run))
     except Exception as error:
-        view.doing("")
+        view.clear()
+        if run:
+            run.pool.close()
         stop = _end_early(run, control, error)
     if run:
-        let_sleep(run.spare)
+        let_sleep(run.pool.spare)
     if stop.word == "error":
         complain(stop.reason)
     elif run:
         _say_goodbye(run, stop)
     _print_summary(options, stop, run)
     return stop.exit
+
+
+def _sums(run: Run, usd: float) -> str:
+    """The line that stays for the whole run."""
+    stopping = "stopping | " if night.asked_to_stop(run) else ""
+    room = [turn.task for turn in run.pool.line]
+    return stopping + sums_words(run.plan, run.history, run.limits, run.seconds, usd, room)
 
 
 def _end_early(run: Run | None, control: Control, error: Exception) -> Stop:

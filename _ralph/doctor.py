@@ -25,7 +25,6 @@ from _ralph.process import Control
 from _ralph.progress import RunHistory, replay
 from _ralph.run import Options, Run, examined, load_plan
 from _ralph.sandbox import sandbox_for
-from _ralph.worker import in_worker
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
@@ -157,10 +156,10 @@ def _places(run: Run, found: dict[str, Any]) -> Findings:
     commit = session.beginning(run)
     with lock.alone(run.paths, "doctor") as run.run_id:
         freeze_settings(run.git, run.paths.private)
-        found |= in_worker(run, lambda inside: _in_the_places(inside, commit))
+        found |= run.wait(run.in_worker(lambda inside: _in_the_places(inside, commit)))
     said = "; setup is green there" if run.plan.setup else ""
     if not found["setup"]:
-        yield "ok", f"agents work in {run.paths.workspace}, checks run in {run.paths.room}{said}"
+        yield "ok", f"agents work in {run.paths.workspace()}, checks run in {run.paths.room}{said}"
         return
     setup, red = run.plan.setup.run if run.plan.setup else "", CheckResult(**found["setup"])
     why = text.one_line(text.tail(red.tail, 240), 250) or "it printed nothing"
@@ -183,9 +182,9 @@ def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
     checks = {check.command: check for check in (*every_check(run.plan), *own)}
     results = room.run(list(checks.values()), "doctor")
-    if run.history.open_start is None:
+    if not run.history.open_starts:
         stand_in = Attempt(Task("doctor", "", 0, {}), 0, 0)
-        place = run.workspace(stand_in.task)
+        place = run.workspace(stand_in)
         new = place.reset(commit)
         run.site.furnish(place, commit)
         set_up_workspace(run, stand_in, place, new)

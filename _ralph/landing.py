@@ -222,6 +222,11 @@ class Branch:
         lines = self.git("log", *_PLAIN, *span, "--format=%h %s", check=False)
         return [_a_line(line) for line in lines.splitlines()][:20]
 
+    def between(self, base: str, tip: str) -> list[str]:
+        """The commits that came to the branch after `base`, a line each, the newest first."""
+        lines = self.git("log", *_PLAIN, "-20", "--format=%h %s", f"{base}..{tip}", check=False)
+        return [_a_line(line) for line in lines.splitlines()]
+
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two trees or commits."""
         plain = ("--no-color", "--no-ext-diff", "--no-textconv")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from _ralph import text
 from _ralph.ends import BadInput, Exit, Stop
-from _ralph.model import AgentResult
+from _ralph.model import AgentResult, Share
 from _ralph.progress import History
 
 BLOCKED_AT_ONCE = 3
@@ -26,10 +26,11 @@ Used = dict[str, dict[str, dict[str, float]]]
 
 @dataclass(frozen=True)
 class Limits:
-    """`attempts` is for one task until it is retried, `budget_usd` and `budget_tokens` are for the plan's
-    life, the others for one run. `until` is a unix time, `max_wait` in seconds; `stuck`
-    tasks blocked in a row end the run. NONE means no limit."""
+    """`jobs` is how many tasks are worked side by side, `attempts` is for one task until it is retried,
+    `budget_usd` and `budget_tokens` are for the plan's life, the others for one run. `until` is a unix time,
+    `max_wait` in seconds; `stuck` tasks blocked in a row end the run. NONE means no limit."""
 
+    jobs: int = 1
     iterations: int = 50
     attempts: int = 3
     hours: float = 12.0
@@ -131,16 +132,29 @@ def run_deadline(limits: Limits, seconds: float, now: float) -> float:
     return min(now + limits.hours * 3600 - seconds, limits.until)
 
 
-def usd_left(limits: Limits, history: History) -> float | None:
-    """Dollars that the next attempt may spend, or None without a limit."""
-    left = min(limits.usd - history.this_run.usd, limits.budget_usd - history.usd)
-    return max(left, 0.01) if limits.in_dollars else None
+def share(limits: Limits, history: History, given: Sequence[Share], workers: int) -> Share | None:
+    """What the next attempt may spend beside those under way, which were `given` theirs: the sum is never
+    more than what is left. None if that would be less than attempts take on average, or nothing."""
+    tried, run = max(history.tried, 1), history.this_run
+    usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
+    tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
+    more = workers - len(given)
+    usd = _part(usd - sum(one.usd or 0.0 for one in given), more, history.usd / tried)
+    tokens = _part(tokens - sum(one.tokens or 0 for one in given), more, history.tokens.total / tried)
+    if given and min(usd, tokens) <= 0:
+        return None
+    return Share(
+        max(usd, 0.01) if limits.in_dollars else None, max(int(tokens), 1) if limits.in_tokens else None
+    )
 
 
-def tokens_left(limits: Limits, history: History) -> int | None:
-    """Tokens that the next attempt may use, or None without a limit."""
-    left = min(limits.tokens - history.this_run.tokens.total, limits.budget_tokens - history.tokens.total)
-    return max(int(left), 1) if limits.in_tokens else None
+def _part(left: float, workers: int, average: float) -> float:
+    """The part of `left` for the next of so many workers, of whom each needs `average`; 0 if it is not
+    enough for one."""
+    if left == NONE or workers == 1:
+        return left
+    enough_for = int(left / average) if average > 0 else workers
+    return left / min(workers, enough_for) if enough_for else 0.0
 
 
 def ahead(result: AgentResult, now: float) -> float | None:
@@ -148,10 +162,10 @@ def ahead(result: AgentResult, now: float) -> float | None:
     return result.reset if result.reset is not None and result.reset > now else None
 
 
-def wait_for(limits: Limits, result: AgentResult, history: History, now: float, reason: str) -> float | Stop:
+def wait_for(limits: Limits, result: AgentResult, waits: int, now: float, reason: str) -> float | Stop:
     """When to try again after a provider's limit (unix time), told as `reason`, or the stop that ends
-    the run."""
-    reset, waits = ahead(result, now), history.this_run.fruitless_waits
+    the run; `waits` are those that brought nothing."""
+    reset = ahead(result, now)
     if reset is None:
         if waits >= FRUITLESS_WAITS:
             said = f"{FRUITLESS_WAITS} waits in a row brought nothing: {reason}"

@@ -9,38 +9,62 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from click import style
 
 from _ralph import text
-from _ralph.model import Attempt, CheckResult, Plan, Tokens, Verdict
+from _ralph.model import Attempt, CheckResult, Tokens, Verdict
 from _ralph.stream import StreamParser
 from _ralph.views import dollars, ended_words, spent, tokens_words
 
 _LINES_A_SECOND = 40
 _RETRY_LINES = 5.0  # seconds between them
-_EVENTS = ("line", "lines", "checked", "doing", "used", "raw", "heard")
+_EVENTS = ("line", "lines", "checked", "raw", "heard")
 _PATIENCE = 2.0
 _PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
 _CLEAR = "\r\x1b[K"
 
 
-class View:
-    """Prints a run, one line an event; on a terminal also what the agent says, and a status line.
+@dataclass
+class Row:
+    """What a worker does: the task that it works, in words what is done, since when, and what its agent has
+    used."""
 
-    `level` is -1 for nothing but errors, 0, or 1 for all that the agent prints. A closed pipe,
-    a full disk under the log or a reader that stops reading never stop the loop.
+    task: str = ""
+    doing: str = ""
+    since: float = field(default_factory=time.monotonic)
+    used: tuple[float, Tokens, float | None] | None = None
+
+    def words(self) -> str:
+        """What stays on a terminal, short things first."""
+        now = time.monotonic()
+        parts = [self.task, self.doing, text.duration(now - self.since, short=True)]
+        if self.used is not None:
+            heard, tokens, usd = self.used
+            parts += [f"idle {text.duration(now - heard, short=True)}", dollars(usd), tokens_words(tokens)]
+        return " | ".join(part for part in parts if part)
+
+
+class View:
+    """Prints a run, one line an event; on a terminal also what agents say, and below it what stays: a row
+    for each worker, and a line for all of them, which `sums` makes of the dollars of those under way.
+
+    `level` is -1 for nothing but errors, 0, or 1 for all that an agent prints; `named` puts its task before
+    each line of a worker. A closed pipe, a full disk under the log or a reader that stops reading never
+    stop the loop.
     """
 
     def __init__(self, stream: TextIO | None = None, level: int = 0) -> None:
         self._stream = stream or sys.stdout
         self._level = level
         self._patience = _PATIENCE
-        self._doing = ""
-        self._done = ""
-        self._since = 0.0
-        self._used: tuple[float, Tokens, float | None] | None = None
+        self._rows: dict[int, Row] = {}
+        self._speaker = ""
+        self._drawn = 0
+        self.sums: Callable[[float], str] = lambda _: ""
+        self.named = False
         try:
             terminal, self._fd = self._stream.isatty(), unblocked(self._stream)
         except (OSError, ValueError):
@@ -54,7 +78,7 @@ class View:
             said = text.one_line(words, 400)
             if color and self.stays and not os.environ.get("NO_COLOR"):
                 said = style(said, fg=color)
-            self._write(f"{stamp} {indent}{said}")
+            self._write(f"{stamp} {indent}{self._speaker}{said}")
 
     def lines(self, notices: list[str]) -> None:
         for notice in notices:
@@ -62,16 +86,22 @@ class View:
 
     def last(self, words: str, failed: bool) -> None:
         """The line that a run ends with; after a failure also where nothing else is printed."""
-        self.doing("")
+        self.clear()
         if failed and self._level < 0:
             self._level, self._stream = 0, sys.stderr
             self._fd = unblocked(self._stream)
         self.line(words, color="yellow" if failed else "green")
 
     def doing(self, words: str) -> None:
-        """What the status line says from now on; an empty text takes it away, also one that a killed
-        loop left."""
-        self._doing, self._since, self._used = words, time.monotonic(), None
+        """What the loop itself does from now on, in a row of its own; an empty text takes it away."""
+        self._rows.pop(0, None)
+        if words:
+            self._rows[0] = Row(doing=words)
+        self.tick()
+
+    def clear(self) -> None:
+        """Take away what stays."""
+        self._rows.clear()
         self.tick()
 
     def watch(self, agent: StreamParser) -> None:
@@ -82,41 +112,52 @@ class View:
         """Whether all that an agent prints is wanted."""
         return self._level > 0
 
-    def hear(self, event: dict[str, Any]) -> None:
-        """Take in one event of a worker's `Reporter`."""
-        if event["event"] == "view" and event["name"] in _EVENTS:
+    def hear(self, event: dict[str, Any], worker: int = 0) -> None:
+        """Take in one event of the `Reporter` of a worker."""
+        row = self._rows.setdefault(worker, Row())
+        if event["name"] == "doing":
+            row.doing, row.since, row.used = event["args"][0], time.monotonic(), None
+            self.tick()
+        elif event["name"] == "used":
+            idle, tokens, usd = event["args"]
+            row.used = time.monotonic() - idle, Tokens(**tokens), usd
+        elif event["name"] in _EVENTS:
+            self._speaker = f"{row.task}: " if self.named and row.task else ""
             getattr(self, event["name"])(*event["args"])
+            self._speaker = ""
 
     def checked(self, result: dict[str, Any], label: str) -> None:
         self.check(CheckResult(**result), label)
 
-    def used(self, idle: float, tokens: dict[str, int], usd: float | None) -> None:
-        """What an agent has used so far, and for how many seconds it has been silent."""
-        self._used = time.monotonic() - idle, Tokens(**tokens), usd
-
     def tick(self) -> None:
-        """Draw the status line anew; called about once a second while something runs."""
+        """Draw what stays anew; called about once a second while something runs."""
         if self.stays:
-            self._put(_CLEAR + (self._cut(self._status()) if self._doing else ""))
+            self._put(self._above() + self._below())
 
-    def _status(self) -> str:
-        now = time.monotonic()
-        parts = [self._doing, text.duration(now - self._since, short=True)]
-        if self._used is not None:
-            heard, tokens, usd = self._used
-            parts.append(f"idle {text.duration(now - heard, short=True)}")
-            parts.append(tokens_words(tokens))
-            parts.append(dollars(usd))
-        return " | ".join(part for part in [*parts, self._done] if part)
+    def _above(self) -> str:
+        """What takes the cursor to the start of what stays, and clears it."""
+        up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+        self._drawn = 0
+        return f"\r{up}\x1b[J" if up else _CLEAR
+
+    def _below(self) -> str:
+        """What stays, for a cursor at the start of an empty line."""
+        rows = [row.words() for _, row in sorted(self._rows.items()) if row.doing]
+        if not rows:
+            return ""
+        usd = sum(row.used[2] or 0.0 for row in self._rows.values() if row.used)
+        rows = [self._cut(row) for row in (*rows[: self._size().lines - 2], self.sums(usd)) if row]
+        self._drawn = len(rows)
+        return "\n".join(rows)
 
     def check(self, result: CheckResult, label: str = "") -> None:
         why = "" if result.ok or label else f": {text.last_line(result.tail)}"
         color = "" if label else "green" if result.ok else "red"
         self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ", color)
 
-    def started(self, attempt: Attempt, of: int, plan: Plan) -> None:
-        passed = sum(task.passed for task in plan.tasks)
-        self._done = f"{passed} of {len(plan.tasks)} passed"
+    def started(self, attempt: Attempt, of: int) -> None:
+        name = text.one_line(attempt.task.id, 30)
+        self._rows[attempt.worker] = Row(name)
         title = text.one_line(attempt.task.title, 50)
         if attempt.leftover:
             self.line(
@@ -126,10 +167,15 @@ class View:
         which = f"attempt {attempt.number} of {of}"
         said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {attempt.command}"
         self.line(said, color="cyan")
-        self.doing(f"{text.one_line(attempt.task.id, 30)}, {which}")
 
     def ended(self, attempt: Attempt) -> None:
-        self.doing("")
+        row = self._rows.pop(attempt.worker, Row())
+        self._speaker = f"{row.task}: " if self.named else ""
+        self._say_end(attempt)
+        self._speaker = ""
+        self.tick()
+
+    def _say_end(self, attempt: Attempt) -> None:
         result = attempt.result
         self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
         self.lines([f"denied: {line}" for line in result.denials])
@@ -146,25 +192,30 @@ class View:
 
     def raw(self, line: str) -> None:
         """One line that an agent printed, as it came."""
-        self._write(text.clean(line).replace("\n", " "))
+        self._write(self._speaker + text.clean(line).replace("\n", " "))
 
     def heard(self, kind: str, lines: list[str]) -> None:
         """What an agent says or does."""
         for line in lines:
-            self._write(self._cut(("  $ " if kind == "tool" else "  | ") + text.one_line(line, 1000)))
+            mark = "  $ " if kind == "tool" else "  | "
+            self._write(self._cut(mark + self._speaker + text.one_line(line, 1000)))
+
+    def _size(self) -> os.terminal_size:
+        try:
+            found = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError):
+            found = os.terminal_size((111, 24))
+        return os.terminal_size((found.columns or 80, found.lines or 24))
 
     def _cut(self, line: str) -> str:
         """`line` in one row of the terminal, wide characters counted as two."""
-        try:
-            width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1
-        except (OSError, ValueError):
-            width = 110
-        return text.cut(line, width)
+        return text.cut(line, self._size().columns - 1)
 
     def _write(self, line: str) -> None:
-        self._put(f"{_CLEAR if self.stays else ''}{line}\n")
-        if self._doing:
-            self.tick()
+        if self.stays:
+            self._put(f"{self._above()}{line}\n{self._below()}")
+        else:
+            self._put(f"{line}\n")
 
     def _put(self, words: str) -> None:
         try:

@@ -277,6 +277,19 @@ def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ())
     return total
 
 
+@dataclass(frozen=True)
+class Share:
+    """What an attempt may spend of the limits, in dollars and in tokens; None without a limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+
+    def without(self, spent: Spent) -> Share:
+        """What is left of it."""
+        usd = None if self.usd is None else max(self.usd - spent.usd, 0.01)
+        return Share(usd, None if self.tokens is None else max(self.tokens - spent.tokens.total, 1))
+
+
 @dataclass(kw_only=True)
 class Judgement(Spent):
     """What the judge said of an attempt, and what that took: `objections` are criteria that are not met,
@@ -318,13 +331,17 @@ class Work:
 
 @dataclass
 class Attempt(Work):
-    """One attempt at one task, from its `start` record to its verdict. `tree` is what its agent left with all
-    that was protected as before; `clean` says that it began without the work of earlier attempts, which is
-    kept at the ref `earlier`."""
+    """One attempt at one task, from its `start` record to its verdict, by the worker of this number. It may
+    spend `share`. `tree` is what its agent left with all that was protected as before, `apart` the commit of
+    that on its own base; `clean` says that it began without the work of earlier attempts, which is kept at
+    the ref `earlier`."""
 
     task: Task
     number: int
     iteration: int
+    worker: int = 1
+    share: Share = field(default_factory=Share)
+    apart: str = ""
     clean: bool = False
     earlier: str = ""
     tree: str = ""
@@ -371,9 +388,9 @@ class Paths:
     private: Path
     places: Path
 
-    @property
-    def workspace(self) -> Path:
-        return self.places / "work-1"
+    def workspace(self, worker: int = 1) -> Path:
+        """Where the agent of a worker works."""
+        return self.places / f"work-{worker}"
 
     @property
     def room(self) -> Path:
@@ -384,7 +401,6 @@ class Paths:
         """Where a judge or a planner reads."""
         return self.places / "role"
 
-    @property
-    def handoff(self) -> Path:
-        """Where agents write what the next one should know."""
-        return self.workspace / ".ralph/handoff.md"
+    def handoff(self, worker: int = 1) -> Path:
+        """Where the agent of a worker writes what the next one should know."""
+        return self.workspace(worker) / ".ralph/handoff.md"

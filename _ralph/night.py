@@ -23,10 +23,12 @@ from _ralph.roles import cut_off
 from _ralph.run import Run
 from _ralph.text import last_line, quote
 from _ralph.views import summary
-from _ralph.worker import WorkerDied, in_worker
+from _ralph.worker import WorkerDied
 
 RECHECK_AFTER = 10
 """Passes after which the whole branch is checked once more in the middle of a run."""
+_LOOK = 2.0
+"""Seconds after which a worker that is free looks for a task again."""
 DENIED = 3
 """Tasks in a row that were denied what they needed, which end a run: no other will fare better."""
 
@@ -37,24 +39,25 @@ def resume(run: Run) -> None:
         run.view.line(notice)
     carry_out(run)
     set_back(run)
-    start = run.history.open_start
-    if start is None:
-        return
-    task = next((t for t in run.plan.tasks if t.key == start.key), None)
-    task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
-    run.view.line(f"{task.id}: an attempt was cut off; what it left is checked before another is paid for")
-    attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
-    attempt.command = start.command or run.agent(task).command
-    attempt.result = _told_before(run, attempt)
-    attempt.left, attempt.reason = run.history.of(task).left, attempt.result.reason
-    salvage(run, attempt)
-    record(run, attempt)
+    for start in list(run.history.open_starts.values()):
+        task = next((t for t in run.plan.tasks if t.key == start.key), None)
+        task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
+        run.view.line(
+            f"{task.id}: an attempt was cut off; what it left is checked before another is paid for"
+        )
+        attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
+        attempt.worker = start.worker or 1
+        attempt.command = start.command or run.agent(task).command
+        attempt.result = _told_before(run, attempt)
+        attempt.left, attempt.reason = run.history.of(task).left, attempt.result.reason
+        salvage(run, attempt)
+        record(run, attempt)
 
 
 def _told_before(run: Run, attempt: Attempt) -> AgentResult:
     """What the agent of an attempt told that was cut off with all of ralph, and what its judge did."""
     agent, why = run.named(attempt.command), "the attempt was cut off"
-    result = cut_off(run, agent, attempt.name, run.paths.workspace, why)
+    result = cut_off(run, agent, attempt.name, run.paths.workspace(attempt.worker), why)
     if run.judge:
         judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.role, why)
         both = spent_on([result, judge])
@@ -74,12 +77,28 @@ def take_in_what_people_did(run: Run) -> None:
 
 
 def choose(run: Run) -> Task | None:
-    """The next task, or the one that --task names if it can be worked on."""
-    if run.options.task is None:
-        return prd.next_task(run.plan)
-    named = run.plan.task(run.options.task)
-    others = [t for t in run.plan.tasks if t.id == named.id or t.passed]
-    return prd.next_task(replace(run.plan, tasks=tuple(others)))
+    """The task that a free worker takes up next: one that it had before, else the first that is ready and
+    whose agent can be had. None while no worker is free, or the money left is that of the others."""
+    under_way = {attempt.task.key for attempt in run.pool.attempts}
+    if len(under_way) >= run.jobs or not limits.share(run.limits, run.history, run.shares, run.jobs):
+        return None
+    open_here = [task for task in ready(run) if task.key not in under_way and not _back_at(run, task)]
+    return min(open_here, key=lambda task: task.key not in run.pool.last, default=None)
+
+
+def ready(run: Run) -> list[Task]:
+    """The tasks that can be worked on, in their order; no other but the one that --task names."""
+    only = run.options.task
+    if only is None:
+        return prd.ready_tasks(run.plan)
+    run.plan.task(only)
+    others = [task for task in run.plan.tasks if task.id == only or task.passed]
+    return prd.ready_tasks(replace(run.plan, tasks=tuple(others)))
+
+
+def _back_at(run: Run, task: Task) -> float:
+    """When (unix time) all agents that a task needs can be had; 0 is now."""
+    return max(run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
 
 
 def open_run_record(run: Run) -> None:
@@ -114,13 +133,18 @@ def _green_before(run: Run, tip: str) -> dict[str, bool]:
     if not checks and not run.plan.setup:
         return {}
     try:
-        return in_worker(run, lambda inside: green_on(inside, tip, checks, "baseline"))
+        return run.wait(run.in_worker(lambda inside: green_on(inside, tip, checks, "baseline")))
     except WorkerDied:  # a check can kill it; what is not known to be green does not bind
         return {check.command: False for check in checks}
 
 
+def next_to_end(run: Run) -> Attempt | None:
+    """Wait for the next attempt to end; None now and then, for a free worker may have something to do."""
+    return run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
+
+
 def after(run: Run, attempt: Attempt) -> Stop | None:
-    """What an attempt means for the run: go on, wait, or stop."""
+    """What an attempt means for the run: go on, or stop."""
     if attempt.blocked:
         notify(run, None)
     if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
@@ -134,8 +158,6 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         reason = f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be kept"
         return Stop("no-price", Exit.USAGE, reason)
     run.branch.tidy()
-    if run.history.passes_since_recheck >= RECHECK_AFTER:
-        recheck(run)
     if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -144,66 +166,79 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
 
 def go_without(run: Run, attempt: Attempt) -> Stop | None:
     """Go on without the agent, or the judge, that this attempt could not have: another one takes over, or
-    the first that is back is waited for; the stop that ends the run, if any."""
-    result, others = attempt.result, []
-    if not attempt.unjudged and not run.options.once:
-        agent = run.agent(attempt.task)
-        if not run.is_away(agent):
-            run.view.line(f"{agent.command} takes over from {attempt.command}", "  ", "yellow")
-            return asked_to_stop(run)
-        others = run.history.this_run.resets(apart_from=attempt.command)
-    if attempt.verdict is Verdict.UNAVAILABLE and not others:
-        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}")
+    its provider is waited for; the stop that ends the run, if any."""
+    missing = attempt.command
+    if attempt.unjudged and run.judge:
+        missing, back = run.judge.command, limits.NONE
+    else:
+        other = run.agent(attempt.task)
+        back = limits.NONE if run.options.once else run.back_at(other)
+        if not back:
+            run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
+            return None
+    if attempt.verdict is Verdict.LIMITED:
+        return await_provider(run, missing, attempt.result, attempt.reason)
+    if back == limits.NONE:
+        return asked_to_stop(run) or Stop(
+            "unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}"
+        )
+    return None
+
+
+def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> Stop | None:
+    """Begin nothing with the agent `command` before the end of the limit that `result` tells of, because of
+    `reason`; the stop that ends the run, if any."""
     if stop := asked_to_stop(run):
         return stop
-    if others:
-        result = replace(result, reset=min(*others, result.reset or limits.NONE))
-    return wait_out(run, result, attempt.reason)
-
-
-def await_allowance(run: Run, task: Task) -> Stop | None:
-    """Wait until the provider of this task's agent bills no extra usage; the stop that ends it, if any."""
-    billed = AgentResult(Outcome.LIMITED, reset=run.history.overage[run.agent(task).name], overage=True)
-    reason = "the provider bills extra usage; --allow-overage lets it"
-    run.view.line(f"! {reason}", color="yellow")
-    return wait_out(run, billed, reason)
-
-
-def wait_out(run: Run, result: AgentResult, reason: str) -> Stop | None:
-    """Wait for the end of the limit that `result` tells of, because of `reason`; the stop that ends it."""
     if run.options.no_wait or run.options.once:
         return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
-    now = time.time()
-    until = limits.wait_for(run.limits, result, run.history, now, reason)
-    return until if isinstance(until, Stop) else wait(run, until, limits.ahead(result, now) is None)
-
-
-def wait(run: Run, until: float, backoff: bool) -> Stop | None:
-    """Wait for the provider, at most until the run's own time is up; the stop that ends it, if any."""
-    end = min(until, limits.run_deadline(run.limits, run.seconds, time.time()))
-    clock = time.strftime("%H:%M:%S", time.localtime(end))
-
-    def note(backoff: bool) -> None:
-        run.write(Waited(until=round(end), backoff=backoff), f"waiting until {clock} for the provider")
-
-    def woken() -> bool:
-        return asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen
-
-    seen = files.signature(run.paths.prd)
-    note(backoff)
-    run.view.line(f"waiting for the provider until {clock}")
-    run.view.doing(f"waiting until {clock}")
+    now, known = time.time(), run.history.this_run
+    if command in known.waits and known.waits[command].until > now:
+        return None  # another worker met the same limit
+    until = limits.wait_for(run.limits, result, known.fruitless.get(command, 0), now, reason)
+    if isinstance(until, Stop):
+        return until
+    until = min(until, limits.run_deadline(run.limits, run.seconds, now))
+    said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
+    waited = Waited(until=round(until), backoff=limits.ahead(result, now) is None, command=command)
+    run.write(waited, f"waiting {said} for the provider")
+    run.view.line(f"waiting for the provider {said}")
     notify(run, None)
-    while not asked_to_stop(run):
-        run.control.sleep(end, woken)
-        if files.signature(run.paths.prd) == seen:
-            break
-        seen, records = files.signature(run.paths.prd), run.history.waiting
-        take_in_what_people_did(run)
-        if run.history.waiting is not records:
-            note(backoff=False)  # it is the same wait that goes on
+    return None
+
+
+def idle(run: Run) -> Stop | None:
+    """Nothing is under way, and nothing can begin: wait for a provider, or end. None goes on."""
+    waiting = ready(run)
+    if not waiting:
+        return finish(run)
+    if stop := limit_reached(run):
+        return stop
+    task = min(waiting, key=lambda task: _back_at(run, task))
+    agent = max((one for one in (run.agent(task), run.judge) if one), key=run.back_at)
+    back, now, known = run.back_at(agent), time.time(), run.history.this_run.waits.get(agent.command)
+    if back == limits.NONE:
+        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {agent.command}")
+    if back and not (known and known.until > now):
+        billed = run.bills_extra_until(agent) > now
+        reason = "the provider is limited"
+        if billed:
+            reason = "the provider bills extra usage; --allow-overage lets it"
+            run.view.line(f"! {reason}", color="yellow")
+        limited = AgentResult(Outcome.LIMITED, reset=back, overage=billed)
+        if stop := await_provider(run, agent.command, limited, reason):
+            return stop
+    wait(run, run.back_at(agent))
+    return None
+
+
+def wait(run: Run, until: float) -> None:
+    """Wait until `until` (unix time), no longer than the run's time lasts; a change of prd.json ends it."""
+    end = min(until, limits.run_deadline(run.limits, run.seconds, time.time()))
+    seen = files.signature(run.paths.prd)
+    run.view.doing(f"waiting until {time.strftime('%H:%M:%S', time.localtime(end))}")
+    run.control.sleep(end, lambda: asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen)
     run.view.doing("")
-    return asked_to_stop(run)
 
 
 def finish(run: Run) -> Stop | None:
@@ -228,6 +263,17 @@ def finish(run: Run) -> Stop | None:
         return Stop("complete", Exit.COMPLETE, f"{only} passes")
     green = ", and all checks are green" if every_check(run.plan) else ""
     return Stop("complete", Exit.COMPLETE, f"every task passes{green}")
+
+
+def recheck_now_and_then(run: Run) -> None:
+    """Check the whole branch once more after so many passes, also in the middle of a run."""
+    if run.history.passes_since_recheck >= RECHECK_AFTER and not asked_to_stop(run):
+        recheck(run)
+
+
+def limit_reached(run: Run) -> Stop | None:
+    """The limit that forbids another attempt, if any."""
+    return limits.spent(run.limits, run.history, run.seconds, time.time())
 
 
 def recheck(run: Run) -> bool:
@@ -281,7 +327,7 @@ def _recheck_job(run: Run, tip: str, checks: list[Check]) -> list[CheckResult]:
         return {"checks": [result.as_dict() for result in results]}
 
     try:
-        return [CheckResult(**check) for check in in_worker(run, job)["checks"]]
+        return [CheckResult(**check) for check in run.wait(run.in_worker(job))["checks"]]
     except WorkerDied as error:
         return [CheckResult("worker", "", False, None, 0.0, str(error))]
 
@@ -306,7 +352,7 @@ def notify(run: Run, stop: Stop | None) -> None:
         payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
         told = run_process(
             ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=run.env(), timeout=30,
-            control=run.control, stdin=payload, out=run.log("notify.log"), spare=run.spare,
+            control=run.control, stdin=payload, out=run.log("notify.log"), spare=run.pool.children,
         )  # fmt: skip
         if told.exit != 0:
             run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from _ralph import edit, files, jsontext, layout, prd, text
+from _ralph import edit, files, jsontext, layout, limits, prd, text
 from _ralph.command import alone
 from _ralph.ends import AgentUnavailable, BadInput, Exit, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git import freeze_settings
 from _ralph.live import View
-from _ralph.model import AgentResult, Outcome, Plan, spent_on
+from _ralph.model import AgentResult, Outcome, Plan, Share, spent_on
 from _ralph.process import Control
 from _ralph.progress import replay
 from _ralph.prompt import render_prompt
@@ -27,7 +27,7 @@ from _ralph.run import Options, Run, is_starter
 from _ralph.session import beginning, peek
 from _ralph.setup import next_steps, write_starters
 from _ralph.views import spent
-from _ralph.worker import WorkerDied, in_worker
+from _ralph.worker import WorkerDied
 
 _BRIEF, _ANSWER = 24 * 1024, 12 * 1024
 _LONGEST = 1 << 20
@@ -123,14 +123,16 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
     """One turn of the planner, in a place of its own that holds what the first attempt will see."""
     here = beginning(run)
+    whole = limits.share(run.limits, run.history, [], 1) or Share()
+    share = whole.without(spent_on(before))
     run.log(f"{name}.out")  # an earlier planner's is cleared: it is not what this one told
 
     def job(inside: Run) -> dict[str, Any]:
         place = place_of_role(inside, here)
-        return run_role(inside, inside.planner, prompt, name, inside.env(), before, place.root).as_dict()
+        return run_role(inside, inside.planner, prompt, name, inside.env(), share, place.root).as_dict()
 
     try:
-        return AgentResult.from_dict(in_worker(run, job))
+        return AgentResult.from_dict(run.wait(run.in_worker(job)))
     except WorkerDied as error:
         return cut_off(run, run.planner, name, run.paths.role, str(error))
 

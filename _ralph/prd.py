@@ -134,11 +134,16 @@ def _explained(data: Any, name: str) -> Iterator[None]:
 # ---------------------------------------------------------------- what follows from it
 
 
-def next_task(plan: Plan) -> Task | None:
-    """The first task that is not passed, not blocked and whose dependencies passed."""
+def ready_tasks(plan: Plan) -> list[Task]:
+    """The tasks that are not passed, not blocked and whose dependencies passed, the next one first."""
     open_tasks = [task for task in plan.tasks if not task.passed and task.blocked is None]
     ready = [task for task in open_tasks if plan.passed_ids.issuperset(task.depends_on)]
-    return min(ready, key=lambda task: (task.priority, task.index), default=None)
+    return sorted(ready, key=lambda task: (task.priority, task.index))
+
+
+def next_task(plan: Plan) -> Task | None:
+    """The first of the tasks that are ready."""
+    return next(iter(ready_tasks(plan)), None)
 
 
 def constraints(plan: Plan) -> dict[str, Any]:

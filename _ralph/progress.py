@@ -23,20 +23,18 @@ _LABEL = re.compile(
 
 @dataclass
 class RunHistory(Spent):
-    """What is counted for one run; `seconds` holds its waits, too. `away` are the unix times until which
-    the providers of agents are limited, by their commands; those in `gone` cannot be used in this run."""
+    """What is counted for one run; `seconds` are those that it lasted. `away` are the unix times until which
+    the providers of agents are limited, by their commands; those in `gone` cannot be used in this run.
+    `waits` are the last waits for each, `fruitless` counts those in a row that brought nothing."""
 
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
-    fruitless_waits: int = 0
     denied: list[str] = field(default_factory=list)
     away: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
-
-    def resets(self, apart_from: str) -> list[float]:
-        """When (unix time) the other agents' providers that are limited are back, as far as it is known."""
-        return [at for command, at in self.away.items() if command not in (apart_from, *self.gone)]
+    waits: dict[str, records.Waited] = field(default_factory=dict)
+    fruitless: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -102,7 +100,8 @@ class History(Spent):
     `red` are checks of the plan that were red before the work and have not been green since;
     `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
     which the providers of agents bill extra usage, by the names of their rows; `agents` goes by commands;
-    `limits` are those that the run was given, `seen` is the unix time of the last record;
+    `limits` are those that the run was given, `last` is the newest record; `open_starts` are the attempts
+    under way, by their iterations, and `tried` counts those that ended with a verdict on their work;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -115,30 +114,35 @@ class History(Spent):
     branch: str = ""
     broken: list[str] = field(default_factory=list)
     pending: records.AttemptEnded | None = None
-    open_start: records.AttemptBegan | None = None
+    open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)
     run: records.RunBegan | None = None
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
-    waiting: records.Waited | None = None
     rechecked: tuple[str, str] | None = None
     passes_since_recheck: int = 0
     overage: dict[str, float] = field(default_factory=dict)
     agents: dict[str, AgentHistory] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
-    seen: float = 0.0
+    tried: int = 0
+    last: records.Record | None = None
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
-        if waited := self.waiting:
-            until = min(record.time, waited.until)
-            self.this_run.seconds += max(until - waited.time, 0.0)
-            self.waiting = None
+        self.this_run.seconds = round(self.this_run.seconds + self._lasted(record), 3)
         getattr(self, f"_{record.event}")(record)
-        self.seen = record.time
+        self.last = record
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
         if not isinstance(record, (records.Waited, records.Retried, records.Added)):
             self.pending = record if isinstance(record, records.AttemptEnded) else None
             self.broken = record.broken if isinstance(record, records.Rechecked) else []
+
+    def _lasted(self, record: records.Record) -> float:
+        """The seconds from the last record to this one, as far as a loop was at work, or waited."""
+        if self.last is None:
+            return 0.0
+        until = self.last.until if isinstance(self.last, records.Waited) else self.last.time
+        same = record.run and record.run == self.last.run
+        return max((record.time if same else min(record.time, until)) - self.last.time, 0.0)
 
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
@@ -166,18 +170,21 @@ class History(Spent):
             self.run, self.stopped, self.this_run = record, None, RunHistory()
 
     def _start(self, record: records.AttemptBegan) -> None:
-        self.open_start = record
+        self.open_starts[record.iteration] = record
         self.iteration = record.iteration
         self.this_run.iterations += not record.leftover  # for that no agent is paid
         self.of(record).command = record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:
-        self.open_start = None
+        self.open_starts.pop(record.iteration, None)
         task, verdict = self.of(record), record.verdict
         agent = self.agents.setdefault(record.command or record.agent, AgentHistory())
+        lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
         for spent in (self, self.this_run, task, agent):
             spent.add(record)
-        agent.attempts += verdict in COUNTED or verdict is Verdict.PASSED
+        self.this_run.seconds = lasted
+        self.tried += on_its_work
+        agent.attempts += on_its_work
         agent.passed += verdict is Verdict.PASSED
         agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)
         back = record.reset or record.time + _NO_RESET
@@ -192,7 +199,7 @@ class History(Spent):
         self.learned += [record.handoff[key] for key in ("decisions", "learned") if record.handoff.get(key)]
         if ruled_out := record.handoff.get("ruled out"):
             task.ruled_out.append(ruled_out)
-        task.tried += verdict in COUNTED or verdict is Verdict.PASSED
+        task.tried += on_its_work
         task.conflicts += verdict is Verdict.CONFLICT
         if verdict in COUNTED or task.conflicts > 1:
             task.conflicts = 0
@@ -210,10 +217,12 @@ class History(Spent):
         """Whether the agent can be had, by what became of this attempt with it; if it is limited, it is
         `back` then."""
         run, command = self.this_run, record.command
-        run.away.pop(command, None)
-        if record.verdict is Verdict.LIMITED:
-            run.away[command] = back
-        elif record.verdict is Verdict.UNAVAILABLE:
+        if record.verdict is not Verdict.LIMITED:
+            run.away.pop(command, None)
+            run.waits.pop(command, None)
+        elif run.away.get(command, 0.0) < record.time or record.reset:  # else a wait of another worker's
+            run.away[command] = max(run.away.get(command, 0.0), back)
+        if record.verdict is Verdict.UNAVAILABLE:
             run.gone.add(command)
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
@@ -240,11 +249,12 @@ class History(Spent):
             run.denied = []
         away = verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
         if record.tokens.output or not away:
-            run.fruitless_waits = 0
+            run.fruitless.pop(record.command, None)
 
     def _wait(self, record: records.Waited) -> None:
-        self.this_run.fruitless_waits += record.backoff
-        self.waiting = record
+        run, command = self.this_run, record.command
+        run.fruitless[command] = run.fruitless.get(command, 0) + record.backoff
+        run.away[command], run.waits[command] = record.until, record
 
     def _recheck(self, record: records.Rechecked) -> None:
         self.passes_since_recheck = 0

@@ -39,6 +39,7 @@ def prompt_values(
     recent: list[str],
     red_before: list[str],
     clean_start: bool,
+    handoff: Path,
     parked: str = "",
 ) -> dict[str, Any]:
     """Everything a prompt template may use, each part clipped to its share of the bound. `parked` is the
@@ -62,7 +63,7 @@ def prompt_values(
         "setup": text.one_line(plan.setup.run, 300) if plan.setup else "",
         "prd": _seen(paths, paths.prd),
         "progress": _seen(paths, paths.progress),
-        "handoff": str(paths.handoff),
+        "handoff": str(handoff),
         "recent": recent,
         "learned": newest(history.learned, _NOTES),
         "ruled_out": newest(known.ruled_out, _NOTES),

@@ -18,7 +18,7 @@ from _ralph.room import merged
 from _ralph.run import Run
 from _ralph.verdict import reason_to_block
 from _ralph.views import record_lines
-from _ralph.worker import WorkerDied, in_worker
+from _ralph.worker import WorkerDied
 
 
 def record(run: Run, attempt: Attempt) -> None:
@@ -167,7 +167,7 @@ def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
         }
 
     try:
-        return ", ".join(in_worker(run, look)["red"])
+        return ", ".join(run.wait(run.in_worker(look))["red"])
     except WorkerDied as error:
         return str(error)
 

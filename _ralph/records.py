@@ -63,11 +63,13 @@ class RunBegan(Record, event="run"):
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """The commit `base`, where it begins; `command` and `leftover` as in `Work`."""
+    """The commit `base`, where it begins; `command` and `leftover` as in `Work`; the number of the `worker`,
+    if it is not the first."""
 
     iteration: int
     attempt: int = 0
     command: str = ""
+    worker: int = 0
     base: str = ""
     leftover: str = ""
 
@@ -110,10 +112,11 @@ class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
 
 @dataclass(kw_only=True)
 class Waited(Record, event="wait"):
-    """For a provider, until a unix time; `backoff` where none was told."""
+    """For the provider of the agent `command`, until a unix time; `backoff` where none was told."""
 
     until: float = 0.0
     backoff: bool = False
+    command: str = ""
 
 
 @dataclass(kw_only=True)

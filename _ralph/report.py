@@ -145,7 +145,7 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
     return {
         "seconds": places[-1][0] if places else 0.0,
         "runs": timeline.runs(places),
-        "attempts": timeline.attempts(places, history.open_start if running else None),
+        "attempts": timeline.attempts(places, history.open_starts if running else {}),
         "waits": timeline.waits(places),
         "passes": timeline.passes(places, {task.key for task in plan.tasks}),
     }

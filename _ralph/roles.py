@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,25 @@ from typing import Any
 from _ralph import agents, limits, text
 from _ralph.agents import Agent
 from _ralph.files import resource
-from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Task, Verdict, spent_on
+from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Share, Task, Verdict, spent_on
 from _ralph.prompt import render_prompt, task_values
 from _ralph.run import Run
 from _ralph.verdict import kept_away
-from _ralph.worker import WorkerDied, in_worker
+from _ralph.worker import WorkerDied
 from _ralph.workspace import Place
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
 
 
-def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
+async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
     """Let `judge` look at an attempt that passes by evidence; its verdict stands in the attempt.
 
     A judge that is limited or cannot run is no verdict: the work stays, and is judged later.
     """
     run.view.line(f"asking the judge: {judge.command}", "  ")
     try:
-        told = in_worker(run, lambda inside: _judge(inside, attempt, judge))
+        told = await run.in_worker(lambda inside: _judge(inside, attempt, judge), number=attempt.worker)
         result = AgentResult.from_dict(told["result"])
     except WorkerDied as error:
         result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.role, str(error))
@@ -54,11 +54,11 @@ def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
 
 def _judge(run: Run, attempt: Attempt, judge: Agent) -> dict[str, Any]:
     """What the worker does: the judge sees the candidate, in a place of its own."""
-    run.view.doing(f"{text.one_line(attempt.task.id, 30)}, judge")
+    run.view.doing("judge")
     place = place_of_role(run, attempt.commit)
     prompt, env = _judge_prompt(run, attempt), run.env(attempt)
-    name = f"{attempt.name}-judge"
-    return {"result": run_role(run, judge, prompt, name, env, [attempt.result], place.root).as_dict()}
+    share = attempt.share.without(spent_on([attempt.result]))
+    return {"result": run_role(run, judge, prompt, f"{attempt.name}-judge", env, share, place.root).as_dict()}
 
 
 def place_of_role(run: Run, commit: str) -> Place:
@@ -97,13 +97,11 @@ def run_role(
     prompt: str,
     name: str,
     env: Mapping[str, str],
-    before: Sequence[AgentResult] = (),
-    cwd: Path | None = None,
+    share: Share,
+    cwd: Path,
 ) -> AgentResult:
     """Run the agent of any role in its place `cwd`; `name` is what its files in the scratch folder are
-    called, `before` what was run already and stands in no record yet. It ends when the run's time is up."""
-    cwd = cwd or run.paths.workspace
-    usd, tokens = limits.usd_left(run.limits, run.history), limits.tokens_left(run.limits, run.history)
+    called, `share` what it may spend. It ends when the run's time is up."""
     now = time.time()
     left = max(limits.run_deadline(run.limits, run.seconds, now) - now, 1.0)
     result = agents.run_agent(
@@ -115,8 +113,8 @@ def run_role(
         timeout=min(run.options.agent_timeout, left),
         idle=run.options.idle_timeout,
         control=run.control,
-        usd_left=None if usd is None else max(usd - sum(one.usd or 0.0 for one in before), 0.01),
-        tokens_left=None if tokens is None else max(tokens - sum(one.tokens.total for one in before), 1),
+        usd_left=share.usd,
+        tokens_left=share.tokens,
         known=run.history.price(agent.command),
         watch=run.view.watch,
         wrap=lambda argv: run.wrap(argv, cwd),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from _ralph.files import resource
 from _ralph.git import Git
 from _ralph.journal import Journal
 from _ralph.landing import Branch
-from _ralph.live import View
-from _ralph.model import Attempt, Paths, Plan, Task
+from _ralph.live import Reporter, View
+from _ralph.model import Attempt, Paths, Plan, Share, Task
 from _ralph.patterns import matching
+from _ralph.pool import Pool
 from _ralph.process import Control
 from _ralph.progress import History, replay
 from _ralph.records import AttemptEnded, Record
 from _ralph.room import Room, Site
 from _ralph.sandbox import Sandbox
+from _ralph.worker import Job, Report
 from _ralph.workspace import Place
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
@@ -85,13 +88,13 @@ class Run:
     tip: str = ""
     notices: list[str] = field(default_factory=list)
     box: Sandbox | None = None
-    spare: frozenset[int] = frozenset()
+    pool: Pool = field(default_factory=Pool)
     recorded: bool = False
     trouble: str = ""
     owed: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
-    report: Callable[[dict[str, Any]], None] | None = None
+    report: Report | None = None
     _site: Site | None = None
 
     @property
@@ -104,7 +107,17 @@ class Run:
         """Whether something was begun or decided that is not done: the next start goes on with it,
         as after a kill, if nothing is written on top."""
         known = self.history
-        return bool(known.open_start or known.pending or known.broken or self.journal.failed)
+        return bool(known.open_starts or known.pending or known.broken or self.journal.failed)
+
+    @property
+    def jobs(self) -> int:
+        """How many tasks are worked side by side."""
+        return 1 if self.options.once else self.limits.jobs
+
+    @property
+    def shares(self) -> list[Share]:
+        """What the attempts under way may spend."""
+        return [attempt.share for attempt in self.pool.attempts]
 
     @property
     def permissions(self) -> str:
@@ -136,14 +149,52 @@ class Run:
         """The place at `folder`, with its index in the private folder."""
         return Place(self.git, folder, self.paths.private / f"{folder.name}.index", self.state)
 
-    def workspace(self, task: Task) -> Place:
+    def in_worker(
+        self,
+        work: Callable[[Run], dict[str, Any]],
+        hear: Callable[[dict[str, Any]], None] = lambda _: None,
+        number: int = 0,
+    ) -> Job:
+        """Begin `work(run)` in a process of its own, for the worker of this number: a job, whose result is
+        the JSON object that it returns. `hear` gets the facts that it tells on the way."""
+
+        def job(control: Control, report: Report) -> dict[str, Any]:
+            view = Reporter(report, self.view)
+            control.on_tick = view.tick
+            site = replace(self.site, control=control, told=view.check)
+            return work(replace(self, control=control, view=view, _site=site, report=report))
+
+        def heard(event: dict[str, Any]) -> None:
+            if event["event"] == "view":
+                self.view.hear(event, number)
+            else:
+                hear(event)
+
+        self.site.warm()
+        return self.pool.start(job, heard)
+
+    def wait(self, job: Job) -> dict[str, Any]:
+        """The result of a job, before anything else goes on."""
+        return self.pool.wait(self.control, job)
+
+    def workspace(self, attempt: Attempt) -> Place:
         """Where the agent works; a rulebook that the task may change is a file like any other there."""
-        place = self.place(self.paths.workspace)
+        place = self.place(self.paths.workspace(attempt.worker))
         place.made = list(place.noted_setup().get("made", []))
         own = self.git.name_of(self.paths.rulebook)
-        if matching(task.allow, [own]):
+        if matching(attempt.task.allow, [own]):
             place.state = tuple(name for name in place.state if name != own)
         return place
+
+    @contextlib.contextmanager
+    def workspaces_away(self, attempt: Attempt | None = None) -> Iterator[None]:
+        """Have the workspaces out of the way while checks run, but for those in which others are at work."""
+        busy = {one.worker for one in self.pool.attempts if one is not attempt}
+        with contextlib.ExitStack() as stack:
+            for folder in self.paths.places.glob("work-*"):
+                if folder.name not in {f"work-{number}" for number in busy}:
+                    stack.enter_context(self.place(folder).away())
+            yield
 
     def protection(self, task: Task) -> tuple[list[str], list[str]]:
         """The patterns of files that an attempt may not change, and those that this task may all the same."""
@@ -171,7 +222,7 @@ class Run:
         provider is away."""
         rungs = self.ladder(task)
         first, other = self.named(rungs[min(self.history.of(task).attempts, len(rungs) - 1)]), self.fallback
-        return other if other and self.is_away(first) and not self.is_away(other) else first
+        return min((first, other), key=self.back_at) if other else first
 
     @property
     def fallback(self) -> Agent | None:
@@ -185,14 +236,20 @@ class Run:
 
     def is_away(self, agent: Agent) -> bool:
         """Whether an agent's provider is known to be limited, or the agent could not be used in this run."""
-        known, command = self.history.this_run, agent.command
-        limited = known.away.get(command, 0.0) > time.time()
-        return limited or command in known.gone or self.bills_extra(agent)
+        return self.back_at(agent) > 0
 
-    def bills_extra(self, agent: Agent) -> bool:
-        """Whether an agent's provider bills extra usage now, which nobody allowed."""
+    def back_at(self, agent: Agent) -> float:
+        """When (unix time) an agent can be used again: 0 is now, NONE is not in this run."""
+        known = self.history.this_run
+        if agent.command in known.gone:
+            return limits.NONE
+        at = max(known.away.get(agent.command, 0.0), self.bills_extra_until(agent))
+        return at if at > time.time() else 0.0
+
+    def bills_extra_until(self, agent: Agent) -> float:
+        """Until when (unix time) an agent's provider bills extra usage, which nobody allowed."""
         allowed = self.options.allow_overage or self.plan.settings.get("allowOverage")
-        return not allowed and self.history.overage.get(agent.name, 0.0) > time.time()
+        return 0.0 if allowed else self.history.overage.get(agent.name, 0.0)
 
     @property
     def judge(self) -> Agent | None:
@@ -225,7 +282,7 @@ class Run:
             "RALPH_TASK_ID": attempt.task.id.replace("\0", ""),
             "RALPH_ITERATION": str(attempt.iteration),
             "RALPH_ATTEMPT": str(attempt.number),
-            "RALPH_HANDOFF": str(self.paths.handoff),
+            "RALPH_HANDOFF": str(self.paths.handoff(attempt.worker)),
         } if attempt else {}  # fmt: skip
         return agents.agent_env({"RALPH_RUN_ID": self.run_id, **names, **extra})
 
@@ -264,7 +321,7 @@ class Run:
                     self.trouble = str(error)
                     self.view.line(f"! {error}; the plan as it was before is worked on", color="yellow")
                     return
-            self.control.wait(0.5)
+            self.pool.serve(self.control, 0.5)
 
     def admitted(self, plan: Plan) -> Plan:
         """`plan` as it can be worked here; only a loop knows what checks and judge it was given."""

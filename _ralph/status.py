@@ -39,7 +39,7 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class Status:
-    """All that is shown, read once. `running` is the loop's `pid`, `since` and `task`, `places` where
+    """All that is shown, read once. `running` is the loop's `pid`, `since` and `workers`, `places` where
     agents and checks work and the bytes that this takes."""
 
     plan: Plan
@@ -69,9 +69,23 @@ def read(prd_path: Path) -> Status:
     paths, plan, history = layout.read_state(prd_path)
     running = layout.loop_at_work(paths)
     if running:
-        task = history.open_start.task if history.open_start else None
-        running = {"pid": running["pid"], "since": running["since"], "task": task}
+        running = {"pid": running["pid"], "since": running["since"], "workers": _workers(paths, history)}
     return Status(plan, history, running, _places(paths))
+
+
+def _workers(paths: Paths, history: History) -> list[dict[str, Any]]:
+    """What each worker does now, since when, and where."""
+    return [
+        {
+            "worker": start.worker or 1,
+            "task": start.task,
+            "attempt": start.attempt,
+            "agent": start.command,
+            "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
+            "workspace": str(paths.workspace(start.worker or 1)),
+        }
+        for start in sorted(history.open_starts.values(), key=lambda start: start.worker)
+    ]
 
 
 def _places(paths: Paths) -> dict[str, Any] | None:
@@ -80,7 +94,7 @@ def _places(paths: Paths) -> dict[str, Any] | None:
         return None
     return {
         "folder": str(paths.places),
-        "workspace": str(paths.workspace),
+        "workspace": str(paths.workspace()),
         "room": str(paths.room),
         "bytes": layout.weight(paths.places),
     }
@@ -119,8 +133,8 @@ def _limits(status: Status) -> limits.Used:
     except BadInput:  # no run would take it
         return {"run": {}, "plan": {}}
     used = limits.used(found, history)
-    if status.running and history.run:
-        used["run"]["seconds"]["used"] += max(round(time.time() - history.seen, 1), 0.0)
+    if status.running and history.run and history.last:
+        used["run"]["seconds"]["used"] += max(round(time.time() - history.last.time, 1), 0.0)
     return used
 
 
@@ -194,12 +208,12 @@ def escape(words: str, width: int = 300) -> str:
 
 
 def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
-    """The tasks; the one that is worked on, or that comes next, has a state of its own here."""
-    here = status.running["task"] if status.running else told["next"]
+    """The tasks; those that are worked on, or the one that comes next, have a state of their own here."""
+    here = [one["task"] for one in status.running["workers"]] if status.running else [told["next"]]
     marked = "running" if status.running else "next"
     return [
         Row(
-            marked if task.id == here else about["state"],
+            marked if task.id in here else about["state"],
             text.one_line(task.id),
             text.one_line(task.title),
             task_remark(about),
@@ -250,13 +264,15 @@ def _loop(status: Status) -> str:
     """Whether a loop runs, since when and on what; else how the last one ended."""
     history, now = status.history, time.time()
     if status.running:
-        doing = ""
-        if status.running["task"]:
-            began = history.open_start.time if history.open_start else now
-            doing = f", on {status.running['task']} for {text.duration(max(now - began, 0), short=True)}"
-        elif history.waiting and history.waiting.until > now:
-            clock = time.strftime("%H:%M", time.localtime(history.waiting.until))
-            doing = f", waiting until {clock} for the provider's limit"
+        doing = " and ".join(
+            f"{start.task} for {text.duration(max(now - start.time, 0), short=True)}"
+            for start in sorted(history.open_starts.values(), key=lambda start: start.worker)
+        )
+        doing = f", on {doing}" if doing else ""
+        waits = [wait.until for wait in history.this_run.waits.values() if wait.until > now]
+        if waits:
+            clock = time.strftime("%H:%M", time.localtime(min(waits)))
+            doing += f", waiting until {clock} for the provider's limit"
         return f"a loop is running since {status.running['since']} (pid {status.running['pid']}){doing}"
     if history.stopped:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))

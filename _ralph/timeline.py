@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from _ralph.model import Spent, Verdict
@@ -15,7 +15,7 @@ Place = tuple[float, Record]
 @dataclass
 class Span(Spent):
     """A run, an attempt or a wait: what it spent, from `start` on the axis; its `seconds` are those of the
-    axis. `record` is its last, `word` its verdict or how it ended."""
+    axis. `record` is its last, `word` its verdict or how it ended, `worker` the number of who worked it."""
 
     began: float
     start: float
@@ -23,6 +23,7 @@ class Span(Spent):
     word: str = "cut off"
     attempts: int = 0
     passed: int = 0
+    worker: int = 1
 
     def take_in(self, at: float, record: Record) -> None:
         """Go on to `record`."""
@@ -58,16 +59,19 @@ def runs(places: Sequence[Place]) -> list[Span]:
     return found
 
 
-def attempts(places: Sequence[Place], running: AttemptBegan | None = None) -> list[Span]:
-    """The attempts, oldest first; the one that is `running` ends where the axis does."""
+def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Span]:
+    """The attempts, oldest first; those that are `running`, by iteration, end where the axis does."""
     found: dict[int, Span] = {}
     for at, record in places:
         if isinstance(record, (AttemptBegan, AttemptEnded)):
             attempt = found.setdefault(record.iteration, Span(record.time, at, record))
             attempt.take_in(at, record)
-            attempt.word = record.verdict if isinstance(record, AttemptEnded) else attempt.word
-    if running and running.iteration in found:
-        attempt = found[running.iteration]
+            if isinstance(record, AttemptEnded):
+                attempt.word = record.verdict
+            else:
+                attempt.worker = record.worker or 1
+    for iteration in found.keys() & running:
+        attempt = found[iteration]
         attempt.word, attempt.seconds = "running", places[-1][0] - attempt.start
     return list(found.values())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from _ralph import limits, text
@@ -35,6 +37,26 @@ def _used_words(unit: str, used: float, limit: float, estimated: float) -> str:
     if unit == "seconds":
         return f"{text.duration(used, short=True)} of {text.duration(limit, short=True)}"
     return f"{used:.0f} of {limit:.0f} {unit}"
+
+
+def sums_words(
+    plan: Plan, history: History, bounds: limits.Limits, seconds: float, usd: float, room: Sequence[str]
+) -> str:
+    """What stays on a terminal for the whole run, short things first; `usd` are dollars that are in no record
+    yet, `room` the tasks in the clean room and in line for it."""
+    spent, limit = history.this_run.usd + usd, min(bounds.usd, bounds.budget_usd)
+    now = time.time()
+    ends = time.strftime("%H:%M", time.localtime(limits.run_deadline(bounds, seconds, now)))
+    parts = [
+        f"{sum(task.passed for task in plan.tasks)} of {len(plan.tasks)} passed",
+        f"${spent:.2f}" + (f" of ${limit:.2f}" if limit < limits.NONE else "")
+        if spent or limit < limits.NONE
+        else "",
+        f"{text.duration(seconds, short=True)}, ends {ends}",
+        f"room: {text.one_line(room[0], 20)}" if room else "",
+        f"{len(room) - 1} in line" if len(room) > 1 else "",
+    ]
+    return " | ".join(part for part in parts if part)
 
 
 def tokens_words(tokens: Tokens) -> str:

@@ -13,19 +13,16 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from _ralph import git, process
 from _ralph.ends import Exit, RalphError, StopNow, translate
-from _ralph.live import Reporter
 from _ralph.process import Control
 
 if TYPE_CHECKING:
     import psutil
-
-    from _ralph.run import Run
 
 _STOP_DEADLINE = 60.0
 _PR_SET_CHILD_SUBREAPER = 36
@@ -33,24 +30,46 @@ _ERRORS = {int(cls.exit): cls for cls in RalphError.__subclasses__() if cls is n
 
 Report = Callable[[dict[str, Any]], None]
 """Takes one event of a job to the loop."""
+Hear = Callable[[dict[str, Any]], None]
+"""Gets it there."""
+Work = Callable[[Control, Report], dict[str, Any]]
+"""A job: what it returns is its result."""
 
 
 class WorkerDied(RalphError):
     """A worker ended without its result: it was killed, or the system was short of memory."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """One job under way: the worker's `pid`, the pipe that it reports by, and the one that tells it that
-    the loop is alive."""
+    the loop is alive; `hear` gets its events as they come. To await a job is to wait for its result."""
 
     pid: int
     pipe: int
     alive: int
+    hear: Hear = lambda _: None
     rest: bytes = b""
     result: dict[str, Any] | None = None
     asked: float = 0.0
     open: bool = True
+    ready: bool = False
+
+    def __await__(self) -> Generator[Job, None, dict[str, Any]]:
+        if not self.ready:
+            yield self
+        return self.value
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """What its work returned. WorkerDied if there is no result."""
+        if self.result is None:
+            raise WorkerDied("the worker of this attempt was killed")
+        if self.result["event"] == "error":
+            kind = _ERRORS.get(self.result["exit"], RalphError)
+            raise StopNow(self.result["said"]) if self.result.get("stopped") else kind(self.result["said"])
+        found: dict[str, Any] = self.result["value"]
+        return found
 
     def read(self) -> list[dict[str, Any]]:
         """The events that came since; the last of a job's is its result."""
@@ -80,13 +99,33 @@ class Job:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL if late else signal.SIGTERM)
 
-    def close(self) -> None:
+    def kill_if_stopped(self) -> None:
+        """End a worker that its agent has stopped by a signal: nobody else would end what it does."""
+        if _stays_stopped(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def end(self, spare: frozenset[int]) -> None:
+        """Take it down: the worker first, which ends its own, then whatever it left but `spare`, pids of
+        our own children."""
+        if self.result is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+        end = time.monotonic() + (5.0 if self.result is None else _STOP_DEADLINE)
+        while not process.ends_within(self.pid, max(end - time.monotonic(), 0.1)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        process.sweep(0.0, spare=spare)
         os.close(self.pipe)
         os.close(self.alive)
+        self.ready = True
 
 
-def start(work: Callable[[Control, Report], dict[str, Any]]) -> Job:
-    """Fork a worker that does `work(control, report)`. Must be called while there are no threads."""
+def start(work: Work, hear: Hear = lambda _: None, others: Sequence[Job] = ()) -> Job:
+    """Fork a worker that does `work(control, report)`, beside `others`. Must be called while there are no
+    threads."""
     pipe, write = os.pipe()
     alive_read, alive = os.pipe()
     sys.stdout.flush()
@@ -95,36 +134,14 @@ def start(work: Callable[[Control, Report], dict[str, Any]]) -> Job:
     if pid == 0:
         os.close(pipe)
         os.close(alive)
+        for other in others:  # while we held them, the others could not see that the loop is gone
+            os.close(other.pipe)
+            os.close(other.alive)
         os._exit(_worker(work, alive_read, write))
     os.close(write)
     os.close(alive_read)
     os.set_blocking(pipe, False)
-    return Job(pid, pipe, alive)
-
-
-def run_job(
-    control: Control,
-    work: Callable[[Control, Report], dict[str, Any]],
-    hear: Callable[[dict[str, Any]], None] = lambda _: None,
-    spare: frozenset[int] = frozenset(),
-) -> dict[str, Any]:
-    """Do `work` in a worker and wait for its result; `hear` gets its events as they come. WorkerDied if
-    there is no result. What it left is ended, `spare` (pids of our own children) apart."""
-    job = start(work)
-    try:
-        while job.open and job.result is None:
-            for fd in control.wait(60.0 if not control.stop_now else 1.0, [job.pipe]):
-                assert fd == job.pipe
-                for event in job.read():
-                    hear(event)
-            if control.stop_now:
-                job.stop()
-            if _stays_stopped(job.pid):  # by the agent: nobody else would end what it does
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(job.pid, signal.SIGKILL)
-    finally:
-        _end(job, spare)
-    return _result(job)
+    return Job(pid, pipe, alive, hear)
 
 
 def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
@@ -149,32 +166,7 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def _end(job: Job, spare: frozenset[int]) -> None:
-    """Take down a job: the worker first, which ends its own, then whatever it left."""
-    if job.result is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(job.pid, signal.SIGTERM)
-    end = time.monotonic() + (5.0 if job.result is None else _STOP_DEADLINE)
-    while not process.ends_within(job.pid, max(end - time.monotonic(), 0.1)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(job.pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(job.pid, 0)
-    process.sweep(0.0, spare=spare)
-    job.close()
-
-
-def _result(job: Job) -> dict[str, Any]:
-    if job.result is None:
-        raise WorkerDied("the worker of this attempt was killed")
-    if job.result["event"] == "error":
-        kind = _ERRORS.get(job.result["exit"], RalphError)
-        raise StopNow(job.result["said"]) if job.result.get("stopped") else kind(job.result["said"])
-    value: dict[str, Any] = job.result["value"]
-    return value
-
-
-def _worker(work: Callable[[Control, Report], dict[str, Any]], alive: int, pipe: int) -> int:
+def _worker(work: Work, alive: int, pipe: int) -> int:
     """What the child does; its exit status."""
     os.setsid()
     become_subreaper()
@@ -207,24 +199,6 @@ def become_subreaper() -> None:
     """On Linux, let orphaned descendants become our children."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def in_worker(run: Run, work: Any, hear: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
-    """Do `work(run)` in a worker: its result, a JSON object. `hear` gets the facts that it tells on the
-    way. WorkerDied if it was killed."""
-
-    def job(control: Control, report: Report) -> dict[str, Any]:
-        view = Reporter(report, run.view)
-        control.on_tick = view.tick
-        site = replace(run.site, control=control, told=view.check)
-        found: dict[str, Any] = work(replace(run, control=control, view=view, _site=site, report=report))
-        return found
-
-    def heard(event: dict[str, Any]) -> None:
-        (run.view.hear if event["event"] == "view" else hear)(event)
-
-    run.site.warm()
-    return run_job(run.control, job, heard, run.spare)
 
 
 # ---------------------------------------------------------------- the mark of a run

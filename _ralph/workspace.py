@@ -299,7 +299,8 @@ class Place:
             if os.path.lexists(self.root):
                 files.clear(hidden)
             else:
-                hidden.rename(self.root)
+                with contextlib.suppress(FileNotFoundError):  # a worker that begins there brought it back
+                    hidden.rename(self.root)
 
     @property
     def stamp(self) -> Path:

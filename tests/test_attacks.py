@@ -155,8 +155,8 @@ def test_garbage_in_the_pipe_of_a_worker_is_its_death() -> None:
     os.write(write, b'garbage\n{"event": "done", "value": {}}\n')
     job = worker.Job(pid=0, pipe=pipe, alive=os.dup(pipe))
     assert job.read() == [] and (job.open, job.result) == (False, None)
-    os.close(write)
-    job.close()
+    for fd in (write, job.pipe, job.alive):
+        os.close(fd)
 
 
 def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:

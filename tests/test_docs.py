@@ -308,6 +308,7 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
         paths,
         [],
         attempts=3,
+        handoff=paths.handoff(),
         reads_rulebook=False,
         recent=[],
         red_before=[],

@@ -21,7 +21,7 @@ from _ralph.ends import AgentUnavailable, BadInput
 from _ralph.journal import Journal, parse
 from _ralph.limits import Limits, wait_for
 from _ralph.model import AgentResult, Outcome, Plan, Task
-from _ralph.progress import History, parse_handoff, replay
+from _ralph.progress import parse_handoff, replay
 from _ralph.prompt import render_line, render_prompt
 from _ralph.records import Added
 from _ralph.stream import StreamParser
@@ -289,7 +289,7 @@ _dates = st.tuples(
 def test_any_reset_time(words: str) -> None:
     reset = moment(words, 1e9)
     result = AgentResult(Outcome.LIMITED, "limit", reset=reset)
-    assert wait_for(Limits(), result, History(), 1e9, "limit")
+    assert wait_for(Limits(), result, 0, 1e9, "limit")
 
 
 @hostile

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from _ralph.ends import BadInput, Exit, Stop
-from _ralph.limits import JITTER, Limits, next_time, resolve, run_deadline, spent, usd_left, wait_for
-from _ralph.model import AgentResult, Outcome, Tokens
+from _ralph.limits import JITTER, Limits, next_time, resolve, run_deadline, share, spent, wait_for
+from _ralph.model import AgentResult, Outcome, Share, Tokens
 from _ralph.progress import History, RunHistory
 
 NOW = 1_795_000_000.0
@@ -130,8 +130,8 @@ def test_run_deadline(limits: Limits, gone: float, wanted: float) -> None:
         (Limits(usd=1), {"run_usd": 1.5}, 0.01),  # nothing is left, and 0 could mean no limit
     ],
 )
-def test_usd_left(limits: Limits, used: dict[str, Any], wanted: float | None) -> None:
-    assert usd_left(limits, history(**used)) == wanted
+def test_what_is_left_of_dollars(limits: Limits, used: dict[str, Any], wanted: float | None) -> None:
+    assert share(limits, history(**used), [], 1) == Share(usd=wanted)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_wait_for(reset: float | None, waits: int, limits: Limits, wanted: float
     result = AgentResult(
         Outcome.LIMITED, reason="too many requests", reset=None if reset is None else NOW + reset
     )
-    found = wait_for(limits, result, history(run_fruitless_waits=waits), NOW, result.reason)
+    found = wait_for(limits, result, waits, NOW, result.reason)
     if isinstance(wanted, str):
         assert isinstance(found, Stop)
         assert (found.word, found.exit) == ("limited", Exit.LATER)
@@ -166,7 +166,7 @@ def test_wait_for(reset: float | None, waits: int, limits: Limits, wanted: float
 
 def test_plans_that_wait_for_one_reset_do_not_wake_in_one_second() -> None:
     result = AgentResult(Outcome.LIMITED, reset=NOW + 5)
-    found = {wait_for(Limits(), result, history(), NOW, "") for _ in range(20)}
+    found = {wait_for(Limits(), result, 0, NOW, "") for _ in range(20)}
     assert len({int(at) for at in found if isinstance(at, float)}) > 1
 
 

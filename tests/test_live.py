@@ -95,9 +95,10 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     seen = Terminal(repo, "--agent", talker(repo, wait), "--once")
     seen.read(lambda: "idle 2 s" in "\n".join(seen.lines()))
     lines = seen.lines()
-    assert re.fullmatch(r"T1, attempt 1 \| \d s \| idle 2 s \| 5000 in / 50 out.*\.\.\.", lines[-1]), lines[
-        -1
+    assert re.fullmatch(r"T1 \| attempt 1 of 3 \| \d s \| idle 2 s \| 5000 in / 5.*\.\.\.", lines[-2]), lines[
+        -2
     ]
+    assert re.fullmatch(r"0 of 2 passed \| \d s, ends \d\d:\d\d", lines[-1]), lines[-1]
     assert "  | I look around first." in lines
     assert "  $ Bash pytest 0" in lines
     assert "  | red, a bell , and right to left" in lines
@@ -110,7 +111,9 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     assert "passed | " in "\n".join(lines) and "1 of 2 passed, on b" in lines[-2]
 
 
-@pytest.mark.parametrize(("no_color", "allowed"), [("", rb"\x1b\[(K|\d\d?m)"), ("1", rb"\x1b\[K")])
+@pytest.mark.parametrize(
+    ("no_color", "allowed"), [("", rb"\x1b\[([JK]|\d+[Am])"), ("1", rb"\x1b\[([JK]|\d+A)")]
+)
 def test_nothing_but_its_own_escapes_reaches_the_terminal(repo: Repo, no_color: str, allowed: bytes) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     seen = Terminal(repo, "--agent", talker(repo), NO_COLOR=no_color)
@@ -166,7 +169,8 @@ def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
     limit = '{"type":"result","is_error":true,"terminal_reason":"api_error","result":"limited","usage":{}}'
     seen = Terminal(repo, "--agent", speaker(repo, f"print({limit!r})"), columns=100)
     seen.read(lambda: bool(re.search(r"waiting until \d\d:\d\d:\d\d \| \d+ s", "\n".join(seen.lines()))))
-    assert re.match(r"waiting until \d\d:\d\d:\d\d \| \d+ s \| 0 of 1 passed$", seen.lines()[-1])
+    assert re.match(r"waiting until \d\d:\d\d:\d\d \| \d+ s$", seen.lines()[-2])
+    assert re.match(r"0 of 1 passed \| \d+ s, ends \d\d:\d\d$", seen.lines()[-1])
     seen.process.send_signal(signal.SIGINT)
     assert seen.finish() == 130
 

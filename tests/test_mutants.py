@@ -35,11 +35,11 @@ verdict.decide = decide
 """,
     "works at home": """
 from _ralph.model import Paths
-Paths.workspace = property(lambda self: self.root)
+Paths.workspace = lambda self, worker=1: self.root
 """,
     "checks where the agent was": """
 from _ralph.model import Paths
-Paths.room = Paths.workspace
+Paths.room = property(Paths.workspace)
 """,
     "home's own git in the workspace": """
 from _ralph import files, workspace
@@ -137,7 +137,7 @@ def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
     sabotage = """
 from _ralph.model import Paths
 from _ralph import workspace
-Paths.room = Paths.workspace
+Paths.room = property(Paths.workspace)
 workspace.Place.reset = lambda self, tree, clean="", real=workspace.Place.reset: real(self, tree, clean.replace("x", ""))
 """
     repo.ralph(*words, first=sabotage)
@@ -332,9 +332,9 @@ run.Run.fallback = property(lambda self: None)
     "the fallback for work that failed": (
         """
 from _ralph import run
-def is_away(self, agent):
-    return self.history.iteration > 0 and agent.command != self.fallback.command
-run.Run.is_away = is_away
+def back_at(self, agent):
+    return float(self.history.iteration > 0 and agent.command != self.fallback.command)
+run.Run.back_at = back_at
 """,
         {"the fallback worked what had failed"},
     ),

@@ -113,7 +113,7 @@ def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(repo: Repo, whe
     agent = repo.agent(arm if when == "in the worker" else "pass")
     first = "from _ralph import git\ngit._HURRY = 0.5"
     if when == "in the loop":
-        first += f"\nimport os\nfrom _ralph import attempt\nreal = attempt.examine\ndef examine(run, one):\n    {arm}\n    real(run, one)\nattempt.examine = examine"
+        first += f"\nimport os\nfrom _ralph import attempt\nreal = attempt.examine\nasync def examine(run, one):\n    {arm}\n    await real(run, one)\nattempt.examine = examine"
     process = start_with(repo, first, agent)
     repo.wait_for("../hanging")
     fake.unlink()  # only the one call hangs
@@ -231,7 +231,7 @@ def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo
     assert (code, summary["exit"]) == (75, 75)
     assert str(process.pid) in printed
     status = json.loads(repo.ralph("status", "--json").stdout)
-    assert status["running"]["pid"] == process.pid and status["running"]["task"] == "T1"
+    assert status["running"]["pid"] == process.pid and status["running"]["workers"][0]["task"] == "T1"
     assert f"pid {process.pid}" in repo.ralph("status").stdout
     assert repo.ralph("stop").returncode == 0
     (repo.path.parent / "go").touch()

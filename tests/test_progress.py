@@ -374,9 +374,9 @@ def test_money_for_the_task_the_run_and_the_plan() -> None:
         verdict("no-op", **paid),
     )
     assert (history.usd, history.tokens) == (1.25, Tokens(500, 50, 250))
-    assert (history.this_run.usd, history.this_run.tokens.total, history.this_run.seconds) == (0.5, 220, 4.0)
+    assert (history.this_run.usd, history.this_run.tokens.total, history.of(TASK).seconds) == (0.5, 220, 8.0)
     assert (history.of(TASK).usd, history.of(TASK).tokens) == (1.0, Tokens(400, 40, 200))
-    assert (history.of(TASK).seconds, history.of(TASK).attempts) == (8.0, 3)
+    assert history.of(TASK).attempts == 3
 
 
 def test_iterations_for_the_plan_and_the_run() -> None:
@@ -465,7 +465,7 @@ def test_what_is_still_to_be_carried_out(
 ) -> None:
     history = fold(*records)
     assert (history.pending and history.pending.verdict) == pending
-    assert bool(history.open_start) == is_open
+    assert bool(history.open_starts) == is_open
 
 
 WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
@@ -559,10 +559,10 @@ def test_what_passed_since_everything_was_last_checked() -> None:
 
 def test_waits_that_brought_nothing() -> None:
     wait = record("wait", backoff=True)
-    assert fold(wait, verdict("limited"), wait).this_run.fruitless_waits == 2
-    assert fold(wait, record("wait", backoff=False)).this_run.fruitless_waits == 1
-    assert fold(wait, wait, verdict("failed")).this_run.fruitless_waits == 0
-    assert fold(wait, record("run")).this_run.fruitless_waits == 0
+    assert fold(wait, verdict("limited"), wait).this_run.fruitless == {"": 2}
+    assert fold(wait, record("wait", backoff=False)).this_run.fruitless == {"": 1}
+    assert fold(wait, wait, verdict("failed")).this_run.fruitless == {}
+    assert fold(wait, record("run")).this_run.fruitless == {}
 
 
 def test_a_pass_that_breaks_twice_is_blocked() -> None:
@@ -636,3 +636,28 @@ def test_parse_handoff(source: str, wanted: dict[str, str]) -> None:
 )  # fmt: skip
 def test_newest(entries: list[str], size: int, wanted: list[str]) -> None:
     assert newest(entries, size) == wanted
+
+
+@pytest.mark.parametrize(
+    ("records", "seconds"),
+    [
+        ([("run", "a", 0), ("start", "a", 1), ("start", "a", 2), ("verdict", "a", 62), ("verdict", "a", 82)], 82),
+        # a process that was killed: what came after its last record nobody knows, but that it waited
+        ([("run", "a", 0), ("start", "a", 10), ("verdict", "b", 900), ("start", "b", 905)], 15),
+        ([("run", "a", 0), ("wait", "a", 10), ("run again", "b", 900), ("start", "b", 905)], 75),
+        ([("run", "a", 0), ("start", "a", 50), ("verdict", "a", 20)], 50),  # the clock was set back
+    ],
+)  # fmt: skip
+def test_how_long_a_run_has_lasted_with_any_number_of_workers(
+    records: list[tuple[str, str, int]], seconds: float
+) -> None:
+    def made(event: str, run: str, at: int) -> dict[str, Any]:
+        more: dict[str, Any] = {
+            "wait": {"until": 70.0},
+            "run again": {"continues": True},
+            "start": {"iteration": 1},
+        }
+        fields = {"run": run, "time": float(at), **more.get(event, {})}
+        return verdict("failed", **fields) if event == "verdict" else record(event.split()[0], **fields)
+
+    assert fold(*(made(*one) for one in records)).this_run.seconds == seconds

@@ -89,7 +89,7 @@ class Bench:
         return prompt_values(
             self.plan, self.task, self.history, self.paths, checks_for(self.plan, self.task), attempts=3,
             reads_rulebook=self.reads_rulebook, recent=self.recent, red_before=self.red_before, clean_start=self.clean_start,
-            parked=self.parked,
+            parked=self.parked, handoff=self.paths.handoff(),
         )  # fmt: skip
 
     def prompt(self, template: Path = TEMPLATE) -> str:
@@ -204,7 +204,7 @@ def test_the_files_that_it_names_are_those_that_the_agent_has(tmp_path: Path) ->
     bench.paths = replace(bench.paths, root=tmp_path)
     prompt = full(bench)
     assert "plans/prd.json and plans/progress.txt are copies to read" in prompt
-    assert str(bench.paths.handoff) in prompt
+    assert str(bench.paths.handoff()) in prompt
     assert str(bench.paths.prd) not in prompt and str(bench.paths.scratch) not in prompt
 
 

@@ -216,10 +216,10 @@ def test_what_a_loop_does_now(tmp_path: Path) -> None:
     now, tasks = time.time(), [{"id": "A", "title": "a"}]
     began = {**start("A", 1), "time": now - 125}
     at_work = make(tmp_path, tasks, [began])
-    loop = {"pid": 4711, "since": "2026-11-21 22:00:05", "task": "A"}
+    loop = {"pid": 4711, "since": "2026-11-21 22:00:05"}
 
     def said(shown: Status, task: str | None) -> list[str]:
-        running = {**loop, "task": task}
+        running = {**loop, "workers": [{"task": task}] * bool(task)}
         return status.lines(Status(shown.plan, shown.history, running), 120, color=False)
 
     assert said(at_work, "A")[0].startswith("running  A")
@@ -354,7 +354,9 @@ def assert_shape(found: dict[str, Any]) -> None:
             "input": int, "output": int, "cached": int
         }  # fmt: skip
     if found["running"]:
-        assert list(found["running"]) == ["pid", "since", "task"]
+        assert list(found["running"]) == ["pid", "since", "workers"]
+        keys = ["worker", "task", "attempt", "agent", "since", "workspace"]
+        assert all(list(one) == keys for one in found["running"]["workers"])
     if found["places"]:
         assert list(found["places"]) == ["folder", "workspace", "room", "bytes"]
         assert type(found["places"]["bytes"]) is int
@@ -385,9 +387,13 @@ def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
 
 
 LIMITED: list[dict[str, Any]] = [
-    {"event": "run", "limits": {"usd": 20, "hours": 1.5, "attempts": 2}},
-    *worked("A", 1, "failed", usd=1.5),
-    *worked("A", 2, "timed-out", usd=1.7, estimated=0.3),
+    {"run": "r", **one}
+    for one in (
+        {"event": "run", "limits": {"usd": 20, "hours": 1.5, "attempts": 2}},
+        *worked("A", 1, "failed", usd=1.5),
+        *worked("A", 2, "timed-out", usd=1.7, estimated=0.3)[:1],
+        {**worked("A", 2, "timed-out", usd=1.7, estimated=0.3)[1], "time": 1795291832.0 + 120},
+    )
 ]
 
 
@@ -399,7 +405,7 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     plan = "the plan: $3.20 of $100.00 (about $0.30 of it not told), 40628 of 1000000 tokens"
     assert (
         f"\nthis run: $3.20 of $20.00 (about $0.30 of it not told), 40628 of 50000 tokens, "
-        f"2 of 50 iterations, 10 min 24 s of 1 h 30 min; {plan}\n"
+        f"2 of 50 iterations, 2 min 0 s of 1 h 30 min; {plan}\n"
     ) in shown
     assert "2 iterations so far: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
     used = status.as_object(told)["limits"]
@@ -439,7 +445,10 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../T1")
     during = look()
-    assert (during["running"]["pid"], during["running"]["task"], during["stop"]) == (process.pid, "T1", None)
+    assert (during["running"]["pid"], during["stop"]) == (process.pid, None)
+    assert [(one["task"], one["workspace"]) for one in during["running"]["workers"]] == [
+        ("T1", str(repo.workspace))
+    ]
     shown = repo.ralph("status", COLUMNS="300").stdout
     assert shown.startswith("running  T1") and f"the agent works in {repo.workspace}" in shown
     assert during["branch"] == "ralph/p"
