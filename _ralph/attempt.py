@@ -40,7 +40,7 @@ def begin(run: Run, task: Task) -> Attempt:
     attempt.base, attempt.left = tip, ""
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
         go_on(run, attempt, tip)
-    trim_scratch(run.paths)
+    trim_scratch(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # of another night: they tell what is spent
         files.clear(old)
     compile_prompt(run.template())
