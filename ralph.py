@@ -168,7 +168,7 @@ JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdou
 RUN_OPTIONS = (
     click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
     TASK,
-    click.option("-j", "--jobs", type=POSITIVE, help="Tasks worked side by side.  [default: 1]"),
+    click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Tasks worked side by side.  [default: 1]"),
     AGENT,
     click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
     click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
