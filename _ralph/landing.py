@@ -157,13 +157,15 @@ class Branch:
         names = (own / "rebase-merge/head-name", own / "rebase-apply/head-name")
         return any((files.read_regular(name) or b"").strip() == self.ref.encode() for name in names)
 
-    def commit(self, tree: str, parent: str, message: str, sign: bool = False) -> str:
-        """A commit of exactly `tree` on `parent`; `parent` itself where that has the same tree."""
+    def commit(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
+        """A commit of exactly `tree` on `parent`, and on `merge` where one is merged; else `parent` itself
+        where that has the same tree."""
         if parent != self._tree[0]:
             self._tree = parent, self.git.tree(parent)
-        if tree == self._tree[1]:
+        if tree == self._tree[1] and not merge:
             return parent
-        words = ["commit-tree", tree, "-p", parent, "-F", "-"]
+        others = ("-p", merge) if merge else ()
+        words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
         if sign:  # a key that asks for its passphrase: nobody is there
             code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=15.0)
