@@ -43,9 +43,9 @@ def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> in
         if not run.git.common.samefile(onto.git.common):
             raise BadInput(f"{run.paths.prd} is a plan of another repository; go there to land its work")
         names = names or [run.history.branch or run.branch.name]
+    for name in names:
+        require_branch(onto, name)
     wanted = [Wanted(name, options.prd if this_plan else plan_of(onto.git, name)) for name in names]
-    for one in wanted:
-        require_branch(onto, one.branch)
     view = View()
 
     def work(control: Control) -> int:
