@@ -125,6 +125,11 @@ def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def was_given(name: str) -> bool:
+    """Whether an option was given, by hand or by a variable."""
+    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
 PRD = click.option(
     "--prd",
     envvar="RALPH_PRD",
@@ -493,13 +498,29 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     \b
     git switch main && ralph land ralph/prices ralph/search
     """
-    from click.core import ParameterSource
-
     from _ralph.land import land_branches
     from _ralph.run import Options
 
-    named = click.get_current_context().get_parameter_source("prd") is not ParameterSource.DEFAULT
-    return land_branches(branches, Options(**given), named or not branches)
+    return land_branches(branches, Options(**given), was_given("prd") or not branches)
+
+
+@cli.command()
+@PRD
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@for_people
+def clean(prd: Path, dry_run: bool) -> int:
+    """Remove the places of plans that are done or gone.
+
+    Done is a plan of which every task passes, and whose branch HEAD contains; gone is one without its
+    prd.json or its repository. All plans of this repository are looked at, or the one of --prd. What a
+    workspace holds and nothing else does is parked first.
+
+    \b
+    ralph clean -n
+    """
+    from _ralph.clean import clean_places
+
+    return clean_places(prd, was_given("prd"), dry_run, click.echo)
 
 
 @cli.command()
