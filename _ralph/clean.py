@@ -22,7 +22,9 @@ from _ralph.workspace import Place
 
 _WORKSPACE = re.compile(r"(work-\d+)|\.(work-\d+)-\d+")
 """The second form is one that was out of the way while checks ran, and ralph was killed."""
-_OTHERS = ("room", "role", "recheck")
+_REMOVED = ".removed"
+"""What a place is called while it is removed: after a kill, nobody takes the rest of it for work."""
+_OTHERS = ("room", "role", "recheck", _REMOVED)
 
 
 class Stays(RalphError):
@@ -108,6 +110,8 @@ class Cleaner:
                 left.append((place.name, str(error)))
                 continue
             size = layout.weight(place)
+            if place.name != _REMOVED:
+                place = place.rename(folder / _REMOVED)
             if os.path.lexists(files.clear(place)):
                 left.append((place.name, "it cannot be removed; see who owns what is in it"))
             else:
