@@ -129,14 +129,13 @@ class Cleaner:
         name = _WORKSPACE.fullmatch(folder.name)
         if not name:
             return
-        paths, root = note.paths, note.root if note.root.is_dir() else note.common
-        home = Git.at(root) if root is note.root else Git(root, root, root)
+        home, paths = self.git, note.paths  # the working tree of the plan may be gone
         branch = Branch(home, note.branch, paths.private.name)
         tip = branch.tip() or home("rev-parse", "HEAD").strip()
         own = (paths.prd, paths.progress, paths.rulebook)
         state = tuple(str(path.relative_to(note.root)) for path in own if path.is_relative_to(note.root))
         place = Place(home, folder, paths.private / f"{name[1] or name[2]}.index", state)
-        place.carried = carried_names(home, root / ".worktreeinclude")
+        place.carried = carried_names(home, home.root / ".worktreeinclude")
         place.made = list(place.noted_setup().get("made", []))
         place.unlock()
         if not place.index.is_file():

@@ -217,7 +217,7 @@ def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) 
     """The third is green alone, and red beside the other two: it stays out, and so do its places."""
     for name in ("prices", "search", "stock"):
         task = {"id": name, "title": "t", "checks": [f"test -f {name}.txt"]}
-        plan = {"project": name, "userStories": [task]}
+        plan: dict[str, Any] = {"project": name, "userStories": [task]}
         if name == "stock":
             plan["checks"] = ["test ! -e prices.txt || test ! -e search.txt"]
         repo.write(f"plans/{name}/prd.json", json.dumps(plan))
