@@ -226,6 +226,18 @@ def test_an_index_lock_is_removed_only_where_ralph_left_it(repo: Repo) -> None:
     assert not lock.exists() and not branch.mark.exists()
 
 
+def test_a_fast_forward_is_not_cut_off_by_an_interrupt(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    repo.git("switch", "-q", "ralph/p")
+    repo.git("config", "filter.slow.smudge", "sleep 3; cat")
+    repo.write(".git/info/attributes", "work.txt filter=slow\n")
+    monkeypatch.setattr(git_module, "hurry", lambda: True)
+    monkeypatch.setattr(git_module, "_HURRY", 1.5)
+    branch.land(work_on(repo, tip), tip, "x")
+    assert repo.read("work.txt") == "work\n" and git_module.hurry()
+
+
 @pytest.mark.parametrize("reached", range(1, 6))
 def test_a_fast_forward_that_was_killed_half_way_is_undone(repo: Repo, reached: int) -> None:
     """git writes the files first, then its index, then the branch: any of it can have been done."""
