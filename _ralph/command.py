@@ -141,7 +141,7 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     if blocked:
         run.view.line(f"next: ralph status; ralph retry {shlex.quote(blocked)} --answer '...'; {again}")
     elif stop.word == "complete" and current_branch(run.git) != run.branch.name:
-        run.view.line(f"next: ralph report; git merge {shlex.quote(run.branch.name)}")
+        run.view.line(f"next: ralph report; ralph land {shlex.quote(run.branch.name)}")
     if stop.word == "red-checks":
         run.view.line("next: mend it yourself; or let a task do it: ralph add 'TITLE' --check 'THE RED ONE'")
 

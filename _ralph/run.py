@@ -385,13 +385,18 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
             f"{paths.prd.name} holds nothing but the example that `ralph init` wrote; edit it, or: "
             f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
         )
-    if plan.settings.get("network") is False and not options.sandbox:  # to go on would be a silent lie
-        raise BadInput(f"{paths.prd.name}: network: false can only be kept with --sandbox bwrap")
+    require_network(plan, options)
     judge = options.judge or plan.settings.get("judge")
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
     if not plan.checks and unchecked and not judge:
         raise BadInput(_no_checks(paths, plan, unchecked))
     return plan
+
+
+def require_network(plan: Plan, options: Options) -> None:
+    """BadInput where a plan says that there is no network, and nothing could keep it: a silent lie."""
+    if plan.settings.get("network") is False and not options.sandbox:
+        raise BadInput(f"{plan.path.name}: network: false can only be kept with --sandbox bwrap")
 
 
 def examined(plan: Plan, options: Options) -> Plan:
