@@ -242,6 +242,7 @@ def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
         attempts=run.limits.attempts,
         reads_rulebook="AGENTS.md" in run.named(attempt.command).row.get("reads", []),
         recent=run.branch.recent(attempt.base),
+        beside=[f"{one.task.id}: {one.task.title}" for one in run.pool.attempts if one.task is not task],
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
         parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),

@@ -22,7 +22,6 @@ from _ralph.refusals import require_repository
 from _ralph.room import merged
 from _ralph.run import Options, Run, require_network
 from _ralph.session import open_sandbox, peek
-from _ralph.worker import in_worker
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ def _require_green(run: Run, name: str, commit: str) -> None:
         results = run_checks_on(inside, room, commit, checks, f"land-{text.slug(name)}")
         return {"checks": [result.as_dict() for result in results], "notices": room.notices}
 
-    told = in_worker(run, look)
+    told = run.wait(run.in_worker(look))
     run.view.lines(told["notices"])
     red = [result for result in (CheckResult(**check) for check in told["checks"]) if not result.ok]
     if red:
