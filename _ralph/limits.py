@@ -139,8 +139,10 @@ def share(limits: Limits, history: History, given: Sequence[Share], workers: int
     usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
     tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
     more = workers - len(given)
-    usd = _part(usd - sum(one.usd or 0.0 for one in given), more, history.usd / tried)
-    tokens = _part(tokens - sum(one.tokens or 0 for one in given), more, history.tokens.total / tried)
+    usd -= sum(one.usd or 0.0 for one in given)
+    tokens -= sum(one.tokens or 0 for one in given)
+    usd = _part(usd, more, history.usd / tried, alone=not given)
+    tokens = _part(tokens, more, history.tokens.total / tried, alone=not given)
     if given and min(usd, tokens) <= 0:
         return None
     return Share(
@@ -148,13 +150,11 @@ def share(limits: Limits, history: History, given: Sequence[Share], workers: int
     )
 
 
-def _part(left: float, workers: int, average: float) -> float:
+def _part(left: float, workers: int, average: float, alone: bool) -> float:
     """The part of `left` for the next of so many workers, of whom each needs `average`; 0 if it is not
-    enough for one."""
-    if left == NONE or workers == 1:
-        return left
-    enough_for = int(left / average) if average > 0 else workers
-    return left / min(workers, enough_for) if enough_for else 0.0
+    enough for one, but for one who is `alone`."""
+    enough_for = int(left / average) if average > 0 and left < NONE else workers
+    return left / min(workers, max(enough_for, alone)) if enough_for > 0 or alone else 0.0
 
 
 def ahead(result: AgentResult, now: float) -> float | None:

@@ -78,11 +78,13 @@ def take_in_what_people_did(run: Run) -> None:
 
 def choose(run: Run) -> Task | None:
     """The task that a free worker takes up next: one that it had before, else the first that is ready and
-    whose agent can be had. None while no worker is free, or the money left is that of the others."""
-    under_way = {attempt.task.key for attempt in run.pool.attempts}
+    whose agent can be had. None while no worker is free, or the money left is that of the others. What is
+    under way has not passed, whatever the plan says, and is the same task under another title."""
+    under_way = {attempt.task.id for attempt in run.pool.attempts}
     if len(under_way) >= run.jobs or not limits.share(run.limits, run.history, run.shares, run.jobs):
         return None
-    open_here = [task for task in ready(run) if task.key not in under_way and not _back_at(run, task)]
+    free = [task for task in ready(run) if under_way.isdisjoint((task.id, *task.depends_on))]
+    open_here = [task for task in free if not _back_at(run, task)]
     return min(open_here, key=lambda task: task.key not in run.pool.last, default=None)
 
 
