@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from _ralph import files, limits, prd
 from _ralph.attempt import salvage
 from _ralph.candidate import green_on, run_checks_on, tip_of
 from _ralph.checks import every_check
-from _ralph.ends import Exit, Stop
+from _ralph.ends import Exit, RalphError, Stop
 from _ralph.files import digest
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict, spent_on
 from _ralph.process import run_process
@@ -166,6 +167,15 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     return None
 
 
+def after_the_others(run: Run, error: RalphError) -> Stop:
+    """The stop for an attempt that could not begin; those under way finish first. Raises it where there are
+    none."""
+    if not run.pool.lanes:
+        raise error
+    run.view.line(f"! {error}; what is under way is finished first", color="yellow")
+    return Stop("error", error.exit, str(error))
+
+
 def go_without(run: Run, attempt: Attempt) -> Stop | None:
     """Go on without the agent, or the judge, that this attempt could not have: another one takes over, or
     its provider is waited for; the stop that ends the run, if any."""
@@ -202,7 +212,7 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
         return until
     until = min(until, limits.run_deadline(run.limits, run.seconds, now))
     said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
-    waited = Waited(until=round(until), backoff=limits.ahead(result, now) is None, command=command)
+    waited = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
     run.write(waited, f"waiting {said} for the provider")
     run.view.line(f"waiting for the provider {said}")
     notify(run, None)

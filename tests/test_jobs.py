@@ -392,19 +392,19 @@ def test_a_worker_that_is_killed_costs_its_attempt_and_the_others_go_on(repo: Re
 
 
 def test_an_agent_that_cannot_be_had_lets_the_others_finish(repo: Repo) -> None:
-    """A person gives a task an agent that is not there, while others are at work."""
-    repo.plan(*tasks(1))
-    agent = repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}")
-    process = repo.start("run", "--jobs", "2", "--agent", agent)
+    """A person adds a task for an agent that is not there, while others are at work."""
+    repo.plan(*tasks(1), agent=repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}"))
+    process = repo.start("run", "--jobs", "2")
     wait_for_records(repo, "start", 1)
-    home = os.environ["PATH"]
-    assert home
     plan = json.loads(repo.read("prd.json"))
-    plan["limits"] = {"jobs": 0}
+    plan["userStories"].append({**plan["userStories"][0], "id": "T2", "agent": "nowhere"})
     repo.write("prd.json", json.dumps(plan))
+    time.sleep(3)
     repo.write("../go", "")
     printed = process.communicate(timeout=60)[0]
-    assert repo.verdicts() == ["T1 passed"], printed
+    assert process.returncode == 5 and "'nowhere' is not on PATH" in printed
+    assert repo.verdicts() == ["T1 passed"] and repo.records("stop")[-1]["exit"] == 5, printed
+    assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
 def test_a_full_disk_in_one_place_loses_nothing(repo: Repo) -> None:
@@ -450,6 +450,24 @@ print('{RESULT}')
         assert ended[name] < wait["until"], repo.verdicts()
     begun = [one["time"] for one in repo.records("start") if one["task"] in ("T1", "T3")][1:]
     assert min(begun) >= wait["until"] - 1 and len(begun) == 2
+
+
+def test_an_attempt_that_began_before_a_limit_does_not_end_the_wait_for_it(repo: Repo) -> None:
+    repo.plan(*tasks(3), agents={"speaker": ROW})
+    say = speaker(
+        repo,
+        f"""{MEET}
+begun("T1", "T2") if task != "T3" else None
+if task == "T1" and number() == 1: print({limited_for(4)}); sys.exit(1)
+if task == "T2": time.sleep(1.5)
+{WORKS}
+print('{RESULT}')
+""",
+    )
+    done = repo.ralph("run", "--jobs", "2", "--agent", say, first=SOON)
+    assert (done.returncode, repo.verdicts()[:2]) == (0, ["T1 limited", "T2 passed"]), done.stdout
+    (wait,) = repo.records("wait")
+    assert all(one["time"] >= wait["until"] - 1 for one in repo.records("start")[2:]), done.stdout
 
 
 PAYS = {**ROW, "argv": ["speaker", "{budget}", "{args}"]}
