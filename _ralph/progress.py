@@ -218,7 +218,7 @@ class History(Spent):
         `back` then."""
         run, command = self.this_run, record.command
         limited = record.verdict is Verdict.LIMITED
-        if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else another worker's wait
+        if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else: waited for
             run.away[command] = max(run.away.get(command, 0.0), back)
         if record.verdict is Verdict.UNAVAILABLE:
             run.gone.add(command)

@@ -194,9 +194,9 @@ def landed(repo: Repo) -> list[tuple[str, str]]:
     return [(line.split()[0], line.split()[1].rstrip(":")) for line in lines]
 
 
-def red_commits(repo: Repo, plan: list[Made]) -> list[str]:
+def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
     """The commits that are red in a fresh clone, by the checks of all that had passed by then."""
-    checks, found, passed = {task.id: task.check for task in plan}, [], [NO_CLAIM_TWICE]
+    found, passed = [], [NO_CLAIM_TWICE]
     env = {**repo.env, "HOME": os.devnull}
     for commit, task in landed(repo):
         passed.append(checks[task])
@@ -233,7 +233,8 @@ def test_a_night_ends_as_the_model_says_with_any_number_of_workers(
     assert sorted(one for one in repo.verdicts() if one.endswith(" passed")) == sorted(
         f"{task} passed" for task in wanted
     ), told
-    assert not red_commits(repo, plan), f"{told}\n{red_commits(repo, plan)}"
+    red = red_commits(repo, {task.id: task.check for task in plan})
+    assert not red, f"{told}\n{red}"
     assert nothing_runs_within(repo, 3), f"{told}\n{still_running(repo)}"
     assert not changed(home, home_of(repo)), f"{told}\n{changed(home, home_of(repo))}"
     assert not [record for record in repo.records("recheck") if record.get("broken")], told
