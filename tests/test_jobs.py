@@ -160,6 +160,13 @@ def test_a_check_may_hold_what_there_is_only_once(repo: Repo) -> None:
     assert (code, len(repo.passed())) == (0, 6), printed
 
 
+def test_candidates_are_checked_in_the_order_in_which_they_come(repo: Repo) -> None:
+    repo.plan(*tasks(4), checks=["sleep 0.4"])
+    agent = repo.agent(f"{MEET}\nbegun('T1', 'T2', 'T3', 'T4'); time.sleep(1 - int(task[1]) / 5)\n{WORKS}")
+    code, _, printed = repo.run(agent, "--jobs", "4")
+    assert (code, repo.verdicts()) == (0, [f"T{n} passed" for n in (4, 3, 2, 1)]), printed
+
+
 def test_tasks_that_all_change_one_line_all_land(repo: Repo) -> None:
     repo.write("line.txt", "start\n")
     repo.commit("line")
@@ -219,6 +226,14 @@ def test_once_is_one_attempt_with_any_number_of_workers(repo: Repo) -> None:
     repo.plan(*tasks(3), limits={"jobs": 3})
     code, summary, _ = repo.run(repo.agent(WORKS), "--once", "--jobs", "4")
     assert (code, summary["stop"], repo.verdicts()) == (0, "once", ["T1 passed"])
+
+
+def test_iterations_are_those_of_all_workers(repo: Repo) -> None:
+    repo.plan(*tasks(5))
+    code, summary, _ = repo.run(
+        repo.agent(f"time.sleep(0.2); {WORKS}"), "--jobs", "4", "--max-iterations", "3"
+    )
+    assert (code, summary["stop"], len(repo.records("start")), len(repo.passed())) == (3, "limit", 3, 3)
 
 
 def test_a_chain_is_worked_one_after_the_other(repo: Repo) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,7 +125,7 @@ def set_up(repo: Repo, plan: list[Made]) -> str:
     repo.write("a.txt", "edited\n")
     repo.write("mine.txt", "mine\n")
     tasks = [{"id": task.id, "checks": [task.check], "dependsOn": list(task.needs)} for task in plan]
-    alone = f"mkdir {repo.outside}/in-the-room && sleep 0.02 && rmdir {repo.outside}/in-the-room"
+    alone = f"flock -n {repo.outside}/in-the-room sleep 0.02" if shutil.which("flock") else "true"
     limits = {"attempts": ATTEMPTS, "iterations": 10_000}
     repo.plan(*tasks, checks=[NO_CLAIM_TWICE, {"name": "alone", "run": alone}], limits=limits)
     fates = {task.id: (task.kind, task.fails) for task in plan}
@@ -161,10 +162,11 @@ def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
 
 
 def night(repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Random) -> int:
-    """Start ralph again and again until it ends by itself; how often it was killed."""
+    """Start ralph again and again, then with any number of workers, until it ends by itself; how often it
+    was killed."""
     kills, most, last = 0, chance.randint(1, 3), time.monotonic() + PATIENCE
-    words = ("run", "--json", "--agent", agent, "--jobs", str(jobs), "--agent-timeout", "4s")
     while time.monotonic() < last:
+        words = ("run", "--json", "--agent", agent, "--jobs", str(jobs), "--agent-timeout", "4s")
         with (repo.outside / "said").open("wb") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ralph", *words],
@@ -183,8 +185,7 @@ def night(repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Ra
             summary = json.loads(out)
             assert (summary["stop"], process.returncode) in (("complete", 0), ("blocked", 4)), said_words
             return kills
-        with contextlib.suppress(FileNotFoundError):
-            (repo.outside / "in-the-room").rmdir()
+        jobs = chance.choice(JOBS)
     raise AssertionError(f"the night did not end within {PATIENCE:.0f} s")
 
 
