@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py land.py clean.py)
+CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py land.py clean.py jobs_model.py)
 
-# How much `make test-crash` does: every CRASH_STEP-th point, so many inputs and tasks.
+# How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds.
 CRASH_STEP ?= 1
 HOSTILE_EXAMPLES ?= 1000
 SOAK_TASKS ?= 300
+JOBS_SEEDS ?= 60
 
 # 1 is the whole of `make bench`, some minutes; 0.1 takes one and a half.
 BENCH_SCALE ?= 1
@@ -29,7 +30,7 @@ test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest
 
 test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, power cuts, a long night
-	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
+	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) JOBS_SEEDS=$(JOBS_SEEDS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
 
 test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
 	$(BIN)/python -m tests.install_agents $(AGENTS)

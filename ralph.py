@@ -54,7 +54,11 @@ def run_loop(run: Run) -> Stop:
         task = None if end else night.choose(run)
         if task and not (end := night.limit_reached(run)):
             night.open_run_record(run)
-            attempt = begin(run, task)
+            try:
+                attempt = begin(run, task)
+            except RalphError as error:
+                stop = night.after_the_others(run, error)
+                continue
             run.pool.add(attempt, run_attempt(run, attempt))
         elif run.pool.lanes:
             if ended := night.next_to_end(run):

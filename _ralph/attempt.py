@@ -109,9 +109,16 @@ async def work(run: Run, attempt: Attempt) -> None:
 
 def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     """What the worker does: make the workspace ready, run the agent, say what it left."""
-    place, ready = run.workspace(attempt), ready_mark(run, attempt)
-    files.clear(ready)
+    place = run.workspace(attempt)
+    files.clear(ready_mark(run, attempt))
     baseline = baseline_of(run, attempt, unknown)  # for a leftover, too: it passes by a check that was red
+    with place.held():
+        told = _agent_at_work(run, attempt, place, baseline)
+    return {**told, "baseline": baseline}
+
+
+def _agent_at_work(run: Run, attempt: Attempt, place: Place, baseline: dict[str, bool]) -> dict[str, Any]:
+    """Make the workspace that of the attempt, let the agent work, and look at what stands there then."""
     run.view.doing("preparing the workspace")
     new = place.reset(attempt.left or attempt.base)
     if attempt.left and not attempt.leftover:
@@ -120,12 +127,12 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     copies = place.copy_state()
     if attempt.leftover:
         found = _left_behind(run, attempt, place, {})
-        return {**found, "baseline": baseline, "result": attempt.result.as_dict()}
+        return {**found, "result": attempt.result.as_dict()}
     set_up_workspace(run, attempt, place, new)
     scratch = files.clear(place.root / ".ralph")
     scratch.mkdir()
     prompt = prompt_for(run, attempt, baseline)
-    files.atomic_write(ready, str(attempt.iteration).encode())
+    files.atomic_write(ready_mark(run, attempt), str(attempt.iteration).encode())
     began = time.time()
     run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
     agent = run.named(attempt.command)
@@ -133,7 +140,7 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     if run.control.orphaned:
         raise StopNow
     found = _left_behind(run, attempt, place, copies)
-    return {**found, "began": began, "baseline": baseline, "result": result.as_dict()}
+    return {**found, "began": began, "result": result.as_dict()}
 
 
 def ready_mark(run: Run, attempt: Attempt) -> Path:
@@ -188,11 +195,12 @@ def salvage(run: Run, attempt: Attempt) -> None:
 
     def look(inside: Run) -> dict[str, Any]:
         place = inside.workspace(attempt)
-        place.bring_back()  # the kill may have come while checks ran
-        if not place.exists:
-            return {}
-        place.unlock()
-        found = _left_behind(inside, attempt, place, {})
+        with place.held():
+            place.bring_back()  # the kill may have come while checks ran
+            if not place.exists:
+                return {}
+            place.unlock()
+            found = _left_behind(inside, attempt, place, {})
         baseline = baseline_of(inside, attempt, unknown_checks(run, attempt))
         return {**found, "baseline": {**attempt.baseline, **baseline}}
 

@@ -90,12 +90,13 @@ def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
         results = run_candidate(run, attempt, room, commit, turn)
         if all(result.ok for result in hooked):
             break
+    fits = attempt.tip in (attempt.base, commit) or not is_red(run, attempt, results)
     results += hooked
     if message != attempt.message and commit != attempt.tip:
         commit = run.branch.commit(tree, attempt.tip, message)
     unseen = commit == attempt.tip or any(not result.ok for result in results)  # what git ignores may be why
     notices = room.notices + deciding_hooks(attempt)
-    if attempt.tip not in (attempt.base, commit) and is_red(run, attempt, results):
+    if not fits:
         notices += green_apart(run, attempt, room)
     return {
         "checks": [result.as_dict() for result in results],
@@ -118,7 +119,7 @@ def green_apart(run: Run, attempt: Attempt, room: Room) -> list[str]:
 def run_candidate(run: Run, attempt: Attempt, room: Room, commit: str, turn: str) -> list[CheckResult]:
     """All checks of the attempt's task and of the plan on `commit`."""
     checks = checks_for(run.plan, attempt.task)
-    return run_checks_on(run, room, commit, checks, attempt.name + turn, attempt=attempt)
+    return run_checks_on(run, room, commit, checks, attempt.name + turn)
 
 
 def is_red(run: Run, attempt: Attempt, results: list[CheckResult]) -> bool:
@@ -141,17 +142,11 @@ def deciding_hooks(attempt: Attempt) -> list[str]:
 
 
 def run_checks_on(
-    run: Run,
-    room: Room,
-    commit: str,
-    checks: list[Check],
-    name: str,
-    label: str = "",
-    attempt: Attempt | None = None,
+    run: Run, room: Room, commit: str, checks: list[Check], name: str, label: str = ""
 ) -> list[CheckResult]:
     """All `checks` on `commit` in a room; a red `setup` stands for them. StopNow if ralph was stopped."""
     run.view.doing("running checks")
-    with run.workspaces_away(attempt):
+    with run.workspaces_away():
         failed = room.prepare(commit, name)
         results = [failed] if failed else room.run(checks, name, label)
     if run.control.stop_now:
@@ -165,7 +160,7 @@ def green_on(
     """Which of `checks` are green on a commit of the branch, in the clean room, by their commands.
     NeedsPerson if `setup` fails on it."""
     label = "before the work: "
-    results = run_checks_on(run, run.room(attempt=attempt), commit, checks, name, label, attempt)
+    results = run_checks_on(run, run.room(attempt=attempt), commit, checks, name, label)
     if results and results[0].name == "setup" and not results[0].ok:
         raise NeedsPerson(setup_failed(run, results[0]))
     return {result.command: result.ok for result in results}
@@ -184,7 +179,7 @@ def run_hooks(run: Run, attempt: Attempt, room: Room) -> tuple[list[CheckResult]
     if not names:
         return [], "", attempt.message
     results: list[CheckResult] = []
-    with run.workspaces_away(attempt), room.at(attempt.tip):
+    with run.workspaces_away(), room.at(attempt.tip):
         path = room.path / ".git/COMMIT_EDITMSG"
         path.write_text(attempt.message, encoding="utf-8")
         for hook in names:

@@ -14,7 +14,7 @@ from _ralph import files, limits, prd
 from _ralph.attempt import salvage
 from _ralph.candidate import green_on, run_checks_on, tip_of
 from _ralph.checks import every_check
-from _ralph.ends import Exit, Stop
+from _ralph.ends import Exit, RalphError, Stop
 from _ralph.files import digest
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict, spent_on
 from _ralph.process import run_process
@@ -79,13 +79,14 @@ def take_in_what_people_did(run: Run) -> None:
 
 def choose(run: Run) -> Task | None:
     """The task that a free worker takes up next: one that it had before, else the first that is ready and
-    whose agent can be had. None while no worker is free, or the money left is that of the others."""
-    under_way = {attempt.task.key for attempt in run.pool.attempts}
+    whose agent can be had. None while no worker is free, or the money left is that of the others. What is
+    under way has not passed, whatever the plan says, and is the same task under another title."""
+    under_way = {attempt.task.id for attempt in run.pool.attempts}
     if len(under_way) >= run.jobs or not limits.share(run.limits, run.history, run.shares, run.jobs):
         return None
     in_order = sorted(ready(run), key=lambda task: task.key not in run.pool.last)
-    free = (task for task in in_order if task.key not in under_way and not _back_at(run, task))
-    return next(free, None)
+    free = (task for task in in_order if under_way.isdisjoint((task.id, *task.depends_on)))
+    return next((task for task in free if not _back_at(run, task)), None)
 
 
 def ready(run: Run) -> list[Task]:
@@ -165,6 +166,15 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
     return None
+
+
+def after_the_others(run: Run, error: RalphError) -> Stop:
+    """The stop for an attempt that could not begin; those under way finish first. Raises it where there are
+    none."""
+    if not run.pool.lanes:
+        raise error
+    run.view.line(f"! {error}; what is under way is finished first", color="yellow")
+    return Stop("error", error.exit, str(error))
 
 
 def go_without(run: Run, attempt: Attempt) -> Stop | None:

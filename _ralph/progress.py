@@ -217,10 +217,8 @@ class History(Spent):
         """Whether the agent can be had, by what became of this attempt with it; if it is limited, it is
         `back` then."""
         run, command = self.this_run, record.command
-        if record.verdict is not Verdict.LIMITED:
-            run.away.pop(command, None)
-            run.waits.pop(command, None)
-        elif run.away.get(command, 0.0) < record.time or record.reset:  # else a wait of another worker's
+        limited = record.verdict is Verdict.LIMITED
+        if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else: waited for
             run.away[command] = max(run.away.get(command, 0.0), back)
         if record.verdict is Verdict.UNAVAILABLE:
             run.gone.add(command)

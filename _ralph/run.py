@@ -187,13 +187,11 @@ class Run:
         return place
 
     @contextlib.contextmanager
-    def workspaces_away(self, attempt: Attempt | None = None) -> Iterator[None]:
+    def workspaces_away(self) -> Iterator[None]:
         """Have the workspaces out of the way while checks run, but for those in which others are at work."""
-        busy = {one.worker for one in self.pool.attempts if one is not attempt}
         with contextlib.ExitStack() as stack:
             for folder in self.paths.places.glob("work-*"):
-                if folder.name not in {f"work-{number}" for number in busy}:
-                    stack.enter_context(self.place(folder).away())
+                stack.enter_context(self.place(folder).away())
             yield
 
     def protection(self, task: Task) -> tuple[list[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -284,14 +285,23 @@ class Place:
         """Have this place out of the way while checks run elsewhere: a path that leads into it, in a link or
         in a generated file, would be green here and nowhere else."""
         hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
-        moved = self.exists
-        if moved:
-            self.root.rename(hidden)
+        moved = False
+        with contextlib.suppress(BlockingIOError), self.held(fcntl.LOCK_NB):
+            if moved := self.exists:
+                self.root.rename(hidden)
         try:
             yield
         finally:
             if moved:
                 self.bring_back()
+
+    @contextlib.contextmanager
+    def held(self, how: int = 0) -> Iterator[None]:
+        """Be at work here: nobody has this place out of the way meanwhile. With LOCK_NB, BlockingIOError if
+        somebody is."""
+        with self.index.with_suffix(".held").open("wb") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | how)
+            yield
 
     def bring_back(self) -> None:
         """Put the place back where it belongs, also one that a killed run left out of the way."""

@@ -19,6 +19,7 @@ def install() -> None:
 
     def note(call: str, path: Any, data: bytes = b"") -> None:
         line = {"call": call, "path": os.path.realpath(os.fspath(path)), "data": data.decode("latin-1")}
+        line["pid"] = str(os.getpid())
         _write(log, json.dumps(line).encode() + b"\n")
 
     def opened(path: Any, flags: int, *given: Any, **named: Any) -> int:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.conftest import Repo
 from tests.test_estimates import night, wrong
+from tests.test_jobs import MEET
+from tests.test_jobs_model import CHECKS, NO_CLAIM_TWICE, red_commits
 from tests.test_ladder import MODELS, calls
 from tests.test_process import DESCENDANTS, HANGS, worker_of
 from tests.test_waits import ROW, speaker
@@ -383,3 +385,96 @@ def test_every_rule_of_who_works_is_needed(repo: Repo, mutant: str) -> None:
     sabotage, wanted = TURNS[mutant]
     found = broken_turns(repo, sabotage)
     assert wanted <= found if wanted else not found, found
+
+
+# ---------------------------------------------------------------- several at once
+
+# name -> the sabotage, and what is then seen of it: see `broken_lanes`.
+LANES = {
+    "none": ("", None),
+    "landing without a check on the new tip": (
+        """
+from _ralph import candidate
+def run_candidate(run, attempt, room, commit, turn, real=candidate.run_candidate):
+    return real(run, attempt, room, attempt.apart or commit, turn)
+candidate.run_candidate = run_candidate
+""",
+        "a red commit",
+    ),
+    "two candidates in the room at once": (
+        """
+from _ralph import model, pool
+pool.Turn.ready = property(lambda self: True)
+model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
+""",
+        "two in the room",
+    ),
+    "a worker that writes into the notes": (
+        """
+from _ralph import attempt, files
+def _work(run, *given, real=attempt._work):
+    files.append(run.paths.progress, b"\\n")
+    return real(run, *given)
+attempt._work = _work
+""",
+        "state from two processes",
+    ),
+    "a worker that marks the plan": (
+        """
+from _ralph import candidate, edit
+def verify(run, attempt, real=candidate.verify):
+    edit.apply(run.plan, lambda plan: edit.set_passed(plan, plan.task(attempt.task.id), True))
+    return real(run, attempt)
+candidate.verify = verify
+""",
+        "state from two processes",
+    ),
+    "a worker that lands": (
+        """
+from _ralph import candidate
+def verify(run, attempt, real=candidate.verify):
+    told = real(run, attempt)
+    run.branch.land(told["commit"], attempt.tip, "early")
+    return told
+candidate.verify = verify
+""",
+        "state from two processes",
+    ),
+}
+CLAIMS = f"""
+import subprocess
+{MEET}
+begun("T1", "T2", "T3")
+P("claims").mkdir(exist_ok=True)
+others = [int(claim.read_text()) for claim in P("claims").iterdir() if claim.name != task]
+P("claims", task).write_text(f"{{max(others, default=0) + 1}}\\n")
+"""
+
+
+def broken_lanes(repo: Repo, sabotage: str) -> set[str]:
+    """Three tasks at once, each green alone and red beside another one that claims the same: what is broken."""
+    room, twice, log = (repo.outside / name for name in ("in-the-room", "twice", "order"))
+    alone = f"mkdir {room} || {{ touch {twice}; exit 1; }}; sleep 0.2; rmdir {room}"
+    checks = {f"T{n}": CHECKS["claims"].format(task=f"T{n}") for n in (1, 2, 3)}
+    repo.plan(*({"checks": [check]} for check in checks.values()), checks=[NO_CLAIM_TWICE, alone])
+    first = f"import os\nfrom tests import recorder\nrecorder.install()\n{sabotage}"
+    words = ("run", "-q", "--jobs", "3", "--max-iterations", "9", "--agent", repo.agent(CLAIMS))
+    repo.ralph(*words, first=first, ORDER_LOG=str(log))
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    state = [str(repo.path / name) for name in ("prd.json", "progress.txt")]
+    ours = [one for one in calls if one["call"] in ("write", "replace", "land")]
+    writers = {one["pid"] for one in ours if one["path"] in state or one["call"] == "land"}
+    found = {
+        "a red commit": bool(red_commits(repo, checks)),
+        "two in the room": twice.exists(),
+        "state from two processes": len(writers) > 1,
+        "not all passed": repo.passed() != list(checks),
+    }
+    return {what for what, is_so in found.items() if is_so}
+
+
+@pytest.mark.parametrize("mutant", LANES)
+def test_every_rule_of_several_at_once_is_needed(repo: Repo, mutant: str) -> None:
+    sabotage, symptom = LANES[mutant]
+    found = broken_lanes(repo, sabotage)
+    assert (symptom in found) if symptom else not found, found

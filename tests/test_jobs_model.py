@@ -1,0 +1,242 @@
+"""A model of nights with several workers: random plans, agents that do everything wrong by a seed, kills at
+random moments. At the end a model that has never heard of ralph says what must have passed, and a fresh
+clone of every single commit that landed must be green."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import Repo
+from tests.oracle import BRANCH, changed, end, home_of, nothing_runs_within, still_running
+from tests.test_soak import halves
+
+COUNT = int(os.environ.get("JOBS_SEEDS", "0"))
+SEEDS = range(1, COUNT + 1) if COUNT else (3, 8)
+JOBS = (1, 2, 4)
+PATIENCE = 240.0
+ATTEMPTS = 3
+
+# What the agent of a task does, how often in a plan at most, and how likely. Each conflict and each claim that
+# is lost needs another one that landed meanwhile: so few of them pass within their attempts, in any order.
+KINDS = {
+    "works": (12, 5),
+    "fails": (12, 2),  # so many times, and then it works
+    "lies": (12, 2),  # the same, with words and a changed copy of the plan instead of work
+    "conflicts": (4, 4),  # all of these edit one line
+    "claims": (3, 4),  # each is green alone, and two of them side by side are red together
+    "hangs": (1, 1),
+    "kills early": (2, 1),
+    "kills late": (2, 1),
+    "never": (2, 2),
+}
+CHECKS = {"conflicts": "grep -qw {task} line.txt", "claims": "test -s claims/{task}"}
+OWN_CHECK = "grep -qx good {task}.txt"
+NO_CLAIM_TWICE = 'test -z "$(cat claims/* 2>/dev/null | sort | uniq -d)"'
+
+AGENT = """
+kind, fails = FATES[task]
+def once():
+    mark = OUT / f"killed-{task}"
+    return not mark.exists() and not mark.touch()
+print("at work", flush=True)
+time.sleep(PAUSES[task])
+good = kind != "never" and attempt > fails
+if kind == "hangs" and attempt == 1:
+    P(f"{task}.part").touch()
+    time.sleep(600)
+if kind == "kills early" and once():
+    os.kill(os.getppid(), 9)
+    time.sleep(600)
+if kind == "lies" and not good:
+    P("prd.json").write_text(P("prd.json").read_text().replace('"passes": false', '"passes": true'))
+    sys.exit(print("All done: every check is green."))
+if kind == "conflicts":
+    line = P("line.txt").read_text().strip()
+    P("line.txt").write_text(f"{line} {task}\\n")
+elif kind == "claims":
+    P("claims").mkdir(exist_ok=True)
+    others = [int(claim.read_text()) for claim in P("claims").iterdir() if claim.name != task]
+    P("claims", task).write_text(f"{max(others, default=0) + 1}\\n")
+else:
+    P(f"{task}.txt").write_text("good\\n" if good else f"bad {attempt}\\n")
+if kind == "kills late" and once():
+    os.kill(os.getppid(), 9)
+    time.sleep(600)
+"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One task of a random plan: what its agent does, how often that fails, how long it takes (seconds)."""
+
+    id: str
+    kind: str
+    fails: int
+    pause: float
+    needs: tuple[str, ...]
+
+    @property
+    def check(self) -> str:
+        return CHECKS.get(self.kind, OWN_CHECK).format(task=self.id)
+
+
+def random_plan(chance: random.Random) -> list[Made]:
+    """3 to 12 tasks, each of which may need some that stand before it."""
+    made: list[Made] = []
+    for number in range(1, chance.randint(3, 12) + 1):
+        count = {kind: sum(task.kind == kind for task in made) for kind in KINDS}
+        left = [kind for kind, (most, _) in KINDS.items() if count[kind] < most]
+        kind = chance.choices(left, [KINDS[kind][1] for kind in left])[0]
+        fails = chance.randint(1, ATTEMPTS - 1) if kind in ("fails", "lies") else 0
+        earlier = [task.id for task in made]
+        needs = chance.sample(earlier, min(len(earlier), chance.choice((0, 0, 0, 1, 2))))
+        made.append(Made(f"T{number}", kind, fails, chance.uniform(0, 0.5), tuple(sorted(needs))))
+    return made
+
+
+def can_pass(plan: list[Made]) -> set[str]:
+    """The tasks whose agent succeeds within its attempts, and all that they need does."""
+    passed: set[str] = set()
+    for task in plan:  # what a task needs stands before it
+        if task.kind != "never" and task.fails < ATTEMPTS and passed.issuperset(task.needs):
+            passed.add(task.id)
+    return passed
+
+
+def set_up(repo: Repo, plan: list[Made]) -> str:
+    """The plan at home, beside edits of a person; the agent's command."""
+    repo.write("line.txt", "all:\n")
+    repo.commit("line")
+    repo.write("a.txt", "edited\n")
+    repo.write("mine.txt", "mine\n")
+    tasks = [{"id": task.id, "checks": [task.check], "dependsOn": list(task.needs)} for task in plan]
+    alone = f"flock -n {repo.outside}/in-the-room sleep 0.02" if shutil.which("flock") else "true"
+    limits = {"attempts": ATTEMPTS, "iterations": 10_000}
+    repo.plan(*tasks, checks=[NO_CLAIM_TWICE, {"name": "alone", "run": alone}], limits=limits)
+    fates = {task.id: (task.kind, task.fails) for task in plan}
+    pauses = {task.id: task.pause for task in plan}
+    return repo.agent(f"FATES, PAUSES = {fates!r}, {pauses!r}\n{AGENT}")
+
+
+def is_worn(repo: Repo, plan: list[Made]) -> bool:
+    """Whether one more kill, and that of its own agent, could be the third in a row for a task."""
+    rows = {task.id: 1 + task.kind.startswith("kills") for task in plan}
+    with contextlib.suppress(OSError):
+        for record in repo.records("verdict"):
+            if not record.get("leftover"):
+                again = rows.get(record["task"], 0) + 1
+                rows[record["task"]] = again if record["verdict"] == "interrupted" else 1
+    return max(rows.values()) > 2
+
+
+def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
+    """kill -9 of everything, of the loop, of all of ralph, or of one worker."""
+    loops, workers = halves(repo)
+    who = chance.choice(("everything", "everything", "loop", "loop and workers", "worker"))
+    if who == "everything":
+        end(repo)
+    chosen = {"loop": loops, "loop and workers": loops + workers, "worker": workers[:1]}.get(who, [])
+    for process in chosen:
+        with contextlib.suppress(psutil.Error):
+            process.suspend()
+    for process in chosen:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGKILL)
+    if who == "loop" and not any(task.kind.startswith("kills") for task in plan):  # else both can be gone
+        assert nothing_runs_within(repo, 5), f"the loop is gone, and these are not: {still_running(repo)}"
+
+
+def night(repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Random) -> int:
+    """Start ralph again and again, then with any number of workers, until it ends by itself; how often it
+    was killed."""
+    kills, most, last = 0, chance.randint(1, 3), time.monotonic() + PATIENCE
+    while time.monotonic() < last:
+        words = ("run", "--json", "--agent", agent, "--jobs", str(jobs), "--agent-timeout", "4s")
+        with (repo.outside / "said").open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ralph", *words],
+                cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
+            )  # fmt: skip
+        at = time.monotonic() + chance.uniform(0.5, 5)
+        while process.poll() is None and time.monotonic() < last:
+            if kills < most and time.monotonic() > at and not is_worn(repo, plan):
+                kill(repo, plan, chance)
+                kills, at = kills + 1, time.monotonic() + chance.uniform(0.5, 5)
+            time.sleep(0.02)
+        out = process.communicate(timeout=10)[0]
+        said_words = (repo.outside / "said").read_text()
+        assert "Traceback" not in said_words, said_words
+        if process.returncode != -signal.SIGKILL:
+            summary = json.loads(out)
+            assert (summary["stop"], process.returncode) in (("complete", 0), ("blocked", 4)), said_words
+            return kills
+        jobs = chance.choice(JOBS)
+    raise AssertionError(f"the night did not end within {PATIENCE:.0f} s")
+
+
+def landed(repo: Repo) -> list[tuple[str, str]]:
+    """What is on the branch, oldest first: commit, and the task of its subject."""
+    lines = repo.git("log", "--reverse", "--format=%H %s", f"main..{BRANCH}").splitlines()
+    return [(line.split()[0], line.split()[1].rstrip(":")) for line in lines]
+
+
+def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
+    """The commits that are red in a fresh clone, by the checks of all that had passed by then."""
+    found, passed = [], [NO_CLAIM_TWICE]
+    env = {**repo.env, "HOME": os.devnull}
+    for commit, task in landed(repo):
+        passed.append(checks[task])
+        with tempfile.TemporaryDirectory() as top:
+            clone = Path(top, "clone")
+            subprocess.run(["git", "clone", "-qn", str(repo.path), str(clone)], env=env, check=True)
+            subprocess.run(["git", "checkout", "-q", "--detach", commit], cwd=clone, env=env, check=True)
+            red = [check for check in passed if subprocess.run(["sh", "-c", check], cwd=clone).returncode]
+            found += [f"{task} ({commit[:8]}): {check}" for check in red]
+    return found
+
+
+@pytest.mark.parametrize("jobs", JOBS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_night_ends_as_the_model_says_with_any_number_of_workers(
+    repo: Repo, seed: int, jobs: int, tally: Callable[[str, int], None]
+) -> None:
+    """The plan goes by the seed alone: one worker and four end with the same passes."""
+    plan = random_plan(random.Random(seed))
+    agent = set_up(repo, plan)
+    home = home_of(repo)
+    told = f"seed {seed}, --jobs {jobs}: {plan}"
+    try:
+        kills = night(repo, agent, jobs, plan, random.Random(f"{seed} {jobs}"))
+    except AssertionError as error:
+        raise AssertionError(f"{told}\n{error}") from error
+    tally("model nights", 1)
+    tally("model kills", kills)
+    tally("model attempts", len(repo.records("start")))
+    told += f"\n{repo.verdicts()}"
+    wanted = can_pass(plan)
+    assert set(repo.passed()) == wanted, told
+    assert sorted(task for _, task in landed(repo)) == sorted(wanted), told
+    assert sorted(one for one in repo.verdicts() if one.endswith(" passed")) == sorted(
+        f"{task} passed" for task in wanted
+    ), told
+    red = red_commits(repo, {task.id: task.check for task in plan})
+    assert not red, f"{told}\n{red}"
+    assert nothing_runs_within(repo, 3), f"{told}\n{still_running(repo)}"
+    assert not changed(home, home_of(repo)), f"{told}\n{changed(home, home_of(repo))}"
+    assert not [record for record in repo.records("recheck") if record.get("broken")], told
+    repo.git("fsck", "--no-dangling")
