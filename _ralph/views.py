@@ -182,12 +182,6 @@ def task_spent(told: dict[str, Any]) -> str:
     return ", ".join(part for part in (time, cost) if part)
 
 
-def task_notes(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:
-    """Remark and warnings, where there is room for both."""
-    remark = task_remark(told)
-    return [*([remark] if remark else []), *task_warnings(plan, told, known)]
-
-
 def spent(on: Spent | AgentResult) -> str:
     """Time, dollars and tokens, as far as they are known: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
     parts = [text.duration(on.seconds), dollars(on.usd, on.estimated), tokens_words(on.tokens)]
