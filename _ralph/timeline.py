@@ -63,8 +63,10 @@ def runs(places: Sequence[Place]) -> list[Span]:
 
 
 def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Span]:
-    """The attempts, oldest first; those that are `running`, by iteration, end where the axis does."""
+    """The attempts, oldest first; those that are `running`, by iteration, and those that were cut off end
+    with their run."""
     found: dict[int, Span] = {}
+    ends = {record.run: at for at, record in places}
     for at, record in places:
         if isinstance(record, (AttemptBegan, AttemptEnded)):
             attempt = found.setdefault(record.iteration, Span(record.time, at, record))
@@ -73,9 +75,10 @@ def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Spa
                 attempt.word = record.verdict
             else:
                 attempt.worker = record.worker or 1
-    for iteration in found.keys() & running:
-        attempt = found[iteration]
-        attempt.word, attempt.seconds = "running", places[-1][0] - attempt.start
+    for iteration, attempt in found.items():
+        if isinstance(attempt.record, AttemptBegan):
+            attempt.seconds = ends[attempt.record.run] - attempt.start
+            attempt.word = "running" if iteration in running else attempt.word
     return list(found.values())
 
 

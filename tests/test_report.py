@@ -359,7 +359,7 @@ def side_by_side(repo: Repo) -> None:
     plan = [  # worker, from and to which minute, task, verdict
         (1, 0, 22, 1, "passed"), (2, 1, 9, 2, "passed"), (3, 2, 31, 3, "failed"), (4, 3, 14, 4, "limited"),
         (2, 9, 40, 5, "passed"), (1, 22, 35, 6, "passed"), (3, 31, 52, 3, "passed"), (1, 35, 41, 7, "no-op"),
-        (2, 40, 44, 8, "passed"), (4, 44, 70, 4, "passed"), (1, 41, 60, 9, "passed"), (2, 44, 66, 10, "timed-out"),
+        (2, 40, 44, 8, "passed"), (1, 41, 60, 9, "passed"), (4, 44, 70, 4, "passed"), (2, 44, 66, 10, "timed-out"),
         (3, 52, 75, 11, ""), (1, 60, 75, 12, ""), (2, 66, 75, 10, ""),
     ]  # fmt: skip
     began = 1_700_000_000.0
@@ -383,10 +383,10 @@ def test_lanes_of_several_workers(repo: Repo) -> None:
     assert "1 h 10 min 3 h 32 min of work in agents and checks, by 4 workers" in shown.text
     lanes = re.findall(r'<svg class="lane".*?</svg>', source, re.DOTALL)
     assert [re.findall(r"worker (\d), (\d+):", lane) for lane in lanes] == [
-        [("1", "1"), ("1", "6"), ("1", "8"), ("1", "11"), ("1", "14")],
+        [("1", "1"), ("1", "6"), ("1", "8"), ("1", "10"), ("1", "14")],
         [("2", "2"), ("2", "5"), ("2", "9"), ("2", "12"), ("2", "15")],
         [("3", "3"), ("3", "7"), ("3", "13")],
-        [("4", "4"), ("4", "10")],
+        [("4", "4"), ("4", "11")],
         [],
     ]
     assert "the provider of codex: waiting, 29 min 59 s" in lanes[-1] and "the provider" not in lanes[3]
@@ -650,6 +650,8 @@ def test_an_attempt_that_was_cut_off_ends_with_its_run() -> None:
     bars = timeline.attempts(axis(*records))
     assert [(bar.start, bar.seconds, bar.word) for bar in bars] == [(10, 0, "interrupted")]
     assert timeline.attempts(axis(*records[:2]))[0].word == "cut off"
+    beside = [records[0], opened, *attempt(2, 115, took=30)]
+    assert [bar.seconds for bar in timeline.attempts(axis(*beside))] == [35, 30]
 
 
 @pytest.mark.parametrize(
