@@ -272,7 +272,7 @@ def test_several_workers_have_a_line_each(tmp_path: Path) -> None:
     assert "\n".join(status.lines(shown, 120, color=False)) == SEVERAL
     narrow = status.lines(shown, 60, color=False)
     assert narrow[0] == "running  US-001  Show the price on... (attempt 1, 2 min 5 s)"
-    assert [line for line in narrow if line.startswith("worker")] == SEVERAL.splitlines()[9:13]
+    assert [line for line in narrow if line.startswith("worker ")] == SEVERAL.splitlines()[9:13]
     table = status.markdown(shown)
     assert "| running | US-002 | Show the price on the product page | attempt 2, 12 s |" in table
     assert "worker 2: US-002, attempt 2, 12 s, claude --model opus  \n" in table
