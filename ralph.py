@@ -123,6 +123,11 @@ def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def was_given(name: str) -> bool:
+    """Whether an option was given, by hand or by a variable."""
+    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
 PRD = click.option(
     "--prd",
     envvar="RALPH_PRD",
@@ -164,11 +169,12 @@ PROMPT = click.option(
 TIMEOUT = click.option(
     "--agent-timeout", type=duration, default="60m", show_default=True, help="Deadline of an agent."
 )
+SANDBOX = click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap.")
 JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdout; all else goes to stderr.")
 RUN_OPTIONS = (
     click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
     TASK,
-    click.option("-j", "--jobs", type=POSITIVE, help="Tasks worked side by side.  [default: 1]"),
+    click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Tasks worked side by side.  [default: 1]"),
     AGENT,
     click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
     click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
@@ -189,7 +195,7 @@ RUN_OPTIONS = (
     click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage."),
     click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting."),
     click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do."),
-    click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap."),
+    SANDBOX,
     click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run."),
     click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block."),
     JSON,
@@ -226,6 +232,7 @@ def cli() -> None:
     ralph run             work until every task passes or a limit is reached
     ralph status          what passed, what is next, what is blocked
     ralph report          the same as a page for the morning
+    ralph land            merge the work with your branch, if all checks are green on that
     """
 
 
@@ -472,6 +479,47 @@ def doctor(probe: bool, **given: Any) -> int:
 
     options = run_options(given)
     return with_signals(lambda control: examine(options, control, click.echo, probe))
+
+
+@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@PRD
+@click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
+@CHECK
+@SANDBOX
+@for_people
+def land(branches: tuple[str, ...], **given: Any) -> int:
+    """Put the work of the night on the current branch.
+
+    Each BRANCH (else that of this plan) is merged with the branch that you are on. All checks of its
+    plan run on the result in the clean room; if they are green, your branch moves there, and your
+    edits stay. Else all is as it was, and the exit status is 4.
+
+    \b
+    git switch main && ralph land ralph/prices ralph/search
+    """
+    from _ralph.land import land_branches
+    from _ralph.run import Options
+
+    return land_branches(branches, Options(**given), was_given("prd") or not branches)
+
+
+@cli.command()
+@PRD
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@for_people
+def clean(prd: Path, dry_run: bool) -> int:
+    """Remove the places of plans that are done or gone.
+
+    Done is a plan of which every task passes, and whose branch HEAD contains; gone is one without its
+    prd.json or its repository. All plans of this repository are looked at, or the one of --prd. What a
+    workspace holds and nothing else does is parked first.
+
+    \b
+    ralph clean -n
+    """
+    from _ralph.clean import clean_places
+
+    return clean_places(prd, was_given("prd"), dry_run, click.echo)
 
 
 @cli.command()

@@ -40,7 +40,7 @@ def begin(run: Run, task: Task) -> Attempt:
     attempt.base, attempt.left = tip, ""
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
         go_on(run, attempt, tip)
-    trim_scratch(run.paths)
+    trim_scratch(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # of another night: they tell what is spent
         files.clear(old)
     compile_prompt(run.template())
@@ -242,6 +242,7 @@ def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
         attempts=run.limits.attempts,
         reads_rulebook="AGENTS.md" in run.named(attempt.command).row.get("reads", []),
         recent=run.branch.recent(attempt.base),
+        beside=[f"{one.task.id}: {one.task.title}" for one in run.pool.attempts if one.task is not task],
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
         parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),

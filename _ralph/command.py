@@ -82,7 +82,7 @@ def _night(options: Options, loop: Callable[[Run], Stop], control: Control, view
     """A run from its opening to its stop; its exit status."""
     run: Run | None = None
     control.on_tick = view.tick if view.stays else None
-    control.on_interrupt = lambda: view.line("stopping after this attempt; interrupt again to stop now")
+    control.on_interrupt = lambda: view.line("stopping after what is under way; interrupt again to stop now")
     try:
         run = session.open_run(options, control, view, run_id)
         view.named, view.sums = run.jobs > 1, functools.partial(_sums, run)
@@ -141,7 +141,7 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     if blocked:
         run.view.line(f"next: ralph status; ralph retry {shlex.quote(blocked)} --answer '...'; {again}")
     elif stop.word == "complete" and current_branch(run.git) != run.branch.name:
-        run.view.line(f"next: ralph report; git merge {shlex.quote(run.branch.name)}")
+        run.view.line(f"next: ralph report; ralph land {shlex.quote(run.branch.name)}")
     if stop.word == "red-checks":
         run.view.line("next: mend it yourself; or let a task do it: ralph add 'TITLE' --check 'THE RED ONE'")
 

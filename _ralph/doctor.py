@@ -155,6 +155,7 @@ def _places(run: Run, found: dict[str, Any]) -> Findings:
         return  # they would disturb the loop, or run outside of the sandbox
     commit = session.beginning(run)
     with lock.alone(run.paths, "doctor") as run.run_id:
+        layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
         found |= run.wait(run.in_worker(lambda inside: _in_the_places(inside, commit)))
     said = "; setup is green there" if run.plan.setup else ""

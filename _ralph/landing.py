@@ -11,7 +11,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.ends import BadInput, NeedsPerson
-from _ralph.git import BULK, Git, attempted, git_output
+from _ralph.git import BULK, Git, attempted, git_output, in_peace, nul
 
 PARKED = "refs/ralph/parked"
 _PLAIN = ("--no-show-signature", "--no-mailmap")
@@ -110,25 +110,49 @@ class Branch:
             return 1, "the branch has moved"
         own = Git.at(worktree)
         self.mark.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write(self.mark, os.fsencode(own.dir))
+        files.atomic_write(self.mark, os.fsencode("\0".join((str(worktree), tip, commit))))
         words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
-        code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
+        with in_peace():  # or an interrupt leaves it half way
+            code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
         files.clear(self.mark)
         return code, said
 
     @property
     def mark(self) -> Path:
-        """Names the git folder whose index is being written, for the start after a kill."""
+        """Names the working tree that follows, and from which commit to which, for the start after a kill."""
         return self.git.common / "ralph" / self.plan / "fast-forward"
 
     def unlock(self) -> None:
         """Remove the locks that a dead run's git calls left, on this branch and on an index that was
-        following it."""
-        if own := files.read_regular(self.mark):
-            files.clear(Path(os.fsdecode(own)) / "index.lock")
-            files.clear(self.mark)
+        following it, and undo what was done of a fast-forward that was killed half way."""
         for lock in (self.git.common / f"{self.ref}.lock", *(self.git.common / "refs/ralph").rglob("*.lock")):
             files.clear(lock)
+        worktree, *commits = os.fsdecode(files.read_regular(self.mark) or b"").split("\0")
+        if len(commits) == 2 and Path(worktree).is_dir():
+            own = Git.at(Path(worktree))
+            for name in ("index.lock", "HEAD.lock"):
+                files.clear(own.dir / name)
+            if own("rev-parse", "HEAD", check=False).strip() == commits[0]:
+                self._go_back(own, *commits)
+        files.clear(self.mark)
+
+    def _go_back(self, own: Git, tip: str, commit: str) -> None:
+        """Bring the files of a working tree back from `commit` to `tip`, where they are just as that has
+        them; git's own rules keep all others."""
+        look = own.seen_at(own.root, self.mark.with_suffix(".index"))
+        look("read-tree", commit, timeout=BULK)
+        look("update-index", "-q", "--refresh", check=False, timeout=BULK)
+        others = set(look.names("diff-files", "-z", "--name-only", timeout=BULK))
+        changed = own.names("diff-tree", "-r", "-z", "--name-only", tip, commit, timeout=BULK)
+        listed = own.names("ls-tree", "-r", "-z", commit, timeout=BULK)
+        there = {*changed} - others
+        written = [entry for entry in listed if entry.partition("\t")[2] in there]
+        if written:
+            own("update-index", "-z", "--index-info", stdin=nul(written), timeout=BULK)
+        own("update-index", "-q", "--refresh", check=False, timeout=BULK)
+        own("read-tree", "-m", "-u", commit, tip, check=False, timeout=BULK)
+        missing = ("checkout-index", "-q", "-u", "-z", "--stdin")
+        own(*missing, stdin=nul(changed), check=False, timeout=BULK)
 
     def _checked_out(self) -> Path | None:
         """The working tree of a person that has this branch checked out. NeedsPerson while one rebases it."""
@@ -157,13 +181,15 @@ class Branch:
         names = (own / "rebase-merge/head-name", own / "rebase-apply/head-name")
         return any((files.read_regular(name) or b"").strip() == self.ref.encode() for name in names)
 
-    def commit(self, tree: str, parent: str, message: str, sign: bool = False) -> str:
-        """A commit of exactly `tree` on `parent`; `parent` itself where that has the same tree."""
+    def commit(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
+        """A commit of exactly `tree` on `parent`, and on `merge` where one is merged; else `parent` itself
+        where that has the same tree."""
         if parent != self._tree[0]:
             self._tree = parent, self.git.tree(parent)
-        if tree == self._tree[1]:
+        if tree == self._tree[1] and not merge:
             return parent
-        words = ["commit-tree", tree, "-p", parent, "-F", "-"]
+        others = ("-p", merge) if merge else ()
+        words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
         if sign:  # a key that asks for its passphrase: nobody is there
             code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=15.0)

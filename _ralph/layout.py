@@ -1,10 +1,11 @@
-"""Where everything of a plan lies, which loop runs on it, what plan and notes say. Everything here only
-reads, takes no lock, and is quick to import."""
+"""Where everything of a plan lies, which loop runs on it, what plan and notes say. Everything here but
+`note_plan` only reads, takes no lock, and is quick to import."""
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,25 @@ from _ralph.git import git_places
 from _ralph.journal import Journal
 from _ralph.model import Paths, Plan
 from _ralph.progress import History, replay
+
+NOTE = "plan.json"
+"""Says in the private folder of a plan, and in that of its places, whose they are."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A plan as it was noted when it was last worked: its prd.json, the working tree and the git folder
+    around it, the file system that this lies on, and the branch on which its work lands, if one is known."""
+
+    prd: Path
+    root: Path
+    common: Path
+    device: int
+    branch: str
+
+    @property
+    def paths(self) -> Paths:
+        return paths_of(self.root, self.common, self.prd)
 
 
 def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
@@ -35,17 +55,48 @@ def locate(prd_path: Path) -> Paths:
     found = git_places(folder)
     if not found:
         raise BadInput(f"{folder} is not in a git repository; make it one: git init")
-    (root, common), path = found, folder / prd_path.name
+    return paths_of(*found, folder / prd_path.name)
+
+
+def paths_of(root: Path, common: Path, path: Path) -> Paths:
+    """Where the files of the plan `path` lie, in the working tree `root` of the repository `common`."""
     name = files.digest(os.fsencode(path))
     return Paths(
         root=root,
         prd=path,
-        progress=folder / "progress.txt",
+        progress=path.parent / "progress.txt",
         rulebook=root / "AGENTS.md",
         scratch=root / ".ralph",
         private=common / "ralph" / name,
         places=Path(os.path.realpath(places_folder())) / f"{text.slug(root.name)}-{name[:8]}",
     )
+
+
+def note_plan(paths: Paths, branch: str = "") -> None:
+    """Leave word of this plan for `ralph land` and `ralph clean`: where it is, and the branch on which its
+    work lands; without one, that which was noted before."""
+    common, before = paths.private.parent.parent, noted(paths.private)
+    said = {"prd": os.fspath(paths.prd), "root": os.fspath(paths.root), "common": os.fspath(common)}
+    branch = branch or (before.branch if before else "")
+    data = json.dumps({**said, "device": os.stat(common).st_dev, "branch": branch}).encode()
+    if paths.places.is_symlink():  # an agent can have put it there, to lead elsewhere
+        paths.places.unlink()
+    paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for note in (paths.private / NOTE, paths.places / NOTE):
+        if files.read_regular(note) != data:
+            files.atomic_write(files.clear(note), data)
+
+
+def noted(folder: Path) -> Noted | None:
+    """The plan that is noted in a folder; None where nothing is that can be read."""
+    try:
+        said = json.loads(files.read_regular(folder / NOTE, 1 << 16) or b"")
+        if "\0" in f"{said}":
+            return None
+        prd, root, common = (Path(said[name]) for name in ("prd", "root", "common"))
+        return Noted(prd, root, common, int(said["device"]), str(said["branch"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def places_folder() -> Path:

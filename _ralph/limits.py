@@ -134,13 +134,14 @@ def run_deadline(limits: Limits, seconds: float, now: float) -> float:
 
 def share(limits: Limits, history: History, given: Sequence[Share], workers: int) -> Share | None:
     """What the next attempt may spend beside those under way, which were `given` theirs: the sum is never
-    more than what is left. None if that would be less than attempts take on average, or nothing."""
-    tried, run = max(history.tried, 1), history.this_run
+    more than what is left. None if that would be less than attempts have taken on average."""
+    run, tried, free = history.this_run, max(history.tried, 1), workers - len(given)
     usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
     tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
-    more = workers - len(given)
-    usd = _part(usd - sum(one.usd or 0.0 for one in given), more, history.usd / tried)
-    tokens = _part(tokens - sum(one.tokens or 0 for one in given), more, history.tokens.total / tried)
+    usd = _part(usd - sum(one.usd or 0.0 for one in given), free, history.usd / tried, bool(given))
+    tokens = _part(
+        tokens - sum(one.tokens or 0 for one in given), free, history.tokens.total / tried, bool(given)
+    )
     if given and min(usd, tokens) <= 0:
         return None
     return Share(
@@ -148,13 +149,15 @@ def share(limits: Limits, history: History, given: Sequence[Share], workers: int
     )
 
 
-def _part(left: float, workers: int, average: float) -> float:
-    """The part of `left` for the next of so many workers, of whom each needs `average`; 0 if it is not
-    enough for one."""
-    if left == NONE or workers == 1:
+def _part(left: float, workers: int, average: float, beside: bool) -> float:
+    """The part of `left` for the next of so many workers; `beside` others it is nothing where that would be
+    less than `average`."""
+    if left == NONE:
         return left
-    enough_for = int(left / average) if average > 0 else workers
-    return left / min(workers, enough_for) if enough_for else 0.0
+    enough_for = max(left, 0.0) / average if average > 0 else float(workers)
+    if enough_for < 1 and beside:
+        return 0.0
+    return left / max(min(workers, int(enough_for)), 1)
 
 
 def ahead(result: AgentResult, now: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Sequence
@@ -82,8 +83,9 @@ def choose(run: Run) -> Task | None:
     under_way = {attempt.task.key for attempt in run.pool.attempts}
     if len(under_way) >= run.jobs or not limits.share(run.limits, run.history, run.shares, run.jobs):
         return None
-    open_here = [task for task in ready(run) if task.key not in under_way and not _back_at(run, task)]
-    return min(open_here, key=lambda task: task.key not in run.pool.last, default=None)
+    in_order = sorted(ready(run), key=lambda task: task.key not in run.pool.last)
+    free = (task for task in in_order if task.key not in under_way and not _back_at(run, task))
+    return next(free, None)
 
 
 def ready(run: Run) -> list[Task]:
@@ -157,7 +159,8 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     if run.limits.in_dollars and attempt.spent.tokens.total and not attempt.spent.usd:
         reason = f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be kept"
         return Stop("no-price", Exit.USAGE, reason)
-    run.branch.tidy()
+    if not run.pool.lanes:
+        run.branch.tidy()
     if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -200,7 +203,7 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
         return until
     until = min(until, limits.run_deadline(run.limits, run.seconds, now))
     said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
-    waited = Waited(until=round(until), backoff=limits.ahead(result, now) is None, command=command)
+    waited = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
     run.write(waited, f"waiting {said} for the provider")
     run.view.line(f"waiting for the provider {said}")
     notify(run, None)

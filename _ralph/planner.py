@@ -56,6 +56,7 @@ def _plan(options: Options, control: Control, run_id: str, brief: str, source: s
     control.on_tick = view.tick if view.stays else None
     run = replace(peek(options), control=control, view=view, run_id=run_id)
     run.notices += run.journal.open()
+    layout.note_plan(run.paths)
     freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)

@@ -148,8 +148,8 @@ class Pool:
         longest = 1.0 if control.stop_now else _LONGEST_WAIT
         readable = control.wait(min(seconds, longest), [job.pipe for job in self.jobs])
         for job in list(self.jobs):
-            for event in job.read() if job.pipe in readable else []:
-                job.hear(event)
+            if job.pipe in readable:
+                job.tell()
             if control.stop_now:
                 job.stop()
             job.kill_if_stopped()

@@ -37,13 +37,15 @@ def prompt_values(
     attempts: int,
     reads_rulebook: bool,
     recent: list[str],
+    beside: list[str],
     red_before: list[str],
     clean_start: bool,
     handoff: Path,
     parked: str = "",
 ) -> dict[str, Any]:
-    """Everything a prompt template may use, each part clipped to its share of the bound. `parked` is the
-    commit of earlier work that does not lie in the workspace."""
+    """Everything a prompt template may use, each part clipped to its share of the bound. `beside` are the
+    tasks that others work at the same time, `parked` is the commit of earlier work that does not lie in the
+    workspace."""
     known = history.of(task)
     last = known.last
     rulebook = rules_of(paths.rulebook)
@@ -65,6 +67,7 @@ def prompt_values(
         "progress": _seen(paths, paths.progress),
         "handoff": str(handoff),
         "recent": recent,
+        "beside": _few(beside, 1000),
         "learned": newest(history.learned, _NOTES),
         "ruled_out": newest(known.ruled_out, _NOTES),
         "answer": text.clip(text.clean(known.answer), 2000),

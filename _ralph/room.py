@@ -71,12 +71,7 @@ class Site:
 
     def _names_to_carry(self) -> list[str]:
         if self._carried is None:
-            self._carried = []
-            if self.include.is_file():
-                words = ("ls-files", "-o", "-i", f"--exclude-from={self.include}", "-z")
-                named = self.home.names(*words, timeout=BULK)
-                hidden = set(self.home.names("check-ignore", "-z", "--stdin", stdin=nul(named), check=False))
-                self._carried = [name for name in named if name in hidden]
+            self._carried = carried_names(self.home, self.include)
         return self._carried
 
     def run(self, checks: list[Check], cwd: Path, name: str, label: str = "") -> list[CheckResult]:
@@ -266,6 +261,16 @@ class Room:
 
     def _is_kept(self, name: str) -> bool:
         return bool(self.site.keep) and bool(patterns.matching(self.site.keep, [name]))
+
+
+def carried_names(home: Git, include: Path) -> list[str]:
+    """The files at home that git ignores and the file `include` names, as .gitignore would."""
+    if not include.is_file():
+        return []
+    words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
+    named = home.names(*words, timeout=BULK)
+    hidden = set(home.names("check-ignore", "-z", "--stdin", stdin=nul(named), check=False))
+    return [name for name in named if name in hidden]
 
 
 def run_hook(hook: str, folder: str, room: Room, message: Path, name: str) -> list[CheckResult]:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -358,13 +358,14 @@ def scratch(paths: Paths) -> Path:
     return paths.scratch
 
 
-def trim_scratch(paths: Paths, keep: int = 49) -> None:
-    """Before an attempt, which makes the fiftieth: delete the logs of all but the newest `keep`."""
+def trim_scratch(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
+    """Before an attempt, which makes the fiftieth: delete the logs of all but the newest `keep`, and of
+    those `under_way`, by their iterations."""
     names = [(entry.name.partition("-")[0], entry) for entry in scratch(paths).iterdir()]
     numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
     newest = sorted({number for number, _ in numbered})[-keep:]
     for number, entry in numbered:
-        if number not in newest and entry.is_file():
+        if number not in newest and number not in under_way and entry.is_file():
             entry.unlink(missing_ok=True)
 
 
@@ -384,13 +385,18 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
             f"{paths.prd.name} holds nothing but the example that `ralph init` wrote; edit it, or: "
             f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
         )
-    if plan.settings.get("network") is False and not options.sandbox:  # to go on would be a silent lie
-        raise BadInput(f"{paths.prd.name}: network: false can only be kept with --sandbox bwrap")
+    require_network(plan, options)
     judge = options.judge or plan.settings.get("judge")
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
     if not plan.checks and unchecked and not judge:
         raise BadInput(_no_checks(paths, plan, unchecked))
     return plan
+
+
+def require_network(plan: Plan, options: Options) -> None:
+    """BadInput where a plan says that there is no network, and nothing could keep it: a silent lie."""
+    if plan.settings.get("network") is False and not options.sandbox:
+        raise BadInput(f"{plan.path.name}: network: false can only be kept with --sandbox bwrap")
 
 
 def examined(plan: Plan, options: Options) -> Plan:

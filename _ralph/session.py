@@ -17,7 +17,7 @@ from _ralph.files import resource
 from _ralph.git import BULK, Git, freeze_settings
 from _ralph.journal import Journal
 from _ralph.landing import Branch, current_branch, default_branches
-from _ralph.layout import locate, own_branch, read_state
+from _ralph.layout import locate, note_plan, own_branch, read_state
 from _ralph.live import View
 from _ralph.model import Paths, Plan
 from _ralph.process import Control
@@ -48,6 +48,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         run.branch.unlock()
         files.clear(paths.private / "died")
     run.tip, said = run.branch.open()
+    note_plan(paths, run.branch.name)
     run.notices += said + unseen(run) + unprotected(run) + led_back(run)
     if run.history.run is None:  # the last one ended; one that crashed goes on with its own limits
         run.history.this_run = RunHistory()

@@ -112,6 +112,14 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def size(number: int) -> str:
+    """`number` bytes as people say it: `12.3 MB`."""
+    for unit, bytes in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= bytes:
+            return f"{number / bytes:.1f} {unit}"
+    return f"{number} B"
+
+
 def few(names: Sequence[str]) -> str:
     """The first few of `names`, and how many more there are."""
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""

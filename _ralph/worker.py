@@ -71,6 +71,14 @@ class Job:
         found: dict[str, Any] = self.result["value"]
         return found
 
+    def tell(self) -> None:
+        """Let `hear` have the events that came; what nobody can read is the worker's death."""
+        try:
+            for event in self.read():
+                self.hear(event)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the agent wrote into it
+            self.open, self.result = False, None
+
     def read(self) -> list[dict[str, Any]]:
         """The events that came since; the last of a job's is its result."""
         try:
@@ -80,15 +88,11 @@ class Job:
         if not data:
             self.open = False
         *lines, self.rest = (self.rest + data).split(b"\n")
-        try:
-            events = [json.loads(line) for line in lines]
-            for event in events:
-                if event["event"] in ("done", "error"):
-                    self.result = event
-            return [event for event in events if event["event"] not in ("done", "error")]
-        except (ValueError, TypeError, KeyError, RecursionError):  # the agent wrote into it
-            self.open, self.result = False, None
-            return []
+        events = [json.loads(line) for line in lines]
+        for event in events:
+            if event["event"] in ("done", "error"):
+                self.result = event
+        return [event for event in events if event["event"] not in ("done", "error")]
 
     def stop(self) -> None:
         """Ask the worker to end what it does; kill it if it was asked long ago."""

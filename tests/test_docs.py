@@ -311,6 +311,7 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
         handoff=paths.handoff(),
         reads_rulebook=False,
         recent=[],
+        beside=[],
         red_before=[],
         clean_start=False,
     )

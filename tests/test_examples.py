@@ -205,12 +205,36 @@ def test_worktrees_side_by_side(repo: Repo) -> None:
         tree = repo.outside / name
         assert sorted(path.name for path in tree.glob("*-?.txt")) == [f"{name}-1.txt", f"{name}-2.txt"]
         subjects = repo.git("log", "--format=%s", f"main..ralph/{name}").splitlines()
-        assert subjects == [f"{name}-2: t", f"{name}-1: t", f"plan: {name}"]
-        assert repo.git("-C", str(tree), "status", "--porcelain") == " M prd.json\n?? progress.txt\n"
+        assert subjects == [f"{name}-2: t", f"{name}-1: t"]
+        assert repo.git("-C", str(tree), "status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
     parked = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked").split()
     assert sorted(ref.rpartition("/")[2] for ref in parked) == ["0003-prices-3", "0003-search-3"]
     assert repo.git("for-each-ref", "refs/heads/elsewhere") == ""
     assert repo.git("log", "--format=%s", "main").splitlines() == ["plans", "start"]
+
+
+def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) -> None:
+    """The third is green alone, and red beside the other two: it stays out, and so do its places."""
+    for name in ("prices", "search", "stock"):
+        task = {"id": name, "title": "t", "checks": [f"test -f {name}.txt"]}
+        plan: dict[str, Any] = {"project": name, "userStories": [task]}
+        if name == "stock":
+            plan["checks"] = ["test ! -e prices.txt || test ! -e search.txt"]
+        repo.write(f"plans/{name}/prd.json", json.dumps(plan))
+    repo.commit("plans")
+    done = shell(repo, block("many.md", "for plan in prices search stock"), RALPH_RUN_AGENT=repo.agent(WORK))
+    assert done.returncode == 0, done.stderr
+    found = summaries(repo.outside, "*.json")
+    assert {name: told["exit"] for name, told in found.items()} == {"prices": 0, "search": 0, "stock": 0}
+    done = shell(
+        repo, "set -x; " + block("many.md", "ralph land").replace("ralph clean", "echo $?; ralph clean")
+    )
+    said = done.stdout
+    assert "on main: ralph/prices, ralph/search | not on main: ralph/stock\n4\n" in said, said + done.stderr
+    assert said.count("prd.json is done") == 2 and "ralph/stock is not merged into HEAD" in said
+    assert sorted(path.name for path in repo.path.glob("*.txt")) == ["a.txt", "prices.txt", "search.txt"]
+    subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
+    assert subjects == ["Merge branch 'ralph/search'", "prices: t", "plans", "start"]
 
 
 @needs("parallel")

@@ -16,7 +16,7 @@ from _ralph.git import Git
 from _ralph.landing import Branch, Moved
 from tests.conftest import Repo
 from tests.test_files import within
-from tests.test_workspace import head, listing
+from tests.test_workspace import head, listing, on_disk
 
 
 @pytest.fixture(autouse=True)
@@ -221,9 +221,60 @@ def test_an_index_lock_is_removed_only_where_ralph_left_it(repo: Repo) -> None:
     branch.unlock()
     assert lock.exists()
     branch.mark.parent.mkdir(parents=True, exist_ok=True)
-    branch.mark.write_text(str(repo.path / ".git"))
+    branch.mark.write_text("\0".join((str(repo.path), head(repo), head(repo))))
     branch.unlock()
     assert not lock.exists() and not branch.mark.exists()
+
+
+def test_a_fast_forward_is_not_cut_off_by_an_interrupt(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    repo.git("switch", "-q", "ralph/p")
+    repo.git("config", "filter.slow.smudge", "sleep 3; cat")
+    repo.write(".git/info/attributes", "work.txt filter=slow\n")
+    monkeypatch.setattr(git_module, "hurry", lambda: True)
+    monkeypatch.setattr(git_module, "_HURRY", 1.5)
+    branch.land(work_on(repo, tip), tip, "x")
+    assert repo.read("work.txt") == "work\n" and git_module.hurry()
+
+
+@pytest.mark.parametrize("reached", range(1, 6))
+def test_a_fast_forward_that_was_killed_half_way_is_undone(repo: Repo, reached: int) -> None:
+    """git writes the files first, then its index, then the branch: any of it can have been done."""
+    for name in ("changed", "deleted", "kept", "edited"):
+        repo.write(f"{name}.txt", "old\n")
+    repo.commit("old")
+    tip = head(repo)
+    repo.git("switch", "-q", "-c", "ralph/p")
+    repo.write("changed.txt", "new\n")
+    repo.git("rm", "-q", "deleted.txt")
+    repo.write("folder/added.txt", "new\n")
+    repo.commit("new")
+    commit = head(repo)
+    repo.git("reset", "-q", "--hard", tip)
+    repo.write("edited.txt", "of a person\n")
+    repo.write("mine.txt", "mine\n")
+    repo.git("add", "edited.txt")
+    before = on_disk(repo.path), repo.git("status", "--porcelain", "-uall")
+    branch = branch_of(repo)
+    branch.mark.write_text("\0".join((str(repo.path), tip, commit)))
+    (repo.path / ".git/index.lock").touch()
+    if reached >= 1:
+        (repo.path / "deleted.txt").unlink()
+    if reached == 2:
+        (repo.path / "changed.txt").unlink()  # git removes a file before it writes it
+    if reached >= 3:
+        repo.write("changed.txt", "new\n")
+    if reached >= 4:
+        repo.write("folder/added.txt", "new\n")
+    if reached == 5:
+        (repo.path / ".git/index.lock").unlink()
+        repo.git("add", "-A", "changed.txt", "deleted.txt", "folder")
+    branch.unlock()
+    assert (on_disk(repo.path), repo.git("status", "--porcelain", "-uall")) == before
+    branch.land(commit, tip, "x")
+    assert repo.git("status", "--porcelain", "-uall").splitlines() == ["M  edited.txt", "?? mine.txt"]
+    assert repo.read("changed.txt") == "new\n" and not (repo.path / "deleted.txt").exists()
 
 
 # ---------------------------------------------------------------- commits, parked work

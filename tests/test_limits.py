@@ -202,3 +202,31 @@ def test_next_time(zone: str, now: str, clock: str, wanted: str) -> None:
 def test_no_time(clock: str) -> None:
     with pytest.raises(BadInput, match=r"--until: expected a time such as 07:00, found "):
         next_time(clock, NOW)
+
+
+@pytest.mark.parametrize(
+    ("left", "average", "given", "workers", "wanted"),
+    [
+        (8.0, 0.0, [], 4, 2.0),  # nobody knows what an attempt takes
+        (8.0, 1.0, [], 4, 2.0),
+        (8.0, 1.0, [2.0], 4, 2.0),
+        (8.0, 1.0, [2.0, 2.0, 2.0], 4, 2.0),
+        (5.0, 2.0, [], 4, 2.5),  # enough for two
+        (5.0, 2.0, [2.5], 4, 2.5),
+        (5.0, 2.0, [2.5, 2.5], 4, None),
+        (1.0, 2.0, [], 4, 1.0),  # not enough, but nobody else needs it
+        (1.0, 2.0, [1.0], 4, None),
+        (8.0, 3.0, [8.0], 1, None),
+        (-1.0, 2.0, [0.5], 4, None),
+    ],
+)
+def test_the_share_of_each_worker_and_never_more_than_is_left(
+    left: float, average: float, given: list[float], workers: int, wanted: float | None
+) -> None:
+    known = history(usd=10.0, run_usd=10.0)
+    known.tried = round(10 / average) if average else 0
+    known.usd = average * known.tried
+    shares = [Share(usd=one) for one in given]
+    found = share(Limits(usd=10.0 + left), known, shares, workers)
+    assert (found and found.usd) == wanted
+    assert found is None or sum(given) + (found.usd or 0.0) <= max(left, 0.01)

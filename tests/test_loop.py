@@ -782,7 +782,7 @@ def test_the_last_lines_say_how_to_go_on_with_the_same_options(repo: Repo) -> No
     assert f"ralph run --agent '{agent}' --max-iterations 1" in done.stdout
     works = repo.agent("P('x').touch()", "works")
     assert repo.ralph("retry", "T1").returncode == 0
-    assert "next: ralph report; git merge ralph/p" in repo.ralph("run", "--agent", works).stdout
+    assert "next: ralph report; ralph land ralph/p" in repo.ralph("run", "--agent", works).stdout
 
 
 def test_a_persons_interrupts_block_no_task(repo: Repo) -> None:

@@ -70,6 +70,7 @@ class Bench:
         self.history = History()
         self.reads_rulebook = False
         self.recent = ["abc123 first: it works"]
+        self.beside: list[str] = []
         self.red_before = ["npm run lint"]
         self.clean_start = False
         self.parked = ""
@@ -88,7 +89,7 @@ class Bench:
     def values(self) -> dict[str, Any]:
         return prompt_values(
             self.plan, self.task, self.history, self.paths, checks_for(self.plan, self.task), attempts=3,
-            reads_rulebook=self.reads_rulebook, recent=self.recent, red_before=self.red_before, clean_start=self.clean_start,
+            reads_rulebook=self.reads_rulebook, recent=self.recent, beside=self.beside, red_before=self.red_before, clean_start=self.clean_start,
             parked=self.parked, handoff=self.paths.handoff(),
         )  # fmt: skip
 
@@ -187,6 +188,8 @@ def told_by_path(bench: Bench) -> None:
         (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
         (lambda b: setattr(b, "reads_rulebook", True), [], ["AGENTS.md"]),
         (lambda b: b.recent.clear(), [], ["Last commits"]),
+        (lambda b: b.beside.append("T7: Sort"), ["Others work at the same time", "  - T7: Sort\n"], []),
+        (lambda b: None, [], ["Others work"]),
     ],
 )  # fmt: skip
 def test_what_is_said_when(

@@ -525,6 +525,24 @@ class Stalls(ModelServer):
         return found
 
 
+def test_three_claudes_side_by_side_share_the_dollars_and_the_branch(repo: Repo) -> None:
+    if not install_agents.is_installed("claude"):
+        pytest.skip("claude is not installed: make test-agents")
+    repo.plan(*({"checks": [f"grep -q T{n} T{n}.txt"]} for n in range(1, 7)))
+    with ModelServer([Run("sleep 1; echo $RALPH_TASK_ID > $RALPH_TASK_ID.txt"), Say("done")]) as model:
+        home = repo.outside / "home"
+        repo.env |= {"HOME": str(home), "NO_COLOR": "1", **claude(home, model.url)}
+        repo.env["PATH"] = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
+        code, summary, printed = repo.run(
+            "claude", "--jobs", "3", "--max-usd", "3", "--full-permissions", timeout=180
+        )
+    assert (code, summary["passed"]) == (0, 6), printed
+    assert {start.get("worker", 1) for start in repo.records("start")} == {1, 2, 3}
+    assert 0 < summary["usd"] < 3 and summary["usd_estimated"] == 0
+    assert [repo.landed(f"T{n}.txt") for n in range(1, 7)] == [f"T{n}\n" for n in range(1, 7)]
+    assert repo.alive() == []
+
+
 def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None:
     """Every third attempt ends at its deadline, or with kill -9 of ralph; every request costs the same here."""
     if not install_agents.is_installed("claude"):

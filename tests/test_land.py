@@ -1,0 +1,383 @@
+"""`ralph land`: what lands on a person's branch was green there, and all else stays as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Repo
+from tests.oracle import end, nothing_runs_within, still_running
+
+WORK = "P(f'{task}.txt').write_text('good')"
+
+
+def plan(repo: Repo, name: str, *checks: str, **top: Any) -> str:
+    """Write plans/`name`/prd.json with one task called `name`; the path."""
+    task = {"id": name, "title": f"add {name}", "passes": False, "checks": [f"grep -q good {name}.txt"]}
+    tasks = {"project": name, "checks": list(checks), **top, "userStories": [task]}
+    repo.write(f"plans/{name}/prd.json", json.dumps(tasks, indent=2) + "\n")
+    return f"plans/{name}/prd.json"
+
+
+def night(repo: Repo, name: str, *checks: str, work: str = WORK, **top: Any) -> None:
+    """A plan that is worked to its end, on branch ralph/`name`."""
+    path = plan(repo, name, *checks, **top)
+    done = repo.ralph("run", "-q", "--prd", path, "--agent", repo.agent(work))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def land(repo: Repo, *words: str, first: str = "") -> tuple[int, str]:
+    done = repo.ralph("land", *words, first=first)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def tip(repo: Repo, name: str = "main") -> str:
+    return repo.git("rev-parse", name).strip()
+
+
+@pytest.fixture
+def two(repo: Repo) -> Repo:
+    """A repository on main, and two branches that merge with it and with each other."""
+    for name in ("x", "y"):
+        night(repo, name)
+    return repo
+
+
+# ---------------------------------------------------------------- what lands
+
+
+def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
+    code, said = land(two, "ralph/x", "ralph/y")
+    assert code == 0, said
+    assert (two.read("x.txt"), two.read("y.txt")) == ("good", "good")
+    assert two.git("log", "--first-parent", "--format=%s").splitlines() == [
+        "Merge branch 'ralph/y'", "x: add x", "start",
+    ]  # fmt: skip
+    assert two.git("log", "-1", "--format=%an <%ae>, %cn").strip() == "Test <test@example.invalid>, Test"
+    assert two.git("status", "--porcelain", "-uno") == ""
+    assert tip(two, "HEAD^2") == tip(two, "ralph/y")
+    assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/y")
+    before = tip(two)
+    code, said = land(two, "ralph/y", "ralph/x")
+    assert code == 0 and "ralph/x is in main already" in said and tip(two) == before
+    assert nothing_runs_within(two, 0.5), still_running(two)
+
+
+def test_a_branch_of_which_main_is_a_part_lands_as_the_very_commit_that_was_checked(repo: Repo) -> None:
+    night(repo, "x")
+    assert land(repo, "--prd", "plans/x/prd.json")[0] == 0
+    assert tip(repo) == tip(repo, "ralph/x")
+    assert repo.git("reflog", "-1", "--format=%gs").startswith("merge")
+
+
+def test_two_that_are_green_alone_and_red_together(repo: Repo) -> None:
+    """The second is refused, and stays where it was; what comes after it is tried all the same."""
+    at_most_two = "test $(ls *.txt | wc -l) -le 2"
+    for name in ("x", "y"):
+        night(repo, name, at_most_two)
+    night(repo, "z")
+    code, said = land(repo, "ralph/x", "ralph/y", "ralph/z")
+    assert code == 4
+    assert (repo.read("x.txt"), repo.read("z.txt"), (repo.path / "y.txt").exists()) == ("good", "good", False)
+    (line,) = [line for line in said.splitlines() if "! ralph/y did not land on main" in line]
+    assert "failed with exit 1" in line and Path(line.rpartition(" ")[2]).is_file()
+    assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/z | not on main: ralph/y")
+    assert repo.git("status", "--porcelain", "-uno") == ""
+
+
+def test_a_conflict_is_named_and_changes_nothing(two: Repo) -> None:
+    two.write("x.txt", "of a person\n")
+    two.commit("mine")
+    before = tip(two), two.git("status", "--porcelain")
+    code, said = land(two, "ralph/x", "ralph/y")
+    assert code == 4 and "ralph/x did not land on main: it does not merge: x.txt" in said
+    assert "git merge ralph/x" in said and two.read("x.txt") == "of a person\n"
+    assert two.read("y.txt") == "good" and tip(two, "HEAD^1") == before[0]
+
+
+def test_the_message_is_gits_own(two: Repo) -> None:
+    two.git("switch", "-q", "-c", "release")
+    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert two.git("log", "-1", "--format=%B").strip() == "Merge branch 'ralph/y' into release"
+    assert tip(two, "main") != tip(two, "release")
+
+
+def test_edits_of_the_person_are_kept(two: Repo) -> None:
+    two.write("a.txt", "edited\n")
+    two.write("staged.txt", "staged\n")
+    two.git("add", "staged.txt")
+    two.write("mine.txt", "mine\n")
+    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert two.read("y.txt") == "good"
+    status = two.git("status", "--porcelain", "--", "./*.txt", ":!plans").splitlines()
+    assert status == [" M a.txt", "A  staged.txt", "?? mine.txt"]
+
+
+@pytest.mark.parametrize("way", ["untracked", "staged", "edited"])
+def test_edits_in_the_way_are_named_and_nothing_moves(repo: Repo, way: str) -> None:
+    name = "a.txt" if way == "edited" else "x.txt"
+    night(repo, "x", work="P('x.txt').write_text('good'); P('a.txt').write_text('new')")
+    repo.write(name, "of a person\n")
+    if way == "staged":
+        repo.git("add", name)
+    before = tip(repo), repo.git("status", "--porcelain"), repo.read("a.txt")
+    code, said = land(repo, "ralph/x")
+    assert code == 4 and name in said and "commit or move what is in the way" in said
+    assert (tip(repo), repo.git("status", "--porcelain"), repo.read("a.txt")) == before
+    assert repo.read(name) == "of a person\n"
+
+
+def test_a_plan_of_another_worktree_lands_where_the_person_stands(repo: Repo) -> None:
+    repo.git("worktree", "add", "-q", "-b", "ralph/x", "../linked")
+    linked = Repo.__new__(Repo)
+    vars(linked).update({**vars(repo), "path": repo.outside / "linked"})
+    linked.plan({"checks": ["test -f T1.txt"]})
+    assert linked.run(linked.agent("P('T1.txt').touch()"))[0] == 0
+    code, said = land(repo, "ralph/x")
+    assert code == 0 and (repo.path / "T1.txt").exists(), said
+    code, said = land(linked)
+    assert code == 2 and "the current branch ralph/x is ralph's own" in said
+
+
+def test_only_what_has_passed_and_still_means_something_is_checked(repo: Repo) -> None:
+    once = {"run": "test ! -e z.txt", "once": True}
+    repo.plan({"checks": ["test -f T1.txt", once]}, {"checks": ["false"]}, limits={"attempts": 1})
+    assert repo.run(repo.agent("P(f'{task}.txt').touch()"))[0] == 4
+    repo.write("z.txt", "")
+    repo.git("add", "z.txt")
+    repo.git("commit", "-qm", "of a person")
+    code, said = land(repo)
+    assert code == 0 and "ralph/p on main: 1 of 2 tasks passed" in said
+    assert "check false" not in said and (repo.path / "T1.txt").exists()
+
+
+def test_setup_that_is_red_lets_nothing_land(two: Repo) -> None:
+    plan(two, "x", setup="echo no such package; exit 3")
+    before = tip(two)
+    code, said = land(two, "ralph/x")
+    assert code == 4 and "setup failed with exit 3" in said and tip(two) == before
+
+
+def test_hooks_are_not_run(two: Repo) -> None:
+    """As with what a run lands, the checks speak for the merge; what hooks did to it nobody would have checked."""
+    for name in (
+        "pre-merge-commit",
+        "pre-commit",
+        "commit-msg",
+        "prepare-commit-msg",
+        "post-merge",
+        "reference-transaction",
+    ):
+        two.program(f".git/hooks/{name}", f"echo {name} >> {two.outside}/hooked; exit 1")
+    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert not (two.outside / "hooked").exists()
+
+
+def test_a_merge_is_signed_as_the_person_signs(two: Repo) -> None:
+    """With a stand-in for gpg, which makes a signature of nothing."""
+    script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
+    two.git("config", "gpg.program", str(two.program("../gpg", script)))
+    two.git("config", "commit.gpgSign", "true")
+    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert "BEGIN PGP SIGNATURE" in two.git("cat-file", "commit", "main")
+
+
+# ---------------------------------------------------------------- what is refused
+
+DETACH: Callable[[Repo], object] = lambda r: r.git("switch", "-q", "--detach")  # noqa: E731
+REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
+    "HEAD is detached": (DETACH, "ralph/x", "no branch is checked out here, HEAD is detached; switch to the one"),
+    "HEAD is unborn": (lambda r: r.git("switch", "-q", "--orphan", "new"), "ralph/x", "the branch new has no commit yet"),
+    "no such branch": (lambda r: None, "ralph/x ralph/no", "there is no branch ralph/no"),
+    "no name of a branch": (lambda r: None, "ralph/x a..b", "there is no branch a..b"),
+    "the current one": (lambda r: None, "ralph/x main", "main is the current branch already"),
+    "on ralph's own": (lambda r: r.git("switch", "-q", "ralph/y"), "ralph/x", "the current branch ralph/y is ralph's own"),
+    "no plan of that branch": (lambda r: r.git("branch", "other"), "ralph/x other", "no plan is known whose work lands on other; name it: ralph land other --prd FILE"),
+    "its plan is gone": (lambda r: (r.path / "plans/y/prd.json").unlink(), "ralph/y", "no plan is known whose work lands on ralph/y"),
+    "no plan here": (lambda r: None, "", "prd.json; `ralph init` writes one, --prd names another"),
+    "another repository's": (lambda r: Repo(r.outside / "b").plan({}), "ralph/x --prd ../b/repo/prd.json", "is a plan of another repository"),
+    "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "network: false can only be kept with --sandbox bwrap"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_tried_is_one_clear_line(two: Repo, name: str) -> None:
+    prepare, words, line = REFUSED[name]
+    prepare(two)
+    before = two.git("for-each-ref", "refs/heads")
+    code, said = land(two, *words.split())
+    assert code == 2 and line in said, said
+    assert two.git("for-each-ref", "refs/heads") == before
+
+
+def test_outside_of_a_repository(two: Repo) -> None:
+    two.path = two.outside
+    assert land(two, "ralph/x", "--prd", "repo/plans/x/prd.json") == (
+        2, "ralph: there is no git repository here; go to the working tree whose branch is to move\n",
+    )  # fmt: skip
+
+
+def test_two_plans_for_one_branch_are_named(repo: Repo) -> None:
+    for name in ("x", "y"):
+        night(repo, name, branchName="ralph/both")
+    code, said = land(repo, "ralph/both")
+    assert code == 2 and "plans/x/prd.json" in said and "plans/y/prd.json" in said
+    assert land(repo, "ralph/both", "--prd", "plans/y/prd.json")[0] == 0
+
+
+def test_no_agent_lands_anything(two: Repo) -> None:
+    two.env["RALPH_RUN_ID"] = "x"
+    code, said = land(two, "ralph/x")
+    assert code == 2 and "`ralph land` is for people" in said
+
+
+def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(two: Repo) -> None:
+    busy = plan(two, "z")
+    hangs = "(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n" + WORK
+    process = two.start("run", "-q", "--prd", busy, "--agent", two.agent(hangs))
+    two.wait_for("../on")
+    code, said = land(two, "ralph/z", "ralph/x")
+    assert code == 75 and "ralph/z did not land on main: `ralph run` is at work on this plan" in said
+    assert (two.path / "x.txt").exists()
+    two.write("../go", "")
+    assert process.wait(30) == 0
+    assert land(two, "ralph/z")[0] == 0
+
+
+# ---------------------------------------------------------------- somebody else, and kills
+
+
+def moves_main(repo: Repo) -> str:
+    """A check in which a person commits on main, the first time that it is run by `ralph land`."""
+    git = f"git -C {repo.path}"
+    return (
+        f"test -e {repo.outside}/landing || exit 0; echo x >> {repo.outside}/checked; "
+        f"test -e {repo.outside}/moved || {{ touch {repo.outside}/moved; "
+        f"echo mine > {repo.path}/mine.txt; {git} add mine.txt; {git} commit -qm mine; }}"
+    )
+
+
+def moved_meanwhile(repo: Repo, first: str = "") -> None:
+    night(repo, "x", moves_main(repo))
+    repo.write("../landing", "")
+    code, said = land(repo, "ralph/x", first=first)
+    assert code == 0 and "main was moved meanwhile; once more, on its new tip" in said, said
+    assert len((repo.outside / "checked").read_text().split()) == 2
+    assert repo.git("log", "-1", "--format=%s").strip() == "Merge branch 'ralph/x'"
+    assert repo.git("log", "-1", "--format=%s", "main^1").strip() == "mine"
+    assert repo.git("status", "--porcelain", "-uno") == "" and repo.read("x.txt") == "good"
+
+
+def test_a_branch_that_a_person_moves_meanwhile_is_checked_again_on_its_new_tip(repo: Repo) -> None:
+    moved_meanwhile(repo)
+
+
+def test_an_interrupt_leaves_all_as_it_was(repo: Repo) -> None:
+    night(repo, "x", f"test ! -e {repo.outside}/slow || {{ touch {repo.outside}/on; sleep 60; }}")
+    repo.write("../slow", "")
+    before = tip(repo), repo.git("status", "--porcelain")
+    process = repo.start("land", "ralph/x")
+    repo.wait_for("../on")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(15) == 130
+    assert (tip(repo), repo.git("status", "--porcelain")) == before
+    assert nothing_runs_within(repo, 0.5), still_running(repo)
+    (repo.outside / "slow").unlink()
+    assert land(repo, "ralph/x")[0] == 0
+
+
+def driven(repo: Repo, at: int, how: str) -> int:
+    given: dict[str, Any] = {
+        "CRASH_COUNT": str(repo.outside / "count"),
+        "CRASH_AT": str(at),
+        "CRASH_HOW": how,
+    }
+    done = repo.ralph("land", "ralph/y", first="import tests.crash_driver", **given)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode
+
+
+def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
+    two: Repo, tally: Callable[[str, int], None]
+) -> None:
+    """The person stands on main with edits; the second branch is a true merge."""
+    assert land(two, "ralph/x")[0] == 0
+    two.write("a.txt", "edited\n")
+    old, step = tip(two), int(os.environ.get("CRASH_STEP", "4"))
+    assert driven(two, 0, "count") == 0
+    calls = (two.outside / "count.calls").read_text().splitlines()
+    assert any("git merge" in call for call in calls) and any("git commit-tree" in call for call in calls)
+    points = [
+        (at, how)
+        for at, call in enumerate(calls, 1)
+        for how in ("before", "after")
+        if "loop git" in call or at % step == 0
+    ]
+    killed = 0
+    for at, how in points:
+        two.git("reset", "-q", "--keep", old)
+        (two.outside / "count").unlink()
+        killed += driven(two, at, how) == -signal.SIGKILL
+        assert nothing_runs_within(two, 5), (calls[at - 1], still_running(two))
+        assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
+        assert (tip(two) == old) != (two.path / "y.txt").exists(), calls[at - 1]
+        code, said = land(two, "ralph/y")
+        assert code == 0 and tip(two) != old and two.read("y.txt") == "good", (calls[at - 1], said)
+        assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
+    assert killed > 0.8 * len(points)  # a run after a kill makes a call more or less
+    tally("kills of `ralph land`", killed)
+
+
+def test_everything_killed_while_git_writes_the_files(two: Repo) -> None:
+    """As at the end of a container: git dies, too. The next landing begins where the person stood."""
+    slow = two.program(
+        "../slow", f"cat; test ! -e {two.outside}/slowly || {{ touch {two.outside}/on; sleep 60; }}"
+    )
+    two.write(".git/info/attributes", "y.txt filter=slow\n")
+    two.git("config", "filter.slow.smudge", str(slow))
+    assert land(two, "ralph/x")[0] == 0
+    two.write("a.txt", "edited\n")
+    old = tip(two)
+    slows = "from _ralph import landing\nreal = landing.Branch._fast_forward\n"
+    slows += f"landing.Branch._fast_forward = lambda *a: (open({str(two.outside / 'slowly')!r}, 'w').close(), real(*a))[1]"
+    process = two.start("land", "ralph/y", first=slows)
+    two.wait_for("../on")
+    end(two)
+    process.wait(10)
+    (two.outside / "slowly").unlink()
+    assert tip(two) == old
+    code, said = land(two, "ralph/y")
+    assert code == 0 and two.read("y.txt") == "good", said
+    assert two.git("status", "--porcelain", "-uno") == " M a.txt\n"
+
+
+# ---------------------------------------------------------------- mutants
+
+MUTANTS: dict[str, tuple[str, Callable[[Repo, str], object]]] = {
+    "lands unchecked": ("land._require_green = lambda *_: None", lambda repo, first: unchecked(repo, first)),
+    "checks the branch and not the merge": ("land._require_green = lambda run, name, commit, real=land._require_green: real(run, name, name)", lambda repo, first: unchecked(repo, first)),
+    "lands what was green elsewhere": ("land.Moved = OverflowError\ndef landed(self, commit, tip, why, real=land.Branch.land):\n    self.git('reset', '-q', '--hard', commit)\nland.Branch.land = landed", moved_meanwhile),
+}  # fmt: skip
+
+
+def unchecked(repo: Repo, first: str) -> None:
+    for name in ("x", "y"):
+        night(repo, name, "test $(ls *.txt | wc -l) -le 2")
+    assert land(repo, "ralph/x", "ralph/y", first=first)[0] == 4
+
+
+@pytest.mark.parametrize("mutant", ["none", *MUTANTS])
+def test_a_landing_without_a_safeguard_is_caught(repo: Repo, mutant: str) -> None:
+    if mutant == "none":
+        unchecked(repo, "")
+        return
+    sabotage, caught = MUTANTS[mutant]
+    with pytest.raises(AssertionError):
+        caught(repo, f"from _ralph import land\n{sabotage}")
