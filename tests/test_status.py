@@ -236,7 +236,12 @@ def several(folder: Path) -> Status:
     """A loop with four workers, one agent of which is limited."""
     now = time.time()
     tasks = [{"id": f"US-00{n}", "title": "Show the price on the product page"} for n in range(1, 7)]
-    under_way = [(1, 125, 1, "claude --model opus"), (2, 12, 2, "claude --model opus"), (3, 3700, 1, "aider"), (4, 0, 3, "")]
+    under_way = [
+        (1, 125, 1, "claude --model opus"),
+        (2, 12, 2, "claude --model opus"),
+        (3, 3700, 1, "aider"),
+        (4, 0, 3, ""),
+    ]
     starts = [
         {**start(f"US-00{n}", n), "time": now - lasted, "attempt": tries, "command": command, "worker": n if n > 1 else 0}
         for n, lasted, tries, command in under_way
@@ -450,7 +455,9 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
         f"\nthis run: $3.20 of $20.00 (about $0.30 of it not told), 40628 of 50000 tokens, "
         f"2 of 50 iterations, 2 min 0 s of 1 h 30 min; {plan}\n"
     ) in shown
-    assert "2 iterations so far, in agents and checks: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
+    assert (
+        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
+    )
     used = status.as_object(told)["limits"]
     assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "estimated": 0.3}
     assert used["plan"] == {
