@@ -77,7 +77,7 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
 
     run.view.started(attempt, run.limits.attempts)
     await work(run, attempt)
-    async with run.pool.turn(attempt):
+    async with run.turn(attempt):
         await examine(run, attempt)
         record(run, attempt)
         recheck_now_and_then(run)

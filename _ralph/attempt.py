@@ -88,7 +88,7 @@ def is_last(run: Run, attempt: Attempt) -> bool:
 async def work(run: Run, attempt: Attempt) -> None:
     """Let the agent work, in a worker; a worker that is killed costs this attempt and not the night."""
     unknown = unknown_checks(run, attempt)
-    async with run.pool.turn(attempt) if unknown else contextlib.nullcontext() as turn:
+    async with run.turn(attempt) if unknown else contextlib.nullcontext() as turn:
 
         def hear(event: dict[str, Any]) -> None:
             attempt.baseline = event["baseline"]

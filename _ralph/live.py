@@ -17,7 +17,7 @@ from click import style
 from _ralph import text
 from _ralph.model import Attempt, CheckResult, Tokens, Verdict
 from _ralph.stream import StreamParser
-from _ralph.views import dollars, ended_words, spent, tokens_words
+from _ralph.views import dollars, ended_words, spent, thousands
 
 _LINES_A_SECOND = 40
 _RETRY_LINES = 5.0  # seconds between them
@@ -43,7 +43,7 @@ class Row:
         parts = [self.task, self.doing, text.duration(now - self.since, short=True)]
         if self.used is not None:
             heard, tokens, usd = self.used
-            parts += [f"idle {text.duration(now - heard, short=True)}", dollars(usd), tokens_words(tokens)]
+            parts += [f"idle {text.duration(now - heard, short=True)}", dollars(usd), thousands(tokens)]
         return " | ".join(part for part in parts if part)
 
 
@@ -62,7 +62,7 @@ class View:
         self._patience = _PATIENCE
         self._rows: dict[int, Row] = {}
         self._speaker = ""
-        self._drawn = 0
+        self._drawn: list[int] = []
         self.sums: Callable[[float], str] = lambda _: ""
         self.named = False
         try:
@@ -92,11 +92,12 @@ class View:
             self._fd = unblocked(self._stream)
         self.line(words, color="yellow" if failed else "green")
 
-    def doing(self, words: str) -> None:
-        """What the loop itself does from now on, in a row of its own; an empty text takes it away."""
-        self._rows.pop(0, None)
+    def doing(self, words: str, worker: int = 0) -> None:
+        """What a worker does from now on, or the loop itself, in a row of its own; an empty text takes that
+        away."""
+        row = self._rows.pop(worker, Row())
         if words:
-            self._rows[0] = Row(doing=words)
+            self._rows[worker] = Row(row.task, words)
         self.tick()
 
     def clear(self) -> None:
@@ -116,8 +117,7 @@ class View:
         """Take in one event of the `Reporter` of a worker."""
         row = self._rows.setdefault(worker, Row())
         if event["name"] == "doing":
-            row.doing, row.since, row.used = event["args"][0], time.monotonic(), None
-            self.tick()
+            self.doing(event["args"][0], worker)
         elif event["name"] == "used":
             idle, tokens, usd = event["args"]
             row.used = time.monotonic() - idle, Tokens(**tokens), usd
@@ -135,10 +135,11 @@ class View:
             self._put(self._above() + self._below())
 
     def _above(self) -> str:
-        """What takes the cursor to the start of what stays, and clears it."""
-        up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
-        self._drawn = 0
-        return f"\r{up}\x1b[J" if up else _CLEAR
+        """What takes the cursor to the start of what stays, and clears it. A terminal that became narrower
+        has broken the lines that no longer fit."""
+        rows = sum(max(-(-width // self._size().columns), 1) for width in self._drawn)
+        self._drawn = []
+        return f"\r\x1b[{rows - 1}A\x1b[J" if rows > 1 else _CLEAR
 
     def _below(self) -> str:
         """What stays, for a cursor at the start of an empty line."""
@@ -146,8 +147,8 @@ class View:
         if not rows:
             return ""
         usd = sum(row.used[2] or 0.0 for row in self._rows.values() if row.used)
-        rows = [self._cut(row) for row in (*rows[: self._size().lines - 2], self.sums(usd)) if row]
-        self._drawn = len(rows)
+        rows = [self._fit(row) for row in (*rows[: self._size().lines - 2], self.sums(usd)) if row]
+        self._drawn = [text.cells(row) for row in rows]
         return "\n".join(rows)
 
     def check(self, result: CheckResult, label: str = "") -> None:
@@ -211,6 +212,12 @@ class View:
         """`line` in one row of the terminal, wide characters counted as two."""
         return text.cut(line, self._size().columns - 1)
 
+    def _fit(self, row: str) -> str:
+        """`row` without the last of its parts that have no room."""
+        while text.cells(row) >= self._size().columns and " | " in row:
+            row = row.rpartition(" | ")[0]
+        return self._cut(row)
+
     def _write(self, line: str) -> None:
         if self.stays:
             self._put(f"{self._above()}{line}\n{self._below()}")
@@ -244,7 +251,7 @@ class Reporter(View):
     def check(self, result: CheckResult, label: str = "") -> None:
         self._tell("checked", result.as_dict(), label)
 
-    def doing(self, words: str) -> None:
+    def doing(self, words: str, _worker: int = 0) -> None:
         self._agent = None
         self._tell("doing", words)
 

@@ -120,7 +120,12 @@ def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[
     groups: dict[str, list[dict[str, Any]]] = {state: [] for state in views.STATES}
     for task, told in zip(plan.tasks, told_of, strict=True):
         known = history.of(task)
-        card = {"task": task, "known": known, "notes": views.task_notes(plan, told, known)}
+        card = {
+            "task": task,
+            "known": known,
+            "remark": views.task_remark(told),
+            "notes": views.task_warnings(plan, told, known),
+        }
         groups[told["state"]].append(card)
     groups["passed"].sort(key=lambda card: card["known"].passed_at or -1, reverse=True)
     return groups
@@ -142,10 +147,12 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
         now = Stopped(time=time.time(), run=records[-1].run, reason="still running")
         records = [*records, now]
     places = timeline.axis(records)
+    attempts = timeline.attempts(places, history.open_starts if running else {})
     return {
         "seconds": places[-1][0] if places else 0.0,
         "runs": timeline.runs(places),
-        "attempts": timeline.attempts(places, history.open_starts if running else {}),
+        "attempts": attempts,
+        "workers": sorted({attempt.worker for attempt in attempts}),
         "waits": timeline.waits(places),
         "passes": timeline.passes(places, {task.key for task in plan.tasks}),
     }

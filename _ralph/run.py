@@ -22,7 +22,7 @@ from _ralph.landing import Branch
 from _ralph.live import Reporter, View
 from _ralph.model import Attempt, Paths, Plan, Share, Task
 from _ralph.patterns import matching
-from _ralph.pool import Pool
+from _ralph.pool import Pool, Turn
 from _ralph.process import Control
 from _ralph.progress import History, replay
 from _ralph.records import AttemptEnded, Record
@@ -173,9 +173,17 @@ class Run:
         self.site.warm()
         return self.pool.start(job, heard)
 
+    def turn(self, attempt: Attempt) -> Turn:
+        """Stand in line for the clean room."""
+        self.view.doing("in line for the clean room", attempt.worker)
+        return self.pool.turn(attempt)
+
     def wait(self, job: Job) -> dict[str, Any]:
         """The result of a job, before anything else goes on."""
-        return self.pool.wait(self.control, job)
+        try:
+            return self.pool.wait(self.control, job)
+        finally:
+            self.view.doing("")  # what it said is over
 
     def workspace(self, attempt: Attempt) -> Place:
         """Where the agent works; a rulebook that the task may change is a file like any other there."""

@@ -21,6 +21,7 @@ from _ralph import layout, limits, prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Paths, Plan
 from _ralph.progress import History
+from _ralph.records import AttemptBegan
 from _ralph.views import (
     agents_summary,
     agents_words,
@@ -84,8 +85,13 @@ def _workers(paths: Paths, history: History) -> list[dict[str, Any]]:
             "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
             "workspace": str(paths.workspace(start.worker or 1)),
         }
-        for start in sorted(history.open_starts.values(), key=lambda start: start.worker)
+        for start in _at_work(history)
     ]
+
+
+def _at_work(history: History) -> list[AttemptBegan]:
+    """The attempts under way, by their workers."""
+    return sorted(history.open_starts.values(), key=lambda start: start.worker)
 
 
 def _places(paths: Paths) -> dict[str, Any] | None:
@@ -166,7 +172,7 @@ def _table(rows: list[Row], width: int, color: bool) -> list[str]:
     table = []
     for row, end in zip(rows, spent, strict=True):
         state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
-        aside = text.cut(row.aside, titles // 2)
+        aside = text.cut(row.aside, titles * 2 // 3)
         title = text.pad(text.cut(row.title, titles - text.cells(aside)) + aside, titles)
         table.append(f"{state}  {text.pad(row.id, ids)}  {title}{end:>{ends}}".rstrip())
         for warning in row.warnings:
@@ -209,14 +215,14 @@ def escape(words: str, width: int = 300) -> str:
 
 def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
     """The tasks; those that are worked on, or the one that comes next, have a state of their own here."""
-    here = [one["task"] for one in status.running["workers"]] if status.running else [told["next"]]
-    marked = "running" if status.running else "next"
+    here = {start.task: _attempt_words(start) for start in _at_work(status.history)}
+    here, marked = (here, "running") if status.running else ({told["next"]: ""}, "next")
     return [
         Row(
             marked if task.id in here else about["state"],
             text.one_line(task.id),
             text.one_line(task.title),
-            task_remark(about),
+            here.get(task.id) or task_remark(about),
             task_spent(about),
             task_warnings(status.plan, about, status.history.of(task)),
         )
@@ -237,17 +243,19 @@ def _sentences(status: Status) -> list[str]:
     """What it cost, what a loop does now, what a person can do next."""
     history, said = status.history, []
     if history.iteration:
-        said.append(f"{text.count(history.iteration, 'iteration')} so far: {spent(history)}")
+        iterations = text.count(history.iteration, "iteration")
+        said.append(f"{iterations} so far, in agents and checks: {spent(history)}")
         said += agents_words(history)
     used = _limits(status)
     if told := limits_words(used if history.run else {**used, "run": {}}, "this run"):
         said.append(told)
-    said.append(_loop(status))
+    said += _loop(status)
     if status.history.branch:
         said.append(f"verified work lands on branch {status.history.branch}")
     if status.places:
         where, size = status.places, status.places["bytes"] / 1e6
-        said.append(f"the agent works in {where['workspace']}")
+        last = max([1, *(start.worker for start in history.open_starts.values())])
+        said.append(f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else ""))
         said.append(f"checks run in {where['room']}; all places take {size:.1f} MB")
     upcoming = prd.next_task(status.plan)
     blocked = next((task for task in status.plan.tasks if task.is_blocked), None)
@@ -260,23 +268,38 @@ def _sentences(status: Status) -> list[str]:
     return said
 
 
-def _loop(status: Status) -> str:
-    """Whether a loop runs, since when and on what; else how the last one ended."""
+def _loop(status: Status) -> list[str]:
+    """Whether a loop runs, since when and on what, several workers a line each; else how the last one
+    ended."""
     history, now = status.history, time.time()
     if status.running:
-        doing = " and ".join(
-            f"{start.task} for {text.duration(max(now - start.time, 0), short=True)}"
-            for start in sorted(history.open_starts.values(), key=lambda start: start.worker)
-        )
-        doing = f", on {doing}" if doing else ""
-        waits = [wait.until for wait in history.this_run.waits.values() if wait.until > now]
-        if waits:
-            clock = time.strftime("%H:%M", time.localtime(min(waits)))
-            doing += f", waiting until {clock} for the provider's limit"
-        return f"a loop is running since {status.running['since']} (pid {status.running['pid']}){doing}"
+        running = f"a loop is running since {status.running['since']} (pid {status.running['pid']})"
+        starts = _at_work(history)
+        waits = [
+            f"{text.one_line(wait.command, 40) or 'the agent'} waits until "
+            f"{time.strftime('%H:%M', time.localtime(wait.until))} for its provider's limit"
+            for wait in history.this_run.waits.values()
+            if wait.until > now
+        ]
+        if len(starts) == 1:
+            return [f"{running}, on {starts[0].task} for {_lasted(starts[0])}", *waits]
+        workers = [
+            f"worker {start.worker or 1}: {start.task}, {_attempt_words(start)}, {start.command}".rstrip(", ")
+            for start in starts
+        ]
+        return [running + (f", {len(starts)} workers" if starts else ""), *workers, *waits]
     if history.stopped:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
-        return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
+        return [f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"]
     if history.iteration:
-        return "no loop is running; the last one was cut off, and ralph run goes on with it"
-    return "no run yet"
+        return ["no loop is running; the last one was cut off, and ralph run goes on with it"]
+    return ["no run yet"]
+
+
+def _attempt_words(start: AttemptBegan) -> str:
+    """Which attempt is under way, and for how long."""
+    return f"attempt {start.attempt or 1}, {_lasted(start)}"
+
+
+def _lasted(start: AttemptBegan) -> str:
+    return text.duration(max(time.time() - start.time, 0), short=True)

@@ -15,7 +15,8 @@ Place = tuple[float, Record]
 @dataclass
 class Span(Spent):
     """A run, an attempt or a wait: what it spent, from `start` on the axis; its `seconds` are those of the
-    axis. `record` is its last, `word` its verdict or how it ended, `worker` the number of who worked it."""
+    axis, and `worked` what was done in it in agents and checks, side by side or not. `record` is its last,
+    `word` its verdict or how it ended, `worker` the number of who worked it."""
 
     began: float
     start: float
@@ -24,11 +25,13 @@ class Span(Spent):
     attempts: int = 0
     passed: int = 0
     worker: int = 1
+    worked: float = 0.0
 
     def take_in(self, at: float, record: Record) -> None:
         """Go on to `record`."""
         if isinstance(record, AttemptEnded):
             self.add(record)
+            self.worked += record.seconds
         self.record, self.seconds = record, at - self.start
 
 
@@ -60,8 +63,10 @@ def runs(places: Sequence[Place]) -> list[Span]:
 
 
 def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Span]:
-    """The attempts, oldest first; those that are `running`, by iteration, end where the axis does."""
+    """The attempts, oldest first; those that are `running`, by iteration, and those that were cut off end
+    with their run."""
     found: dict[int, Span] = {}
+    ends = {record.run: at for at, record in places}
     for at, record in places:
         if isinstance(record, (AttemptBegan, AttemptEnded)):
             attempt = found.setdefault(record.iteration, Span(record.time, at, record))
@@ -70,20 +75,34 @@ def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Spa
                 attempt.word = record.verdict
             else:
                 attempt.worker = record.worker or 1
-    for iteration in found.keys() & running:
-        attempt = found[iteration]
-        attempt.word, attempt.seconds = "running", places[-1][0] - attempt.start
+    for iteration, attempt in found.items():
+        if isinstance(attempt.record, AttemptBegan):
+            attempt.seconds = ends[attempt.record.run] - attempt.start
+            attempt.word = "running" if iteration in running else attempt.word
     return list(found.values())
 
 
 def waits(places: Sequence[Place]) -> list[Span]:
-    """The waits for a provider, each until its end or the next record."""
-    found = []
-    for (at, record), (later, _) in zip(places, [*places[1:], *places[-1:]], strict=True):
+    """The waits for a provider, each until its end, an attempt with the same agent or the end of its run;
+    with other agents, others may work meanwhile."""
+    found: list[Span] = []
+    under_way: dict[str, Span] = {}
+    for at, record in places:
+        for command, wait in list(under_way.items()):
+            begins = isinstance(record, (AttemptBegan, Waited)) and command in ("", record.command)
+            if begins or record.run != wait.record.run:
+                _cut(under_way.pop(command), at)
         if isinstance(record, Waited):
             asked = max(record.until - record.time, 0.0)
-            found.append(Span(record.time, at, record, "waiting", seconds=min(asked, later - at)))
+            found.append(Span(record.time, at, record, "waiting", seconds=asked))
+            under_way[record.command] = found[-1]
+    for wait in under_way.values():
+        _cut(wait, places[-1][0])
     return found
+
+
+def _cut(span: Span, at: float) -> None:
+    span.seconds = min(span.seconds, at - span.start)
 
 
 def passes(places: Sequence[Place], tasks: set[str]) -> list[tuple[float, int]]:

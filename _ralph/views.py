@@ -59,6 +59,11 @@ def sums_words(
     return " | ".join(part for part in parts if part)
 
 
+def thousands(tokens: Tokens) -> str:
+    """`20.3k tokens`, in and out, or nothing."""
+    return f"{tokens.total / 1000:.1f}k tokens" if tokens.total else ""
+
+
 def tokens_words(tokens: Tokens) -> str:
     """`18204 in / 2110 out tokens`, or nothing."""
     return f"{tokens.input} in / {tokens.output} out tokens" if tokens.total else ""
@@ -176,16 +181,9 @@ def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[
 
 def task_spent(told: dict[str, Any]) -> str:
     """What a task took so far: `5 min 12 s, $0.42`, or tokens where no dollars were told."""
-    tokens = told["tokens"]["input"] + told["tokens"]["output"]
-    cost = dollars(told["usd"], told["usd_estimated"]) or (f"{tokens / 1000:.1f}k tokens" if tokens else "")
+    cost = dollars(told["usd"], told["usd_estimated"]) or thousands(Tokens(**told["tokens"]))
     time = text.duration(told["seconds"]) if told["seconds"] else ""
     return ", ".join(part for part in (time, cost) if part)
-
-
-def task_notes(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:
-    """Remark and warnings, where there is room for both."""
-    remark = task_remark(told)
-    return [*([remark] if remark else []), *task_warnings(plan, told, known)]
 
 
 def spent(on: Spent | AgentResult) -> str:

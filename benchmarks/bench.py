@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -18,9 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 SCALE = float(os.environ.get("BENCH_SCALE", "1"))
@@ -241,29 +244,60 @@ def long_line(cwd: Path) -> Measured:
     return Measured(ours=took, memory=memory)
 
 
-def silence(terminal: bool) -> Callable[[Path], Measured]:
-    """Processor time of ralph's processes, in ms a minute, while its agent is silent (Linux)."""
+@contextlib.contextmanager
+def asleep(cwd: Path, jobs: int, out: int) -> Iterator[list[int]]:
+    """The pids of a loop and of its workers, whose agents sleep (Linux)."""
+    plan(repository(cwd), jobs)
+    words = [str(Path(sys.executable).with_name("ralph")), "run", "--no-awake", "--jobs", str(jobs)]
+    with subprocess.Popen([*words, "--agent", SLEEPS], cwd=cwd, env=ENV, stdout=out) as process:
+        try:
+            while len(agents := children(children([process.pid]))) < jobs:
+                time.sleep(0.1)
+                if process.poll() is not None:
+                    raise RuntimeError(f"ralph ended with {len(agents)} of {jobs} agents at work")
+            time.sleep(3)
+            yield [process.pid, *children([process.pid])]
+        finally:
+            process.terminate()
+
+
+def children(pids: list[int]) -> list[int]:
+    """Those of all of them."""
+    found = [Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in pids]
+    return [int(pid) for line in found for pid in line]
+
+
+def silence(terminal: bool, jobs: int = 1) -> Callable[[Path], Measured]:
+    """Processor time of ralph's processes, in ms a minute, while its agents are silent."""
 
     def measure(cwd: Path) -> Measured:
-        plan(repository(cwd), 1)
         ours, theirs = pty.openpty() if terminal else os.pipe()
-        words = [str(Path(sys.executable).with_name("ralph")), "run", "--no-awake"]
-        with subprocess.Popen([*words, "--agent", SLEEPS], cwd=cwd, env=ENV, stdout=theirs) as process:
-            watched = [process.pid]
-            time.sleep(3)
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            watched += map(int, children)
+        with asleep(cwd, jobs, theirs) as watched:
             before, started = spent_by(watched), time.monotonic()
             while time.monotonic() - started < scaled(60, 5):
                 if select.select([ours], [], [], 1.0)[0]:
                     os.read(ours, 4096)
             used, seconds = spent_by(watched) - before, time.monotonic() - started
-            process.terminate()
         os.close(ours)
         os.close(theirs)
         return Measured(used * 60 / seconds / 1e6)
 
     return measure
+
+
+def memory_of_workers(cwd: Path) -> Measured:
+    """The most that one of eight workers has for itself, in MB: what it shares with the loop is there once."""
+    with asleep(cwd, 8, subprocess.DEVNULL) as (_, *workers):
+        return Measured(max(psutil.Process(pid).memory_full_info().uss for pid in workers) / 1e6)
+
+
+def side_by_side(cwd: Path) -> Measured:
+    """16 tasks with 4 workers, from the start of the command to its end; the floor is what agents sleep."""
+    seconds = max(5 * SCALE, 1)
+    plan(repository(cwd), 16)
+    took, _ = loop(cwd, f"sh -c 'sleep {seconds}; : > $RALPH_TASK_ID'", 16, "--jobs", "4")
+    assert all(task["passes"] for task in json.loads((cwd / "prd.json").read_text())["userStories"])
+    return Measured(took / (4 * seconds), 4 * seconds, took)
 
 
 def spent_by(pids: list[int]) -> int:
@@ -394,6 +428,9 @@ FIGURES = (
     Figure("line", "a line of 60 MB of stream-json", "", float("inf"), long_line, memory=200),
     Figure("silence", "processor time in a silent minute", "", 10, silence(False), "ms"),
     Figure("live", "the same with the live view", "", 1000, silence(True), "ms"),
+    Figure("jobs", "16 tasks of 5 s with 4 workers", "the sleep of 4 tasks", 1.15, side_by_side),
+    Figure("idle", "processor time in a minute of 4 silent workers", "", 25, silence(False, 4), "ms"),
+    Figure("worker", "memory of its own of one of 8 workers", "", 25, memory_of_workers, "MB"),
     Figure("tasks", "an attempt that passes: what 10,000 tasks add", JSON, 4.0, long_list(WORKS, "")),
     Figure("failing", "an attempt that fails: the same", JSON, 4.0, long_list(TRIES, "false")),
     Figure("notes", "a start: what 10,000 records add", "reading them line by line", 5.0, long_notes(False)),

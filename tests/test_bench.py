@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 
-def test_three_figures_make_a_table(tmp_path: Path) -> None:
-    table = tmp_path / "table.md"
+def measure(table: Path, *figures: str) -> list[list[str]]:
+    """The rows of these figures, and quickly."""
     done = subprocess.run(
-        [sys.executable, "benchmarks/bench.py", "version", "status", "git", "--markdown", str(table)],
+        [sys.executable, "benchmarks/bench.py", *figures, "--markdown", str(table)],
         cwd=ROOT,
         env={**os.environ, "BENCH_SCALE": "0.01"},
         capture_output=True,
@@ -23,9 +25,20 @@ def test_three_figures_make_a_table(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == table.read_text()
-    rows = [line.split(" | ") for line in done.stdout.splitlines() if " x | at most " in line]
+    return [line.split(" | ") for line in done.stdout.splitlines() if " | at most " in line]
+
+
+def test_three_figures_make_a_table(tmp_path: Path) -> None:
+    rows = measure(tmp_path / "table.md", "version", "status", "git")
     names = ["| ralph --version", "| ralph status, 100 tasks", "| an attempt that passes"]
     assert [row[0] for row in rows] == names
     version, status, git = (float(row[4].removesuffix(" x")) for row in rows)
     assert version > 0 and status > 0
     assert math.isfinite(git)  # what one run took more than another: on a busy machine also less
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="they look into /proc")
+def test_figures_of_several_workers(tmp_path: Path) -> None:
+    jobs, worker = measure(tmp_path / "table.md", "jobs", "worker")
+    assert jobs[0] == "| 16 tasks of 5 s with 4 workers" and 1 < float(jobs[4].removesuffix(" x")) < 16
+    assert 0 < float(worker[4].removesuffix(" MB")) < 25  # a figure that a busy machine does not change

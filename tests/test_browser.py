@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.test_report import a_hostile_run, a_night, many, report
+from tests.test_report import a_hostile_run, a_night, many, report, side_by_side
 
 pytestmark = pytest.mark.browser
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -26,6 +26,7 @@ PAGES: dict[str, Callable[[Repo], None]] = {
     "night": a_night,
     "hostile": a_hostile_run,
     "one iteration": lambda repo: many(repo, 1),
+    "four workers": side_by_side,
     "500 iterations": lambda repo: many(repo, 500),
 }
 WIDTHS = (375, 1200)

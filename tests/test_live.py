@@ -61,6 +61,9 @@ class Terminal:
         )  # fmt: skip
         os.close(slave)
 
+    def resize(self, columns: int) -> None:
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
+
     def read(self, until: Callable[[], bool], timeout: float = 20) -> None:
         end = time.monotonic() + timeout
         while not until() and time.monotonic() < end:
@@ -93,11 +96,9 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T1.txt"], "dependsOn": ["T1"]})
     wait = "while not (OUT / 'go').exists(): time.sleep(0.05)"
     seen = Terminal(repo, "--agent", talker(repo, wait), "--once")
-    seen.read(lambda: "idle 2 s" in "\n".join(seen.lines()))
+    seen.read(lambda: re.search(r"idle [2-5] s", "\n".join(seen.lines())) is not None)
     lines = seen.lines()
-    assert re.fullmatch(r"T1 \| attempt 1 of 3 \| \d s \| idle 2 s \| 5000 in / 5.*\.\.\.", lines[-2]), lines[
-        -2
-    ]
+    assert re.fullmatch(r"T1 \| attempt 1 of 3 \| \d s \| idle \d s \| 5\.0k tokens", lines[-2]), lines[-2]
     assert re.fullmatch(r"0 of 2 passed \| \d s, ends \d\d:\d\d", lines[-1]), lines[-1]
     assert "  | I look around first." in lines
     assert "  $ Bash pytest 0" in lines
@@ -109,6 +110,60 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     lines = seen.lines()
     assert not any("idle" in line for line in lines)
     assert "passed | " in "\n".join(lines) and "1 of 2 passed, on b" in lines[-2]
+
+
+def waiter(repo: Repo) -> str:
+    """An agent that says a word, waits until it may go on, and does its task."""
+    result = json.dumps({"type": "result", "is_error": False, "total_cost_usd": 0.25, "usage": {}})
+    return speaker(
+        repo,
+        f"print({says(1, 'hm')!r}, flush=True)\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\n"
+        f"P(f'{{task}}.txt').touch(); print({result!r})",
+    )
+
+
+def test_several_workers_have_a_row_each_and_a_stop_is_seen(repo: Repo) -> None:
+    plan(repo, *[{"checks": [f"sleep 0.3; test -f T{n}.txt"]} for n in (1, 2, 3)], checks=["true"])
+    seen = Terminal(repo, "--jobs", "3", "--max-usd", "5", "--agent", waiter(repo))
+    seen.read(lambda: sum("idle" in line for line in seen.lines()) == 3)
+    *above, _, _, _, _ = seen.lines()
+    for number, row in enumerate(seen.lines()[-4:-1], 1):
+        assert re.fullmatch(rf"T{number} \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row), row
+    assert re.fullmatch(r"0 of 3 passed \| \$0\.00 of \$5\.00 \| \d+ s, ends \d\d:\d\d", seen.lines()[-1])
+    assert b"T3 | in line for the clean room | 0 s" in seen.bytes
+    assert "  | T2: hm" in above and not any(" s" in line and "idle" in line for line in above)
+    assert not any(line.startswith("running checks") for line in seen.lines())  # those before the work
+    seen.process.send_signal(signal.SIGINT)
+    seen.read(lambda: seen.lines()[-1].startswith("stopping | 0 of 3 passed | $0.00 of $5.00"), timeout=5)
+    assert seen.lines()[-1].startswith("stopping | ")
+    (repo.outside / "go").touch()
+    assert seen.finish() == 130
+    assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed", "T3 passed"]
+    assert not any(" | idle" in line or line.startswith("stopping |") for line in seen.lines())
+
+
+def test_ralph_stop_is_seen_too(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    seen = Terminal(repo, "--agent", waiter(repo), columns=40)
+    seen.read(lambda: "idle" in "\n".join(seen.lines()))
+    assert repo.ralph("stop").returncode == 0
+    seen.read(lambda: seen.lines()[-1].startswith("stopping | "), timeout=5)
+    assert re.fullmatch(r"stopping \| 0 of 1 passed( \| \d+ s)?", seen.lines()[-1]), seen.lines()[-1]
+    (repo.outside / "go").touch()
+    assert seen.finish() == 3
+
+
+def test_lines_that_a_narrower_terminal_has_broken_are_taken_away(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    seen = Terminal(repo, "--agent", waiter(repo), columns=100)
+    seen.read(lambda: re.search(r"idle \d s \| 1.0k tokens", "\n".join(seen.lines())) is not None)
+    rows, before = seen.lines()[-2:], len(seen.bytes)
+    seen.resize(30)
+    seen.read(lambda: b"A\x1b[J" in seen.bytes[before:], timeout=5)
+    ups = [int(up) for up in re.findall(rb"\r\x1b\[(\d+)A\x1b\[J", seen.bytes[before:])]
+    assert sum(-(-len(row) // 30) for row in rows) - 1 == 3 in ups
+    (repo.outside / "go").touch()
+    assert seen.finish() == 0
 
 
 @pytest.mark.parametrize(

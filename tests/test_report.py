@@ -308,7 +308,7 @@ def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
     ])  # fmt: skip
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "$2.03" in shown.text and "3 h 0 min 2 h 10 min of it in agents and checks" in shown.text
+    assert "$2.03" in shown.text and "3 h 0 min 2 h 10 min of work in agents and checks" in shown.text
     assert "0.98 per dollar 0.7 per hour of runs" in shown.text
     assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt told no price" in shown.text
     assert "2 runs, 3 h 0 min" in shown.text and "waiting 1" in shown.text
@@ -350,6 +350,48 @@ def many(repo: Repo, number: int) -> None:
         check=True,
     )
     write_records(repo, [record("run", 1_700_000_000.0), *records])
+
+
+def side_by_side(repo: Repo) -> None:
+    """A night of four workers with two agents, of which one has to wait for its provider; its end is cut off."""
+    repo.plan(*({"checks": ["false"], "passes": i < 11} for i in range(1, 15)))
+    repo.commit("plan")
+    plan = [  # worker, from and to which minute, task, verdict
+        (1, 0, 22, 1, "passed"), (2, 1, 9, 2, "passed"), (3, 2, 31, 3, "failed"), (4, 3, 14, 4, "limited"),
+        (2, 9, 40, 5, "passed"), (1, 22, 35, 6, "passed"), (3, 31, 52, 3, "passed"), (1, 35, 41, 7, "no-op"),
+        (2, 40, 44, 8, "passed"), (1, 41, 60, 9, "passed"), (4, 44, 70, 4, "passed"), (2, 44, 66, 10, "timed-out"),
+        (3, 52, 75, 11, ""), (1, 60, 75, 12, ""), (2, 66, 75, 10, ""),
+    ]  # fmt: skip
+    began = 1_700_000_000.0
+    found = [record("run", began), record("wait", began + 841, until=began + 2641, command="codex")]
+    for number, (worker, start, end, task, word) in enumerate(plan, 1):
+        agent = "codex" if worker == 4 else "claude --model opus"
+        begins, ends = attempt(
+            number, began + start * 60, f"T{task}", word or "failed", (end - start) * 60.0, command=agent,
+            usd=0.4, weak=number == 9, reason="" if word in ("", "passed") else "npm test failed with exit 1 (11.0 s)",
+        )  # fmt: skip
+        found += [{**begins, "worker": worker, "command": agent}, *([ends] if word else [])]
+    found.sort(key=lambda one: one["time"])
+    write_records(repo, found)
+
+
+def test_lanes_of_several_workers(repo: Repo) -> None:
+    side_by_side(repo)
+    source = report(repo)
+    shown = Page(source)
+    numbers_are_those_of_status(repo, shown)
+    assert "1 h 10 min 3 h 32 min of work in agents and checks, by 4 workers" in shown.text
+    lanes = re.findall(r'<svg class="lane".*?</svg>', source, re.DOTALL)
+    assert [re.findall(r"worker (\d), (\d+):", lane) for lane in lanes] == [
+        [("1", "1"), ("1", "6"), ("1", "8"), ("1", "10"), ("1", "14")],
+        [("2", "2"), ("2", "5"), ("2", "9"), ("2", "12"), ("2", "15")],
+        [("3", "3"), ("3", "7"), ("3", "13")],
+        [("4", "4"), ("4", "11")],
+        [],
+    ]
+    assert "the provider of codex: waiting, 29 min 59 s" in lanes[-1] and "the provider" not in lanes[3]
+    assert "passed (weak)" in shown.text and "1 attempt, 4 min 0 s, $0.40; weak" in shown.text
+    assert "No. Began Task Agent Verdict" in shown.text and shown.text.count("claude --model opus") > 12
 
 
 @pytest.mark.parametrize("number", [1, 500])
@@ -608,6 +650,8 @@ def test_an_attempt_that_was_cut_off_ends_with_its_run() -> None:
     bars = timeline.attempts(axis(*records))
     assert [(bar.start, bar.seconds, bar.word) for bar in bars] == [(10, 0, "interrupted")]
     assert timeline.attempts(axis(*records[:2]))[0].word == "cut off"
+    beside = [records[0], opened, *attempt(2, 115, took=30)]
+    assert [bar.seconds for bar in timeline.attempts(axis(*beside))] == [35, 30]
 
 
 @pytest.mark.parametrize(
@@ -616,6 +660,31 @@ def test_an_attempt_that_was_cut_off_ends_with_its_run() -> None:
 def test_waits(until: float, after: float, waited: float) -> None:
     places = axis(record("run", 100), record("wait", 100, until=until), record("stop", after))
     assert [bar.seconds for bar in timeline.waits(places)] == [waited]
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "begins", "waited"),
+    [("codex", "claude", 60), ("codex", "codex", 20), ("", "claude", 20), ("codex", "", 60)],
+)
+def test_a_wait_goes_on_while_others_work(waits_for: str, begins: str, waited: float) -> None:
+    """It ends where an attempt with the same agent begins; a record of an older ralph names none."""
+    work = [{**one, "command": begins} for one in attempt(2, 120, took=10)]
+    wait = record("wait", 100, until=160, command=waits_for)
+    places = axis(*attempt(1, 90, took=10), wait, *work, record("stop", 500))
+    assert [bar.seconds for bar in timeline.waits(places)] == [waited]
+
+
+def test_a_wait_ends_with_its_run_and_with_the_next_one_for_the_same_agent() -> None:
+    waits = [record("wait", at, until=900, command=name) for at, name in ((100, "a"), (110, "b"), (150, "a"))]
+    places = axis(record("run", 100), *waits, record("run", 700, "r2"), record("stop", 800, "r2"))
+    assert [bar.seconds for bar in timeline.waits(places)] == [50, 40, 0]
+
+
+def test_a_run_of_several_says_its_time_and_their_work() -> None:
+    side = [*attempt(1, 100, took=60), *attempt(2, 110, took=50)]
+    places = axis(record("run", 100), *sorted(side, key=lambda one: one["time"]), record("stop", 170))
+    (run,) = timeline.runs(places)
+    assert (run.seconds, run.worked) == (70, 110)
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:

@@ -106,7 +106,7 @@ blocked  US-005  価格の一覧を書き出す                                 
          it asks: Which format?
 open     US-006  Remove the old price list
 
-5 iterations so far: 26 min 0 s, $1.68, 91020 in / 10550 out tokens
+5 iterations so far, in agents and checks: 26 min 0 s, $1.68, 91020 in / 10550 out tokens
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
 verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
@@ -132,8 +132,8 @@ blocked  US-005  価格の一覧を書き出す
          it asks: Which format?
 open     US-006  Remove the old price list
 
-5 iterations so far: 26 min 0 s, $1.68, 91020 in /
-10550 out tokens
+5 iterations so far, in agents and checks: 26 min
+0 s, $1.68, 91020 in / 10550 out tokens
 the last run stopped at 2026-11-21 20:10: limit
 reached: 5 iterations
 verified work lands on branch ralph/shop
@@ -228,11 +228,59 @@ def test_what_a_loop_does_now(tmp_path: Path) -> None:
     ended = [began, verdict("A", 1, "limited"), {"event": "wait", "until": round(now) + 3600, "time": now}]
     waits = make(tmp_path, tasks, ended)
     clock = time.strftime("%H:%M", time.localtime(round(now) + 3600))
-    assert (
-        f"a loop is running since 2026-11-21 22:00:05 (pid 4711), waiting until {clock} for the provider's limit"
-        in said(waits, None)
-    )
+    assert f"the agent waits until {clock} for its provider's limit" in said(waits, None)
     assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in said(make(tmp_path, tasks, []), None)
+
+
+def several(folder: Path) -> Status:
+    """A loop with four workers, one agent of which is limited."""
+    now = time.time()
+    tasks = [{"id": f"US-00{n}", "title": "Show the price on the product page"} for n in range(1, 7)]
+    under_way = [
+        (1, 125, 1, "claude --model opus"),
+        (2, 12, 2, "claude --model opus"),
+        (3, 3700, 1, "aider"),
+        (4, 0, 3, ""),
+    ]
+    starts = [
+        {**start(f"US-00{n}", n), "time": now - lasted, "attempt": tries, "command": command, "worker": n if n > 1 else 0}
+        for n, lasted, tries, command in under_way
+    ]  # fmt: skip
+    wait = {"event": "wait", "until": 4102448400.0, "time": now, "command": "codex"}
+    shown = make(folder, tasks, [*starts, wait])
+    running = {"pid": 4711, "since": "2026-11-21 22:00:05", "workers": []}
+    return replace(shown, running=running, places=PLACES)
+
+
+SEVERAL = """\
+running  US-001  Show the price on the product page (attempt 1, 2 min 5 s)
+running  US-002  Show the price on the product page (attempt 2, 12 s)
+running  US-003  Show the price on the product page (attempt 1, 1 h 1 min)
+running  US-004  Show the price on the product page (attempt 3, 0 s)
+open     US-005  Show the price on the product page
+open     US-006  Show the price on the product page
+
+4 iterations so far, in agents and checks: 0.0 s
+a loop is running since 2026-11-21 22:00:05 (pid 4711), 4 workers
+worker 1: US-001, attempt 1, 2 min 5 s, claude --model opus
+worker 2: US-002, attempt 2, 12 s, claude --model opus
+worker 3: US-003, attempt 1, 1 h 1 min, aider
+worker 4: US-004, attempt 3, 0 s
+codex waits until 01:00 for its provider's limit
+the agent works in /s/shop-1/work-1 to work-4
+checks run in /s/shop-1/room; all places take 12.3 MB
+shop: 0 of 6 passed, 6 open [........................]"""
+
+
+def test_several_workers_have_a_line_each(tmp_path: Path) -> None:
+    shown = several(tmp_path)
+    assert "\n".join(status.lines(shown, 120, color=False)) == SEVERAL
+    narrow = status.lines(shown, 60, color=False)
+    assert narrow[0] == "running  US-001  Show the price on... (attempt 1, 2 min 5 s)"
+    assert [line for line in narrow if line.startswith("worker ")] == SEVERAL.splitlines()[9:13]
+    table = status.markdown(shown)
+    assert "| running | US-002 | Show the price on the product page | attempt 2, 12 s |" in table
+    assert "worker 2: US-002, attempt 2, 12 s, claude --model opus  \n" in table
 
 
 # ---------------------------------------------------------------- Markdown
@@ -249,7 +297,7 @@ MARKDOWN = """\
 | blocked | US-005 | 価格の一覧を書き出す | 3 failed attempts, the last: npm test failed with exit 1 (12.0 s); its work: git show refs/ralph/parked/0005-US-005; it asks: Which format? | 5 min 12 s, 20.3k tokens |
 | open | US-006 | Remove the old price list |  |  |
 
-5 iterations so far: 26 min 0 s, \\$1.68, 91020 in / 10550 out tokens  
+5 iterations so far, in agents and checks: 26 min 0 s, \\$1.68, 91020 in / 10550 out tokens  
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations  
 verified work lands on branch ralph/shop  
 the agent works in /s/shop-1/work-1  
@@ -407,7 +455,9 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
         f"\nthis run: $3.20 of $20.00 (about $0.30 of it not told), 40628 of 50000 tokens, "
         f"2 of 50 iterations, 2 min 0 s of 1 h 30 min; {plan}\n"
     ) in shown
-    assert "2 iterations so far: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
+    assert (
+        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
+    )
     used = status.as_object(told)["limits"]
     assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "estimated": 0.3}
     assert used["plan"] == {
