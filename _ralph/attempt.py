@@ -13,6 +13,7 @@ from _ralph.candidate import check_candidate, green_on, make_candidate, setup_fa
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
 from _ralph.git import attempted
+from _ralph.launch import work_elsewhere
 from _ralph.model import AgentResult, Attempt, Check, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import compile_prompt, prompt_values, render_prompt
@@ -31,7 +32,7 @@ def begin(run: Run, task: Task) -> Attempt:
     what."""
     known = run.history.of(task)
     agent = run.agent(task)
-    require_agent(run, agent)  # the plan may have changed since the run began
+    require_agent(run, agent, here=not run.launch_of(task))  # the plan may have changed since the run began
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, command=agent.command)
     attempt.worker = run.pool.free_worker(task.key, run.jobs)
@@ -108,10 +109,18 @@ async def work(run: Run, attempt: Attempt) -> None:
 
 
 def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
-    """What the worker does: make the workspace ready, run the agent, say what it left."""
-    place, ready = run.workspace(attempt), ready_mark(run, attempt)
-    files.clear(ready)
-    baseline = baseline_of(run, attempt, unknown)  # for a leftover, too: it passes by a check that was red
+    """What the worker does: the checks before the work, which a leftover needs, too, to pass by one that was
+    red; then the work, here or elsewhere."""
+    files.clear(ready_mark(run, attempt))
+    attempt.baseline = baseline_of(run, attempt, unknown)
+    elsewhere = run.launch_of(attempt.task) and not attempt.leftover
+    told = work_elsewhere(run, attempt) if elsewhere else work_here(run, attempt)
+    return {**told, "baseline": attempt.baseline}
+
+
+def work_here(run: Run, attempt: Attempt) -> dict[str, Any]:
+    """Make the workspace ready, run the agent, say what it left."""
+    place = run.workspace(attempt)
     run.view.doing("preparing the workspace")
     new = place.reset(attempt.left or attempt.base)
     if attempt.left and not attempt.leftover:
@@ -120,12 +129,12 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     copies = place.copy_state()
     if attempt.leftover:
         found = _left_behind(run, attempt, place, {})
-        return {**found, "baseline": baseline, "result": attempt.result.as_dict()}
+        return {**found, "result": attempt.result.as_dict()}
     set_up_workspace(run, attempt, place, new)
     scratch = files.clear(place.root / ".ralph")
     scratch.mkdir()
-    prompt = prompt_for(run, attempt, baseline)
-    files.atomic_write(ready, str(attempt.iteration).encode())
+    prompt = prompt_for(run, attempt, attempt.baseline)
+    files.atomic_write(ready_mark(run, attempt), str(attempt.iteration).encode())
     began = time.time()
     run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
     agent = run.named(attempt.command)
@@ -133,7 +142,7 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
     if run.control.orphaned:
         raise StopNow
     found = _left_behind(run, attempt, place, copies)
-    return {**found, "began": began, "baseline": baseline, "result": result.as_dict()}
+    return {**found, "began": began, "result": result.as_dict()}
 
 
 def ready_mark(run: Run, attempt: Attempt) -> Path:

@@ -50,7 +50,7 @@ class Site:
             form = "--format=%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
             tags = self.home("for-each-ref", form, "refs/tags", check=False)
             self._packed = os.fsencode(tags)
-            self._names_to_carry()
+            self.carried()
             scopes = self.home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
             own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
             self._hooks = own[-1] if own else str(self.home.common / "hooks")
@@ -66,10 +66,11 @@ class Site:
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
         self.warm()
-        place.carry(self._names_to_carry())
+        place.carry(self.carried())
         place.renew_git(head, self.branch, self._config, self._packed or b"")
 
-    def _names_to_carry(self) -> list[str]:
+    def carried(self) -> list[str]:
+        """The files at home that `.worktreeinclude` names and git ignores."""
         if self._carried is None:
             self._carried = carried_names(self.home, self.include)
         return self._carried
