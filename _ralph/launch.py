@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import __version__, files, process, text
-from _ralph.ends import BadInput, StopNow
+from _ralph.ends import BadInput
 from _ralph.git import BULK, attempted
 from _ralph.limits import run_deadline
 from _ralph.model import AgentResult, Attempt, Check, CheckResult
@@ -111,7 +111,7 @@ def _ask(
                         return dict(message["value"]), _taken(run, attempt, message, answer)
     except (Broken, KeyError, TypeError, ValueError, OSError) as error:
         if run.control.stop_now:
-            raise StopNow from None
+            raise WorkerDied("ralph was stopped") from None
         raise WorkerDied(f"the worker behind `{prefix}` did not answer: {error}") from None
 
 
@@ -133,8 +133,8 @@ def _worker(run: Run, prefix: str) -> Iterator[Wire]:
     try:
         yield wire
     except Broken as error:
-        said = text.last_line(wire.said.decode("utf-8", "replace"))
-        raise Broken(f"{error}{f': {said}' if said else ''}") from None
+        said = wire.beside()
+        raise Broken(f"{error}: {text.last_line(said)}" if said else str(error)) from None
     finally:
         for stream in (child.stdin, child.stdout, child.stderr):
             with contextlib.suppress(OSError):
@@ -179,6 +179,7 @@ def _job(run: Run, attempt: Attempt) -> dict[str, Any]:
             "limits": {**limits, "hours": 8760.0},  # the time of the run is kept here
             "prompt": _TEMPLATE if run.own_prompt else None,
         },
+        "carries": run.site.carried(),
         "stays": run.view.stays,
         "files": _files(run),
     }
@@ -188,8 +189,7 @@ def _files(run: Run) -> dict[str, str]:
     """The files of home that a worker needs and no commit has, by their names, in base64: plan, notes and
     rulebook, what `.worktreeinclude` names, a prompt template, and the settings of git that decide how files
     are checked out."""
-    carried = run.site.carried()
-    names = (*run.state, *carried, *([".worktreeinclude"] if carried else []))
+    names = (*run.state, *run.site.carried())
     found = {name: files.read_regular(run.paths.root / name) for name in names}
     found[".git/config"] = throwaway_config(run.git).encode()
     if run.own_prompt:

@@ -23,7 +23,7 @@ from _ralph.process import Control
 from _ralph.run import Options, Run
 from _ralph.session import open_sandbox, peek
 from _ralph.wire import PROTOCOL, Broken, Wire
-from _ralph.worker import become_subreaper
+from _ralph.worker import WorkerDied, become_subreaper
 
 _PATIENCE = 120.0
 _LOG = 1 << 20  # bytes of a log in one message
@@ -47,7 +47,8 @@ def serve() -> int:
             raise
         except Exception as error:
             failed = translate(error)
-            wire.send({"event": "error", "said": str(failed), "exit": int(failed.exit)})
+            died = isinstance(error, WorkerDied)
+            wire.send({"event": "error", "said": str(failed), "exit": int(failed.exit), "died": died})
     except Broken as error:
         print(f"ralph worker: {error}", file=sys.stderr)
         return 1
@@ -99,6 +100,7 @@ def _run_of(job: Mapping[str, Any], copy: Git, run_id: str, wire: Wire) -> Run:
         view=_Told(wire, job["stays"], job["options"]["verbose"]),
         run_id=run_id,
     )
+    run.site.carries = list(job["carries"])
     freeze_settings(run.git, run.paths.private)
     open_sandbox(run)
     return run

@@ -26,7 +26,7 @@ Signature = list[int]
 @dataclass
 class Site:
     """What all places of a plan have in common: the repository, the branch, the plan's `setup`, the files
-    to carry over from home, and how a command is run."""
+    to carry over from home (`carries`, once they are known), and how a command is run."""
 
     home: Git
     branch: str
@@ -40,7 +40,7 @@ class Site:
     wrap: Callable[[list[str], Path], list[str]]
     _config: str = ""
     _packed: bytes | None = None
-    _carried: list[str] | None = None
+    carries: list[str] | None = None
     _hooks: str = ""
 
     def warm(self) -> None:
@@ -71,9 +71,9 @@ class Site:
 
     def carried(self) -> list[str]:
         """The files at home that `.worktreeinclude` names and git ignores."""
-        if self._carried is None:
-            self._carried = carried_names(self.home, self.include)
-        return self._carried
+        if self.carries is None:
+            self.carries = carried_names(self.home, self.include)
+        return self.carries
 
     def run(self, checks: list[Check], cwd: Path, name: str, label: str = "") -> list[CheckResult]:
         """Run commands in a place, their logs called `name`; fewer come back if ralph was told to stop."""

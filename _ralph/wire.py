@@ -8,7 +8,7 @@ import json
 import os
 import select
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Wire:
     write: int
     control: Control
     err: int | None = None
-    rest: bytes = b""
+    rest: bytearray = field(default_factory=bytearray)
     said: bytes = b""
 
     def send(self, message: dict[str, Any], file: Path | None = None) -> None:
@@ -53,11 +53,7 @@ class Wire:
         `begins` are no messages. Broken where none comes."""
         end, skipped = time.monotonic() + seconds, 0
         while True:
-            while b"\n" not in self.rest:
-                if len(self.rest) > LONGEST_LINE:
-                    raise Broken("it sent a line without an end")
-                self._more(end)
-            line, _, self.rest = self.rest.partition(b"\n")
+            line = self._line(end)
             with contextlib.suppress(ValueError, RecursionError):
                 found = json.loads(line)
                 if isinstance(found, dict) and begins in (*found, ""):
@@ -65,6 +61,17 @@ class Wire:
             skipped += len(line)
             if not begins or skipped > _BANNER:
                 raise Broken(f"it sent what is no message: {line[:60]!r}")
+
+    def _line(self, end: float) -> bytes:
+        looked = 0
+        while (at := self.rest.find(b"\n", looked)) < 0:
+            looked = len(self.rest)
+            if looked > LONGEST_LINE:
+                raise Broken("it sent a line without an end")
+            self._more(end)
+        line = bytes(self.rest[:at])
+        del self.rest[: at + 1]
+        return line
 
     def file(self, message: dict[str, Any], target: Path, seconds: float) -> Path:
         """Save the file that follows a message. Broken where it is too large, or does not come."""
@@ -75,10 +82,21 @@ class Wire:
             while size:
                 if not self.rest:
                     self._more(end)
-                chunk, self.rest = self.rest[:size], self.rest[size:]
+                chunk = self.rest[:size]
+                del self.rest[: len(chunk)]
                 out.write(chunk)
                 size -= len(chunk)
         return target
+
+    def beside(self) -> str:
+        """The end of what was said beside the messages."""
+        while self.err is not None and select.select([self.err], [], [], 0.2)[0]:
+            self._hear_beside(os.read(self.err, _CHUNK))
+        return self.said.decode("utf-8", "replace").strip()
+
+    def _hear_beside(self, data: bytes) -> None:
+        self.said = (self.said + data)[-4096:]
+        self.err = self.err if data else None
 
     def _more(self, end: float) -> None:
         self._wait(end)
@@ -86,8 +104,7 @@ class Wire:
         for fd in self.control.wait(max(end - time.monotonic(), 0.01), both):
             data = os.read(fd, _CHUNK)
             if fd == self.err:
-                self.said = (self.said + data)[-4096:]
-                self.err = self.err if data else None
+                self._hear_beside(data)
             elif data:
                 self.rest += data
             else:

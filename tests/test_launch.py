@@ -228,7 +228,7 @@ def test_term_to_the_loop_reaches_the_worker_elsewhere(repo: Repo) -> None:
         ("say(event='done', value=7, commit='', file=0)", "did not answer"),
         ("say(event='done', value=GOOD, commit='0' * 40, file=10 ** 13)", "wants to send a file of"),
         ("say(event='done', value=GOOD, commit='0' * 40, file=-1)", "wants to send a file of"),
-        ("say(event='done', value=GOOD, commit='0' * 40, file=7); sys.stdout.write('garbage')", "other refs"),
+        ("say(event='done', value=GOOD, commit='0' * 40, file=7); sys.stdout.write('garbage'); sys.stdout.flush()", "other refs"),
         ("say(event='log', name='../../prd.json', at=0, data='e30=', file=0)", "none of its own"),
         ("say(event='log', name='0001-T1.out', at=-5, data='e30=', file=0)", "none of its own"),
         ("say(event='view', name='line', args=[{}, 3, 4, 5, 6], file=0)", "killed"),
