@@ -79,6 +79,16 @@ def _protected(run: Run, attempt: Attempt, commit: str) -> tuple[str, str]:
     return left, tree
 
 
+def greet(run: Run, prefix: str) -> None:
+    """Start a worker behind the prefix, and let it go. BadInput or WorkerDied where none of this version
+    answers within a minute."""
+    try:
+        with _worker(run, prefix) as wire:
+            _require_like(prefix, wire.message(60.0, begins="event"))
+    except Broken as error:
+        raise WorkerDied(f"no worker answers behind `{_short(prefix)}`: {error}") from None
+
+
 def _ask(
     run: Run, prefix: str, attempt: Attempt, what: dict[str, Any], seconds: float
 ) -> tuple[dict[str, Any], str]:
@@ -112,7 +122,7 @@ def _ask(
     except (Broken, KeyError, TypeError, ValueError, OSError) as error:
         if run.control.stop_now:
             raise WorkerDied("ralph was stopped") from None
-        raise WorkerDied(f"the worker behind `{prefix}` did not answer: {error}") from None
+        raise WorkerDied(f"the worker did not answer: {error}; it is behind `{_short(prefix)}`") from None
 
 
 @contextlib.contextmanager
@@ -143,12 +153,17 @@ def _worker(run: Run, prefix: str) -> Iterator[Wire]:
         process.sweep(process.GRACE, child)
 
 
+def _short(prefix: str) -> str:
+    return text.one_line(prefix, 80)
+
+
 def _require_like(prefix: str, hello: Mapping[str, Any]) -> None:
     """BadInput where the worker is of another version."""
     theirs = (hello.get("ralph"), hello.get("protocol"))
     if theirs != (__version__, PROTOCOL):
         raise BadInput(
-            f"the worker behind `{prefix}` is ralph {theirs[0]}, and this is {__version__}: install the same"
+            f"the worker behind `{_short(prefix)}` is ralph {theirs[0]}, and this is {__version__}; "
+            f"install the same there"
         )
 
 
