@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import __version__, files, process, text
-from _ralph.ends import BadInput
+from _ralph.ends import BadInput, TryLater
 from _ralph.git import BULK, attempted
 from _ralph.limits import run_deadline
-from _ralph.model import AgentResult, Attempt, Check, CheckResult
+from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome
 from _ralph.room import SETUP_TIMEOUT
 from _ralph.run import Run
 from _ralph.wire import PROTOCOL, Broken, Wire
@@ -29,6 +29,8 @@ from _ralph.workspace import restore, throwaway_config
 _HELLO = 600.0
 """Seconds until a worker answers: it may have to wait for a machine."""
 _SLACK = 900.0
+_PAUSES = (5.0, 30.0, 120.0, 300.0)
+"""Seconds between the tries to have a worker where none answers: a machine starts anew."""
 _LOGS = 64 << 20
 _LOG_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _FIELDS = (
@@ -46,7 +48,11 @@ def work_elsewhere(run: Run, attempt: Attempt) -> dict[str, Any]:
     WorkerDied where nothing came that can be believed."""
     wanted = min(run.options.agent_timeout, run_deadline(run.limits, run.seconds, time.time()) - time.time())
     prefix = run.launch_of(attempt.task)
-    told, commit = _ask(run, prefix, attempt, {"kind": "attempt"}, wanted + SETUP_TIMEOUT + _SLACK)
+    try:
+        told, commit = _ask(run, prefix, attempt, {"kind": "attempt"}, wanted + SETUP_TIMEOUT + _SLACK)
+    except NoWorker as error:
+        limited = AgentResult(Outcome.LIMITED, str(error))
+        return {"result": limited.as_dict(), "left": attempt.left, "tree": ""}
     try:
         result = AgentResult.from_dict(told["result"])
         found = {
@@ -79,25 +85,58 @@ def _protected(run: Run, attempt: Attempt, commit: str) -> tuple[str, str]:
     return left, tree
 
 
+class NoWorker(TryLater):
+    """No worker answers behind a launch prefix: the machine is down, or the way there."""
+
+
 def greet(run: Run, prefix: str) -> None:
-    """Start a worker behind the prefix, and let it go. BadInput or WorkerDied where none of this version
-    answers within a minute."""
+    """Start a worker behind the prefix, and let it go. BadInput where it is of another version, NoWorker
+    where none answers within a minute."""
+    with _worker(run, prefix) as wire:
+        _meet(run, prefix, wire, 60.0)
+
+
+def _meet(run: Run, prefix: str, wire: Wire, seconds: float) -> None:
     try:
-        with _worker(run, prefix) as wire:
-            _require_like(prefix, wire.message(60.0, begins="event"))
+        hello = wire.message(seconds, begins="event")
     except Broken as error:
-        raise WorkerDied(f"no worker answers behind `{_short(prefix)}`: {error}") from None
+        if run.control.stop_now:
+            raise WorkerDied("ralph was stopped") from None
+        said = wire.beside()
+        why = text.last_line(said) if said else str(error)
+        raise NoWorker(f"no worker answers behind `{_short(prefix)}`: {why}") from None
+    theirs = (hello.get("ralph"), hello.get("protocol"))
+    if theirs != (__version__, PROTOCOL):
+        raise BadInput(
+            f"the worker behind `{_short(prefix)}` is ralph {theirs[0]}, and this is {__version__}; "
+            f"install the same there"
+        )
+
+
+def _short(prefix: str) -> str:
+    return text.one_line(prefix, 80)
 
 
 def _ask(
     run: Run, prefix: str, attempt: Attempt, what: dict[str, Any], seconds: float
 ) -> tuple[dict[str, Any], str]:
-    """Send a job to a worker behind the prefix: its value, and the commit that it answered with."""
-    end = time.monotonic() + seconds
+    """Send a job to a worker behind the prefix: its value, and the commit that it answered with. Where none
+    answers, it is tried again for some minutes; NoWorker then."""
+    for pause in _PAUSES:
+        try:
+            return _ask_once(run, prefix, attempt, what, seconds)
+        except NoWorker as error:
+            run.view.line(f"! {error}; once more in {text.duration(pause)}", "  ", "yellow")
+            run.control.sleep(time.time() + pause, lambda: run.control.stop_now)
+    return _ask_once(run, prefix, attempt, what, seconds)
+
+
+def _ask_once(
+    run: Run, prefix: str, attempt: Attempt, what: dict[str, Any], seconds: float
+) -> tuple[dict[str, Any], str]:
     try:
         with _worker(run, prefix) as wire:
-            hello = wire.message(_HELLO, begins="event")
-            _require_like(prefix, hello)
+            _meet(run, prefix, wire, _HELLO)
             job, objects = (
                 {**_job(run, attempt), **what},
                 run.git("rev-parse", "--show-object-format").strip(),
@@ -106,23 +145,28 @@ def _ask(
             wire.send({"project": copy, "prd": job["prd"], "objects": objects})
             known = _event(wire, "has", _HELLO)["commits"]
             wire.send(job, _bundle(run, attempt, job, known))
-            while True:
-                message = wire.message(max(end - time.monotonic(), 0.1))
-                match message.get("event"):
-                    case "log":
-                        _save_log(run, attempt, message)
-                    case "view":
-                        if run.report:
-                            run.report({key: message.get(key) for key in ("event", "name", "args")})
-                    case "error":
-                        raise_error(message)
-                    case "done":
-                        answer = wire.file(message, _file_of(run, attempt), max(end - time.monotonic(), 0.1))
-                        return dict(message["value"]), _taken(run, attempt, message, answer)
+            return _answer(run, attempt, wire, time.monotonic() + seconds)
     except (Broken, KeyError, TypeError, ValueError, OSError) as error:
         if run.control.stop_now:
             raise WorkerDied("ralph was stopped") from None
         raise WorkerDied(f"the worker did not answer: {error}; it is behind `{_short(prefix)}`") from None
+
+
+def _answer(run: Run, attempt: Attempt, wire: Wire, end: float) -> tuple[dict[str, Any], str]:
+    """Hear a worker until it is done."""
+    while True:
+        message = wire.message(max(end - time.monotonic(), 0.1))
+        match message.get("event"):
+            case "log":
+                _save_log(run, attempt, message)
+            case "view":
+                if run.report:
+                    run.report({key: message.get(key) for key in ("event", "name", "args")})
+            case "error":
+                raise_error(message)
+            case "done":
+                answer = wire.file(message, _file_of(run, attempt), max(end - time.monotonic(), 0.1))
+                return dict(message["value"]), _taken(run, attempt, message, answer)
 
 
 @contextlib.contextmanager
@@ -151,20 +195,6 @@ def _worker(run: Run, prefix: str) -> Iterator[Wire]:
                 stream.close()
         process.ends_within(child.pid, 3.0)
         process.sweep(process.GRACE, child)
-
-
-def _short(prefix: str) -> str:
-    return text.one_line(prefix, 80)
-
-
-def _require_like(prefix: str, hello: Mapping[str, Any]) -> None:
-    """BadInput where the worker is of another version."""
-    theirs = (hello.get("ralph"), hello.get("protocol"))
-    if theirs != (__version__, PROTOCOL):
-        raise BadInput(
-            f"the worker behind `{_short(prefix)}` is ralph {theirs[0]}, and this is {__version__}; "
-            f"install the same there"
-        )
 
 
 def _event(wire: Wire, name: str, seconds: float) -> dict[str, Any]:

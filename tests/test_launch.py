@@ -132,10 +132,6 @@ def test_protected_files_and_state_stay_what_they_were(repo: Repo) -> None:
 @pytest.mark.parametrize(
     ("wrap", "said"),
     [
-        ("exit 3", "it ended"),
-        ("echo no route to host >&2; exit 255", "no route to host"),
-        ("echo garbage; exec sleep 600", "did not answer"),  # a banner, and then nothing
-        ("yes 0123456789 | head -c 200000; exit 0", "what is no message"),
         (f"echo '{HELLO}'; echo '[1]'; exec sleep 600", "what is no message"),
         (f"echo '{HELLO}'; cat > /dev/null", "did not answer"),
         (f"echo '{HELLO}'; read asked; echo '{{\"event\": \"has\", \"commits\": 7}}'; sleep 600", "did not answer"),
@@ -157,6 +153,38 @@ def test_a_prefix_that_misbehaves_costs_that_attempt_and_not_the_night(
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
     assert said in repo.records("verdict")[0]["reason"]
     assert "Traceback" not in done.stdout + done.stderr and nothing_runs_within(repo, 1), still_running(repo)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "said"),
+    [
+        ("exit 3", "it ended"),
+        ("echo no route to host >&2; exit 255", "no route to host"),
+        ("echo garbage; exec sleep 600", "did not answer"),  # a banner, and then nothing
+        ("yes 0123456789 | head -c 200000; exit 0", "what is no message"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("checks", [False, True])
+def test_where_no_worker_answers_it_is_tried_again_and_then_later(
+    repo: Repo, wrap: str, said: str, checks: bool
+) -> None:
+    repo.plan(*tasks(1))
+    prefix, down = elsewhere(repo, f"test -e {repo.outside}/up || {{ {wrap}; }}"), repo.outside / "up"
+    words = (
+        "run",
+        "--agent",
+        repo.agent(WORKS),
+        "--no-wait",
+        "--launch-checks" if checks else "--launch",
+        prefix,
+    )
+    first = "from _ralph import launch\nlaunch._HELLO, launch._PAUSES = 0.7, (0.1,)"
+    done = repo.ralph(*words, first=first, timeout=120)
+    assert done.returncode == 75, done.stdout
+    assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout
+    assert repo.verdicts() == ([] if checks else ["T1 limited"]) and nothing_runs_within(repo, 1)
+    down.touch()
+    assert repo.ralph(*words, timeout=120).returncode == 0
 
 
 def test_a_banner_and_a_swallowed_exit_status_are_no_trouble(repo: Repo) -> None:
