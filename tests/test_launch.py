@@ -18,20 +18,12 @@ import pytest
 
 from _ralph import __version__
 from _ralph.wire import PROTOCOL
-from tests.conftest import MARK, ROOT, Repo
+from tests.conftest import ROOT, Repo, elsewhere
 from tests.oracle import BRANCH, fresh_clone_is_green, nothing_runs_within, still_running
 from tests.test_real_agents import need_namespaces
 
 WORKS = "P(f'{task}.txt').write_text('good')"
 HELLO = json.dumps({"event": "hello", "ralph": __version__, "protocol": PROTOCOL})
-
-
-def elsewhere(repo: Repo, wrap: str = "") -> str:
-    """A prefix that gives a worker nothing of this environment but a program called ralph, which is started
-    behind the shell's words `wrap`."""
-    folder = repo.outside / "elsewhere"
-    repo.program("../elsewhere/bin/ralph", f'{wrap}\nexec {sys.executable} {ROOT}/ralph.py "$@"')
-    return f"env -i PATH={folder}/bin:/usr/bin:/bin HOME={folder} {MARK}={repo.mark}"
 
 
 def copy_of(repo: Repo, worker: int = 1) -> str:
