@@ -83,7 +83,9 @@ def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.clear(path).write_bytes(base64.b64decode(data))
     refs = {f"refs/heads/{job['branch']}": job["attempt"]["base"], **job["refs"]}
-    copy("update-ref", "--stdin", stdin="".join(f"update {k} {v}\n" for k, v in refs.items()).encode())
+    old = set(copy("for-each-ref", "--format=%(refname)", _KNOWN).split()) - set(refs)
+    lines = [*(f"update {ref} {one}" for ref, one in refs.items()), *(f"delete {ref}" for ref in old)]
+    copy("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
     copy("symbolic-ref", "HEAD", "refs/heads/none")
 
 
