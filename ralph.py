@@ -200,6 +200,8 @@ RUN_OPTIONS = (
     click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting."),
     click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do."),
     SANDBOX,
+    click.option("--launch", metavar="PREFIX", help="Work behind this command: 'ssh node7', 'srun -n1'."),
+    click.option("--launch-checks", metavar="PREFIX", help="Run setup and checks behind this one."),
     click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run."),
     click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block."),
     JSON,
@@ -524,6 +526,14 @@ def clean(prd: Path, dry_run: bool) -> int:
     from _ralph.clean import clean_places
 
     return clean_places(prd, was_given("prd"), dry_run, click.echo)
+
+
+@cli.command(hidden=True)
+def worker() -> int:
+    """Do one job that comes on stdin: what `--launch` starts, and people do not."""
+    from _ralph.remote import serve
+
+    return serve()
 
 
 @cli.command()

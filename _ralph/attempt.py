@@ -13,6 +13,7 @@ from _ralph.candidate import check_candidate, green_on, make_candidate, setup_fa
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
 from _ralph.git import attempted
+from _ralph.launch import work_elsewhere
 from _ralph.model import AgentResult, Attempt, Check, Outcome, Task, Verdict
 from _ralph.progress import parse_handoff
 from _ralph.prompt import compile_prompt, prompt_values, render_prompt
@@ -31,7 +32,7 @@ def begin(run: Run, task: Task) -> Attempt:
     what."""
     known = run.history.of(task)
     agent = run.agent(task)
-    require_agent(run, agent)  # the plan may have changed since the run began
+    require_agent(run, agent, here=not run.launch_of(task))  # the plan may have changed since the run began
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, command=agent.command)
     attempt.worker = run.pool.free_worker(task.key, run.jobs)
@@ -108,16 +109,23 @@ async def work(run: Run, attempt: Attempt) -> None:
 
 
 def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
-    """What the worker does: make the workspace ready, run the agent, say what it left."""
-    place = run.workspace(attempt)
+    """What the worker does: the checks before the work, which a leftover needs, too, to pass by one that was
+    red; then the work, here or elsewhere."""
     files.clear(ready_mark(run, attempt))
-    baseline = baseline_of(run, attempt, unknown)  # for a leftover, too: it passes by a check that was red
+    attempt.baseline = baseline_of(run, attempt, unknown)
+    elsewhere = run.launch_of(attempt.task) and not attempt.leftover
+    told = work_elsewhere(run, attempt) if elsewhere else work_here(run, attempt)
+    return {**told, "baseline": attempt.baseline}
+
+
+def work_here(run: Run, attempt: Attempt) -> dict[str, Any]:
+    """Let the agent work in the workspace, which nobody moves meanwhile; what it left."""
+    place = run.workspace(attempt)
     with place.held():
-        told = _agent_at_work(run, attempt, place, baseline)
-    return {**told, "baseline": baseline}
+        return _agent_at_work(run, attempt, place)
 
 
-def _agent_at_work(run: Run, attempt: Attempt, place: Place, baseline: dict[str, bool]) -> dict[str, Any]:
+def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> dict[str, Any]:
     """Make the workspace that of the attempt, let the agent work, and look at what stands there then."""
     run.view.doing("preparing the workspace")
     new = place.reset(attempt.left or attempt.base)
@@ -131,7 +139,7 @@ def _agent_at_work(run: Run, attempt: Attempt, place: Place, baseline: dict[str,
     set_up_workspace(run, attempt, place, new)
     scratch = files.clear(place.root / ".ralph")
     scratch.mkdir()
-    prompt = prompt_for(run, attempt, baseline)
+    prompt = prompt_for(run, attempt, attempt.baseline)
     files.atomic_write(ready_mark(run, attempt), str(attempt.iteration).encode())
     began = time.time()
     run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")

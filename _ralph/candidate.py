@@ -9,6 +9,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
+from _ralph.launch import checks_elsewhere, verify_elsewhere
 from _ralph.model import Attempt, Check, CheckResult, Outcome, Verdict
 from _ralph.prompt import render_line
 from _ralph.refusals import commit_values
@@ -63,7 +64,8 @@ def tip_of(run: Run) -> str:
 async def check_candidate(run: Run, attempt: Attempt) -> None:
     """Checks and commit hooks in the clean room, in a worker."""
     try:
-        told = await run.in_worker(lambda inside: verify(inside, attempt), number=attempt.worker)
+        check = verify_elsewhere if run.options.launch_checks else verify
+        told = await run.in_worker(lambda inside: check(inside, attempt), number=attempt.worker)
     except WorkerDied as error:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=str(error))
         return
@@ -146,6 +148,10 @@ def run_checks_on(
 ) -> list[CheckResult]:
     """All `checks` on `commit` in a room; a red `setup` stands for them. StopNow if ralph was stopped."""
     run.view.doing("running checks")
+    if run.options.launch_checks:
+        results, said = checks_elsewhere(run, commit, checks, name, room.path.name, label)
+        room.notices += said
+        return results
     with run.workspaces_away():
         failed = room.prepare(commit, name)
         results = [failed] if failed else room.run(checks, name, label)

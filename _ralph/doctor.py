@@ -20,6 +20,7 @@ from _ralph.checks import every_check
 from _ralph.ends import BadInput, Exit, RalphError, translate
 from _ralph.git import freeze_settings
 from _ralph.journal import Journal
+from _ralph.launch import greet
 from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process import Control
 from _ralph.progress import RunHistory, replay
@@ -81,6 +82,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "python", _warnings(session.led_back(run))
     yield "agent", _team(run, team)
     yield "agents", _known_agents(run)
+    yield "launch", _elsewhere(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "awake", _awake()
@@ -114,6 +116,15 @@ def _settings(run: Run) -> Findings:
     if found := setup.local_settings(run.paths.root):
         said = f"git ignores {text.few(found)}, so agents and checks do not see them"
         yield "warning", f"{said}; name in {setup.INCLUDE} what they need, or let `ralph init` do it"
+
+
+def _elsewhere(run: Run) -> Findings:
+    """Whether a worker answers behind each launch prefix."""
+    prefixes = {run.launch_of(task) for task in run.plan.tasks if not task.passed}
+    for prefix in sorted(prefixes | {run.options.launch_checks or ""} - {""}):
+        if prefix:
+            greet(run, prefix)
+            yield "ok", f"a worker of this version answers behind `{text.one_line(prefix, 80)}`"
 
 
 def _limits(run: Run) -> Findings:

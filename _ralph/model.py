@@ -81,6 +81,7 @@ class Task:
     checks: tuple[Check, ...] = ()
     allow: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    launch: str = ""
 
     @property
     def key(self) -> str:

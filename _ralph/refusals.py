@@ -28,16 +28,19 @@ def agents_of(run: Run) -> list[Agent]:
 
 
 def workers(run: Run) -> list[Agent]:
-    """The agents of the open tasks, with every rung of their ladders, each once; and the fallback."""
-    ladders = {run.ladder(task) for task in run.plan.tasks if not task.passed}
+    """The agents of the open tasks that are worked here, with every rung of their ladders, each once; and
+    the fallback."""
+    here = (task for task in run.plan.tasks if not task.passed and not run.launch_of(task))
+    ladders = {run.ladder(task) for task in here}
     commands = dict.fromkeys(command for ladder in sorted(ladders) for command in ladder)
     other = [run.fallback] if commands and run.fallback else []
     return [*map(run.named, commands), *other]
 
 
-def require_agent(run: Run, agent: Agent) -> None:
-    """Refuse an agent that is missing, may not run as it would, or does not tell what is limited."""
-    agents.require(agent)
+def require_agent(run: Run, agent: Agent, here: bool = True) -> None:
+    """Refuse an agent that is missing `here`, may not run as it would, or does not tell what is limited."""
+    if here:
+        agents.require(agent)
     wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
     for unit in wanted:
         if wanted[unit] and unit not in agent.row.get("reports", []):

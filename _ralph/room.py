@@ -26,7 +26,7 @@ Signature = list[int]
 @dataclass
 class Site:
     """What all places of a plan have in common: the repository, the branch, the plan's `setup`, the files
-    to carry over from home, and how a command is run."""
+    to carry over from home (`carries`, once they are known), and how a command is run."""
 
     home: Git
     branch: str
@@ -40,7 +40,7 @@ class Site:
     wrap: Callable[[list[str], Path], list[str]]
     _config: str = ""
     _packed: bytes | None = None
-    _carried: list[str] | None = None
+    carries: list[str] | None = None
     _hooks: str = ""
 
     def warm(self) -> None:
@@ -50,7 +50,7 @@ class Site:
             form = "--format=%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
             tags = self.home("for-each-ref", form, "refs/tags", check=False)
             self._packed = os.fsencode(tags)
-            self._names_to_carry()
+            self.carried()
             scopes = self.home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
             own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
             self._hooks = own[-1] if own else str(self.home.common / "hooks")
@@ -66,13 +66,14 @@ class Site:
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
         self.warm()
-        place.carry(self._names_to_carry())
+        place.carry(self.carried())
         place.renew_git(head, self.branch, self._config, self._packed or b"")
 
-    def _names_to_carry(self) -> list[str]:
-        if self._carried is None:
-            self._carried = carried_names(self.home, self.include)
-        return self._carried
+    def carried(self) -> list[str]:
+        """The files at home that `.worktreeinclude` names and git ignores."""
+        if self.carries is None:
+            self.carries = carried_names(self.home, self.include)
+        return self.carries
 
     def run(self, checks: list[Check], cwd: Path, name: str, label: str = "") -> list[CheckResult]:
         """Run commands in a place, their logs called `name`; fewer come back if ralph was told to stop."""

@@ -60,6 +60,8 @@ class Options:
     sandbox: str | None = None
     no_awake: bool = False
     notify: str | None = None
+    launch: str | None = None
+    launch_checks: str | None = None
     json: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -113,6 +115,11 @@ class Run:
     def jobs(self) -> int:
         """How many tasks are worked side by side."""
         return 1 if self.options.once else self.limits.jobs
+
+    def launch_of(self, task: Task) -> str:
+        """The command behind which this task is worked, on another machine or in a container; nothing where
+        it is worked here."""
+        return self.options.launch or task.launch or str(self.plan.settings.get("launch") or "")
 
     @property
     def shares(self) -> list[Share]:

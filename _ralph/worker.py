@@ -13,9 +13,9 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from _ralph import git, process
 from _ralph.ends import Exit, RalphError, StopNow, translate
@@ -66,8 +66,7 @@ class Job:
         if self.result is None:
             raise WorkerDied("the worker of this attempt was killed")
         if self.result["event"] == "error":
-            kind = _ERRORS.get(self.result["exit"], RalphError)
-            raise StopNow(self.result["said"]) if self.result.get("stopped") else kind(self.result["said"])
+            raise_error(self.result)
         found: dict[str, Any] = self.result["value"]
         return found
 
@@ -125,6 +124,14 @@ class Job:
         os.close(self.pipe)
         os.close(self.alive)
         self.ready = True
+
+
+def raise_error(event: Mapping[str, Any]) -> NoReturn:
+    """Raise what ended a job, as its worker told it."""
+    said = str(event["said"])
+    if event.get("stopped"):
+        raise StopNow(said)
+    raise WorkerDied(said) if event.get("died") else _ERRORS.get(event["exit"], RalphError)(said)
 
 
 def start(work: Work, hear: Hear = lambda _: None, others: Sequence[Job] = ()) -> Job:
@@ -195,7 +202,8 @@ def _worker(work: Work, alive: int, pipe: int) -> int:
             traceback.print_exc()
         failed = translate(error) if not os.environ.get("RALPH_DEBUG") else error
         code = int(getattr(failed, "exit", Exit.ERROR))
-        report({"event": "error", "said": str(failed), "exit": code, "stopped": isinstance(error, StopNow)})
+        why = {"stopped": isinstance(error, StopNow), "died": isinstance(error, WorkerDied)}
+        report({"event": "error", "said": str(failed), "exit": code, **why})
     return 0
 
 

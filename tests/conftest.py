@@ -296,6 +296,14 @@ def become_ralph(
             os._exit(code)
 
 
+def elsewhere(repo: Repo, wrap: str = "") -> str:
+    """A prefix that gives a worker nothing of this environment but a program called ralph, which is started
+    behind the shell's words `wrap`."""
+    folder = repo.outside / "elsewhere"
+    repo.program("../elsewhere/bin/ralph", f'{wrap}\nexec {sys.executable} {ROOT}/ralph.py "$@"')
+    return f"env -i PATH={folder}/bin:/usr/bin:/bin HOME={folder} {MARK}={repo.mark}"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def imported() -> None:
     """What a forked ralph need not import again."""
