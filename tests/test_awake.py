@@ -17,6 +17,15 @@ from _ralph.awake import cannot_stay_awake
 from tests.conftest import Repo
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has caffeinate")
+
+
+@pytest.fixture
+def repo(repo: Repo) -> Repo:
+    """One whose runs hold off sleep, as they do where nobody says otherwise."""
+    del repo.env["RALPH_RUN_NO_AWAKE"]
+    return repo
+
+
 HANGS = "(OUT / 'hanging').touch()\ntime.sleep(600)"
 HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
 """What the real one does: the command behind its options, here without a lock."""

@@ -186,7 +186,6 @@ VANDALS = {
 }  # fmt: skip
 
 SCRIPT = """
-import json
 deeds = {deeds!r}
 did = P({outside!r}, "did-" + task)
 if task in deeds and not did.exists():

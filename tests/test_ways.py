@@ -207,7 +207,6 @@ OUTSIDE: dict[str, Way] = {
 }  # fmt: skip
 
 SCRIPT = """
-import contextlib
 HOME = os.path.expanduser("~")
 def put(name, words="good\\n", mode=0o644):
     path = P(name)
