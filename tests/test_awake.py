@@ -17,6 +17,9 @@ from _ralph.awake import cannot_stay_awake
 from tests.conftest import Repo
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has caffeinate")
+HANGS = "(OUT / 'hanging').touch()\ntime.sleep(600)"
+HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
+"""What the real one does: the command behind its options, here without a lock."""
 
 
 @pytest.fixture
@@ -24,11 +27,6 @@ def repo(repo: Repo) -> Repo:
     """One whose runs hold off sleep, as they do where nobody says otherwise."""
     del repo.env["RALPH_RUN_NO_AWAKE"]
     return repo
-
-
-HANGS = "(OUT / 'hanging').touch()\ntime.sleep(600)"
-HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
-"""What the real one does: the command behind its options, here without a lock."""
 
 
 def fake(repo: Repo, script: str, name: str = "systemd-inhibit") -> Path:

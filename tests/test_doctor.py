@@ -29,6 +29,13 @@ WORKS = "P(f'{task}.txt').touch()"
 HOME = pwd.getpwuid(os.getuid()).pw_dir
 
 
+@pytest.fixture
+def repo(repo: Repo) -> Repo:
+    """One whose line for cron says nothing of sleep."""
+    del repo.env["RALPH_RUN_NO_AWAKE"]
+    return repo
+
+
 def found(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
     """The findings: level and line of each."""
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
@@ -753,6 +760,10 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
     repo.write(".gitignore", ".ralph/\n.env\n")
     repo.commit("a project")
     (repo.path / "prd.json").unlink(missing_ok=True)
+    program = "echo '#!/bin/sh' > .venv/bin/$name; chmod +x .venv/bin/$name"
+    repo.tool(
+        "python3", f"mkdir -p .venv/bin\nfor name in pip python; do {program}; done"
+    )  # no pytest of its own
     assert repo.ralph("init").returncode == 0
     done = repo.ralph("doctor", "--agent", repo.agent("pass"))
     assert done.returncode == 2 and "holds nothing but the example" in done.stdout
