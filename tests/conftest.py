@@ -191,9 +191,11 @@ class Repo:
             preexec_fn=listen,
         )
 
-    def run(self, agent: str, *words: str, timeout: float = 60) -> tuple[int, dict[str, Any], str]:
+    def run(
+        self, agent: str, *words: str, timeout: float = 60, first: str = ""
+    ) -> tuple[int, dict[str, Any], str]:
         """`ralph run --json`: the exit status, the summary, and what was printed beside it."""
-        done = self.ralph("run", "--json", "--agent", agent, *words, timeout=timeout)
+        done = self.ralph("run", "--json", "--agent", agent, *words, timeout=timeout, first=first)
         summary = json.loads(done.stdout)
         assert summary["exit"] == done.returncode, done.stderr
         return done.returncode, summary, done.stderr
@@ -264,6 +266,10 @@ class Repo:
 
 def _started(first: str) -> list[str]:
     return ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
+
+
+# One second, and not five, for what is deaf to TERM.
+LITTLE_GRACE = "from _ralph import process; process.GRACE = 1.0"
 
 
 def listen() -> None:

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import LITTLE_GRACE, Repo
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
 from tests.test_vandals import VANDALS
 
@@ -195,8 +195,7 @@ def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
 def test_a_signal_ends_worker_and_agent(repo: Repo, number: signal.Signals) -> None:
     repo.plan({"checks": ["false"]})
     hangs = f"{LEAVES}\nP({str(repo.outside)!r}, 'on').touch()\ntime.sleep(600)"
-    sooner = "from _ralph import process; process.GRACE = 1.0"  # one of them is deaf to TERM
-    process = repo.start("run", "-q", "--agent", repo.agent(hangs), first=sooner)
+    process = repo.start("run", "-q", "--agent", repo.agent(hangs), first=LITTLE_GRACE)
     repo.wait_for("../on")
     for _ in range(2 if number == signal.SIGINT else 1):
         process.send_signal(number)
@@ -220,8 +219,8 @@ def test_the_runs_time_ends_an_agent_that_is_running(repo: Repo, words: str, fir
     repo.plan({"checks": ["false"]}, {"checks": ["false"]})
     agent = repo.agent("P('x').touch(); time.sleep(600)")
     began = time.monotonic()
-    done = repo.ralph("run", "--json", "--agent", agent, *words.split(), first=first)
-    assert (done.returncode, json.loads(done.stdout)["stop"]) == (3, "limit"), done.stderr
+    code, summary, printed = repo.run(agent, *words.split(), first=first)
+    assert (code, summary["stop"]) == (3, "limit"), printed
     assert time.monotonic() - began < 15
     assert repo.verdicts() == ["T1 interrupted"]
     assert nothing_runs_within(repo, 0.5), still_running(repo)

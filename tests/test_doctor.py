@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -410,7 +411,7 @@ def test_an_editable_install_that_leads_back_is_named(repo: Repo, name: str) -> 
     repo.write("pyproject.toml", "[project]\nname = 'shop'\n")
     repo.commit("project")
     own = repo.outside / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True, timeout=60)
+    venv.create(own, symlinks=True)
     (site,) = own.glob("lib/python*/site-packages")
     path = site / (file or {"a copy": "shop-1.dist-info/direct_url.json"}.get(name, "shop.pth"))
     path.parent.mkdir(exist_ok=True)
