@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py land.py clean.py jobs_model.py)
+CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py land.py clean.py jobs_model.py people.py)
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds.
 CRASH_STEP ?= 1
@@ -26,8 +26,9 @@ help: ## list these targets
 demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no network
 	$(BIN)/ralph demo
 
+# Without bytecode every process of pytest compiles and rewrites all tests again.
 test: $(STAMP) ## run every test
-	$(BIN)/python -m pytest
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, power cuts, a long night
 	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) JOBS_SEEDS=$(JOBS_SEEDS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)

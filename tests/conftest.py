@@ -26,10 +26,46 @@ import psutil
 import pytest
 
 import ralph
-from _ralph import files, text
+from _ralph import files, prompt, text
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
+
+# What every scripted agent begins with. To import pathlib or subprocess takes longer than all else that
+# most of them do, so P is a path that does without, and modules are imported when they are used.
+AGENT_HEAD = """\
+import os, sys, time
+class later:
+    def __init__(self, module): self.module = module
+    def __getattr__(self, name): return getattr(__import__(self.module), name)
+class P:
+    def __init__(self, *parts): self.path = os.path.join(*parts)
+    def __fspath__(self): return self.path
+    __str__ = __fspath__
+    def __truediv__(self, name): return P(self, name)
+    def __getattr__(self, name): return getattr(pathlib.Path(self), name)
+    def cwd(): return P(os.getcwd())
+    def exists(self): return os.path.exists(self)
+    def open(self, *given, **named): return open(self, *given, **named)
+    def read_text(self, **named):
+        with open(self, **named) as file: return file.read()
+    def write_text(self, words, **named):
+        with open(self, "w", **named) as file: return file.write(words)
+    def touch(self):
+        try: os.utime(self)
+        except OSError: os.close(os.open(self, os.O_CREAT | os.O_WRONLY, 0o666))
+    def unlink(self, missing_ok=False):
+        try: os.unlink(self)
+        except FileNotFoundError:
+            if not missing_ok: raise
+class sh:
+    def __init__(self, command): self.returncode = os.spawnl(os.P_WAIT, "/bin/sh", "sh", "-c", command)
+json, pathlib, signal, subprocess = map(later, ("json", "pathlib", "signal", "subprocess"))
+OUT = P(os.path.dirname(__file__))
+prompt = sys.stdin.read()
+task, attempt = os.environ["RALPH_TASK_ID"], int(os.environ["RALPH_ATTEMPT"])
+def said(label, words): P(os.environ["RALPH_HANDOFF"]).open("a").write(f"{label}: {words}\\n")
+"""
 
 
 class Repo:
@@ -54,6 +90,7 @@ class Repo:
             "GIT_CONFIG_SYSTEM": "/dev/null",
             "PYTHONPATH": str(ROOT),
             "XDG_STATE_HOME": str(folder / "state"),
+            "RALPH_RUN_NO_AWAKE": "1",
             MARK: self.mark,
         }
 
@@ -99,20 +136,8 @@ class Repo:
 
     def agent(self, script: str, name: str = "agent") -> str:
         """A scripted agent: Python, with the attempt's names and the folder `outside` at hand; its command."""
-        head = """
-            import os, pathlib, sys, time
-            P = pathlib.Path
-            OUT = P(__file__).parent
-            prompt = sys.stdin.read()
-            task, attempt = os.environ["RALPH_TASK_ID"], int(os.environ["RALPH_ATTEMPT"])
-            def sh(command): import subprocess; return subprocess.run(command, shell=True, check=False)
-            def said(label, words): P(os.environ["RALPH_HANDOFF"]).open("a").write(f"{label}: {words}\\n")
-        """
-        slow = [module for module in ("json", "signal", "subprocess") if f"{module}." in script]
         path = self.outside / f"{name}.py"
-        path.write_text(
-            "".join(f"import {module}\n" for module in slow) + textwrap.dedent(head) + textwrap.dedent(script)
-        )
+        path.write_text(AGENT_HEAD + textwrap.dedent(script))
         return f"{sys.executable} {path}"
 
     def ralph(
@@ -166,9 +191,11 @@ class Repo:
             preexec_fn=listen,
         )
 
-    def run(self, agent: str, *words: str, timeout: float = 60) -> tuple[int, dict[str, Any], str]:
+    def run(
+        self, agent: str, *words: str, timeout: float = 60, first: str = ""
+    ) -> tuple[int, dict[str, Any], str]:
         """`ralph run --json`: the exit status, the summary, and what was printed beside it."""
-        done = self.ralph("run", "--json", "--agent", agent, *words, timeout=timeout)
+        done = self.ralph("run", "--json", "--agent", agent, *words, timeout=timeout, first=first)
         summary = json.loads(done.stdout)
         assert summary["exit"] == done.returncode, done.stderr
         return done.returncode, summary, done.stderr
@@ -241,6 +268,10 @@ def _started(first: str) -> list[str]:
     return ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
 
 
+# One second, and not five, for what is deaf to TERM.
+LITTLE_GRACE = "from _ralph import process; process.GRACE = 1.0"
+
+
 def listen() -> None:
     """Heed signals as a program that a terminal starts, also where the tests run under nohup."""
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -311,6 +342,8 @@ def imported() -> None:
         importlib.import_module(f"_ralph.{room.stem}")
     for library in ("filelock", "jinja2", "jsonschema", "rich.console", "rich.table"):
         importlib.import_module(library)
+    for name in ("judge.md", "plan.md", "prompt.md"):
+        prompt.compile_prompt(ROOT / "templates" / name)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,13 @@ HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
 """What the real one does: the command behind its options, here without a lock."""
 
 
+@pytest.fixture
+def repo(repo: Repo) -> Repo:
+    """One whose runs hold off sleep, as they do where nobody says otherwise."""
+    del repo.env["RALPH_RUN_NO_AWAKE"]
+    return repo
+
+
 def fake(repo: Repo, script: str, name: str = "systemd-inhibit") -> Path:
     """A program on PATH that notes its arguments, one line a call; where it notes them."""
     noted = repo.outside / "noted"

@@ -6,12 +6,11 @@ import contextlib
 import json
 import signal
 import time
-from datetime import datetime, timedelta
 
 import psutil
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import LITTLE_GRACE, Repo
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
 from tests.test_vandals import VANDALS
 
@@ -196,7 +195,7 @@ def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
 def test_a_signal_ends_worker_and_agent(repo: Repo, number: signal.Signals) -> None:
     repo.plan({"checks": ["false"]})
     hangs = f"{LEAVES}\nP({str(repo.outside)!r}, 'on').touch()\ntime.sleep(600)"
-    process = repo.start("run", "-q", "--agent", repo.agent(hangs))
+    process = repo.start("run", "-q", "--agent", repo.agent(hangs), first=LITTLE_GRACE)
     repo.wait_for("../on")
     for _ in range(2 if number == signal.SIGINT else 1):
         process.send_signal(number)
@@ -206,20 +205,23 @@ def test_a_signal_ends_worker_and_agent(repo: Repo, number: signal.Signals) -> N
     assert repo.verdicts() == ["T1 interrupted"]
 
 
-@pytest.mark.parametrize("limit", ["--max-hours", "--until"])
-def test_the_runs_time_ends_an_agent_that_is_running(repo: Repo, limit: str) -> None:
+# The clock of a run that begins four seconds before seven: `--until` knows whole minutes only.
+BEFORE_SEVEN = """
+import time
+began, real = time.time(), time.time
+shown = time.mktime(time.strptime("2030-01-02 06:59:56", "%Y-%m-%d %H:%M:%S"))
+time.time = lambda: real() - began + shown
+"""
+
+
+@pytest.mark.parametrize(("words", "first"), [("--max-hours 0.0008", ""), ("--until 07:00", BEFORE_SEVEN)])
+def test_the_runs_time_ends_an_agent_that_is_running(repo: Repo, words: str, first: str) -> None:
     repo.plan({"checks": ["false"]}, {"checks": ["false"]})
-    value = "0.0008"
-    if limit == "--until":  # which knows minutes only
-        now = datetime.now()
-        left = 60 - now.second
-        if left < 4:
-            time.sleep(left + 1)
-        value = (datetime.now() + timedelta(minutes=1)).strftime("%H:%M")
+    agent = repo.agent("P('x').touch(); time.sleep(600)")
     began = time.monotonic()
-    code, summary, printed = repo.run(repo.agent("P('x').touch(); time.sleep(600)"), limit, value, timeout=90)
+    code, summary, printed = repo.run(agent, *words.split(), first=first)
     assert (code, summary["stop"]) == (3, "limit"), printed
-    assert time.monotonic() - began < (64 if limit == "--until" else 15)
+    assert time.monotonic() - began < 15
     assert repo.verdicts() == ["T1 interrupted"]
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 

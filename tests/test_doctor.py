@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ from tests.test_sandbox import works
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
 HOME = pwd.getpwuid(os.getuid()).pw_dir
+
+
+@pytest.fixture
+def repo(repo: Repo) -> Repo:
+    """One whose line for cron says nothing of sleep."""
+    del repo.env["RALPH_RUN_NO_AWAKE"]
+    return repo
 
 
 def found(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
@@ -403,7 +411,7 @@ def test_an_editable_install_that_leads_back_is_named(repo: Repo, name: str) -> 
     repo.write("pyproject.toml", "[project]\nname = 'shop'\n")
     repo.commit("project")
     own = repo.outside / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True, timeout=60)
+    venv.create(own, symlinks=True)
     (site,) = own.glob("lib/python*/site-packages")
     path = site / (file or {"a copy": "shop-1.dist-info/direct_url.json"}.get(name, "shop.pth"))
     path.parent.mkdir(exist_ok=True)
@@ -753,6 +761,10 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
     repo.write(".gitignore", ".ralph/\n.env\n")
     repo.commit("a project")
     (repo.path / "prd.json").unlink(missing_ok=True)
+    program = "echo '#!/bin/sh' > .venv/bin/$name; chmod +x .venv/bin/$name"
+    repo.tool(
+        "python3", f"mkdir -p .venv/bin\nfor name in pip python; do {program}; done"
+    )  # no pytest of its own
     assert repo.ralph("init").returncode == 0
     done = repo.ralph("doctor", "--agent", repo.agent("pass"))
     assert done.returncode == 2 and "holds nothing but the example" in done.stdout

@@ -53,7 +53,7 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
     assert not [name for name in names if name.startswith(("tests/", "templates/"))]
 
     # An environment that holds the dependencies of this one and, of ralph, the wheel alone.
-    venv.create(tmp_path / "env", with_pip=True, symlinks=True)
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     python = str(tmp_path / "env/bin/python")
     site = next((tmp_path / "env/lib").glob("python3*")) / "site-packages"
     own = next(Path(p) for p in sys.path if p.endswith("site-packages") and Path(p).is_dir())
@@ -61,7 +61,8 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
         if not (site / entry.name).exists() and "ralph" not in entry.name:
             (site / entry.name).symlink_to(entry)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_GLOBAL": "/dev/null"}
-    words = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)]
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    words = [*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(words, check=True, timeout=120, env=env)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

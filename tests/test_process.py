@@ -15,7 +15,7 @@ import pytest
 
 from _ralph.process import Control, ProcessResult, run_process
 from _ralph.worker import kill_run
-from tests.conftest import Repo
+from tests.conftest import LITTLE_GRACE, Repo
 
 # Each leaves a descendant behind in another way; all of them sleep for ten minutes.
 DESCENDANTS = {
@@ -49,7 +49,7 @@ def test_after_a_normal_end_nothing_is_left(repo: Repo, kind: str) -> None:
 def test_every_kind_at_once_at_the_deadline(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent("P('T1.txt').touch()\n" + "\n".join(DESCENDANTS.values()) + HANGS)
-    code, _, _ = repo.run(agent, "--agent-timeout", "2s")
+    code, _, _ = repo.run(agent, "--agent-timeout", "2s", first=LITTLE_GRACE)
     assert code == 0 and repo.verdicts() == ["T1 passed"]  # its own check went from red to green
     assert repo.alive() == []
 
@@ -76,7 +76,7 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
     repo.plan({"checks": ["false"]})
     kinds = [deed for kind, deed in DESCENDANTS.items() if kind != "ignores TERM" or number == signal.SIGTERM]
     agent = repo.agent("\n".join([*kinds, "(OUT / 'hanging').touch()", "time.sleep(600)"]))
-    process = repo.start("run", "--agent", agent)
+    process = repo.start("run", "--agent", agent, first=LITTLE_GRACE)
     repo.wait_for("../hanging")
     for _ in range(times):
         process.send_signal(number)

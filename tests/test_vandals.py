@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import LITTLE_GRACE, Repo
 from tests.oracle import (
     changed,
     fresh_clone_is_green,
@@ -186,7 +186,6 @@ VANDALS = {
 }  # fmt: skip
 
 SCRIPT = """
-import json
 deeds = {deeds!r}
 did = P({outside!r}, "did-" + task)
 if task in deeds and not did.exists():
@@ -258,7 +257,8 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     agent = repo.agent(SCRIPT.format(deeds=deeds, outside=str(repo.outside)))
 
     began = time.monotonic()
-    done = repo.ralph("run", "-q", "--agent", agent, "--agent-timeout", "20s", timeout=150)
+    words = ("run", "-q", "--agent", agent, "--agent-timeout", "20s")
+    done = repo.ralph(*words, timeout=150, first=LITTLE_GRACE)
     took = time.monotonic() - began
     assert done.returncode == 4 and "Traceback" not in done.stderr, (
         done.returncode,

@@ -21,6 +21,16 @@ RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","s
 LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
 
 
+# A run that looks five times a second at what people do while it waits, and not every five seconds; that
+# begins again one second after a provider's limit has ended, and not up to ten.
+LOOKS_OFTEN = """
+from _ralph import limits, process
+real = process.Control.wait
+process.Control.wait = lambda control, seconds, *given: real(control, min(seconds, 0.2), *given)
+limits.JITTER = 1.0
+"""
+
+
 def speaker(repo: Repo, script: str) -> str:
     """An executable called `speaker` that runs `script`; its path."""
     python, path = repo.agent(script, "speaker").split()
@@ -113,7 +123,7 @@ def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> No
     work = "P(os.environ['RALPH_TASK_ID'] + '.txt').touch()"
     say = speaker(repo, f"{work}; print('''{overage(2)}'''); print('''{RESULT}''')")
     began = time.time()
-    assert repo.run(say)[0] == 0
+    assert repo.ralph("run", "--agent", say, first=LOOKS_OFTEN).returncode == 0
     assert len(repo.records("wait")) == 1 and 2 < time.time() - began < 30
     plan(
         repo,
@@ -327,7 +337,7 @@ def test_one_denied_task_is_blocked_with_what_it_was_denied(repo: Repo) -> None:
 
 def test_what_people_do_to_the_plan_during_a_wait_is_taken_and_the_wait_goes_on(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]}, {"checks": ["false"], "blocked": "by a person"})
-    process = repo.start("run", "--agent", speaker(repo, f"print('''{LIMIT}''')"))
+    process = repo.start("run", "--agent", speaker(repo, f"print('''{LIMIT}''')"), first=LOOKS_OFTEN)
     wait_for_records(repo, "wait", 1)
     for number in range(4):
         assert repo.ralph("add", f"n{number}", "--check", "false").returncode == 0
@@ -342,7 +352,7 @@ def test_what_people_do_to_the_plan_during_a_wait_is_taken_and_the_wait_goes_on(
 def test_a_block_taken_away_during_a_wait_is_noted_and_the_wait_is_the_same(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]}, {"checks": ["false"]}, limits={"attempts": 1})
     limited = f"print('''{LIMIT}''') if task == 'T2' else print('''{RESULT}''')"
-    process = repo.start("run", "--agent", speaker(repo, limited))
+    process = repo.start("run", "--agent", speaker(repo, limited), first=LOOKS_OFTEN)
     wait_for_records(repo, "wait", 1)
     assert repo.ralph("retry", "T1", "--answer", "go on").returncode == 0
     wait_for_records(repo, "retry", 1)

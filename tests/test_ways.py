@@ -207,7 +207,6 @@ OUTSIDE: dict[str, Way] = {
 }  # fmt: skip
 
 SCRIPT = """
-import contextlib
 HOME = os.path.expanduser("~")
 def put(name, words="good\\n", mode=0o644):
     path = P(name)
@@ -409,6 +408,7 @@ def test_ways_out_of_the_workspace_are_open_without_it() -> None:
 
 def test_without_the_room_the_ways_are_open(repo: Repo) -> None:
     """A mutant: with the checks where the agent worked, the table turns red."""
-    wrong = outcomes(repo, IGNORED, first=IN_THE_WORKSPACE)
+    some = dict(list(IGNORED.items())[::3])
+    wrong = outcomes(repo, some, first=IN_THE_WORKSPACE)
     red = [line for line in wrong if line.endswith("passed") or line.endswith("is red in a fresh clone")]
-    assert len(red) >= len(IGNORED) // 2, wrong
+    assert len(red) >= len(some) // 2, wrong
