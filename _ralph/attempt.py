@@ -53,6 +53,7 @@ def begin(run: Run, task: Task) -> Attempt:
             title=task.title,
             command=attempt.command,
             worker=attempt.worker if attempt.worker > 1 else 0,
+            launch="" if attempt.leftover else run.launch_of(task),
             base=attempt.base,
             leftover=attempt.leftover,
         ),

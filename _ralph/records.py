@@ -64,12 +64,13 @@ class RunBegan(Record, event="run"):
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
     """The commit `base`, where it begins; `command` and `leftover` as in `Work`; the number of the `worker`,
-    if it is not the first."""
+    if it is not the first, and the prefix behind which it works, if it does so elsewhere."""
 
     iteration: int
     attempt: int = 0
     command: str = ""
     worker: int = 0
+    launch: str = ""
     base: str = ""
     leftover: str = ""
 

@@ -83,7 +83,8 @@ def _workers(paths: Paths, history: History) -> list[dict[str, Any]]:
             "attempt": start.attempt,
             "agent": start.command,
             "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
-            "workspace": str(paths.workspace(start.worker or 1)),
+            "launch": start.launch or None,
+            "workspace": None if start.launch else str(paths.workspace(start.worker or 1)),
         }
         for start in _at_work(history)
     ]

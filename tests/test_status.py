@@ -403,7 +403,7 @@ def assert_shape(found: dict[str, Any]) -> None:
         }  # fmt: skip
     if found["running"]:
         assert list(found["running"]) == ["pid", "since", "workers"]
-        keys = ["worker", "task", "attempt", "agent", "since", "workspace"]
+        keys = ["worker", "task", "attempt", "agent", "since", "launch", "workspace"]
         assert all(list(one) == keys for one in found["running"]["workers"])
     if found["places"]:
         assert list(found["places"]) == ["folder", "workspace", "room", "bytes"]
