@@ -103,7 +103,7 @@ def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
     return {
         "checks": [result.as_dict() for result in results],
         "notices": notices,
-        "ignored": ignored_by(run, attempt) if unseen else [],
+        "ignored": (ignored_by(run, attempt) or attempt.ignored) if unseen else [],
         "commit": commit,
         "tree": tree,
         "message": message,

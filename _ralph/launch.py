@@ -237,6 +237,9 @@ def _files(run: Run) -> dict[str, str]:
     names = (*run.state, *run.site.carried())
     found = {name: files.read_regular(run.paths.root / name) for name in names}
     found[".git/config"] = throwaway_config(run.git).encode()
+    for name in ("shallow", "info/attributes", "info/exclude"):
+        found[f".git/{name}"] = files.read_regular(run.git.common / name)
+    found[".git/info/sparse-checkout"] = files.read_regular(run.git.dir / "info/sparse-checkout")
     if run.own_prompt:
         found[_TEMPLATE] = files.read_regular(run.own_prompt)
     return {name: base64.b64encode(data).decode() for name, data in found.items() if data is not None}

@@ -405,3 +405,26 @@ sys.stdin.buffer.read()
     assert repo.passed() == [] and repo.git("rev-parse", BRANCH) == tip
     assert said in repo.read("progress.txt") + done.stdout + done.stderr
     assert repo.git("status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
+
+
+def test_what_git_ignores_there_is_named_here(repo: Repo) -> None:
+    repo.write(".gitignore", "build/\n")
+    repo.commit("ignore")
+    repo.plan({"checks": ["test -f build/made"]}, limits={"attempts": 1})
+    agent = repo.agent("P('build').mkdir(); P('build/made').touch(); P('x').touch()")
+    repo.run(agent, "--launch", elsewhere(repo))
+    assert "build is ignored by git and not part of the work" in repo.records("verdict")[0]["notices"]
+
+
+def test_a_shallow_home(repo: Repo) -> None:
+    for number in range(3):
+        repo.write("n", str(number))
+        repo.commit(f"n {number}")
+    shallow = Repo(repo.outside / "clone", git=False)
+    shutil.rmtree(shallow.path)
+    repo.git("clone", "-q", "--depth", "2", f"file://{repo.path}", str(shallow.path))
+    shallow.git("config", "user.name", "n")
+    shallow.git("config", "user.email", "n@example.invalid")
+    shallow.plan(*tasks(2))
+    code, _, printed = shallow.run(shallow.agent(WORKS), "--launch", elsewhere(shallow))
+    assert code == 0, printed
