@@ -50,8 +50,11 @@ def resume(run: Run) -> None:
         attempt.worker = start.worker or 1
         attempt.command = start.command or run.agent(task).command
         attempt.result = _told_before(run, attempt)
-        attempt.left, attempt.reason = run.history.of(task).left, attempt.result.reason
+        attempt.reason = attempt.result.reason
         salvage(run, attempt)
+        known = run.history.of(task)
+        if not attempt.left and known.left:  # what stood there before, on the commit that it was made from
+            attempt.left, attempt.base = known.left, known.base
         record(run, attempt)
 
 

@@ -392,6 +392,21 @@ def test_what_a_killed_loop_left_is_checked_before_an_agent_is_paid_for(repo: Re
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
+def test_work_that_was_left_before_others_landed_takes_nothing_of_theirs_back(repo: Repo) -> None:
+    """T1 failed, T2 landed, and T1's next attempt is killed before its agent has begun: what T1 left belongs
+    to the commit that it began at, and not to the tip."""
+    repo.plan(*tasks(2))
+    agent = repo.agent(f"if task == 'T1' and attempt == 1: P('T1.txt').write_text('half')\nelse: {WORKS}")
+    assert repo.run(agent, "--once", "--task", "T1")[0] == 3
+    assert repo.run(agent, "--once", "--task", "T2")[0] == 0
+    killed = "import os\nfrom _ralph import attempt\nattempt._work = lambda *_: os.kill(os.getppid(), 9)"
+    assert repo.ralph("run", "--agent", agent, first=killed).returncode == -9
+    assert repo.gone_within(5)
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    assert repo.commits() == ["T1: task 1", "T2: task 2"], "what had landed was taken back"
+
+
 def test_a_worker_that_is_killed_costs_its_attempt_and_the_others_go_on(repo: Repo) -> None:
     repo.plan(*tasks(3), limits={"attempts": 1})
     agent = repo.agent(
