@@ -61,8 +61,7 @@ def run_loop(run: Run) -> Stop:
                 continue
             run.pool.add(attempt, run_attempt(run, attempt))
         elif run.pool.lanes:
-            if ended := night.next_to_end(run):
-                stop = night.after(run, ended) or stop
+            stop = night.next_to_end(run) or stop
         elif end := end or night.idle(run):
             return end
 

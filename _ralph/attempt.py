@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, limits, prd, text
+from _ralph import files, prd, text
 from _ralph.candidate import check_candidate, green_on, make_candidate, setup_failed, tip_of
 from _ralph.checks import checks_for
 from _ralph.ends import NeedsPerson, StopNow
@@ -36,7 +36,7 @@ def begin(run: Run, task: Task) -> Attempt:
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, command=agent.command)
     attempt.worker = run.pool.free_worker(task.key, run.jobs)
-    attempt.share = limits.share(run.limits, run.history, run.shares, run.jobs) or attempt.share
+    attempt.share = run.share_of(task) or attempt.share
     tip = tip_of(run)
     attempt.base, attempt.left = tip, ""
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:

@@ -10,8 +10,8 @@ from typing import Any
 
 from _ralph import text
 from _ralph.ends import BadInput, Exit, Stop
-from _ralph.model import AgentResult, Share
-from _ralph.progress import History
+from _ralph.model import AgentResult, Share, Spent
+from _ralph.progress import History, TaskHistory
 
 BLOCKED_AT_ONCE = 3
 """Tasks blocked in a row that end a run in which nothing has passed."""
@@ -132,16 +132,20 @@ def run_deadline(limits: Limits, seconds: float, now: float) -> float:
     return min(now + limits.hours * 3600 - seconds, limits.until)
 
 
-def share(limits: Limits, history: History, given: Sequence[Share], workers: int) -> Share | None:
+def share(
+    limits: Limits, history: History, given: Sequence[Share], workers: int, task: TaskHistory | None = None
+) -> Share | None:
     """What the next attempt may spend beside those under way, which were `given` theirs: the sum is never
-    more than what is left. None if that would be less than attempts have taken on average."""
+    more than what is left. None if that would be less than attempts have taken on average; a task that was
+    cut off gets twice what it has spent, or waits for the others."""
     run, tried, free = history.this_run, max(history.tried, 1), workers - len(given)
-    usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
+    needs = task if task and task.interrupted else Spent()
+    usd = min(limits.usd - run.usd, limits.budget_usd - history.usd) - sum(one.usd or 0 for one in given)
+    usd = _part(usd, free, max(history.usd / tried, 2 * needs.usd), beside=bool(given))
     tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
-    usd = _part(usd - sum(one.usd or 0.0 for one in given), free, history.usd / tried, bool(given))
-    tokens = _part(
-        tokens - sum(one.tokens or 0 for one in given), free, history.tokens.total / tried, bool(given)
-    )
+    tokens -= sum(one.tokens or 0 for one in given)
+    average = max(history.tokens.total / tried, 2 * needs.tokens.total)
+    tokens = _part(tokens, free, average, beside=bool(given))
     if given and min(usd, tokens) <= 0:
         return None
     return Share(

@@ -85,11 +85,12 @@ def choose(run: Run) -> Task | None:
     whose agent can be had. None while no worker is free, or the money left is that of the others. What is
     under way has not passed, whatever the plan says, and is the same task under another title."""
     under_way = {attempt.task.id for attempt in run.pool.attempts}
-    if len(under_way) >= run.jobs or not limits.share(run.limits, run.history, run.shares, run.jobs):
+    if len(under_way) >= run.jobs:
         return None
     in_order = sorted(ready(run), key=lambda task: task.key not in run.pool.last)
     free = (task for task in in_order if under_way.isdisjoint((task.id, *task.depends_on)))
-    return next((task for task in free if not _back_at(run, task)), None)
+    found = next((task for task in free if not _back_at(run, task)), None)
+    return found if found and run.share_of(found) else None
 
 
 def ready(run: Run) -> list[Task]:
@@ -144,9 +145,16 @@ def _green_before(run: Run, tip: str) -> dict[str, bool]:
         return {check.command: False for check in checks}
 
 
-def next_to_end(run: Run) -> Attempt | None:
-    """Wait for the next attempt to end; None now and then, for a free worker may have something to do."""
-    return run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
+def next_to_end(run: Run) -> Stop | None:
+    """Wait for the next attempt to end, and say what it means for the run. None also now and then, for a
+    free worker may have something to do."""
+    try:
+        ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
+    except RalphError as error:
+        if run.history.pending or run.journal.failed:
+            raise  # nothing may be written on top
+        return after_the_others(run, error)
+    return after(run, ended) if ended else None
 
 
 def after(run: Run, attempt: Attempt) -> Stop | None:
@@ -172,8 +180,8 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
 
 
 def after_the_others(run: Run, error: RalphError) -> Stop:
-    """The stop for an attempt that could not begin; those under way finish first. Raises it where there are
-    none."""
+    """The stop for an attempt that could not begin or go on; those under way finish first. Raises it where
+    there are none."""
     if not run.pool.lanes:
         raise error
     run.view.line(f"! {error}; what is under way is finished first", color="yellow")

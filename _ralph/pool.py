@@ -119,12 +119,18 @@ class Pool:
         return self.line[-1]
 
     def next(self, control: Control, patience: float) -> Attempt | None:
-        """The next attempt that ends; None after `patience` seconds without one."""
+        """The next attempt that ends; None after `patience` seconds without one. Raises what an attempt
+        raises; the others can go on."""
         end = time.monotonic() + patience
         while True:
             ready = [lane for lane in self.lanes.values() if lane.ready]
             for lane in ready:
-                if not lane.goes_on():
+                try:
+                    goes_on = lane.goes_on()
+                except BaseException:
+                    del self.lanes[lane.attempt.worker]
+                    raise
+                if not goes_on:
                     return self._ended(lane.attempt)
             left = end - time.monotonic()
             if not ready and left <= 0:

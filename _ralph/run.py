@@ -121,10 +121,10 @@ class Run:
         it is worked here."""
         return self.options.launch or task.launch or str(self.plan.settings.get("launch") or "")
 
-    @property
-    def shares(self) -> list[Share]:
-        """What the attempts under way may spend."""
-        return [attempt.share for attempt in self.pool.attempts]
+    def share_of(self, task: Task) -> Share | None:
+        """What an attempt at this task may spend beside those under way; None if that is too little."""
+        given = [attempt.share for attempt in self.pool.attempts]
+        return limits.share(self.limits, self.history, given, self.jobs, self.history.of(task))
 
     @property
     def permissions(self) -> str:

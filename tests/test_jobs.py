@@ -265,7 +265,7 @@ def test_a_worker_that_begins_while_checks_run_elsewhere_keeps_its_workspace(rep
         f"""{MEET}
 if number() == 1:
     (OUT / "limited").touch()
-    print({limited_for(1)}); sys.exit(1)
+    print({limited_for(3)}); sys.exit(1)
 here, end = P.cwd(), time.time() + 6
 while time.time() < end:
     if not here.exists(): (OUT / "gone").touch()
