@@ -3,12 +3,13 @@ engines are the templates in `templates/jobs/`; here are the values and the quot
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from _ralph import files, layout, refusals, session, text
 from _ralph.ends import BadInput, Exit
 from _ralph.progress import History
-from _ralph.run import Options, Run, load_plan
+from _ralph.run import Options, load_plan
 
 GOES_ON = (Exit.LEFT, Exit.LATER, Exit.HANGUP, Exit.INTERRUPTED, Exit.TERMINATED)
 """After these the same command goes on where it stopped."""
@@ -33,14 +34,11 @@ class Planned:
     name: str
     root: str
     prd: str
+    notes: str
     words: tuple[str, ...]
     branch: str
     keys: tuple[str, ...]
     origin: str
-
-    @property
-    def notes(self) -> str:
-        return os.path.join(os.path.dirname(self.prd), "progress.txt")
 
 
 def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
@@ -51,25 +49,23 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
     if engine not in known:
         raise BadInput(f"there is no engine {engine!r}; `ralph job` knows {', '.join(known)}")
     plans = list(dict.fromkeys(planned(replace(options, prd=prd)) for prd in prds))
-    name = plans[0].name if len(plans) == 1 else _name(plans[0].root, *(plan.words for plan in plans))
-    state = layout.state_folder()
+    state, path, program = layout.state_folder(), search_path(), started()
+    folders, words = [str(state), *(one.root for one in plans)], [word for one in plans for word in one.words]
+    plain = all(folder == folder.strip() and not folder.endswith("\\") for folder in folders)
+    if not plain or "\\" in str(state) or not all(map(str.isprintable, [*folders, path, *program, *words])):
+        raise BadInput("a name here has characters that cannot stand in a job file; rename it")
     state.mkdir(parents=True, exist_ok=True)
-    values: dict[str, Any] = {
-        "name": name,
+    values = {
+        "name": plans[0].name if len(plans) == 1 else _name(plans[0].root, plans),
         "plans": plans,
         "keys": sorted({key for plan in plans for key in plan.keys}),
         "state": str(state),
-        "path": search_path(),
-        "program": started(),
+        "path": path,
+        "program": program,
         "until": options.until,
         "goes_on": sorted(map(int, GOES_ON)),
         "held": sorted(map(int, HELD)),
     }
-    folders = [str(state), *(plan.root for plan in plans)]
-    words = [values["path"], *values["program"], *(word for plan in plans for word in plan.words)]
-    plain = all(folder == folder.strip() and not folder.endswith("\\") for folder in folders)
-    if not plain or not all(map(str.isprintable, [*folders, *words])):
-        raise BadInput("a name here has characters that cannot stand in a job file; rename it")
     return render(engine, values)
 
 
@@ -82,27 +78,21 @@ def planned(options: Options) -> Planned:
     """One plan as its job needs it. BadInput if it cannot be read, or is wrong."""
     paths = layout.locate(options.prd)
     run = session.glance(options, paths, load_plan(paths, options), History())
-    prd = os.path.relpath(paths.prd, paths.root)
-    words = ["--prd", prd] if prd != "prd.json" else []
-    prompt = str(options.prompt)
+    prd, notes = (os.path.relpath(path, paths.root) for path in (paths.prd, paths.progress))
+    words, prompt = ["--prd", prd] if prd != "prd.json" else [], str(options.prompt)
     words += [os.path.relpath(word, paths.root) if word == prompt else word for word in options.words]
     keys = {key for agent in refusals.agents_of(run) for key in agent.row.get("keys", [])}
-    name = _name(paths.root, paths.prd)
-    return Planned(
-        name, str(paths.root), prd, tuple(words), run.branch.name, tuple(sorted(keys)), _origin(run)
-    )
+    origin = run.git("config", "--get", "remote.origin.url", check=False).strip()
+    if not origin or re.match("https?://[^/]*@", origin):  # which can be a secret
+        origin = "REPOSITORY"
+    name, root = _name(paths.root, paths.prd), str(paths.root)
+    return Planned(name, root, prd, notes, tuple(words), run.branch.name, tuple(sorted(keys)), origin)
 
 
-def _name(root: str | Path, *told: object) -> str:
-    """A name for all that belongs to a job, which every engine takes, and no other plan has."""
+def _name(root: str | Path, told: object) -> str:
+    """A name for all that belongs to a job, which every engine takes, and no other job has."""
     kind = text.slug(os.path.basename(root)).lower().replace("_", "-")
-    return f"ralph-{kind}-{files.digest(os.fsencode(repr(told)))[:6]}"
-
-
-def _origin(run: Run) -> str:
-    """Where the repository can be cloned; a name to be replaced where that is not known, or a secret."""
-    url = run.git("config", "--get", "remote.origin.url", check=False).strip()
-    return "REPOSITORY" if not url or re.match(r"https?://[^/]*@", url) else url
+    return f"ralph-{kind}-{files.digest(os.fsencode(str(told)))[:6]}"
 
 
 def search_path() -> str:
@@ -117,25 +107,15 @@ def started() -> tuple[str, ...]:
     return (sys.executable, program) if program.endswith(".py") else (program,)
 
 
-# ---------------------------------------------------------------- words and how each engine reads them
-
-
-def render(engine: str, values: dict[str, Any]) -> str:
+def render(engine: str, values: Mapping[str, Any]) -> str:
     """The template of an engine with these values."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(files.resource("templates/jobs"))
-    env = jinja2.Environment(
-        loader=loader, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    env = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **blocks)
     env.filters |= FILTERS
     return env.get_template(f"{engine}.j2").render(**values)
-
-
-def _shell(words: str | Sequence[str]) -> str:
-    """A word, or a command, for a shell."""
-    return shlex.quote(words) if isinstance(words, str) else shlex.join(words)
 
 
 def _crontab(command: str) -> str:
@@ -145,36 +125,18 @@ def _crontab(command: str) -> str:
 
 
 def _unit(word: str) -> str:
-    """A word of a unit's line, in quotes where it needs them."""
+    """A word of a systemd unit's line, in quotes where it needs them."""
     if _SAFE.fullmatch(word):
         return word
     quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{quoted}"'
 
 
-def _unit_command(words: Sequence[str]) -> str:
-    """A command of a unit, where $ begins a variable in all words but the first."""
-    program, *rest = map(_unit, words)
-    return " ".join([program, *(word.replace("$", "$$") for word in rest)])
-
-
-def _yaml(value: Any) -> str:
-    """A value on one line of YAML."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _sbatch(path: str) -> str:
-    """The name of a file in a line of sbatch's options; BadInput where Slurm cannot be told."""
-    if "\\" in path:
-        raise BadInput(f"Slurm can write to no file with a backslash in its name: {path}")
-    return _yaml(path.replace("%", "%%"))
-
-
-FILTERS: dict[str, Callable[..., str]] = {
-    "sh": _shell,
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "word": shlex.quote,
+    "command": shlex.join,
     "crontab": _crontab,
     "unit": _unit,
-    "unit_command": _unit_command,
-    "yaml": _yaml,
-    "sbatch": _sbatch,
+    "yaml": functools.partial(json.dumps, ensure_ascii=False),
 }
+"""How the templates quote: a word and a command for a shell, a value on one line of YAML."""

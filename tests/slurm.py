@@ -175,7 +175,7 @@ class Slurm:
 
     def call(self, program: str, *words: str, **given: Any) -> str:
         """What one of Slurm's programs prints."""
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             [f"{self.folder}/bin/{program}", *words],
             env={"HOME": str(self.folder), **self.env}, capture_output=True, text=True, timeout=30, **given,
         )  # fmt: skip

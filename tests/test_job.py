@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import kubernetes_validate
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
@@ -22,11 +22,18 @@ import ralph
 from _ralph import job
 from _ralph.command import words_given
 from tests.conftest import ROOT, Repo
-from tests.test_examples import shell
+from tests.test_examples import block, shell
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
 ODD = ["plain", "a b", "100%", 'it\'s "quoted" $HOME `id` \\n & ; #', "caf\u00e9"]
+
+
+def odd_repo(folder: Path, name: str) -> Repo:
+    """A repository below `name`; what ralph keeps is in a folder of that name without its backslashes."""
+    repo = Repo(folder / name)
+    repo.env["XDG_STATE_HOME"] = str(folder / f"state of {name}".replace("\\", ""))
+    return repo
 
 
 def agent_of(repo: Repo) -> str:
@@ -34,8 +41,8 @@ def agent_of(repo: Repo) -> str:
     return f"{sys.executable} {shlex.quote(repo.agent(WORKS).removeprefix(sys.executable + ' '))}"
 
 
-def printed(repo: Repo, engine: str, *words: str, **env: str) -> str:
-    done = repo.ralph("job", engine, *words, **env)
+def printed(repo: Repo, engine: str, *words: str) -> str:
+    done = repo.ralph("job", engine, *words)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return done.stdout
 
@@ -87,10 +94,10 @@ def test_a_folder_that_no_job_file_can_name(tmp_path: Path, name: str, engine: s
     assert done.returncode == 2 and "characters that cannot stand in a job file; rename it" in done.stderr
 
 
-def test_slurm_writes_to_no_name_with_a_backslash(repo: Repo) -> None:
+def test_no_log_in_a_folder_with_a_backslash_which_slurm_cannot_name(repo: Repo) -> None:
     repo.plan(OWN)
     done = repo.ralph("job", "slurm", XDG_STATE_HOME=f"{repo.outside}/a\\b")
-    assert done.returncode == 2 and "no file with a backslash in its name" in done.stderr
+    assert done.returncode == 2 and "characters that cannot stand in a job file; rename it" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["doctor", "job"])
@@ -145,12 +152,12 @@ def cron(told: str, tmp: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", ODD)
 def test_the_crontab_line_does_the_work_from_cron(tmp_path: Path, name: str) -> None:
-    repo = Repo(tmp_path / name)
+    repo = odd_repo(tmp_path, name)
     repo.plan({**OWN, "title": "one"}, {"checks": ["test -f T2.txt"]})
     repo.git("config", "user.name", "cron")
     told = printed(repo, "cron", "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
     ran = cron(told, tmp_path)
-    (log,) = (tmp_path / name / "state/ralph").glob("*.log")
+    (log,) = Path(repo.env["XDG_STATE_HOME"], "ralph").glob("*.log")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), log.read_text()
     assert repo.passed() == ["T1", "T2"] and "2 of 2 passed" in log.read_text()
     assert repo.has_landed("T1.txt") and repo.has_landed("T2.txt")
@@ -229,7 +236,7 @@ needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="
 @needs_systemd
 @pytest.mark.parametrize("name", ODD)
 def test_systemd_takes_the_units(tmp_path: Path, name: str) -> None:
-    repo = Repo(tmp_path / name)
+    repo = odd_repo(tmp_path, name)
     plans = three_plans(repo)
     told = printed(repo, "systemd", *plans, "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
     paths = units(told, tmp_path)
@@ -250,7 +257,7 @@ def test_systemd_reads_every_word_as_it_was(tmp_path: Path) -> None:
     """What systemd itself has read, from the dump that its analyzer makes."""
     folder = tmp_path / " ".join(ODD_WORDS)
     folder.mkdir()
-    plan = job.Planned("ralph-x", str(folder), "prd.json", tuple(ODD_WORDS), "b", (), "")
+    plan = job.Planned("ralph-x", str(folder), "prd.json", "progress.txt", tuple(ODD_WORDS), "b", (), "")
     values: dict[str, Any] = {
         "goes_on": [3],
         "held": [4],
@@ -290,7 +297,7 @@ def pod(told: str) -> dict[str, Any]:
 @pytest.mark.parametrize("version", ["1.33", "latest"])
 @pytest.mark.parametrize("name", ODD)
 def test_kubernetes_takes_the_manifests(tmp_path: Path, name: str, version: str) -> None:
-    repo = Repo(tmp_path / name)
+    repo = odd_repo(tmp_path, name)
     plans = three_plans(repo)
     newest = kubernetes_validate.latest_version() if version == "latest" else version
     for given in (plans, plans[:1]):
@@ -356,7 +363,7 @@ def test_a_secret_in_the_address_of_the_repository_is_not_printed(repo: Repo, ur
 
 @pytest.mark.parametrize("name", ODD)
 def test_the_workflow_is_what_its_schema_says(tmp_path: Path, name: str) -> None:
-    repo = Repo(tmp_path / name)
+    repo = odd_repo(tmp_path, name)
     file = tmp_path / "workflow.yml"
     agent, check = agent_of(repo), "test -n '%$HOME\\% ${{ github.token }}'"
     told = printed(
@@ -418,7 +425,10 @@ def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> No
     agent = repo.agent("P(f'{task}.txt' if task != 'T2' or 'really' in prompt else 'other.txt').touch()")
     given = ["--max-iterations", "1", "--max-attempts", "1", "--check", "test -n '${{ x }}'"]
     told = printed(repo, "github", "plans/a/prd.json", "plans/b/prd.json", *given)
-    git = lambda *words: repo.git("--git-dir", str(repo.outside / "origin"), *words)  # noqa: E731
+
+    def git(*words: str) -> str:
+        return repo.git("--git-dir", str(repo.outside / "origin"), *words)
+
     assert runner(repo, told, 0, agent) == [0, 0, 0]
     assert runner(repo, told, 1, agent) == [0, 0, 0]
     assert runner(repo, told, 0, agent) == [0, 0, 0], "a limit is no failure: T2 is blocked, T3 is left"
@@ -433,6 +443,23 @@ def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> No
         "ls-tree", "-r", "--name-only", "refs/ralph/state/ralph/a"
     ).split() == ["plans/a/prd.json", "plans/a/progress.txt"]
     assert git("log", "--format=%s", "main").splitlines() == ["plans", "start"]
+
+    clone = repo.outside / "clone"
+    subprocess.run(["git", "clone", "-q", str(repo.outside / "origin"), str(clone)], env=repo.env, check=True)
+    for words in ("git archive", "ralph retry T2"):
+        script = block("many.md", words).replace("ralph/shop", "ralph/a")
+        script = re.sub(r"\bprd.json progress.txt", "plans/a/prd.json plans/a/progress.txt", script)
+        who = {
+            "GIT_AUTHOR_NAME": "x",
+            "GIT_AUTHOR_EMAIL": "x",
+            "GIT_COMMITTER_NAME": "x",
+            "GIT_COMMITTER_EMAIL": "x",
+        }
+        done = shell(repo, f"cd {clone}; {script}", RALPH_PRD="plans/a/prd.json", **who)
+        assert done.returncode == 0, done.stderr
+        assert words != "git archive" or "T2" in done.stdout
+    assert runner(repo, told, 0, agent) == [0, 0, 0], "its question is answered"
+    assert git("log", "--format=%s", "main..ralph/a").splitlines() == ["T2: t", "T3: t", "T1: t"]
 
 
 # ---------------------------------------------------------------- Slurm, with stand-ins; tests/test_slurm.py has a real one

@@ -3,8 +3,10 @@ shown in a table at the end."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Repo
+from tests.conftest import MARK, ROOT, Repo
 from tests.slurm import CannotBeHad, Slurm
-from tests.test_job import ODD, agent_of
+from tests.test_examples import line, shell
+from tests.test_job import ODD, agent_of, odd_repo
 
 pytestmark = pytest.mark.slurm
 OWN = {"checks": ["test -f T1.txt"]}
@@ -34,6 +37,15 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     assert made.processes() == []
 
 
+def keep_secrets(repo: Repo, script: str) -> None:
+    """What the tests' repository needs where its job runs, in the file that is named for that."""
+    (named,) = re.findall(r"^secrets=(.*)$", script, re.MULTILINE)
+    path = Path(shlex.split(named)[0])
+    names = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "PYTHONPATH", "XDG_STATE_HOME", MARK)
+    path.write_text("".join(f"{name}={shlex.quote(repo.env[name])}\n" for name in names))
+    path.chmod(0o600)
+
+
 class Submitted:
     """A job file, printed by ralph in `repo` and handed to sbatch."""
 
@@ -43,16 +55,8 @@ class Submitted:
         done = repo.ralph("job", "slurm", *words)
         assert done.returncode == 0, done.stderr
         self.file = done.stdout
-        (self.secrets,) = re.findall(r"^secrets=(.*)$", self.file, re.MULTILINE)
-        self._keep_secrets()
+        keep_secrets(repo, self.file)
         self.number = slurm.submit(self.file, *slot, cwd=repo.outside)
-
-    def _keep_secrets(self) -> None:
-        """What the tests' repository needs where the job runs; it stands for keys."""
-        path = Path(shlex.split(self.secrets)[0])
-        names = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "PYTHONPATH", "XDG_STATE_HOME", "RALPH_TEST_MARK")
-        path.write_text("".join(f"{name}={shlex.quote(self.repo.env[name])}\n" for name in names))
-        path.chmod(0o600)
 
     def wait_for(self, state: str, seconds: float = 90) -> dict[str, str]:
         try:
@@ -63,7 +67,7 @@ class Submitted:
 
     def log(self) -> str:
         return "\n".join(
-            path.read_text() for path in sorted((self.repo.outside / "state/ralph").glob("*.log"))
+            path.read_text() for path in sorted(Path(self.repo.env["XDG_STATE_HOME"], "ralph").glob("*.log"))
         )
 
 
@@ -94,6 +98,7 @@ def exits(repo: Repo, prd: str = "prd.json") -> list[int]:
 
 Submit = Callable[..., Submitted]
 Show = Callable[..., None]
+ENDS = (("a", "COMPLETED", 0), ("b", "COMPLETED", 0), ("c", "SPECIAL_EXIT", 4))
 SHORT = ("--time=1", "--signal=B:TERM@50")
 """A slot of a minute, in which the signal comes after ten seconds or some more."""
 
@@ -151,19 +156,20 @@ def test_an_attempt_that_is_longer_than_the_slot(repo: Repo, submit: Submit, sho
     shown(exits(repo), told)
 
 
-def test_an_array_of_three_plans(repo: Repo, submit: Submit, shown: Show) -> None:
-    plans = {"a": ["true"], "b": ["test -f T1.txt"], "c": ["false"]}
-    for name, checks in plans.items():
-        repo.plan({"checks": checks}, branchName=f"ralph/{name}")
+def test_an_array_of_three_plans(repo: Repo, slurm: Slurm, shown: Show) -> None:
+    """As docs/many.md says it."""
+    for name, check in {"a": "true", "b": "test -f T1.txt", "c": "false"}.items():
+        repo.plan({"checks": [check]}, branchName=f"ralph/{name}")
         (repo.path / "plans" / name).mkdir(parents=True)
         (repo.path / "prd.json").rename(repo.path / "plans" / name / "prd.json")
-    job = submit(
-        *(f"plans/{name}/prd.json" for name in plans), "--agent", repo.agent(WORK), "--max-attempts", "1"
-    )
-    for index, (name, state, code) in enumerate(
-        (("a", "COMPLETED", 0), ("b", "COMPLETED", 0), ("c", "SPECIAL_EXIT", 4))
-    ):
-        told = job.slurm.wait_for(f"{job.number}_{index}", state)
+    printing = line("many.md", "ralph job slurm").replace("--agent claude", f"--agent '{repo.agent(WORK)}'")
+    repo.env["PATH"] = f"{slurm.folder}/bin:{repo.env['PATH']}"
+    assert shell(repo, printing).returncode == 0
+    keep_secrets(repo, repo.read("night.sh"))
+    done = shell(repo, line("many.md", "sbatch night.sh"))
+    number = done.stdout.split()[-1]
+    for index, (name, state, code) in enumerate(ENDS):
+        told = slurm.wait_for(f"{number}_{index}", state)
         assert exits(repo, f"plans/{name}/prd.json") == [code]
         shown([code], told)
     assert repo.has_landed("T1.txt", "ralph/b") and not repo.has_landed("T1.txt", "ralph/c")
@@ -192,9 +198,9 @@ def test_secrets_that_others_can_read(
     shown("", told)
 
 
-@pytest.mark.parametrize("name", [name for name in ODD if "\\" not in name])
+@pytest.mark.parametrize("name", ODD)
 def test_a_folder_with_an_odd_name(slurm: Slurm, tmp_path: Path, name: str) -> None:
-    repo = Repo(tmp_path / name)
+    repo = odd_repo(tmp_path, name)
     repo.plan(OWN)
     job = Submitted(slurm, repo, "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
     job.wait_for("COMPLETED")
@@ -225,3 +231,30 @@ def test_every_exit_code(slurm: Slurm, repo: Repo) -> None:
         told = slurm.wait_for(numbers[code], state)
         found[code] = (told["JobState"], int(told["Restarts"]))
     assert found == EXITS
+
+
+def test_a_node_that_dies_and_comes_back(slurm: Slurm, tmp_path: Path) -> None:
+    """The rig itself: a step that a launch prefix started ends with its node, and the node works again."""
+    env = {**os.environ, **slurm.env}
+    words = [*shlex.split(slurm.srun_prefix), "--nodelist=n3"]
+    begun = tmp_path / "begun"
+    step = subprocess.Popen(
+        [*words, "sh", "-c", f"touch {begun}; sleep 600"], env=env, stderr=subprocess.PIPE
+    )
+    slurm.wait_until(begun.exists, 20, "the step")
+    assert [process for process in slurm.processes("n3") if process.name() == "sleep"]
+    slurm.kill_node("n3")
+    assert slurm.processes("n3") == []
+    step.kill()
+    step.communicate(timeout=20)
+    slurm.start_node("n3")
+    slurm.wait_until(lambda: slurm.nodes()["n3"] == "IDLE", 60, "n3 to be back")
+    told = subprocess.run(
+        [*words, "sh", "-c", "echo on $SLURMD_NODENAME; cat"],
+        env=env,
+        input="bytes",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.stdout == "on n3\nbytes", told.stderr
