@@ -107,7 +107,6 @@ class Slurm:
             self.start_node(node)
         self.wait_until(lambda: set(self.nodes().values()) == {"IDLE"}, 30, "three nodes that are up")
 
-    @property
     def srun_prefix(self) -> str:
         """What stands before a command that is to run on some node."""
         return f"{self.folder}/bin/srun --ntasks=1 --nodes=1 --exact"

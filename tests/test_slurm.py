@@ -168,6 +168,10 @@ def test_an_array_of_three_plans(repo: Repo, slurm: Slurm, shown: Show) -> None:
     keep_secrets(repo, repo.read("night.sh"))
     done = shell(repo, line("many.md", "sbatch night.sh"))
     number = done.stdout.split()[-1]
+    kept = [path.read_bytes() for path in (slurm.folder / "state").rglob("*") if path.is_file()]
+    assert kept and not [one for one in kept if repo.mark.encode() in one], (
+        "the environment is in Slurm's files"
+    )
     for index, (name, state, code) in enumerate(ENDS):
         told = slurm.wait_for(f"{number}_{index}", state)
         assert exits(repo, f"plans/{name}/prd.json") == [code]
@@ -236,7 +240,7 @@ def test_every_exit_code(slurm: Slurm, repo: Repo) -> None:
 def test_a_node_that_dies_and_comes_back(slurm: Slurm, tmp_path: Path) -> None:
     """The rig itself: a step that a launch prefix started ends with its node, and the node works again."""
     env = {**os.environ, **slurm.env}
-    words = [*shlex.split(slurm.srun_prefix), "--nodelist=n3"]
+    words = [*shlex.split(slurm.srun_prefix()), "--nodelist=n3"]
     begun = tmp_path / "begun"
     step = subprocess.Popen(
         [*words, "sh", "-c", f"touch {begun}; sleep 600"], env=env, stderr=subprocess.PIPE
