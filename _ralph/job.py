@@ -3,8 +3,6 @@ engines are the templates in `templates/jobs/`; here are the values and the quot
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import re
 import shlex
@@ -45,10 +43,11 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
     """The file that `engine` takes to run the plans `prds` with the options given. Makes the folder of its
     log. BadInput for an engine that is not known, a plan that cannot be run, and names that no such file
     can hold."""
-    known = engines()
-    if engine not in known:
-        raise BadInput(f"there is no engine {engine!r}; `ralph job` knows {', '.join(known)}")
+    if engine not in engines():
+        raise BadInput(f"there is no engine {engine!r}; `ralph job` knows {', '.join(engines())}")
     plans = list(dict.fromkeys(planned(replace(options, prd=prd)) for prd in prds))
+    if len({(plan.root, plan.branch) for plan in plans}) < len(plans):
+        raise BadInput("two of these plans would land on the same branch; give each a branchName")
     state, path, program = layout.state_folder(), search_path(), started()
     folders, words = [str(state), *(one.root for one in plans)], [word for one in plans for word in one.words]
     plain = all(folder == folder.strip() and not folder.endswith("\\") for folder in folders)
@@ -56,7 +55,7 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
         raise BadInput("a name here has characters that cannot stand in a job file; rename it")
     state.mkdir(parents=True, exist_ok=True)
     values = {
-        "name": plans[0].name if len(plans) == 1 else _name(plans[0].root, plans),
+        "name": plans[0].name if len(plans) == 1 else _name(plans[0].root, [one.name for one in plans]),
         "plans": plans,
         "keys": sorted({key for plan in plans for key in plan.keys}),
         "state": str(state),
@@ -77,7 +76,10 @@ def engines() -> list[str]:
 def planned(options: Options) -> Planned:
     """One plan as its job needs it. BadInput if it cannot be read, or is wrong."""
     paths = layout.locate(options.prd)
-    run = session.glance(options, paths, load_plan(paths, options), History())
+    try:
+        run = session.glance(options, paths, load_plan(paths, options), History())
+    except BadInput as error:
+        raise BadInput(f"in {paths.prd.parent}: {error}") from None
     prd, notes = (os.path.relpath(path, paths.root) for path in (paths.prd, paths.progress))
     words, prompt = ["--prd", prd] if prd != "prd.json" else [], str(options.prompt)
     words += [os.path.relpath(word, paths.root) if word == prompt else word for word in options.words]
@@ -137,6 +139,5 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "command": shlex.join,
     "crontab": _crontab,
     "unit": _unit,
-    "yaml": functools.partial(json.dumps, ensure_ascii=False),
 }
-"""How the templates quote: a word and a command for a shell, a value on one line of YAML."""
+"""How the templates quote, with `tojson` for YAML; a word and a command are a shell's."""

@@ -50,7 +50,7 @@ def printed(repo: Repo, engine: str, *words: str) -> str:
 def three_plans(repo: Repo, *own: str) -> list[str]:
     """Plans for a, b and c, in folders of their own; how they are named from the repository."""
     for name in ("a", "b", "c"):
-        repo.plan({"checks": [f"test -f {name}1.txt", *own], "id": f"{name}1"})
+        repo.plan({"checks": [f"test -f {name}1.txt", *own], "id": f"{name}1"}, branchName=f"ralph/{name}")
         (repo.path / "plans" / name).mkdir(parents=True)
         (repo.path / "prd.json").rename(repo.path / "plans" / name / "prd.json")
     return [f"plans/{name}/prd.json" for name in ("a", "b", "c")]
@@ -66,6 +66,7 @@ WRONG: dict[str, tuple[str, list[str], str]] = {
     "no plan": ("rm prd.json", ["slurm"], "prd.json"),
     "one plan of two is missing": ("", ["slurm", "prd.json", "no/prd.json"], "there is no folder no"),
     "a plan that is cut off": ("printf '{\"tasks\": [' > prd.json", ["slurm"], "prd.json"),
+    "one plan of two is wrong": ("mkdir no; echo '{\"tasks\": []}' > no/prd.json", ["slurm", "prd.json", "no/prd.json"], "/no: prd.json: tasks is an empty list"),
     "a plan without tasks": ("echo '{\"tasks\": []}' > prd.json", ["cron"], "prd.json"),
     "an option that is wrong": ("", ["cron", "--until", "25:00"], "25:00"),
     "no repository": ("rm -rf .git", ["cron"], "is not in a git repository"),
@@ -98,6 +99,15 @@ def test_no_log_in_a_folder_with_a_backslash_which_slurm_cannot_name(repo: Repo)
     repo.plan(OWN)
     done = repo.ralph("job", "slurm", XDG_STATE_HOME=f"{repo.outside}/a\\b")
     assert done.returncode == 2 and "characters that cannot stand in a job file; rename it" in done.stderr
+
+
+def test_plans_of_one_job_have_a_branch_each_and_its_name_stays(repo: Repo) -> None:
+    plans = three_plans(repo)
+    first, again = (printed(repo, "slurm", *plans, "--max-usd", usd) for usd in ("1", "2"))
+    assert first.replace("--max-usd 1", "--max-usd 2") == again, "the file of secrets is the same"
+    assert printed(repo, "slurm", plans[0], f"./{plans[0]}") == printed(repo, "slurm", plans[0])
+    done = repo.ralph("job", "slurm", *plans, "--branch", "work")
+    assert done.returncode == 2 and "would land on the same branch; give each a branchName" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["doctor", "job"])
