@@ -12,27 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from _ralph import (
-    agents,
-    detect,
-    job,
-    layout,
-    limits,
-    lock,
-    prd,
-    refusals,
-    rehearsal,
-    session,
-    setup,
-    text,
-    views,
-)
+from _ralph import agents, detect, layout, limits, lock, prd, refusals, rehearsal, session, setup, text, views
 from _ralph.agents import Agent
 from _ralph.attempt import set_up_workspace
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
 from _ralph.ends import Exit, RalphError, translate
 from _ralph.git import freeze_settings
+from _ralph.job import engines
 from _ralph.journal import Journal
 from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process import Control
@@ -56,9 +43,9 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
         echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to go on")
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
-    engines = text.few([name for name in job.engines() if name != "cron"])
+    others = text.few([name for name in engines() if name != "cron"])
     echo(f"to start it: {shlex.join(['ralph', 'run', *options.words])}")
-    echo(f"every night: {shlex.join(['ralph', 'job', 'cron', *options.words])} (or {engines})")
+    echo(f"every night: {shlex.join(['ralph', 'job', 'cron', *options.words])} (or {others})")
     return Exit.COMPLETE
 
 

@@ -257,6 +257,19 @@ def test_systemd_takes_the_units(tmp_path: Path, name: str) -> None:
     assert "kill mode" in verify([str(service)], tmp_path).lower().replace("killmode", "kill mode")
 
 
+def test_the_timer_stops_where_a_person_is_needed(repo: Repo) -> None:
+    """What systemd runs after each end of the service, with a stand-in for systemctl."""
+    repo.plan(OWN)
+    repo.tool("systemctl", f"echo $* >> {repo.outside}/called")
+    told = printed(repo, "systemd")
+    (timer,) = re.findall(r"^# (ralph-\S+\.timer)$", told, re.MULTILINE)
+    (command,) = re.findall(r"^ExecStopPost=/bin/(.*)$", told, re.MULTILINE)
+    for code in AFTER:
+        shell(repo, command.replace("$$", "$"), EXIT_STATUS=str(code))
+    assert (repo.outside / "called").read_text() == f"--user stop {timer}\n" * 3
+    assert "SuccessExitStatus=3 75 129 130 143\n" in told
+
+
 ODD_WORDS = [
     "plain", "a b", "50%n", "$HOME ${X}", 'say "x"', "back\\slash \\n", ";", "'", "caf\u00e9", "a%%b$$c", "", "# *", "{x} [y] ~ `id`",
 ]  # fmt: skip
