@@ -18,7 +18,7 @@ JOBS_SEEDS ?= 60
 BENCH_SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents test-browser test-gate lint build bench clean
+.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm lint build bench clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ test-browser: $(STAMP) ## look at the report's page in headless Chromium
 
 test-gate: $(STAMP) ## npm, pip, uv, cargo, submodules, hooks: from init to a green fresh clone
 	$(BIN)/python -m pytest -m gate -n 2 -rs tests/test_gate.py
+
+test-slurm: $(STAMP) ## job files on a real Slurm of three nodes, from Debian's packages; nothing is installed
+	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/test_slurm.py
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check .

@@ -113,6 +113,13 @@ def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
     return []
 
 
+def known_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Engines that a shell may complete."""
+    from _ralph.job import engines
+
+    return [name for name in engines() if name.startswith(incomplete)]
+
+
 def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command that is refused inside an attempt: an agent may not steer the loop that runs it."""
 
@@ -207,21 +214,22 @@ RUN_OPTIONS = (
     click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
     click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints."),
 )
-"""What `ralph run` takes, and `ralph doctor` with it."""
+"""What `ralph run` takes, and `ralph doctor` and `ralph job` with it."""
 
 
 def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return functools.reduce(lambda inner, option: option(inner), reversed(RUN_OPTIONS), command)
 
 
-def run_options(given: dict[str, Any]) -> Options:
-    """What the command line of `run` or `doctor` said, as the loop wants it."""
+def run_options(given: dict[str, Any], *own: str) -> Options:
+    """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
+    of that command alone."""
     from _ralph.command import words_given
     from _ralph.run import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
-    words = words_given(click.get_current_context(), leave_out="probe")
+    words = words_given(click.get_current_context(), leave_out=own)
     return Options(limits=limits, words=words, **given)
 
 
@@ -473,8 +481,8 @@ def doctor(probe: bool, **given: Any) -> int:
     """Find now what would spoil the night.
 
     Takes every option of `ralph run`. Looks at plan, checks, agents, permissions, sandbox, git, lock,
-    disk, and at what cron will see. Ends with 2 if something is wrong, else with a crontab line and
-    systemd units that hold these options.
+    disk, and at what cron will see. Ends with 2 if something is wrong, else with the line that starts the
+    run, and the one that prints a job file for it.
 
     \b
     ralph doctor --agent claude --full-permissions --probe
@@ -482,8 +490,30 @@ def doctor(probe: bool, **given: Any) -> int:
     from _ralph.command import with_signals
     from _ralph.doctor import examine
 
-    options = run_options(given)
+    options = run_options(given, "probe")
     return with_signals(lambda control: examine(options, control, click.echo, probe))
+
+
+@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@PRD
+@click.argument("engine", shell_complete=known_engines)
+@click.argument("plans", metavar="[PLAN ...]", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
+@with_run_options
+def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
+    """Print a job file for an engine that you have.
+
+    ENGINE is cron, systemd, slurm, kubernetes or github. Takes every option of `ralph run`, which the file
+    then holds. It runs each PLAN, else that of --prd; says by exit code what is tried again and what
+    waits for a person; and is yours to read, change and hand to the engine.
+
+    \b
+    ralph job cron --agent claude --full-permissions
+    ralph job slurm plans/*/prd.json --max-usd 20 | sbatch
+    """
+    from _ralph.job import job_file
+
+    options = run_options(given, "engine", "plans", "prd")
+    click.echo(job_file(engine, plans or (options.prd,), options), nl=False)
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})

@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import click
 from click.core import ParameterSource
@@ -37,12 +37,13 @@ def spend_night(options: Options, loop: Callable[[Run], Stop]) -> int:
     return stop.exit
 
 
-def words_given(context: click.Context, leave_out: str) -> tuple[str, ...]:
-    """The options that a command was given, by hand or by a variable, as words of a command line."""
+def words_given(context: click.Context, leave_out: Collection[str]) -> tuple[str, ...]:
+    """The options that a command was given, by hand or by a variable, as words of a command line; those
+    parameters left out."""
     words: list[str] = []
     for option in context.command.params:
         name, flag = str(option.name), option.opts[-1]
-        if name == leave_out or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+        if name in leave_out or context.get_parameter_source(name) is ParameterSource.DEFAULT:
             continue
         for value in context.params[name] if option.multiple else [context.params[name]]:
             if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""`ralph doctor`: what would spoil the night, found now, and how to start one every night."""
+"""`ralph doctor`: what would spoil the night, found now."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from _ralph import agents, detect, layout, limits, lock, prd, refusals, schedule, session, setup, text, views
+from _ralph import agents, detect, layout, limits, lock, prd, refusals, rehearsal, session, setup, text, views
 from _ralph.agents import Agent
 from _ralph.attempt import set_up_workspace
 from _ralph.awake import cannot_stay_awake
 from _ralph.checks import every_check
-from _ralph.ends import BadInput, Exit, RalphError, translate
+from _ralph.ends import Exit, RalphError, translate
 from _ralph.git import freeze_settings
+from _ralph.job import engines
 from _ralph.journal import Journal
 from _ralph.launch import greet
 from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
@@ -29,7 +30,7 @@ from _ralph.sandbox import sandbox_for
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
-    """Print one line for every thing that a night needs, then its schedule; the exit status. BadInput
+    """Print one line for every thing that a night needs, then how to go on; the exit status. BadInput
     outside of a repository."""
     run = _look(options, control)
     levels = []
@@ -40,11 +41,12 @@ def examine(options: Options, control: Control, echo: Callable[[str], Any], prob
         levels.append(level)
     errors, warnings = levels.count("error"), levels.count("warning")
     if errors:
-        echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to run it every night")
+        echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to go on")
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
-    with contextlib.suppress(BadInput):  # it stands above
-        echo("\n" + schedule.schedule_for(run).text())
+    others = text.few([name for name in engines() if name != "cron"])
+    echo(f"to start it: {shlex.join(['ralph', 'run', *options.words])}")
+    echo(f"every night: {shlex.join(['ralph', 'job', 'cron', *options.words])} (or {others})")
     return Exit.COMPLETE
 
 
@@ -88,9 +90,9 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "awake", _awake()
     yield "places", _places(run, places)
     yield "check", _checks(run, places)
-    yield "cron", schedule.surroundings(run, team)
+    yield "cron", rehearsal.surroundings(team)
     if probe:
-        yield "probe", schedule.turns(run, team)
+        yield "probe", rehearsal.turns(run, team)
 
 
 # ---------------------------------------------------------------- the workspace

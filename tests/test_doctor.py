@@ -16,12 +16,10 @@ import venv
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 import ralph
-from _ralph.command import words_given
-from _ralph.schedule import Schedule, cron_environment
+from _ralph.rehearsal import cron_environment
 from tests.conftest import ROOT, Repo
 from tests.test_sandbox import works
 
@@ -47,11 +45,6 @@ def found(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
 
 def says(done: subprocess.CompletedProcess[str], level: str, words: str) -> bool:
     return any(level == told and words in line for told, line in found(done))
-
-
-def agent_of(repo: Repo) -> str:
-    """An agent that does every task, by a command that any folder's name can stand in."""
-    return f"{sys.executable} {shlex.quote(repo.agent(WORKS).removeprefix(sys.executable + ' '))}"
 
 
 def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -104,7 +97,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
         *([] if "--agent" in words else ["agent: "]),
     ):
         assert any(line.startswith(part) for _, line in found(done)), part
-    assert ("[Service]" in done.stdout) == (not said)
+    assert ("\nevery night: " in done.stdout) == (not said)
     assert "notes" in name or not (repo.path / "progress.txt").exists()
 
 
@@ -428,95 +421,7 @@ def test_an_editable_install_that_leads_back_is_named(repo: Repo, name: str) -> 
     assert not told_by_both(repo, said), "nothing here uses that Python"
 
 
-# ---------------------------------------------------------------- the schedule
-
-
-def cron(repo: Repo, printed: str, tmp: Path) -> subprocess.CompletedProcess[str]:
-    """Do with the printed line what cron does at half past ten, in cron's environment."""
-    (line,) = re.findall(r"^30 22 \* \* 1-5 (.*)$", printed, re.MULTILINE)
-    assert not re.search(r"(?<!\\)%", line)
-    env = {"HOME": str(tmp), "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin", "LOGNAME": "somebody"}
-    words = ["/bin/sh", "-c", line.replace(r"\%", "%")]
-    return subprocess.run(words, cwd=tmp, env=env, capture_output=True, text=True, timeout=60)
-
-
-ODD = ["plain", "a b", "100%", 'it\'s "quoted" $HOME `id` \\n & ; #', "caf\u00e9"]
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_the_crontab_line_does_the_work_from_cron(tmp_path: Path, name: str) -> None:
-    repo = Repo(tmp_path / name)
-    repo.plan({**OWN, "title": "one"}, {"checks": ["test -f T2.txt"]})
-    repo.git("config", "user.name", "cron")
-    done = repo.ralph("doctor", "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
-    assert not errors(done)
-    ran = cron(repo, done.stdout, tmp_path)
-    (log,) = (tmp_path / name / "state/ralph").glob("*.log")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), log.read_text()
-    assert repo.passed() == ["T1", "T2"] and "2 of 2 passed" in log.read_text()
-    assert repo.has_landed("T1.txt") and repo.has_landed("T2.txt")
-    assert repo.git("status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
-
-
-def units(printed: str, folder: Path) -> list[str]:
-    """Write the printed units as a person would; their paths."""
-    parts = re.split(r"^# (ralph-\S+\.(?:service|timer))\n", printed, flags=re.MULTILINE)
-    for name, unit in zip(parts[1::2], parts[2::2], strict=True):
-        (folder / name).write_text(unit, "utf-8")
-    return [str(folder / name) for name in parts[1::2]]
-
-
-def verify(paths: list[str], runtime: Path) -> str:
-    """What systemd-analyze has to say about units; nothing if they are good."""
-    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(runtime)}
-    words = ["systemd-analyze", "verify", "--user", *paths]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
-    return done.stderr + (f"exit {done.returncode}" if done.returncode else "")
-
-
-needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
-
-
-@needs_systemd
-@pytest.mark.parametrize("name", ODD)
-def test_systemd_takes_the_units(tmp_path: Path, name: str) -> None:
-    repo = Repo(tmp_path / name)
-    repo.plan(OWN)
-    done = repo.ralph("doctor", "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
-    assert not errors(done)
-    service, timer = units(done.stdout, tmp_path)
-    assert verify([service, timer], tmp_path) == ""
-    broken = Path(service).read_text("utf-8").replace("%%", "%").replace("KillMode=mixed", "KillMode=most")
-    Path(service).write_text(broken, "utf-8")
-    assert "KillMode" in verify([service], tmp_path) or "kill mode" in verify([service], tmp_path)
-
-
-ODD_WORDS = [
-    "plain", "a b", "50%n", "$HOME ${X}", 'say "x"', "back\\slash \\n", ";", "'", "caf\u00e9", "a%%b$$c", "", "# *", "{x} [y] ~ `id`",
-]  # fmt: skip
-
-
-@needs_systemd
-def test_systemd_reads_every_word_as_it_was(tmp_path: Path) -> None:
-    """What systemd itself has read, from the dump that its analyzer makes."""
-    odd = " ".join(ODD_WORDS)
-    (tmp_path / odd).mkdir()
-    words = ("/bin/echo", *ODD_WORDS)
-    made = Schedule("ralph-x", str(tmp_path / odd), words, f"/bin:/{odd}", str(tmp_path / f"{odd}.log"))
-    units(made.text(), tmp_path)
-    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path), "SYSTEMD_LOG_LEVEL": "debug"}
-    analyze = ["systemd-analyze", "verify", "--user", str(tmp_path / "ralph-x.service")]
-    done = subprocess.run(analyze, env=env, capture_output=True, text=True, timeout=60)
-    read = dict(re.findall(r"^\s*([\w ]+): (.*)$", done.stdout, re.MULTILINE))
-    assert done.returncode == 0, done.stderr
-    assert read["WorkingDirectory"] == made.folder
-    assert read["Environment"] == f"PATH={made.path}"
-    assert read["StandardOutputFileToAppend"] == made.log
-    line = ["bash", "-c", f"printf '%s\\0' {read['Command Line']}"]
-    told = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout.split("\0")[
-        :-1
-    ]
-    assert tuple(word.replace("$$", "$") for word in told) == words
+# ---------------------------------------------------------------- what a run will find
 
 
 def test_the_variables_of_a_crontab_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,55 +433,12 @@ def test_the_variables_of_a_crontab_are_read(tmp_path: Path, monkeypatch: pytest
     assert cron_environment("/bin") == {**own, "A": "1", "B": "a b", "EMPTY": "", "Q": "x=y"}
 
 
-@pytest.mark.parametrize("crons", ["Debian's", "the first"])
-@pytest.mark.parametrize("word", ["%", "\\", "\\%", "\\\\", "a\\\\%b", "%%", "\\'%", "it's \\% 'x'"])
-def test_percent_signs_and_backslashes_survive_every_cron(tmp_path: Path, word: str, crons: str) -> None:
-    made = Schedule("ralph-x", str(tmp_path), ("printf", "%s", word), "/usr/bin:/bin", str(tmp_path / "log"))
-    read, escaped = "", False
-    for letter in made.crontab():  # as do_command.c reads a line
-        assert escaped or letter != "%", "the rest of the line would be stdin"
-        if escaped and letter in ("%" if crons == "Debian's" else "%\\"):
-            read = read[:-1]
-        escaped = letter == "\\" and not escaped
-        read += letter
-    subprocess.run(["/bin/sh", "-c", read], check=True, timeout=20)
-    assert (tmp_path / "log").read_text() == word
-
-
-def test_a_line_that_would_not_be_taken_is_a_warning(repo: Repo) -> None:
+def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job(repo: Repo) -> None:
     repo.plan(OWN)
-    done = repo.ralph("doctor", "--agent", "true", "--check", f"true {'x' * 1000}")
-    assert says(done, "warning", "longer than some crons read")
-    assert not says(repo.ralph("doctor", "--agent", "true"), "warning", "longer than some crons read")
-
-
-@pytest.mark.parametrize("name", ["a\nb", "ends\\", "tab\there"])
-def test_a_folder_that_no_crontab_can_name_is_a_warning(tmp_path: Path, name: str) -> None:
-    repo = Repo(tmp_path / name)
-    repo.path = repo.path.rename(tmp_path / name / name)
-    repo.plan(OWN)
-    done = repo.ralph("doctor", "--agent", "true")
-    assert says(done, "warning", "cannot stand in a crontab")
-    assert "[Service]" not in done.stdout
-
-
-@pytest.mark.parametrize("words", [["-m", "ralph"], [str(ROOT / "ralph.py")], []])
-def test_the_line_names_ralph_as_it_was_started(repo: Repo, words: list[str]) -> None:
-    repo.plan(OWN)
-    (repo.path / "plans").mkdir()
-    (repo.path / "prd.json").rename(repo.path / "plans/my prd.json")
-    script = Path(sys.executable).with_name("ralph")
-    program = [sys.executable, *words] if words else [str(script)]
-    if not words and not script.exists():
-        pytest.skip("ralph is not installed here")
-    given = ["--prd", "plans/my prd.json", "--agent", "true", "--full-permissions", "--judge", "true"]
-    done = subprocess.run(
-        [*program, "doctor", *given], cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60
-    )
-    started = f"{sys.executable} {ROOT / 'ralph.py'}" if words else str(script)
-    assert f"PATH={repo.env['PATH']}"[:20] in done.stdout
-    wanted = f"{started} run --until 07:00 --prd 'plans/my prd.json' --agent true --judge true --full-permissions >> "
-    assert wanted in done.stdout
+    done = repo.ralph("doctor", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h")
+    words = "--agent true --max-hours 8 --max-wait 3600"
+    engines = "(or github, kubernetes, slurm, systemd)"
+    assert f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n" in done.stdout
 
 
 def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
@@ -619,28 +481,6 @@ def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> No
     assert repo.ralph("run", "--max-iterations", "1").returncode == 3
 
 
-def test_doctor_takes_what_run_takes_and_hands_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every option of `ralph run`, with a value of its kind; a run that gets doctor's words means the same."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my prompt.md").write_text("x")
-    values = {
-        "max_usd": "2.5",
-        "max_hours": "90m",
-        "until": "06:30",
-        "prompt": "my prompt.md",
-        "sandbox": "bwrap",
-    }
-    values |= {"max_wait": "1h", "agent_timeout": "2h", "idle_timeout": "90", "max_tokens": "7000000"}
-    run, doctor = ralph.cli.commands["run"], ralph.cli.commands["doctor"]
-    given: list[str] = ["--check", "one 'two'"]
-    for option in run.params:
-        assert isinstance(option, click.Option)
-        given += [option.opts[-1]] if option.is_flag else [option.opts[-1], values.get(str(option.name), "7")]
-    words = words_given(doctor.make_context("doctor", [*given, "--probe"]), leave_out="probe")
-    assert run.make_context("run", list(words)).params == run.make_context("run", given).params
-    assert words_given(doctor.make_context("doctor", []), leave_out="probe") == ()
-
-
 @pytest.mark.parametrize(
     "words", [["--task", "NO-SUCH"], ["--until", "25:00"], ["--max-hours", "0h"], ["--max-hours", "x"]]
 )
@@ -678,7 +518,7 @@ def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
     done = repo.ralph("doctor")
     assert says(done, "warning", "set here and not there: HTTPS_PROXY, MINE_KEY, OPENAI_BASE_URL")
     assert says(done, "warning", "not the same there as here: AWS_PROFILE, GEMINI_MODEL")
-    assert " run --until 07:00 --max-tokens 3 >> " in done.stdout, "what a variable says stands in the line"
+    assert "ralph run --max-tokens 3\n" in done.stdout, "what a variable says stands in the line"
     assert says(done, "warning", "no login of mine found there")
     assert says(done, "warning", f"HOME is {HOME} there")
     assert "secret" not in done.stdout

@@ -48,6 +48,7 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
         "_ralph/prd.schema.json",
         "_ralph/templates/prompt.md",
         "_ralph/templates/agents.json",
+        "_ralph/templates/jobs/slurm.j2",
     ):
         assert needed in names
     assert not [name for name in names if name.startswith(("tests/", "templates/"))]

@@ -1,92 +1,33 @@
-"""The schedule: what starts this run every night, as a line for cron and as units for systemd; and the
-rehearsal, a look at what it will find there and one real turn of each agent."""
+"""The rehearsal: what a run finds that cron starts, and one real turn of each agent there."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from _ralph import agents, files, text, views
+from _ralph import agents, text, views
 from _ralph.agents import Agent
 from _ralph.ends import BadInput
 from _ralph.files import resource
 from _ralph.git import git
-from _ralph.layout import state_folder
+from _ralph.job import search_path
 from _ralph.model import AgentResult, Finding, Findings, Outcome
-from _ralph.prompt import render_prompt
-from _ralph.run import Options, Run
+from _ralph.run import Run
 
-UNTIL = "07:00"
 _CRON_PATH = "/usr/bin:/bin"  # unless the crontab names another
-_LONGEST = 998  # bytes of a command that every cron takes
-_SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 _OBEYED = re.compile(
     r"(ANTHROPIC|CLAUDE|AWS|OPENAI|GEMINI)_.*|.*_PROXY|XDG_(CONFIG|STATE)_HOME|RALPH_PLACES", re.IGNORECASE
 )
 """Variables that ralph, git and agents obey, beside those that the agents' rows name."""
 _TURN = 120.0
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A run as it is started at night: `words` in `folder`, with `path` as its PATH, its output at the
-    end of `log`; `name` tells this plan's units from those of others."""
-
-    name: str
-    folder: str
-    words: tuple[str, ...]
-    path: str
-    log: str
-
-    def crontab(self) -> str:
-        """The command of a crontab line."""
-        where, path, log = map(shlex.quote, (self.folder, self.path, self.log))
-        line = f"cd {where} && PATH={path} {shlex.join(self.words)} >> {log} 2>&1"
-        # In some crons a backslash also escapes another one; '' between them is nothing to the shell.
-        return re.sub(r"\\(?=[\\%])", r"\\''", line).replace("%", r"\%")
-
-    def text(self) -> str:
-        """What a person is told to do; systemd's part only where it can be."""
-        program, *rest = map(_unit_word, self.words)
-        values = {
-            "systemd": sys.platform == "linux",
-            "name": self.name,
-            "crontab": self.crontab(),
-            "folder": self.folder.replace("%", "%%"),
-            "log": self.log.replace("%", "%%"),
-            "path": _unit_word(f"PATH={self.path}"),
-            "command": " ".join([program, *(word.replace("$", "$$") for word in rest)]),
-        }
-        return render_prompt(resource("templates/schedule.txt"), values).rstrip()
-
-
-def schedule_for(run: Run) -> Schedule:
-    """The schedule that runs what the options of `run` say, from this folder, as ralph was started now.
-    Makes the folder of its log. BadInput for names that neither cron nor systemd can be told."""
-    name = f"ralph-{text.slug(run.paths.root.name).lower()}-{files.digest(os.fsencode(run.paths.prd))[:6]}"
-    log = (state_folder() / f"{name}.log").absolute()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    found = Schedule(name, str(Path.cwd()), _command(run.options), _search_path(), str(log))
-    plain = all(word == word.strip() and not word.endswith("\\") for word in (found.folder, found.log))
-    if not plain or not all(map(str.isprintable, (found.folder, found.log, found.path, *found.words))):
-        raise BadInput("a name here has characters that cannot stand in a crontab or a unit; rename it")
-    return found
-
-
-def _search_path() -> str:
-    """The PATH of now: the folders that exist, each once."""
-    entries = os.environ.get("PATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys(e for e in entries if e.startswith("/") and os.path.isdir(e)))
 
 
 def cron_environment(path: str) -> dict[str, str]:
@@ -114,33 +55,10 @@ def _assigned() -> Mapping[str, str]:
     return {name: value for _, name, _, value in found}
 
 
-def _command(options: Options) -> tuple[str, ...]:
-    """`ralph run` by absolute names, with the options that were examined."""
-    started = os.path.abspath(sys.argv[0])
-    program = [sys.executable, started] if started.endswith(".py") else [started]
-    return (*program, "run", *(() if options.until else ("--until", UNTIL)), *options.words)
-
-
-def _unit_word(word: str) -> str:
-    """One word of a unit's line, in quotes where it needs them."""
-    if _SAFE.fullmatch(word):
-        return word
-    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{quoted}"'
-
-
-# ---------------------------------------------------------------- the rehearsal
-
-
-def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
+def surroundings(team: Sequence[Agent]) -> Findings:
     """What is there and what is not, where cron starts this run, for the agents of `team`."""
-    try:
-        line = schedule_for(run).crontab()
-    except BadInput as error:
-        yield "warning", f"no line for it can be written: {error}"
-        return
-    env = cron_environment(_search_path())
-    yield "ok", f"its PATH is {_CRON_PATH}, and doctor's line has the PATH of now"
+    env = cron_environment(search_path())
+    yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` has the PATH of now"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
@@ -155,8 +73,6 @@ def surroundings(run: Run, team: Sequence[Agent]) -> Findings:
         elif agent.row.get("keys"):
             wanted = agents.known_logins(agent)
             yield "warning", f"no login of {agent.name} found there ({wanted}); --probe tries it"
-    if len(line.encode()) > _LONGEST:
-        yield "warning", "the line is longer than some crons read; shorten your PATH, or use systemd"
 
 
 def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
@@ -181,7 +97,7 @@ def _how_to_set(names: Sequence[str]) -> str:
 
 def turns(run: Run, team: Sequence[Agent]) -> Findings:
     """One turn of each agent, as cron would start it, in an empty repository."""
-    env = cron_environment(_search_path())
+    env = cron_environment(search_path())
     for agent in team:
         if shutil.which(agent.program):
             keys = [name for name in _lost([agent], env) if name in agent.row.get("keys", [])]
