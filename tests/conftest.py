@@ -241,13 +241,25 @@ class Repo:
     def alive(self) -> list[psutil.Process]:
         """Every process that was started from here, however far it went, and any that stands here."""
         found = []
-        for process in psutil.process_iter():
+        for process in self.candidates():
             with contextlib.suppress(psutil.Error, OSError):
                 here = process.cwd().startswith(str(self.outside))
                 ours = process.environ().get(MARK) == self.mark or here
                 if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
+
+    def candidates(self) -> Iterator[psutil.Process]:
+        """The processes that can be of this test; on Linux few are, and to ask the kernel takes a tenth of
+        what psutil takes for each."""
+        mark, outside = f"{MARK}={self.mark}".encode(), str(self.outside)
+        for pid in psutil.pids():
+            with contextlib.suppress(psutil.Error, OSError):
+                if sys.platform == "linux":
+                    environ = Path(f"/proc/{pid}/environ").read_bytes()
+                    if mark not in environ and not os.readlink(f"/proc/{pid}/cwd").startswith(outside):
+                        continue
+                yield psutil.Process(pid)
 
     def wait_for(self, name: str, timeout: float = 20) -> None:
         end = time.monotonic() + timeout

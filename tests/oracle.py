@@ -129,7 +129,7 @@ def still_running(repo: Repo) -> list[str]:
     """Every process of the test's: by its mark, or by standing anywhere below the test's folder, for an
     environment can be cleared."""
     found = []
-    for process in psutil.process_iter():
+    for process in repo.candidates():
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
