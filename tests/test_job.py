@@ -26,12 +26,21 @@ from tests.test_examples import block, shell
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
+
+
+@pytest.fixture(autouse=True)
+def no_options(repo: Repo) -> None:
+    """A variable for `ralph run` would stand in every file."""
+    del repo.env["RALPH_RUN_NO_AWAKE"]
+
+
 ODD = ["plain", "a b", "100%", 'it\'s "quoted" $HOME `id` \\n & ; #', "caf\u00e9"]
 
 
 def odd_repo(folder: Path, name: str) -> Repo:
     """A repository below `name`; what ralph keeps is in a folder of that name without its backslashes."""
     repo = Repo(folder / name)
+    del repo.env["RALPH_RUN_NO_AWAKE"]
     repo.env["XDG_STATE_HOME"] = str(folder / f"state of {name}".replace("\\", ""))
     return repo
 
