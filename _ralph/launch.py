@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import __version__, files, process, text
-from _ralph.ends import BadInput, TryLater
+from _ralph.ends import BadInput, Exit, TryLater
 from _ralph.git import BULK, attempted
 from _ralph.limits import run_deadline
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome
@@ -141,7 +141,8 @@ def _ask_once(
                 {**_job(run, attempt), **what},
                 run.git("rev-parse", "--show-object-format").strip(),
             )
-            copy = f"{run.paths.places.name}-{attempt.worker}"  # each worker has its own
+            own = attempt.worker if what["kind"] == "attempt" else "room"  # a copy for each that is at work
+            copy = f"{run.paths.places.name}-{own}"
             wire.send({"project": copy, "prd": job["prd"], "objects": objects})
             known = _event(wire, "has", _HELLO)["commits"]
             wire.send(job, _bundle(run, attempt, job, known))
@@ -200,6 +201,8 @@ def _worker(run: Run, prefix: str) -> Iterator[Wire]:
 def _event(wire: Wire, name: str, seconds: float) -> dict[str, Any]:
     message = wire.message(seconds)
     if message.get("event") == "error":
+        if message["exit"] == Exit.LATER:  # one before it is about to end there
+            raise NoWorker(str(message["said"]))
         raise_error(message)
     if message.get("event") != name:
         raise Broken(f"it said {message.get('event')!r} in place of {name!r}")

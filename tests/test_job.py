@@ -29,9 +29,10 @@ WORKS = "P(f'{task}.txt').touch()"
 
 
 @pytest.fixture(autouse=True)
-def no_options(repo: Repo) -> None:
+def no_options(request: pytest.FixtureRequest) -> None:
     """A variable for `ralph run` would stand in every file."""
-    del repo.env["RALPH_RUN_NO_AWAKE"]
+    if "repo" in request.fixturenames:
+        del request.getfixturevalue("repo").env["RALPH_RUN_NO_AWAKE"]
 
 
 ODD = ["plain", "a b", "100%", 'it\'s "quoted" $HOME `id` \\n & ; #', "caf\u00e9"]
