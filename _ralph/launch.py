@@ -22,13 +22,15 @@ from _ralph.limits import run_deadline
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome
 from _ralph.room import SETUP_TIMEOUT
 from _ralph.run import Run
-from _ralph.wire import PROTOCOL, Broken, Wire
+from _ralph.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.worker import WorkerDied, raise_error
 from _ralph.workspace import restore, throwaway_config
 
 _HELLO = 600.0
 """Seconds until a worker answers: it may have to wait for a machine."""
 _SLACK = 900.0
+_SILENCE = 6 * BEAT
+"""Seconds after which a worker that says nothing is taken for dead, and its machine with it."""
 _PAUSES = (5.0, 30.0, 120.0, 300.0)
 """Seconds between the tries to have a worker where none answers: a machine starts anew."""
 _LOGS = 64 << 20
@@ -156,7 +158,7 @@ def _ask_once(
 def _answer(run: Run, attempt: Attempt, wire: Wire, end: float) -> tuple[dict[str, Any], str]:
     """Hear a worker until it is done."""
     while True:
-        message = wire.message(max(end - time.monotonic(), 0.1))
+        message = wire.message(max(min(end - time.monotonic(), _SILENCE), 0.1))
         match message.get("event"):
             case "log":
                 _save_log(run, attempt, message)

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from _ralph.model import Attempt, Check, Share
 from _ralph.process import Control
 from _ralph.run import Options, Run
 from _ralph.session import open_sandbox, peek
-from _ralph.wire import PROTOCOL, Broken, Wire
+from _ralph.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.worker import WorkerDied, become_subreaper
 
 _PATIENCE = 120.0
@@ -124,12 +125,14 @@ class _Told(View):
 
 @dataclass
 class _Logs:
-    """The logs of a job, told as they grow, so that they lie where the loop is, too."""
+    """The logs of a job, told as they grow, so that they lie where the loop is, too; and now and then that
+    this worker lives, for a machine can go without a word."""
 
     folder: Path
     name: str
     wire: Wire
     sent: dict[str, int] = field(default_factory=dict)
+    beat: float = 0.0
 
     def tell(self) -> None:
         for path in sorted(self.folder.glob(f"{self.name}*")):
@@ -139,6 +142,9 @@ class _Logs:
                 self.wire.send({"event": "log", "name": path.name, "at": at, "data": said})
                 at += len(data)
             self.sent[path.name] = at
+        if time.monotonic() - self.beat > BEAT:
+            self.beat = time.monotonic()
+            self.wire.send({"event": "alive"})
 
 
 def _part(path: Path, at: int) -> bytes:

@@ -16,6 +16,8 @@ from _ralph.ends import RalphError
 from _ralph.process import Control
 
 PROTOCOL = 1
+BEAT = 10.0
+"""Seconds between two signs of life of a worker."""
 LONGEST_LINE = 32 << 20
 LARGEST_FILE = 1 << 30
 """Bytes of a message, and of a file, that anybody takes from the other end."""
