@@ -102,10 +102,14 @@ class Slurm:
         self.env = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
         self._configure(plugins)
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self._start("slurmctld")
-        for node in NODES:
-            self.start_node(node)
-        self.wait_until(lambda: set(self.nodes().values()) == {"IDLE"}, 30, "three nodes that are up")
+        try:
+            self._start("slurmctld")
+            for node in NODES:
+                self.start_node(node)
+            self.wait_until(lambda: set(self.nodes().values()) == {"IDLE"}, 30, "three nodes that are up")
+        except BaseException:
+            self.close()
+            raise
 
     def srun_prefix(self) -> str:
         """What stands before a command that is to run on some node."""
@@ -150,15 +154,17 @@ class Slurm:
 
     def _kill(self, node: str | None = None) -> None:
         """Kill the daemons and all that they started, on one node or everywhere, until none is left."""
-        end = time.monotonic() + 10
-        while found := self.processes(node):
+        end, looks = time.monotonic() + 10, 0
+        while looks < 5:  # one that is just being started is not seen at once
+            found = self.processes(node)
             assert time.monotonic() < end, f"cannot be ended: {found}"
             for process in found:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             for daemon in self.daemons.values():
                 daemon.poll()
-            time.sleep(0.02)
+            looks = 0 if found else looks + 1
+            time.sleep(0.05)
 
     def processes(self, node: str | None = None) -> list[psutil.Process]:
         """Everything of this cluster that runs, or all on one node."""
