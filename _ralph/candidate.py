@@ -112,6 +112,7 @@ def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
 
 def green_apart(run: Run, attempt: Attempt, room: Room) -> list[str]:
     """A notice where work that is red on the branch's tip is green on its own base: what came between."""
+    run.view.line("red on what was committed meanwhile; once more where it began", "  ")
     if is_red(run, attempt, run_candidate(run, attempt, room, attempt.apart, "-apart")):
         return []
     between = "; ".join(run.branch.between(attempt.base, attempt.tip))

@@ -16,7 +16,7 @@ from _ralph.ends import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryLat
 from _ralph.git import Git, freeze_settings, top_level
 from _ralph.landing import Branch, Moved, current_branch
 from _ralph.live import View
-from _ralph.model import CheckResult
+from _ralph.model import Check, CheckResult
 from _ralph.process import Control
 from _ralph.refusals import require_repository
 from _ralph.room import merged
@@ -98,9 +98,10 @@ def plan_of(git: Git, branch: str) -> Path:
 def _land_each(onto: Branch, wanted: Sequence[Wanted], options: Options, control: Control, view: View) -> int:
     """Try each branch in turn, also after one that did not land; the exit status."""
     errors: dict[str, RalphError] = {}
+    proved: list[Check] = []  # what landed must stay green beside what lands after it
     for one in wanted:
         own = replace(options, prd=one.prd)
-        if error := _try(onto, one.branch, own, control, view):
+        if error := _try(onto, one.branch, own, control, view, proved):
             view.line(f"! {one.branch} did not land on {onto.name}: {error}", color="yellow")
             errors[one.branch] = error
     landed = [one.branch for one in wanted if one.branch not in errors]
@@ -111,15 +112,18 @@ def _land_each(onto: Branch, wanted: Sequence[Wanted], options: Options, control
     return Exit.PERSON if Exit.PERSON in codes else next(iter(codes), Exit.COMPLETE)
 
 
-def _try(onto: Branch, name: str, options: Options, control: Control, view: View) -> RalphError | None:
-    """Land one branch, alone on its plan; why it did not, in which case all is as it was."""
+def _try(
+    onto: Branch, name: str, options: Options, control: Control, view: View, proved: list[Check]
+) -> RalphError | None:
+    """Land one branch, alone on its plan, with the checks of those that landed before it; why it did not, in
+    which case all is as it was."""
 
     def work(run_id: str) -> RalphError | None:
         try:  # in here: who leaves the lock with an error is taken for dead
             branch = replace(onto, plan=paths.private.name)
             run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
             _make_ready(run, name)
-            _land(run, name)
+            _land(run, name, proved)
         except StopNow:
             raise
         except RalphError as error:
@@ -146,7 +150,7 @@ def _make_ready(run: Run, name: str) -> None:
         files.clear(run.paths.private / "died")
 
 
-def _land(run: Run, name: str) -> None:
+def _land(run: Run, name: str, proved: list[Check]) -> None:
     """Merge, check, move: again on the new tip, where somebody moved the current branch meanwhile.
     NeedsPerson where it conflicts, is red, or edits are in the way."""
     onto, theirs = run.branch, Branch(run.branch.git, name, "")
@@ -159,13 +163,14 @@ def _land(run: Run, name: str) -> None:
             return
         commit = _merge(run, name, tip, work)
         onto.hold_candidate(commit)
-        _require_green(run, name, commit)
+        checks = _require_green(run, name, commit, proved)
         files.sync_all(run.git.common)
         try:
             onto.land(commit, tip, f"land {name}")
         except Moved:
             run.view.line(f"{onto.name} was moved meanwhile; once more, on its new tip")
             continue
+        proved[:] = checks
         run.view.line(f"{name} landed on {onto.name}", color="green")
         return
 
@@ -182,10 +187,12 @@ def _merge(run: Run, name: str, tip: str, work: str) -> str:
     return onto.commit(tree, tip, message, sign=onto.signs, merge=work)
 
 
-def _require_green(run: Run, name: str, commit: str) -> None:
-    """All checks of the plan and of every passed task, in the clean room. NeedsPerson where one is red."""
+def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> list[Check]:
+    """All checks of the plan and of every passed task, and those that were `proved` before, in the clean
+    room; what they are. NeedsPerson where one is red."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
-    checks = every_check(replace(run.plan, tasks=passed))
+    own = every_check(replace(run.plan, tasks=passed))
+    checks = list({check.command: check for check in (*own, *proved)}.values())
     done = f"{len(passed)} of {text.count(len(run.plan.tasks), 'task')} passed"
     run.view.line(f"{name} on {run.branch.name}: {done}", color="cyan")
     if not checks:
@@ -202,3 +209,4 @@ def _require_green(run: Run, name: str, commit: str) -> None:
     if red:
         names = text.few([f"{result.name} {result.outcome}" for result in red])
         raise NeedsPerson(f"{names}; its output is in {red[0].log}")
+    return checks

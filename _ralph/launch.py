@@ -11,15 +11,16 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from _ralph import __version__, files, process, text
 from _ralph.ends import BadInput, Exit, TryLater
 from _ralph.git import BULK, attempted
 from _ralph.limits import run_deadline
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome
+from _ralph.records import made
 from _ralph.room import SETUP_TIMEOUT
 from _ralph.run import Run
 from _ralph.wire import BEAT, PROTOCOL, Broken, Wire
@@ -33,7 +34,7 @@ _SILENCE = 6 * BEAT
 """Seconds after which a worker that says nothing is taken for dead, and its machine with it."""
 _PAUSES = (5.0, 30.0, 120.0, 300.0)
 """Seconds between the tries to have a worker where none answers: a machine starts anew."""
-_LOGS = 64 << 20
+_LOGS, _MOST_LOGS = 64 << 20, 200
 _LOG_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _FIELDS = (
     "number", "iteration", "worker", "command", "base", "clean", "earlier", "baseline", "apart", "tip",
@@ -48,41 +49,62 @@ _OBJECT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
 def work_elsewhere(run: Run, attempt: Attempt) -> dict[str, Any]:
     """Let an agent work behind the launch prefix; what came of it, as `attempt.work_here` tells it.
     WorkerDied where nothing came that can be believed."""
-    wanted = min(run.options.agent_timeout, run_deadline(run.limits, run.seconds, time.time()) - time.time())
-    prefix = run.launch_of(attempt.task)
+    prefix, left = run.launch_of(attempt.task), _time_left(run)
+    seconds = min(run.options.agent_timeout, left)
+    what = {"kind": "attempt", "agent_timeout": seconds}
     try:
-        told, commit = _ask(run, prefix, attempt, {"kind": "attempt"}, wanted + SETUP_TIMEOUT + _SLACK)
+        told, commit = _ask(run, prefix, attempt, what, seconds + SETUP_TIMEOUT + _SLACK)
     except NoWorker as error:
         limited = AgentResult(Outcome.LIMITED, str(error))
-        return {"result": limited.as_dict(), "left": attempt.left, "tree": ""}
-    try:
-        result = AgentResult.from_dict(told["result"])
+        return {"result": limited.as_dict(), "left": attempt.left, "tree": "", "launch": prefix}
+    with _believed():
+        result: AgentResult = made(AgentResult, told["result"])
+        if result.outcome is Outcome.TIMED_OUT and left < run.options.agent_timeout:
+            result = replace(result, outcome=Outcome.INTERRUPTED, reason="the run's time was up")
         found = {
             "result": result.as_dict(),
             "began": 0.0,
             "said": str(told["said"])[:65536],
-            "notices": [text.one_line(str(line), 500) for line in told["notices"][:20]],
-            "ignored": [text.one_line(str(name), 300) for name in told["ignored"][:20]],
-            "restored": [text.one_line(str(name), 300) for name in told["restored"][:20]],
             "left": "",
             "tree": "",
+            **{name: _lines(told[name]) for name in ("notices", "ignored", "restored")},
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WorkerDied(f"the worker's answer cannot be read: {error}") from None
     if commit:
-        found["left"], found["tree"] = _protected(run, attempt, commit)
+        found["left"], found["tree"] = _protected(run, attempt, attempt.base, commit)
     return found
 
 
-def _protected(run: Run, attempt: Attempt, commit: str) -> tuple[str, str]:
-    """The tree of a worker's commit, and the same with all that is protected as in the attempt's base."""
+def _time_left(run: Run) -> float:
+    now = time.time()
+    return max(run_deadline(run.limits, run.seconds, now) - now, 1.0)
+
+
+@contextlib.contextmanager
+def _believed() -> Iterator[None]:
+    """WorkerDied where an answer is not what it should be."""
+    try:
+        yield
+    except (Broken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise WorkerDied(f"the worker's answer cannot be read: {error}") from None
+
+
+def _lines(told: Any) -> list[str]:
+    return [text.one_line(str(line), 500) for line in list(told)[:20]]
+
+
+def _protected(run: Run, attempt: Attempt, base: str, commit: str) -> tuple[str, str]:
+    """The tree of a worker's commit, and the same with all that is protected as in `base`. WorkerDied where
+    it holds what no workspace could have left."""
     index = run.paths.private / f"launch-{attempt.worker}.index"
     git = run.git.seen_at(run.git.root, index)
     left = git.tree(commit)
     code, _, said = attempted(git, "read-tree", left, timeout=BULK)  # no path of it leads elsewhere
     if code:
         raise WorkerDied(f"the worker's answer holds what git refuses: {text.one_line(said, 200)}")
-    tree, _, _ = restore(git, attempt.base, left, *run.protection(attempt.task), run.state)
+    own = tuple(f"{name}/" for name in (*run.state, ".ralph"))
+    if any(name.startswith(own) for name in git.names("ls-files", "-z", "--", *own, timeout=BULK)):
+        raise WorkerDied("the worker's answer has folders in the place of ralph's own files")
+    tree, _, _ = restore(git, base, left, *run.protection(attempt.task), run.state)
     files.clear(index)
     return left, tree
 
@@ -94,11 +116,11 @@ class NoWorker(TryLater):
 def greet(run: Run, prefix: str) -> None:
     """Start a worker behind the prefix, and let it go. BadInput where it is of another version, NoWorker
     where none answers within a minute."""
-    with _worker(run, prefix) as wire:
-        _meet(run, prefix, wire, 60.0)
+    with _worker(run, prefix) as (wire, child):
+        _meet(run, prefix, wire, child, 60.0)
 
 
-def _meet(run: Run, prefix: str, wire: Wire, seconds: float) -> None:
+def _meet(run: Run, prefix: str, wire: Wire, child: subprocess.Popen[bytes], seconds: float) -> None:
     try:
         hello = wire.message(seconds, begins="event")
     except Broken as error:
@@ -106,6 +128,11 @@ def _meet(run: Run, prefix: str, wire: Wire, seconds: float) -> None:
             raise WorkerDied("ralph was stopped") from None
         said = wire.beside()
         why = text.last_line(said) if said else str(error)
+        process.ends_within(child.pid, 0.5)
+        if child.poll() in (126, 127):
+            raise BadInput(
+                f"there is no ralph behind `{_short(prefix)}`: {why}; put it on the PATH there"
+            ) from None
         raise NoWorker(f"no worker answers behind `{_short(prefix)}`: {why}") from None
     theirs = (hello.get("ralph"), hello.get("protocol"))
     if theirs != (__version__, PROTOCOL):
@@ -124,10 +151,12 @@ def _ask(
 ) -> tuple[dict[str, Any], str]:
     """Send a job to a worker behind the prefix: its value, and the commit that it answered with. Where none
     answers, it is tried again for some minutes; NoWorker then."""
-    for pause in _PAUSES:
+    for pause in () if run.options.once or run.options.no_wait else _PAUSES:
         try:
             return _ask_once(run, prefix, attempt, what, seconds)
         except NoWorker as error:
+            if pause > _time_left(run):
+                raise
             run.view.line(f"! {error}; once more in {text.duration(pause)}", "  ", "yellow")
             run.control.sleep(time.time() + pause, lambda: run.control.stop_now)
     return _ask_once(run, prefix, attempt, what, seconds)
@@ -137,8 +166,8 @@ def _ask_once(
     run: Run, prefix: str, attempt: Attempt, what: dict[str, Any], seconds: float
 ) -> tuple[dict[str, Any], str]:
     try:
-        with _worker(run, prefix) as wire:
-            _meet(run, prefix, wire, _HELLO)
+        with _worker(run, prefix) as (wire, child):
+            _meet(run, prefix, wire, child, _HELLO)
             job, objects = (
                 {**_job(run, attempt), **what},
                 run.git("rev-parse", "--show-object-format").strip(),
@@ -149,7 +178,7 @@ def _ask_once(
             known = _event(wire, "has", _HELLO)["commits"]
             wire.send(job, _bundle(run, attempt, job, known))
             return _answer(run, attempt, wire, time.monotonic() + seconds)
-    except (Broken, KeyError, TypeError, ValueError, OSError) as error:
+    except (Broken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
         if run.control.stop_now:
             raise WorkerDied("ralph was stopped") from None
         raise WorkerDied(f"the worker did not answer: {error}; it is behind `{_short(prefix)}`") from None
@@ -158,6 +187,8 @@ def _ask_once(
 def _answer(run: Run, attempt: Attempt, wire: Wire, end: float) -> tuple[dict[str, Any], str]:
     """Hear a worker until it is done."""
     while True:
+        if time.monotonic() > end:
+            raise Broken("it did not end in time")
         message = wire.message(max(min(end - time.monotonic(), _SILENCE), 0.1))
         match message.get("event"):
             case "log":
@@ -166,15 +197,15 @@ def _answer(run: Run, attempt: Attempt, wire: Wire, end: float) -> tuple[dict[st
                 if run.report:
                     run.report({key: message.get(key) for key in ("event", "name", "args")})
             case "error":
-                raise_error(message)
+                _raise(message)
             case "done":
                 answer = wire.file(message, _file_of(run, attempt), max(end - time.monotonic(), 0.1))
                 return dict(message["value"]), _taken(run, attempt, message, answer)
 
 
 @contextlib.contextmanager
-def _worker(run: Run, prefix: str) -> Iterator[Wire]:
-    """A worker behind the prefix, which ends with its stdin, whatever happens in here."""
+def _worker(run: Run, prefix: str) -> Iterator[tuple[Wire, subprocess.Popen[bytes]]]:
+    """A worker behind the prefix, which ends with its stdin, whatever happens in here; and the prefix."""
     words = [*shlex.split(prefix), "ralph", "worker"]
     try:
         child = subprocess.Popen(
@@ -188,7 +219,7 @@ def _worker(run: Run, prefix: str) -> Iterator[Wire]:
         os.set_blocking(stream.fileno(), False)
     wire = Wire(child.stdout.fileno(), child.stdin.fileno(), run.control, child.stderr.fileno())
     try:
-        yield wire
+        yield wire, child
     except Broken as error:
         said = wire.beside()
         raise Broken(f"{error}: {text.last_line(said)}" if said else str(error)) from None
@@ -200,12 +231,21 @@ def _worker(run: Run, prefix: str) -> Iterator[Wire]:
         process.sweep(process.GRACE, child)
 
 
+def _raise(message: Mapping[str, Any]) -> NoReturn:
+    """Raise what ended a job elsewhere: what a person or time must mend there ends the run, as it would
+    here; all else costs the attempt."""
+    said = text.one_line(str(message["said"]), 500)
+    if message["exit"] in (Exit.PERSON, Exit.AGENT, Exit.LATER):
+        raise_error({"said": f"{said} (on the worker's machine)", "exit": message["exit"]})
+    raise WorkerDied(said)
+
+
 def _event(wire: Wire, name: str, seconds: float) -> dict[str, Any]:
     message = wire.message(seconds)
     if message.get("event") == "error":
         if message["exit"] == Exit.LATER:  # one before it is about to end there
             raise NoWorker(str(message["said"]))
-        raise_error(message)
+        _raise(message)
     if message.get("event") != name:
         raise Broken(f"it said {message.get('event')!r} in place of {name!r}")
     return message
@@ -259,7 +299,7 @@ def _bundle(run: Run, attempt: Attempt, job: dict[str, Any], known: list[Any]) -
     has = [line.split(" ")[0] for line in lines if line.split(" ")[1] in ("commit", "tag")]
     parked = run.branch.commit_at(attempt.earlier or run.history.of(attempt.task).parked)
     needed = {parked, job.get("commit", ""), *(given[name] for name in _COMMITS)} - {""}
-    refs = {f"refs/ralph/launch/{attempt.worker}/{one}": one for one in needed}
+    refs = {f"refs/ralph/launch/{run.branch.plan}/{attempt.worker}/{one}": one for one in needed}
     format = "--format=%(refname) %(objectname)"
     tags = git("for-each-ref", f"--merged={given['base']}", format, "refs/tags", check=False).splitlines()
     job["refs"] = {f"refs/ralph/known/{one}": one for one in needed}
@@ -283,13 +323,17 @@ def _file_of(run: Run, attempt: Attempt) -> Path:
 def _save_log(run: Run, attempt: Attempt, message: Mapping[str, Any]) -> None:
     """A part of a log that grows elsewhere, put where people and a recovery look for it."""
     name, at = str(message["name"]), int(message["at"])
-    if not (_LOG_NAME.fullmatch(name) and name.startswith(f"{attempt.name}")) or not 0 <= at < _LOGS:
+    if not (_LOG_NAME.fullmatch(name) and name.startswith(f"{attempt.name}")) or at < 0:
         raise Broken(f"it tells of a log that is none of its own: {name[:60]!r}")
-    path = run.paths.scratch / name
+    path, data = run.paths.scratch / name, base64.b64decode(message["data"])
     if at == 0:
         files.clear(path)
+        if len(list(run.paths.scratch.glob(f"{attempt.name}*"))) > _MOST_LOGS:
+            raise Broken("it tells of too many logs")
     with path.open("ab") as out:
-        out.write(base64.b64decode(message["data"]))
+        if out.tell() + len(data) > _LOGS:
+            raise Broken("its logs are too long")
+        out.write(data)
 
 
 def _taken(run: Run, attempt: Attempt, message: Mapping[str, Any], bundle: Path) -> str:
@@ -306,7 +350,7 @@ def _taken(run: Run, attempt: Attempt, message: Mapping[str, Any], bundle: Path)
         if code:
             raise Broken(f"git refuses its bundle: {text.one_line(said, 200)}")
         parents = git("rev-list", "--parents", "-1", commit, check=False).split()[1:]
-        if parents not in ([attempt.base], [attempt.tip]):
+        if parents != [(attempt.commit and attempt.tip) or attempt.base]:
             raise Broken("its commit is not on the commit that it was given")
         return commit
     finally:
@@ -318,15 +362,21 @@ def verify_elsewhere(run: Run, attempt: Attempt) -> dict[str, Any]:
     longest = sum(check.timeout for check in (*run.plan.checks, *attempt.task.checks))
     seconds = longest * 4 + SETUP_TIMEOUT + _SLACK
     told, commit = _ask(run, str(run.options.launch_checks), attempt, {"kind": "verify"}, seconds)
-    checks = [CheckResult(**check) for check in told["checks"]]
-    tree = run.git.tree(commit) if commit else attempt.tree
+    with _believed():
+        checks = [made(CheckResult, check) for check in told["checks"]]
+        notices, message = _lines(told["notices"]), str(told["message"])[:65536]
+    tree = attempt.tree
+    if commit:
+        left, tree = _protected(run, attempt, attempt.tip, commit)
+        if left != tree:
+            raise WorkerDied("the checks elsewhere answered with a commit that changes protected files")
     return {
         "checks": [check.as_dict() for check in checks],
-        "notices": [text.one_line(str(line), 500) for line in told["notices"][:20]],
+        "notices": notices,
         "ignored": attempt.ignored,
         "commit": commit or attempt.commit,
         "tree": tree,
-        "message": str(told["message"])[:65536] if commit else attempt.message,
+        "message": message if commit else attempt.message,
     }
 
 
@@ -334,10 +384,10 @@ def checks_elsewhere(
     run: Run, commit: str, checks: list[Check], name: str, room: str, label: str
 ) -> tuple[list[CheckResult], list[str]]:
     """Run checks on a commit elsewhere, in the room of this name: their results, and notices."""
-    stand_in = Attempt(run.plan.tasks[0], 0, 0, base=commit)
+    stand_in = Attempt(run.plan.tasks[0], 0, 0, worker=0, base=commit)
     what = {"kind": "checks", "commit": commit, "checks": [asdict(check) for check in checks]}
     what |= {"name": name, "room": room, "label": label}
     seconds = sum(check.timeout for check in checks) + SETUP_TIMEOUT + _SLACK
     told, _ = _ask(run, str(run.options.launch_checks), stand_in, what, seconds)
-    results = [CheckResult(**check) for check in told["checks"]]
-    return results, [text.one_line(str(line), 500) for line in told["notices"][:20]]
+    with _believed():
+        return [made(CheckResult, check) for check in told["checks"]], _lines(told["notices"])

@@ -78,7 +78,7 @@ class View:
             said = text.one_line(words, 400)
             if color and self.stays and not os.environ.get("NO_COLOR"):
                 said = style(said, fg=color)
-            self._write(f"{stamp} {indent}{self._speaker}{said}")
+            self._write(f"{stamp} {' ' * min(len(indent), 4)}{self._speaker}{said}")
 
     def lines(self, notices: list[str]) -> None:
         for notice in notices:
@@ -117,10 +117,11 @@ class View:
         """Take in one event of the `Reporter` of a worker."""
         row = self._rows.setdefault(worker, Row())
         if event["name"] == "doing":
-            self.doing(event["args"][0], worker)
+            self.doing(text.one_line(event["args"][0], 100), worker)
         elif event["name"] == "used":
             idle, tokens, usd = event["args"]
-            row.used = time.monotonic() - idle, Tokens(**tokens), usd
+            counted = Tokens(**{name: int(count) for name, count in tokens.items()})
+            row.used = time.monotonic() - float(idle), counted, None if usd is None else float(usd)
         elif event["name"] in _EVENTS:
             self._speaker = f"{row.task}: " if self.named and row.task else ""
             getattr(self, event["name"])(*event["args"])
@@ -170,7 +171,7 @@ class View:
         self.line(said, color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
-        row = self._rows.pop(attempt.worker, Row())
+        row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))
         self._speaker = f"{row.task}: " if self.named else ""
         self._say_end(attempt)
         self._speaker = ""

@@ -308,10 +308,12 @@ class Work:
     tree of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
     `message`. `leftover` says that no agent runs, for the work was done in an earlier attempt and only lacks
     its checks or its judge; `unjudged` that it lacks its judge. `command` is the agent that worked it, as a
-    person named it. `baseline` are checks that were green before it, or red; `parked` is the ref of its work
-    that did not pass; `blocked` why the task needs a person."""
+    person named it; `launch` the prefix behind which no worker answered. `baseline` are checks that were
+    green before it, or red; `parked` is the ref of its work that did not pass; `blocked` why the task needs
+    a person."""
 
     command: str = ""
+    launch: str = ""
     base: str = ""
     left: str = ""
     leftover: str = ""

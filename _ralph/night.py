@@ -43,9 +43,7 @@ def resume(run: Run) -> None:
     for start in list(run.history.open_starts.values()):
         task = next((t for t in run.plan.tasks if t.key == start.key), None)
         task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
-        run.view.line(
-            f"{task.id}: an attempt was cut off; what it left is checked before another is paid for"
-        )
+        run.view.line(f"{task.id}: an attempt was cut off; what it left is looked at first")
         attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
         attempt.worker = start.worker or 1
         attempt.command = start.command or run.agent(task).command
@@ -104,8 +102,10 @@ def ready(run: Run) -> list[Task]:
 
 
 def _back_at(run: Run, task: Task) -> float:
-    """When (unix time) all agents that a task needs can be had; 0 is now."""
-    return max(run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
+    """When (unix time) all agents that a task needs can be had, and a worker for it; 0 is now."""
+    away = run.history.this_run.away.get(run.launch_of(task), 0.0)
+    agents = (run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
+    return max(away if away > time.time() else 0.0, *agents)
 
 
 def open_run_record(run: Run) -> None:
@@ -194,6 +194,8 @@ def go_without(run: Run, attempt: Attempt) -> Stop | None:
     missing = attempt.command
     if attempt.unjudged and run.judge:
         missing, back = run.judge.command, limits.NONE
+    elif attempt.launch:
+        missing, back = attempt.launch, limits.NONE
     else:
         other = run.agent(attempt.task)
         back = limits.NONE if run.options.once else run.back_at(other)
@@ -240,19 +242,20 @@ def idle(run: Run) -> Stop | None:
         return stop
     task = min(waiting, key=lambda task: _back_at(run, task))
     agent = max((one for one in (run.agent(task), run.judge) if one), key=run.back_at)
-    back, now, known = run.back_at(agent), time.time(), run.history.this_run.waits.get(agent.command)
-    if back == limits.NONE:
+    until, now, known = _back_at(run, task), time.time(), run.history.this_run.waits.get(agent.command)
+    if until == limits.NONE:
         return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {agent.command}")
-    if back and not (known and known.until > now):
+    if until and until == run.back_at(agent) and not (known and known.until > now):
         billed = run.bills_extra_until(agent) > now
         reason = "the provider is limited"
         if billed:
             reason = "the provider bills extra usage; --allow-overage lets it"
             run.view.line(f"! {reason}", color="yellow")
-        limited = AgentResult(Outcome.LIMITED, reset=back, overage=billed)
+        limited = AgentResult(Outcome.LIMITED, reset=until, overage=billed)
         if stop := await_provider(run, agent.command, limited, reason):
             return stop
-    wait(run, run.back_at(agent))
+        until = run.back_at(agent)
+    wait(run, until)
     return None
 
 

@@ -176,7 +176,9 @@ class History(Spent):
         self.of(record).command = record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:
-        self.open_starts.pop(record.iteration, None)
+        start = self.open_starts.pop(record.iteration, None)
+        if start and start.launch and record.verdict is not Verdict.LIMITED:
+            self.this_run.fruitless.pop(start.launch, None)
         task, verdict = self.of(record), record.verdict
         agent = self.agents.setdefault(record.command or record.agent, AgentHistory())
         lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
@@ -216,7 +218,7 @@ class History(Spent):
     def _provider(self, record: records.AttemptEnded, back: float) -> None:
         """Whether the agent can be had, by what became of this attempt with it; if it is limited, it is
         `back` then."""
-        run, command = self.this_run, record.command
+        run, command = self.this_run, record.launch or record.command
         limited = record.verdict is Verdict.LIMITED
         if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else: waited for
             run.away[command] = max(run.away.get(command, 0.0), back)

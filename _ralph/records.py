@@ -167,7 +167,7 @@ def from_json(found: dict[str, Any]) -> Record:
     """The record that a machine line of a known event says. What a newer ralph added is passed over, null
     is as if it were not there. BadInput where something is missing, or nobody could print or count it."""
     try:
-        record: Record = _made(KINDS[found["event"]], found)
+        record: Record = made(KINDS[found["event"]], found)
     except ValueError as error:
         iteration = found.get("iteration")
         where = f" of iteration {iteration}" if type(iteration) is int else ""
@@ -182,10 +182,10 @@ def to_json(record: Record) -> dict[str, Any]:
     return {"v": VERSION, "event": record.event, **_said(record)}
 
 
-def _made(kind: Any, found: Any) -> Any:
+def made(kind: Any, found: Any) -> Any:
     """The dataclass `kind` of a JSON object; ValueError names the field that is wrong."""
-    readers, needed = _fields(kind)
-    given = {}
+    readers, needed, nullable = _fields(kind)
+    given: dict[str, Any] = dict.fromkeys(nullable & needed)
     for name, value in _exactly(dict, found).items():
         if name in readers and value is not None:
             try:
@@ -198,8 +198,8 @@ def _made(kind: Any, found: Any) -> Any:
 
 
 def _said(part: Any) -> dict[str, Any]:
-    """A dataclass as a JSON object that `_made` can read: numbers that an agent made up are cut."""
-    readers, needed = _fields(part.__class__)
+    """A dataclass as a JSON object that `made` can read: numbers that an agent made up are cut."""
+    readers, needed, _ = _fields(part.__class__)
     said = {}
     for name in readers:
         value = getattr(part, name)
@@ -213,18 +213,21 @@ def _said(part: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], set[str]]:
-    """What reads the JSON of each field, and the names of those that must be there. Made once for each
-    kind, for a file can hold many thousand records."""
+def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], set[str], set[str]]:
+    """What reads the JSON of each field, the names of those that must be there, and of those that may be
+    None. Made once for each kind, for a file can hold many thousand records."""
     hints = get_type_hints(kind)
     needed = {one.name for one in fields(kind) if one.default is one.default_factory}  # neither is there
-    return {one.name: _reader(hints[one.name]) for one in fields(kind)}, needed
+    nullable = {name for name, hint in hints.items() if type(None) in get_args(hint)}
+    return {one.name: _reader(hints[one.name]) for one in fields(kind)}, needed, nullable
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
     """What makes a value of this type of its JSON, with a ValueError for any other."""
+    if type(None) in get_args(hint):
+        return _reader(get_args(hint)[0])
     if is_dataclass(hint):
-        return functools.partial(_made, hint)
+        return functools.partial(made, hint)
     if get_origin(hint) is list:
         entry = _reader(get_args(hint)[0])
         return lambda value: [entry(one) for one in _exactly(list, value)]

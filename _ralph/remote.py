@@ -61,10 +61,12 @@ def _serve(asked: Mapping[str, Any], wire: Wire) -> None:
     cache = layout.places_folder() / "worker" / str(asked["project"]).replace("/", "-")
     os.environ["RALPH_PLACES"] = str(cache / "places")
     home = cache / "home"
+    cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (home / ".git").is_dir():
         git(home, "init", "-q", f"--object-format={asked.get('objects', 'sha1')}")
     copy = Git.at(home)
+    (home / str(asked["prd"])).parent.mkdir(parents=True, exist_ok=True)
     with lock.alone(layout.locate(home / str(asked["prd"])), "worker") as run_id:
         known = copy("for-each-ref", "--format=%(objectname)", _KNOWN, "refs/tags", check=False).split()
         wire.send({"event": "has", "commits": known})

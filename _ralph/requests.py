@@ -98,7 +98,7 @@ def stop(prd_path: Path) -> str:
     if holder is None:
         raise BadInput("no loop is running on this plan")
     files.atomic_write(paths.private / "stop", str(holder["run_id"]).encode())
-    return f"the loop (pid {holder['pid']}) will stop after this attempt"
+    return f"the loop (pid {holder['pid']}) will stop after what is under way"
 
 
 def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,8 +25,8 @@ from _ralph.model import Attempt, Paths, Plan, Share, Task
 from _ralph.patterns import matching
 from _ralph.pool import Pool, Turn
 from _ralph.process import Control
-from _ralph.progress import History, replay
-from _ralph.records import AttemptEnded, Record
+from _ralph.progress import History
+from _ralph.records import AttemptEnded, Record, from_json, to_json
 from _ralph.room import Room, Site
 from _ralph.sandbox import Sandbox
 from _ralph.worker import Job, Report
@@ -312,6 +313,7 @@ class Run:
         if isinstance(record, AttemptEnded):
             files.sync_all(self.git.common)  # the objects that it names must outlive a power cut, too
         record = replace(record, plan=self.plan.key, run=self.run_id)
+        from_json(to_json(record))  # or the notes could never be read again
         self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
@@ -323,9 +325,8 @@ class Run:
                 found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
                 if found != self.plan.text.encode():
                     plan = self.admitted(prd.load(self.paths.prd))
-                    if plan.key != self.plan.key:
-                        self.history = replay(self.journal.records(plan.key))
-                    self.plan = plan
+                    # another name is another plan for the notes: from the next run on
+                    self.plan = replace(plan, project=self.plan.project, branch=self.plan.branch)
                 self.trouble = ""
                 self._pay()
                 return
@@ -364,6 +365,8 @@ class Run:
 
 def scratch(paths: Paths) -> Path:
     """The folder for people, `.ralph/`, which hides itself from git."""
+    if os.path.lexists(paths.scratch) and not paths.scratch.is_dir():
+        raise BadInput(f"{paths.scratch} is no folder, and ralph keeps its logs there; move it away")
     paths.scratch.mkdir(exist_ok=True)
     ignore = paths.scratch / ".gitignore"
     if files.read_regular(ignore) != b"*\n":

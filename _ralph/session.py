@@ -17,6 +17,7 @@ from _ralph.files import resource
 from _ralph.git import BULK, Git, freeze_settings
 from _ralph.journal import Journal
 from _ralph.landing import Branch, current_branch, default_branches
+from _ralph.launch import NoWorker, greet
 from _ralph.layout import locate, note_plan, own_branch, read_state
 from _ralph.live import View
 from _ralph.model import Paths, Plan
@@ -49,7 +50,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         files.clear(paths.private / "died")
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)
-    run.notices += said + unseen(run) + unprotected(run) + led_back(run)
+    run.notices += said + unseen(run) + unprotected(run) + led_back(run) + reached(run)
     if run.history.run is None:  # the last one ended; one that crashed goes on with its own limits
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
@@ -111,6 +112,17 @@ def led_back(run: Run) -> list[str]:
     return (
         [f"{what}: its checks test these files and not the work; let `setup` make a .venv"] if found else []
     )
+
+
+def reached(run: Run) -> list[str]:
+    """A line for each launch prefix behind which no worker answers now. BadInput where none ever could."""
+    said = []
+    for prefix in sorted({*map(run.launch_of, run.plan.tasks), run.options.launch_checks or ""} - {""}):
+        try:
+            greet(run, prefix)
+        except NoWorker as error:
+            said.append(str(error))
+    return said
 
 
 def open_sandbox(run: Run) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from click import style
 
-from _ralph import layout, limits, prd, text
+from _ralph import files, layout, limits, prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Paths, Plan
 from _ralph.progress import History
@@ -70,7 +70,12 @@ def read(prd_path: Path) -> Status:
     paths, plan, history = layout.read_state(prd_path)
     running = layout.loop_at_work(paths)
     if running:
-        running = {"pid": running["pid"], "since": running["since"], "workers": _workers(paths, history)}
+        asked = files.read_regular(paths.private / "stop", 100) == str(running["run_id"]).encode()
+        running = {
+            **{name: running[name] for name in ("pid", "since")},
+            "stopping": asked,
+            "workers": _workers(paths, history),
+        }
     return Status(plan, history, running, _places(paths))
 
 
@@ -275,6 +280,7 @@ def _loop(status: Status) -> list[str]:
     history, now = status.history, time.time()
     if status.running:
         running = f"a loop is running since {status.running['since']} (pid {status.running['pid']})"
+        running += ", stopping as asked" if status.running.get("stopping") else ""
         starts = _at_work(history)
         waits = [
             f"{text.one_line(wait.command, 40) or 'the agent'} waits until "

@@ -68,7 +68,10 @@ def decide(attempt: Attempt, own: set[str], binding: set[str], judge: bool = Fal
         return Verdict.FAILED, f"{red[0].name} {red[0].outcome}"
     if not proof:
         names = ", ".join(check.name for check in attempt.checks)
-        return Verdict.FAILED, f"no check binds: what was red before the work began still is ({names})"
+        return (
+            Verdict.FAILED,
+            f"nothing proves it: what was red before the work still is ({names}); give it a check of its own",
+        )
     if result.outcome is not Outcome.DONE:
         return Verdict.FAILED, f"the agent ended with an error: {result.reason}"
     if green and changed:

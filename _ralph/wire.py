@@ -21,6 +21,8 @@ BEAT = 10.0
 LONGEST_LINE = 32 << 20
 LARGEST_FILE = 1 << 30
 """Bytes of a message, and of a file, that anybody takes from the other end."""
+_SENDING = 3600.0
+"""Seconds that it may take to send a message with its file."""
 _CHUNK = 1 << 16
 _BANNER = 1 << 16  # of a shell, of ssh: what stands before the first message
 
@@ -43,12 +45,12 @@ class Wire:
 
     def send(self, message: dict[str, Any], file: Path | None = None) -> None:
         """Send a message, and the content of a file after it. Broken where nobody takes it."""
-        size = file.stat().st_size if file else 0
-        self._put(json.dumps({**message, "file": size}).encode() + b"\n")
+        size, end = file.stat().st_size if file else 0, time.monotonic() + _SENDING
+        self._put(json.dumps({**message, "file": size}).encode() + b"\n", end)
         if file:
             with file.open("rb") as source:
                 while chunk := source.read(_CHUNK):
-                    self._put(chunk)
+                    self._put(chunk, end)
 
     def message(self, seconds: float, begins: str = "") -> dict[str, Any]:
         """The next message, which comes within `seconds`; lines before the first one that has the key
@@ -92,7 +94,9 @@ class Wire:
 
     def beside(self) -> str:
         """The end of what was said beside the messages."""
-        while self.err is not None and select.select([self.err], [], [], 0.2)[0]:
+        for _ in range(64):  # some say the same for ever
+            if self.err is None or not select.select([self.err], [], [], 0.2)[0]:
+                break
             self._hear_beside(os.read(self.err, _CHUNK))
         return self.said.decode("utf-8", "replace").strip()
 
@@ -112,8 +116,8 @@ class Wire:
             else:
                 raise Broken("it ended")
 
-    def _put(self, data: bytes, seconds: float = 600.0) -> None:
-        end, view = time.monotonic() + seconds, memoryview(data)
+    def _put(self, data: bytes, end: float) -> None:
+        view = memoryview(data)
         while view:
             self._wait(end)
             if select.select([], [self.write], [], 0.2)[1]:

@@ -90,6 +90,7 @@ class Job:
         events = [json.loads(line) for line in lines]
         for event in events:
             if event["event"] in ("done", "error"):
+                _require_result(event)
                 self.result = event
         return [event for event in events if event["event"] not in ("done", "error")]
 
@@ -124,6 +125,15 @@ class Job:
         os.close(self.pipe)
         os.close(self.alive)
         self.ready = True
+
+
+def _require_result(event: dict[str, Any]) -> None:
+    """TypeError where nobody could read this result."""
+    done = event["event"] == "done"
+    if not isinstance(event["value"] if done else event["said"], dict if done else str):
+        raise TypeError
+    if not done and not isinstance(event["exit"], int):
+        raise TypeError
 
 
 def raise_error(event: Mapping[str, Any]) -> NoReturn:

@@ -220,7 +220,7 @@ class Place:
             if not self._leads_out(name):
                 files.clear(self.root / name)
         links = self._links(tree)
-        apart = [f":(top,exclude,literal){name}" for name in (*links, *self.made)]
+        apart = [f":(top,exclude,literal){name}" for name in (*links, *self.made, *self.state)]
         words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *apart)
         try:
             code, _, errors = attempted(self.git, *words, timeout=BULK)
@@ -299,7 +299,10 @@ class Place:
     def held(self, how: int = 0) -> Iterator[None]:
         """Be at work here: nobody has this place out of the way meanwhile. With LOCK_NB, BlockingIOError if
         somebody is."""
-        with self.index.with_suffix(".held").open("wb") as mark:
+        path, flags = self.index.with_suffix(".held"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+            files.clear(path)  # an agent put it there
+        with os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0) as mark:
             fcntl.flock(mark, fcntl.LOCK_EX | how)
             yield
 

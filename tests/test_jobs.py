@@ -550,3 +550,15 @@ def test_people_are_told_of_a_block_while_others_are_under_way(repo: Repo) -> No
     assert (code, repo.passed()) == (4, ["T2", "T3"]), printed
     assert sorted(repo.verdicts()) == ["T1 failed", "T2 passed", "T3 passed"]
     assert repo.read("../told").count('"blocked"') >= 1
+
+
+def test_a_task_that_gets_other_checks_while_it_is_worked_has_not_passed_them(repo: Repo) -> None:
+    repo.plan(*tasks(1))
+    agent = repo.agent(
+        f"{WORKS}\n(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)"
+    )
+    process = repo.start("run", "--max-iterations", "1", "--agent", agent)
+    repo.wait_for("../hanging")
+    repo.plan({"checks": ["test -f other.txt"], "title": "wholly another task"})
+    (repo.outside / "go").touch()
+    assert process.wait(30) == 3 and repo.passed() == []

@@ -134,11 +134,11 @@ def test_a_prefix_that_misbehaves_costs_that_attempt_and_not_the_night(
     repo: Repo, wrap: str, said: str
 ) -> None:
     """It does so once."""
-    seen = repo.outside / "seen"
-    repo.plan(
-        {"checks": ["test -f T1.txt"]},
-        launch=elsewhere(repo, f"test -e {seen} || {{ touch {seen}; {wrap}; }}"),
+    greeted, seen = repo.outside / "greeted", repo.outside / "seen"
+    once = (
+        f"if ! test -e {greeted}; then touch {greeted}; elif ! test -e {seen}; then touch {seen}; {wrap}; fi"
     )
+    repo.plan({"checks": ["test -f T1.txt"]}, launch=elsewhere(repo, once))
     first = "from _ralph import launch\nlaunch._HELLO = 2.0"
     done = repo.ralph("run", "--agent", repo.agent(WORKS), first=first, timeout=120)
     assert done.returncode == 0, done.stdout
@@ -166,7 +166,8 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
         "run",
         "--agent",
         repo.agent(WORKS),
-        "--no-wait",
+        "--max-wait",
+        "1s",
         "--launch-checks" if checks else "--launch",
         prefix,
     )
@@ -174,7 +175,7 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
     done = repo.ralph(*words, first=first, timeout=120)
     assert done.returncode == 75, done.stdout
     assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout
-    assert repo.verdicts() == ([] if checks else ["T1 limited"]) and nothing_runs_within(repo, 1)
+    assert repo.verdicts() == ([] if checks else ["T1 limited"] * 4) and nothing_runs_within(repo, 1)
     down.touch()
     assert repo.ralph(*words, timeout=120).returncode == 0
 

@@ -102,6 +102,17 @@ def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> Non
         assert needed in second
 
 
+def test_parked_work_has_the_plan_and_the_rulebook_as_they_are_in_git(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, limits={"attempts": 2})
+    repo.write("AGENTS.md", "Be brief.\n")
+    repo.commit("the plan is in git")
+    assert repo.run(repo.agent("P('w').write_text(str(time.time())); P('prd.json').write_text('{}')"))[0] == 4
+    parked = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked").split()
+    assert len(parked) == 2  # that of the last attempt, and what lay there before it
+    for ref in parked:
+        assert repo.git("diff", "--name-only", f"{ref}^", ref) == "w\n"
+
+
 def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: Repo) -> None:
     repo.plan({**own("T1"), "priority": 1}, {"dependsOn": ["T1"], **own("T2")}, own("T3"))
     agent = repo.agent(

@@ -402,7 +402,7 @@ def assert_shape(found: dict[str, Any]) -> None:
             "input": int, "output": int, "cached": int
         }  # fmt: skip
     if found["running"]:
-        assert list(found["running"]) == ["pid", "since", "workers"]
+        assert list(found["running"]) == ["pid", "since", "stopping", "workers"]
         keys = ["worker", "task", "attempt", "agent", "since", "launch", "workspace"]
         assert all(list(one) == keys for one in found["running"]["workers"])
     if found["places"]:

@@ -234,7 +234,7 @@ def test_only_where_a_judge_comes_after_it_may_a_plan_have_no_checks(
 def test_what_is_red_and_does_not_bind_is_no_proof_even_with_a_judge() -> None:
     attempt, _, _ = case("done", "active", "red", "-", "changed")
     verdict, reason = decide(attempt, set(), set(), True)
-    assert (verdict, "no check binds" in reason) == (Verdict.FAILED, True)
+    assert (verdict, "nothing proves it" in reason) == (Verdict.FAILED, True)
 
 
 def test_the_reason_names_the_first_red_check() -> None:
