@@ -29,6 +29,7 @@ from _ralph.workspace import restore, throwaway_config
 
 _HELLO = 600.0
 """Seconds until a worker answers: it may have to wait for a machine."""
+GREETING = 60.0
 _SLACK = 900.0
 _SILENCE = 6 * BEAT
 """Seconds after which a worker that says nothing is taken for dead, and its machine with it."""
@@ -117,7 +118,7 @@ def greet(run: Run, prefix: str) -> None:
     """Start a worker behind the prefix, and let it go. BadInput where it is of another version, NoWorker
     where none answers within a minute."""
     with _worker(run, prefix) as (wire, child):
-        _meet(run, prefix, wire, child, 60.0)
+        _meet(run, prefix, wire, child, GREETING)
 
 
 def _meet(run: Run, prefix: str, wire: Wire, child: subprocess.Popen[bytes], seconds: float) -> None:

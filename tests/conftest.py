@@ -252,7 +252,7 @@ class Repo:
     def candidates(self) -> Iterator[psutil.Process]:
         """The processes that can be of this test; on Linux few are, and to ask the kernel takes a tenth of
         what psutil takes for each."""
-        mark, outside = f"{MARK}={self.mark}".encode(), str(self.outside)
+        mark, outside = os.fsencode(f"{MARK}={self.mark}"), str(self.outside)
         for pid in psutil.pids():
             with contextlib.suppress(psutil.Error, OSError):
                 if sys.platform == "linux":

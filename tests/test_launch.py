@@ -171,7 +171,7 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
         "--launch-checks" if checks else "--launch",
         prefix,
     )
-    first = "from _ralph import launch\nlaunch._HELLO, launch._PAUSES = 0.7, (0.1,)"
+    first = "from _ralph import launch\nlaunch._HELLO = launch.GREETING = 0.7; launch._PAUSES = (0.1,)"
     done = repo.ralph(*words, first=first, timeout=120)
     assert done.returncode == 75, done.stdout
     assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout

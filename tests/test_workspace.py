@@ -358,9 +358,7 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
     write(place, "AGENTS.md", "EVIL")
     write(place, ".ralph/handoff.md", "status: done")
     write(place, "new.txt")
-    left, _ = place.snapshot(head(project))
-    tree, restored, new = restore(place.git, head(project), left, [], [], place.state)
-    assert (restored, new) == (["prd.json"], [])
+    tree, _ = place.snapshot(head(project))
     assert listing(project, tree) == {**listing(project, "HEAD"), "new.txt": (FILE, "new\n")}
     assert project.read("prd.json") == '{"newer": 1}' and not (project.path / "AGENTS.md").exists()
 
