@@ -27,9 +27,9 @@ from _ralph.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.worker import WorkerDied, raise_error
 from _ralph.workspace import restore, throwaway_config
 
-_HELLO = 600.0
-"""Seconds until a worker answers: it may have to wait for a machine."""
-GREETING = 60.0
+_HELLO, GREETING = 600.0, 60.0
+"""Seconds until a worker answers, which may have to wait for a machine; the same where a run only asks
+whether there is one."""
 _SLACK = 900.0
 _SILENCE = 6 * BEAT
 """Seconds after which a worker that says nothing is taken for dead, and its machine with it."""
@@ -135,6 +135,7 @@ def _meet(run: Run, prefix: str, wire: Wire, child: subprocess.Popen[bytes], sec
                 f"there is no ralph behind `{_short(prefix)}`: {why}; put it on the PATH there"
             ) from None
         raise NoWorker(f"no worker answers behind `{_short(prefix)}`: {why}") from None
+    wire.met = True
     theirs = (hello.get("ralph"), hello.get("protocol"))
     if theirs != (__version__, PROTOCOL):
         raise BadInput(
@@ -228,7 +229,7 @@ def _worker(run: Run, prefix: str) -> Iterator[tuple[Wire, subprocess.Popen[byte
         for stream in (child.stdin, child.stdout, child.stderr):
             with contextlib.suppress(OSError):
                 stream.close()
-        process.ends_within(child.pid, 3.0)
+        process.ends_within(child.pid, 3.0 if wire.met else 0.1)
         process.sweep(process.GRACE, child)
 
 

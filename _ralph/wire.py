@@ -34,7 +34,7 @@ class Broken(RalphError):
 @dataclass
 class Wire:
     """One end: `read` and `write` are descriptors that do not block, `err` is one for what is said beside, of
-    which the end is kept. Every wait ends with `control`."""
+    which the end is kept; `met` says that the other end has said hello. Every wait ends with `control`."""
 
     read: int
     write: int
@@ -42,6 +42,7 @@ class Wire:
     err: int | None = None
     rest: bytearray = field(default_factory=bytearray)
     said: bytes = b""
+    met: bool = False
 
     def send(self, message: dict[str, Any], file: Path | None = None) -> None:
         """Send a message, and the content of a file after it. Broken where nobody takes it."""
