@@ -122,11 +122,9 @@ def _settings(run: Run) -> Findings:
 
 def _elsewhere(run: Run) -> Findings:
     """Whether a worker answers behind each launch prefix."""
-    prefixes = {run.launch_of(task) for task in run.plan.tasks if not task.passed}
-    for prefix in sorted(prefixes | {run.options.launch_checks or ""} - {""}):
-        if prefix:
-            greet(run, prefix)
-            yield "ok", f"a worker of this version answers behind `{text.one_line(prefix, 80)}`"
+    for prefix in run.prefixes:
+        greet(run, prefix)
+        yield "ok", f"a worker of this version answers behind `{text.one_line(prefix, 80)}`"
 
 
 def _limits(run: Run) -> Findings:

@@ -84,6 +84,10 @@ class Git:
         """The output of a call with -z."""
         return [name for name in self(*words, stdin=stdin, check=check, timeout=timeout).split("\0") if name]
 
+    def update_refs(self, lines: Iterable[str]) -> None:
+        """Change several refs at once, all or none: a line each, as `update-ref --stdin` takes them."""
+        self("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+
     def tree(self, commit: str) -> str:
         """The tree of a commit, or of a tree."""
         return self("rev-parse", f"{commit}^{{tree}}").strip()

@@ -50,17 +50,19 @@ class Journal:
 
     def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
         """Write one record with the time of now, with one write and an fsync; it, as it will be read again.
-        OSError if it could not be made durable."""
+        OSError if it could not be made durable; BadInput, and nothing is written, for one that could not be
+        read again."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
         head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
         machine = json.dumps(to_json(replace(record, time=round(time.time(), 3))), ensure_ascii=True)
+        read = from_json(json.loads(machine))
         lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
         shown = machine.replace("<", "\\u003c").replace(">", "\\u003e")
         block = "\n".join(["", head, *lines, f"<!-- ralph {shown} -->", ""]).encode("utf-8", "replace")
         self.failed = True
         files.append(self._target, block)
         self.failed = False
-        return from_json(json.loads(machine))
+        return read
 
     @property
     def _target(self) -> Path:

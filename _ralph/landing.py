@@ -245,13 +245,16 @@ class Branch:
             span = [f"{found.strip()}..{tip}"] if found.strip() else span
         elif tip in self._recent:  # they came with the tip
             return self._recent[tip]
-        lines = self.git("log", *_PLAIN, *span, "--format=%h %s", check=False)
-        return [_a_line(line) for line in lines.splitlines()][:20]
+        return self._log(*span)
 
     def between(self, base: str, tip: str) -> list[str]:
         """The commits that came to the branch after `base`, a line each, the newest first."""
-        lines = self.git("log", *_PLAIN, "-20", "--format=%h %s", f"{base}..{tip}", check=False)
-        return [_a_line(line) for line in lines.splitlines()]
+        return self._log(f"{base}..{tip}")
+
+    def _log(self, *span: str) -> list[str]:
+        """The first twenty commits of a span, a line each."""
+        lines = self.git("log", *_PLAIN, *span, "--format=%h %s", check=False)
+        return [_a_line(line) for line in lines.splitlines()][:20]
 
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two trees or commits."""

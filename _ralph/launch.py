@@ -11,14 +11,13 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
 from _ralph import __version__, files, process, text
 from _ralph.ends import BadInput, Exit, TryLater
 from _ralph.git import BULK, attempted
-from _ralph.limits import run_deadline
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome
 from _ralph.records import made
 from _ralph.room import SETUP_TIMEOUT
@@ -27,7 +26,7 @@ from _ralph.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.worker import WorkerDied, raise_error
 from _ralph.workspace import restore, throwaway_config
 
-_HELLO, GREETING = 600.0, 60.0
+_HELLO, _GREETING = 600.0, 60.0
 """Seconds until a worker answers, which may have to wait for a machine; the same where a run only asks
 whether there is one."""
 _SLACK = 900.0
@@ -50,18 +49,15 @@ _OBJECT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
 def work_elsewhere(run: Run, attempt: Attempt) -> dict[str, Any]:
     """Let an agent work behind the launch prefix; what came of it, as `attempt.work_here` tells it.
     WorkerDied where nothing came that can be believed."""
-    prefix, left = run.launch_of(attempt.task), _time_left(run)
-    seconds = min(run.options.agent_timeout, left)
-    what = {"kind": "attempt", "agent_timeout": seconds}
+    prefix = run.launch_of(attempt.task)
+    seconds = min(run.options.agent_timeout, run.time_left) + SETUP_TIMEOUT + _SLACK
     try:
-        told, commit = _ask(run, prefix, attempt, what, seconds + SETUP_TIMEOUT + _SLACK)
+        told, commit = _ask(run, prefix, attempt, {"kind": "attempt"}, seconds)
     except NoWorker as error:
         limited = AgentResult(Outcome.LIMITED, str(error))
         return {"result": limited.as_dict(), "left": attempt.left, "tree": "", "launch": prefix}
     with _believed():
         result: AgentResult = made(AgentResult, told["result"])
-        if result.outcome is Outcome.TIMED_OUT and left < run.options.agent_timeout:
-            result = replace(result, outcome=Outcome.INTERRUPTED, reason="the run's time was up")
         found = {
             "result": result.as_dict(),
             "began": 0.0,
@@ -73,11 +69,6 @@ def work_elsewhere(run: Run, attempt: Attempt) -> dict[str, Any]:
     if commit:
         found["left"], found["tree"] = _protected(run, attempt, attempt.base, commit)
     return found
-
-
-def _time_left(run: Run) -> float:
-    now = time.time()
-    return max(run_deadline(run.limits, run.seconds, now) - now, 1.0)
 
 
 @contextlib.contextmanager
@@ -118,7 +109,7 @@ def greet(run: Run, prefix: str) -> None:
     """Start a worker behind the prefix, and let it go. BadInput where it is of another version, NoWorker
     where none answers within a minute."""
     with _worker(run, prefix) as (wire, child):
-        _meet(run, prefix, wire, child, GREETING)
+        _meet(run, prefix, wire, child, _GREETING)
 
 
 def _meet(run: Run, prefix: str, wire: Wire, child: subprocess.Popen[bytes], seconds: float) -> None:
@@ -157,7 +148,7 @@ def _ask(
         try:
             return _ask_once(run, prefix, attempt, what, seconds)
         except NoWorker as error:
-            if pause > _time_left(run):
+            if pause > run.time_left:
                 raise
             run.view.line(f"! {error}; once more in {text.duration(pause)}", "  ", "yellow")
             run.control.sleep(time.time() + pause, lambda: run.control.stop_now)
@@ -170,10 +161,8 @@ def _ask_once(
     try:
         with _worker(run, prefix) as (wire, child):
             _meet(run, prefix, wire, child, _HELLO)
-            job, objects = (
-                {**_job(run, attempt), **what},
-                run.git("rev-parse", "--show-object-format").strip(),
-            )
+            job = {**_job(run, attempt), **what}
+            objects = run.git("rev-parse", "--show-object-format").strip()
             own = attempt.worker if what["kind"] == "attempt" else "room"  # a copy for each that is at work
             copy = f"{run.paths.places.name}-{own}"
             wire.send({"project": copy, "prd": job["prd"], "objects": objects})
@@ -256,7 +245,7 @@ def _event(wire: Wire, name: str, seconds: float) -> dict[str, Any]:
 def _job(run: Run, attempt: Attempt) -> dict[str, Any]:
     """What every worker must know; the commits come in a bundle."""
     left = attempt.left and run.branch.commit(attempt.left, attempt.base, "ralph: unfinished work\n")
-    limits = {name: value for name, value in asdict(run.limits).items() if value < 10**12}
+    limits = {name: value for name, value in asdict(run.limits).items() if value < 10**12 and name != "until"}
     return {
         "prd": run.git.name_of(run.paths.prd),
         "branch": run.branch.name,
@@ -268,7 +257,7 @@ def _job(run: Run, attempt: Attempt) -> dict[str, Any]:
         },
         "options": {
             **{name: getattr(run.options, name) for name in _OPTIONS},
-            "limits": {**limits, "hours": 8760.0},  # the time of the run is kept here
+            "limits": {**limits, "hours": run.time_left / 3600},  # clocks differ, and the rest of it does not
             "prompt": _TEMPLATE if run.own_prompt else None,
         },
         "carries": run.site.carried(),
@@ -306,12 +295,12 @@ def _bundle(run: Run, attempt: Attempt, job: dict[str, Any], known: list[Any]) -
     tags = git("for-each-ref", f"--merged={given['base']}", format, "refs/tags", check=False).splitlines()
     job["refs"] = {f"refs/ralph/known/{one}": one for one in needed}
     job["refs"] |= dict(line.split(" ") for line in tags)
-    git("update-ref", "--stdin", stdin="".join(f"update {ref} {one}\n" for ref, one in refs.items()).encode())
+    git.update_refs(f"update {ref} {one}" for ref, one in refs.items())
     try:
         wanted = [*refs, *(line.split(" ")[0] for line in tags), *(f"^{one}" for one in has)]
         code, _, said = attempted(git, "bundle", "create", "-q", str(target), *wanted, timeout=BULK)
     finally:
-        git("update-ref", "--stdin", stdin="".join(f"delete {ref}\n" for ref in refs).encode())
+        git.update_refs(f"delete {ref}" for ref in refs)
     if code and "empty bundle" not in said:
         raise Broken(f"git bundle failed: {text.one_line(said, 200)}")
     return None if code else target
@@ -340,7 +329,7 @@ def _save_log(run: Run, attempt: Attempt, message: Mapping[str, Any]) -> None:
 
 def _taken(run: Run, attempt: Attempt, message: Mapping[str, Any], bundle: Path) -> str:
     """The one commit that a worker answered with, once git has it; nothing where there is none. Broken if it
-    is anything but one commit on the attempt's base, or on the tip."""
+    is anything but one commit on the attempt's base, or, where a candidate was checked, on the tip."""
     commit, git = str(message.get("commit") or ""), run.git
     try:
         if not commit or not message["file"]:
@@ -352,7 +341,7 @@ def _taken(run: Run, attempt: Attempt, message: Mapping[str, Any], bundle: Path)
         if code:
             raise Broken(f"git refuses its bundle: {text.one_line(said, 200)}")
         parents = git("rev-list", "--parents", "-1", commit, check=False).split()[1:]
-        if parents != [(attempt.commit and attempt.tip) or attempt.base]:
+        if parents != [attempt.tip if attempt.commit else attempt.base]:
             raise Broken("its commit is not on the commit that it was given")
         return commit
     finally:

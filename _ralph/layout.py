@@ -141,6 +141,16 @@ def loop_at_work(paths: Paths) -> dict[str, Any] | None:
     return holder if holder and holder.get("what", "run") == "run" else None
 
 
+def stop_file(paths: Paths) -> Path:
+    """Holds the id of the run that `ralph stop` asked to stop."""
+    return paths.private / "stop"
+
+
+def stop_is_asked(paths: Paths, run_id: str) -> bool:
+    """Whether `ralph stop` asked this run to stop."""
+    return files.read_regular(stop_file(paths), 100) == run_id.encode()
+
+
 def running_entry(paths: Paths) -> dict[str, Any]:
     """What the last process said of itself that ran here, also if it is dead; empty if nothing."""
     try:

@@ -16,6 +16,7 @@ from _ralph.candidate import green_on, run_checks_on, tip_of
 from _ralph.checks import every_check
 from _ralph.ends import Exit, RalphError, Stop
 from _ralph.files import digest
+from _ralph.layout import stop_is_asked
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict, spent_on
 from _ralph.process import run_process
 from _ralph.record import carry_out, record, set_back
@@ -224,7 +225,7 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
     until = limits.wait_for(run.limits, result, known.fruitless.get(command, 0), now, reason)
     if isinstance(until, Stop):
         return until
-    until = min(until, limits.run_deadline(run.limits, run.seconds, now))
+    until = min(until, run.ends)
     said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
     waited = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
     run.write(waited, f"waiting {said} for the provider")
@@ -261,7 +262,7 @@ def idle(run: Run) -> Stop | None:
 
 def wait(run: Run, until: float) -> None:
     """Wait until `until` (unix time), no longer than the run's time lasts; a change of prd.json ends it."""
-    end = min(until, limits.run_deadline(run.limits, run.seconds, time.time()))
+    end = min(until, run.ends)
     seen = files.signature(run.paths.prd)
     run.view.doing(f"waiting until {time.strftime('%H:%M:%S', time.localtime(end))}")
     run.control.sleep(end, lambda: asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen)
@@ -369,7 +370,7 @@ def asked_to_stop(run: Run) -> Stop | None:
         return ends[signal.Signals(run.control.stop_signal)]
     if run.control.interrupts:
         return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
-    asked = files.read_regular(run.paths.private / "stop", 100) == run.run_id.encode()
+    asked = stop_is_asked(run.paths, run.run_id)
     return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
 
 
@@ -389,7 +390,7 @@ def close_run(run: Run, stop: Stop) -> Stop:
     """The last re-check, the last record, people told; the stop, which the re-check can change."""
     if stop.word not in ("error", "complete", "terminated", "hung-up", "interrupted") and run.recorded:
         run.read_plan()
-        out_of_time = time.time() >= limits.run_deadline(run.limits, run.seconds, time.time())
+        out_of_time = time.time() >= run.ends
         if not out_of_time and not recheck(run) and stop.word == "once":
             stop = Stop(
                 "once", Exit.LEFT, "one attempt, as asked, and a task that had passed no longer holds"

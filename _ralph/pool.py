@@ -3,9 +3,6 @@ One process, no threads; the jobs are done by workers (see `worker`)."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Coroutine, Generator
 from dataclasses import dataclass, field
@@ -165,8 +162,7 @@ class Pool:
     def close(self) -> None:
         """End all that is under way, now; what it was is in no record."""
         for job in self.jobs:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(job.pid, signal.SIGTERM)
+            job.stop()
         for job in list(self.jobs):
             self._end(job)
         for lane in self.lanes.values():

@@ -101,7 +101,7 @@ class History(Spent):
     `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
     which the providers of agents bill extra usage, by the names of their rows; `agents` goes by commands;
     `limits` are those that the run was given, `last` is the newest record; `open_starts` are the attempts
-    under way, by their iterations, and `tried` counts those that ended with a verdict on their work;
+    under way, by their iterations;
     `pending` is a verdict whose consequences may not have been carried out yet.
     """
 
@@ -123,7 +123,6 @@ class History(Spent):
     overage: dict[str, float] = field(default_factory=dict)
     agents: dict[str, AgentHistory] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
-    tried: int = 0
     last: records.Record | None = None
 
     def apply(self, record: records.Record) -> None:
@@ -143,6 +142,11 @@ class History(Spent):
         until = self.last.until if isinstance(self.last, records.Waited) else self.last.time
         same = record.run and record.run == self.last.run
         return max((record.time if same else min(record.time, until)) - self.last.time, 0.0)
+
+    @property
+    def tried(self) -> int:
+        """How many attempts ended with a verdict on their work."""
+        return sum(agent.attempts for agent in self.agents.values())
 
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks.setdefault(task.key, TaskHistory())
@@ -185,7 +189,6 @@ class History(Spent):
         for spent in (self, self.this_run, task, agent):
             spent.add(record)
         self.this_run.seconds = lasted
-        self.tried += on_its_work
         agent.attempts += on_its_work
         agent.passed += verdict is Verdict.PASSED
         agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)

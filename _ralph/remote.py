@@ -24,7 +24,7 @@ from _ralph.process import Control
 from _ralph.run import Options, Run
 from _ralph.session import open_sandbox, peek
 from _ralph.wire import BEAT, PROTOCOL, Broken, Wire
-from _ralph.worker import WorkerDied, become_subreaper
+from _ralph.worker import become_subreaper
 
 _PATIENCE = 120.0
 _LOG = 1 << 20  # bytes of a log in one message
@@ -48,8 +48,7 @@ def serve() -> int:
             raise
         except Exception as error:
             failed = translate(error)
-            died = isinstance(error, WorkerDied)
-            wire.send({"event": "error", "said": str(failed), "exit": int(failed.exit), "died": died})
+            wire.send({"event": "error", "said": str(failed), "exit": int(failed.exit)})
     except Broken as error:
         print(f"ralph worker: {error}", file=sys.stderr)
         return 1
@@ -88,7 +87,7 @@ def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
     refs = {f"refs/heads/{job['branch']}": job["attempt"]["base"], **job["refs"]}
     old = set(copy("for-each-ref", "--format=%(refname)", _KNOWN).split()) - set(refs)
     lines = [*(f"update {ref} {one}" for ref, one in refs.items()), *(f"delete {ref}" for ref in old)]
-    copy("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+    copy.update_refs(lines)
     copy("symbolic-ref", "HEAD", "refs/heads/none")
 
 

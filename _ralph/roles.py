@@ -4,13 +4,12 @@ and can only say no."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import agents, limits, text
+from _ralph import agents, text
 from _ralph.agents import Agent
 from _ralph.files import resource
 from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Share, Task, Verdict, spent_on
@@ -102,8 +101,7 @@ def run_role(
 ) -> AgentResult:
     """Run the agent of any role in its place `cwd`; `name` is what its files in the scratch folder are
     called, `share` what it may spend. It ends when the run's time is up."""
-    now = time.time()
-    left = max(limits.run_deadline(run.limits, run.seconds, now) - now, 1.0)
+    left = run.time_left
     result = agents.run_agent(
         agent,
         prompt,

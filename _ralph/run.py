@@ -26,7 +26,7 @@ from _ralph.patterns import matching
 from _ralph.pool import Pool, Turn
 from _ralph.process import Control
 from _ralph.progress import History
-from _ralph.records import AttemptEnded, Record, from_json, to_json
+from _ralph.records import AttemptEnded, Record
 from _ralph.room import Room, Site
 from _ralph.sandbox import Sandbox
 from _ralph.worker import Job, Report
@@ -106,6 +106,16 @@ class Run:
         return self.carried + time.monotonic() - self.started
 
     @property
+    def ends(self) -> float:
+        """When (unix time) its time is up."""
+        return limits.run_deadline(self.limits, self.seconds, time.time())
+
+    @property
+    def time_left(self) -> float:
+        """The seconds until then, at least one."""
+        return max(self.ends - time.time(), 1.0)
+
+    @property
     def under_way(self) -> bool:
         """Whether something was begun or decided that is not done: the next start goes on with it,
         as after a kill, if nothing is written on top."""
@@ -121,6 +131,12 @@ class Run:
         """The command behind which this task is worked, on another machine or in a container; nothing where
         it is worked here."""
         return self.options.launch or task.launch or str(self.plan.settings.get("launch") or "")
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The launch prefixes that the open tasks and the checks need."""
+        open_tasks = (task for task in self.plan.tasks if not task.passed)
+        return sorted({*map(self.launch_of, open_tasks), self.options.launch_checks or ""} - {""})
 
     def share_of(self, task: Task) -> Share | None:
         """What an attempt at this task may spend beside those under way; None if that is too little."""
@@ -248,10 +264,6 @@ class Run:
         """The agent that a person named, as it may work here."""
         return agents.find_agent(command, self.rows, self.permissions)
 
-    def is_away(self, agent: Agent) -> bool:
-        """Whether an agent's provider is known to be limited, or the agent could not be used in this run."""
-        return self.back_at(agent) > 0
-
     def back_at(self, agent: Agent) -> float:
         """When (unix time) an agent can be used again: 0 is now, NONE is not in this run."""
         known = self.history.this_run
@@ -313,7 +325,6 @@ class Run:
         if isinstance(record, AttemptEnded):
             files.sync_all(self.git.common)  # the objects that it names must outlive a power cut, too
         record = replace(record, plan=self.plan.key, run=self.run_id)
-        from_json(to_json(record))  # or the notes could never be read again
         self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:

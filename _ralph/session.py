@@ -117,7 +117,7 @@ def led_back(run: Run) -> list[str]:
 def reached(run: Run) -> list[str]:
     """A line for each launch prefix behind which no worker answers now. BadInput where none ever could."""
     said = []
-    for prefix in sorted({*map(run.launch_of, run.plan.tasks), run.options.launch_checks or ""} - {""}):
+    for prefix in run.prefixes:
         try:
             greet(run, prefix)
         except NoWorker as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 from click import style
 
-from _ralph import files, layout, limits, prd, text
+from _ralph import layout, limits, prd, text
 from _ralph.ends import BadInput
 from _ralph.model import Paths, Plan
 from _ralph.progress import History
@@ -70,10 +70,9 @@ def read(prd_path: Path) -> Status:
     paths, plan, history = layout.read_state(prd_path)
     running = layout.loop_at_work(paths)
     if running:
-        asked = files.read_regular(paths.private / "stop", 100) == str(running["run_id"]).encode()
         running = {
             **{name: running[name] for name in ("pid", "since")},
-            "stopping": asked,
+            "stopping": layout.stop_is_asked(paths, str(running["run_id"])),
             "workers": _workers(paths, history),
         }
     return Status(plan, history, running, _places(paths))

@@ -171,7 +171,7 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
         "--launch-checks" if checks else "--launch",
         prefix,
     )
-    first = "from _ralph import launch\nlaunch._HELLO = launch.GREETING = 0.7; launch._PAUSES = (0.1,)"
+    first = "from _ralph import launch\nlaunch._HELLO = launch._GREETING = 0.7; launch._PAUSES = (0.1,)"
     done = repo.ralph(*words, first=first, timeout=120)
     assert done.returncode == 75, done.stdout
     assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout
@@ -244,6 +244,16 @@ def test_term_to_the_loop_reaches_the_worker_elsewhere(repo: Repo) -> None:
     assert process.wait(15) == 143
     assert nothing_runs_within(repo, 1), still_running(repo)
     assert repo.verdicts() == ["T1 interrupted"]
+
+
+def test_the_time_of_the_run_ends_an_agent_elsewhere(repo: Repo) -> None:
+    repo.plan(*tasks(1))
+    agent = repo.agent(f"time.sleep(600)\n{WORKS}")
+    began = time.monotonic()
+    code, summary, _ = repo.run(agent, "--max-hours", "6s", "--launch", elsewhere(repo))
+    assert (code, summary["stop"]) == (3, "limit") and time.monotonic() - began < 30
+    (ended,) = repo.records("verdict")
+    assert (ended["verdict"], ended["reason"]) == ("interrupted", "the run's time was up")
 
 
 # ---------------------------------------------------------------- what carries the bytes

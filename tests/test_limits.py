@@ -11,7 +11,7 @@ import pytest
 from _ralph.ends import BadInput, Exit, Stop
 from _ralph.limits import JITTER, Limits, next_time, resolve, run_deadline, share, spent, wait_for
 from _ralph.model import AgentResult, Outcome, Share, Tokens
-from _ralph.progress import History, RunHistory, TaskHistory
+from _ralph.progress import AgentHistory, History, RunHistory, TaskHistory
 
 NOW = 1_795_000_000.0
 
@@ -224,8 +224,8 @@ def test_the_share_of_each_worker_and_never_more_than_is_left(
     left: float, average: float, given: list[float], workers: int, wanted: float | None
 ) -> None:
     known = history(usd=10.0, run_usd=10.0)
-    known.tried = round(10 / average) if average else 0
-    known.usd = average * known.tried
+    tried = round(10 / average) if average else 0
+    known.agents["a"], known.usd = AgentHistory(attempts=tried), average * tried
     shares = [Share(usd=one) for one in given]
     found = share(Limits(usd=10.0 + left), known, shares, workers)
     assert (found and found.usd) == wanted
@@ -235,7 +235,7 @@ def test_the_share_of_each_worker_and_never_more_than_is_left(
 def test_a_task_that_was_cut_off_gets_more_and_waits_for_it() -> None:
     """Of 20 dollars each of four workers gets 5; what was cut off at 5 gets 10, and is alone if need be."""
     known = history(usd=5.0, run_usd=5.0)
-    known.tried, cut = 5, TaskHistory(usd=5.0, interrupted=1)
+    known.agents["a"], cut = AgentHistory(attempts=5), TaskHistory(usd=5.0, interrupted=1)
     limits = Limits(usd=20.0)
     assert share(limits, known, [], 4, cut) == Share(usd=15.0)
     assert share(limits, known, [Share(usd=5.0)], 4, cut) == Share(usd=10.0)
