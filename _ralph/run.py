@@ -184,7 +184,7 @@ class Run:
 
         def job(control: Control, report: Report) -> dict[str, Any]:
             view = Reporter(report, self.view)
-            control.on_tick = view.tick
+            control.on_tick = view.tick if view.stays else None
             site = replace(self.site, control=control, told=view.check)
             return work(replace(self, control=control, view=view, _site=site, report=report))
 
