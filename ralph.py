@@ -29,12 +29,12 @@ from typing import Any
 import click
 
 from _ralph import __version__
-from _ralph.ends import BadInput, Exit, RalphError, Stop, translate
+from _ralph.errors import BadInput, Exit, RalphError, Stop, translate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
+    from _ralph.loop.run import Options, Run
     from _ralph.model import Attempt
-    from _ralph.run import Options, Run
 
 
 # ---------------------------------------------------------------- the loop
@@ -43,26 +43,26 @@ if TYPE_CHECKING:  # everything but click is imported where it is used: `--help`
 def run_loop(run: Run) -> Stop:
     """Attempt after attempt, side by side if that is wanted, until there is a reason to stop and none is
     under way. All state is on disk between them."""
-    from _ralph import night
-    from _ralph.attempt import begin
+    from _ralph.loop import rounds
+    from _ralph.loop.attempt import begin
 
-    night.resume(run)
+    rounds.resume(run)
     stop: Stop | None = None
     while True:
-        night.take_in_what_people_did(run)
-        end = stop or night.asked_to_stop(run)
-        task = None if end else night.choose(run)
-        if task and not (end := night.limit_reached(run)):
-            night.open_run_record(run)
+        rounds.take_in_what_people_did(run)
+        end = stop or rounds.asked_to_stop(run)
+        task = None if end else rounds.choose(run)
+        if task and not (end := rounds.limit_reached(run)):
+            rounds.open_run_record(run)
             try:
                 attempt = begin(run, task)
             except RalphError as error:
-                stop = night.after_the_others(run, error)
+                stop = rounds.after_the_others(run, error)
                 continue
             run.pool.add(attempt, run_attempt(run, attempt))
         elif run.pool.lanes:
-            stop = night.next_to_end(run) or stop
-        elif end := end or night.idle(run):
+            stop = rounds.next_to_end(run) or stop
+        elif end := end or rounds.idle(run):
             return end
 
 
@@ -70,9 +70,9 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
     """One try at one task, a function from a commit to a commit: the agent works in a workspace, and what
     it left is judged in a clean room, as the commit that would land. Where this waits, others go on; in
     the room there is one at a time."""
-    from _ralph.attempt import examine, work
-    from _ralph.night import recheck_now_and_then
-    from _ralph.record import record
+    from _ralph.loop.attempt import examine, work
+    from _ralph.loop.record import record
+    from _ralph.loop.rounds import recheck_now_and_then
 
     run.view.started(attempt, run.limits.attempts)
     await work(run, attempt)
@@ -105,7 +105,7 @@ def hours(value: str) -> float:
 
 def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Ids that a shell may complete; none if there is no plan that can be read."""
-    from _ralph import prd
+    from _ralph.state import prd
 
     with contextlib.suppress(RalphError, OSError):
         plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
@@ -115,7 +115,7 @@ def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 def known_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Engines that a shell may complete."""
-    from _ralph.job import engines
+    from _ralph.commands.job import engines
 
     return [name for name in engines() if name.startswith(incomplete)]
 
@@ -224,8 +224,8 @@ def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def run_options(given: dict[str, Any], *own: str) -> Options:
     """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
     of that command alone."""
-    from _ralph.command import words_given
-    from _ralph.run import Options
+    from _ralph.commands.run import words_given
+    from _ralph.loop.run import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
@@ -261,7 +261,7 @@ def run(**given: Any) -> int:
     ralph run --agent claude --max-usd 20 --until 07:00
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
-    from _ralph.command import spend_night
+    from _ralph.commands.run import spend_night
 
     return spend_night(run_options(given), run_loop)
 
@@ -285,7 +285,7 @@ def status(prd: Path, format: str, json: bool) -> None:
     ralph status --json | jq '.tasks[] | select(.state == "blocked")'
     ralph status --format md | gh issue create --title 'ralph: where it is' --body-file -
     """
-    from _ralph.status import read, show
+    from _ralph.show.status import read, show
 
     click.echo(show(read(prd), "json" if json else format))
 
@@ -307,7 +307,7 @@ def report(prd: Path, output: Path | None) -> None:
     \b
     ralph report && xdg-open .ralph/report.html
     """
-    from _ralph.report import page, save
+    from _ralph.show.report import page, save
 
     if output == Path("-"):
         click.echo(page(prd), nl=False)
@@ -328,10 +328,10 @@ def prompt(**given: Any) -> None:
     \b
     ralph prompt --task US-003 | less
     """
-    from _ralph.attempt import preview
-    from _ralph.night import choose
-    from _ralph.run import Options
-    from _ralph.session import peek
+    from _ralph.loop.attempt import preview
+    from _ralph.loop.opening import peek
+    from _ralph.loop.rounds import choose
+    from _ralph.loop.run import Options
 
     peeked = peek(Options(**given))
     wanted = peeked.plan.task(given["task"]) if given["task"] else choose(peeked)
@@ -356,8 +356,8 @@ def plan(brief: str, force: bool, **given: Any) -> int:
     \b
     ralph plan brief.md --planner 'claude --model opus'
     """
-    from _ralph.planner import plan_from
-    from _ralph.run import Options
+    from _ralph.commands.plan import plan_from
+    from _ralph.loop.run import Options
 
     return plan_from(brief, Options(**given), force)
 
@@ -393,7 +393,7 @@ def add(prd: Path, what: str, **said: Any) -> None:
     \b
     ralph add 'Sort prices by currency' --check 'npm test -- sort' --criterion 'EUR before USD'
     """
-    from _ralph import requests
+    from _ralph.commands import requests
 
     given = {key: value for key, value in said.items() if value not in (None, ())}
     click.echo("\n".join(requests.add(prd, what, given)))
@@ -412,7 +412,7 @@ def retry(prd: Path, task_id: str, answer: str) -> None:
     \b
     ralph retry US-003 --answer 'use the existing price table'
     """
-    from _ralph import requests
+    from _ralph.commands import requests
 
     click.echo(requests.retry(prd, task_id, answer))
 
@@ -430,7 +430,7 @@ def tell(prd: Path, said: tuple[str, ...]) -> None:
     ralph tell US-003 'the price table is in src/prices.py'
     ralph tell 'no new dependencies, please'
     """
-    from _ralph import requests
+    from _ralph.commands import requests
 
     if len(said) > 2:
         raise click.UsageError("expected [ID] TEXT; put the text in quotes")
@@ -446,7 +446,7 @@ def stop(prd: Path) -> None:
     \b
     ralph stop && tail -f progress.txt
     """
-    from _ralph import requests
+    from _ralph.commands import requests
 
     click.echo(requests.stop(prd))
 
@@ -462,9 +462,9 @@ def init(prd: Path, eject: bool) -> None:
     \b
     cd my-project && ralph init
     """
-    from _ralph import setup
+    from _ralph.commands import init
 
-    said = setup.eject_prompt(prd) if eject else setup.write_starters(prd) + setup.next_steps(prd)
+    said = init.eject_prompt(prd) if eject else init.write_starters(prd) + init.next_steps(prd)
     click.echo("\n".join(said))
 
 
@@ -487,8 +487,8 @@ def doctor(probe: bool, **given: Any) -> int:
     \b
     ralph doctor --agent claude --full-permissions --probe
     """
-    from _ralph.command import with_signals
-    from _ralph.doctor import examine
+    from _ralph.commands.doctor import examine
+    from _ralph.commands.run import with_signals
 
     options = run_options(given, "probe")
     return with_signals(lambda control: examine(options, control, click.echo, probe))
@@ -510,7 +510,7 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     ralph job cron --agent claude --full-permissions
     ralph job slurm plans/*/prd.json --max-usd 20 | sbatch
     """
-    from _ralph.job import job_file
+    from _ralph.commands.job import job_file
 
     options = run_options(given, "engine", "plans", "prd")
     click.echo(job_file(engine, plans or (options.prd,), options), nl=False)
@@ -532,8 +532,8 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     \b
     git switch main && ralph land ralph/prices ralph/search
     """
-    from _ralph.land import land_branches
-    from _ralph.run import Options
+    from _ralph.commands.land import land_branches
+    from _ralph.loop.run import Options
 
     return land_branches(branches, Options(**given), was_given("prd") or not branches)
 
@@ -552,7 +552,7 @@ def clean(prd: Path, dry_run: bool) -> int:
     \b
     ralph clean -n
     """
-    from _ralph.clean import clean_places
+    from _ralph.commands.clean import clean_places
 
     return clean_places(prd, was_given("prd"), dry_run, click.echo)
 
@@ -560,7 +560,7 @@ def clean(prd: Path, dry_run: bool) -> int:
 @cli.command(hidden=True)
 def worker() -> int:
     """Do one job that comes on stdin: what `--launch` starts, and people do not."""
-    from _ralph.remote import serve
+    from _ralph.loop.remote import serve
 
     return serve()
 
@@ -576,7 +576,7 @@ def demo(folder: Path | None) -> int:
     ralph demo             in a temporary folder
     ralph demo my-demo     in a folder that you keep
     """
-    from _ralph.demo import run_demo
+    from _ralph.commands.demo import run_demo
 
     return run_demo(folder)
 
@@ -591,7 +591,7 @@ def main() -> None:
         if "--json" in sys.argv:
             import json
 
-            from _ralph.views import summary
+            from _ralph.state.wording import summary
 
             stop = Stop("error", Exit.USAGE, error.format_message())
             click.echo(json.dumps(summary(None, None, stop, 0.0)))
@@ -599,7 +599,7 @@ def main() -> None:
     except click.Abort:
         sys.exit(Exit.INTERRUPTED)
     except Exception as error:
-        from _ralph.live import complain
+        from _ralph.show.live import complain
 
         failed = translate(error)
         complain(str(failed))

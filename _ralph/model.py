@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import text
-from _ralph.ends import BadInput
+from _ralph.errors import BadInput
 
 
 class Verdict(enum.StrEnum):

@@ -9,7 +9,7 @@ import time
 import unicodedata
 from collections.abc import Sequence
 
-from _ralph.ends import BadInput
+from _ralph.errors import BadInput
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"

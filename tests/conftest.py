@@ -26,7 +26,8 @@ import psutil
 import pytest
 
 import ralph
-from _ralph import files, prompt, text
+from _ralph import files, text
+from _ralph.agents import prompt
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
@@ -230,7 +231,7 @@ class Repo:
         return [task["id"] for task in json.loads(self.read("prd.json"))["userStories"] if task["passes"]]
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
-        from _ralph.journal import parse
+        from _ralph.state.log import parse
 
         found = parse((self.path / "progress.txt").read_bytes())
         return [record for record in found if event in ("", record["event"])]
@@ -281,7 +282,7 @@ def _started(first: str) -> list[str]:
 
 
 # One second, and not five, for what is deaf to TERM.
-LITTLE_GRACE = "from _ralph import process; process.GRACE = 1.0"
+LITTLE_GRACE = "from _ralph.process import process; process.GRACE = 1.0"
 
 
 def listen() -> None:

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, git, workspace
+from _ralph import files
+from _ralph.git import git, workspace
 
 COUNTER = os.environ["CRASH_COUNT"]
 AT = int(os.environ.get("CRASH_AT", "0"))

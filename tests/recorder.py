@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, landing
+from _ralph import files
+from _ralph.git import branch
 
 _open, _write = os.open, os.write
 
@@ -53,10 +54,10 @@ def install() -> None:
         real(folder)
         note("sync_all", folder)
 
-    def landed(self: landing.Branch, *given: str, real: Any = landing.Branch.land) -> None:
+    def landed(self: branch.Branch, *given: str, real: Any = branch.Branch.land) -> None:
         note("land", self.git.root)
         real(self, *given)
 
     files.sync_all, files.swapped = tree_synced, swapped
-    landing.Branch.land = landed  # type: ignore[method-assign, assignment]
+    branch.Branch.land = landed  # type: ignore[method-assign, assignment]
     os.open, os.write, os.fsync, os.replace = opened, written, synced, replaced  # type: ignore[assignment]

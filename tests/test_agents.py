@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from _ralph import prd
-from _ralph.agents import (
+from _ralph.agents.events import StreamParser, pick
+from _ralph.agents.registry import (
     NESTED,
     Agent,
     agent_env,
@@ -23,10 +23,10 @@ from _ralph.agents import (
     require,
     run_agent,
 )
-from _ralph.ends import AgentUnavailable, BadInput
+from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
-from _ralph.process import Control, ProcessResult
-from _ralph.stream import StreamParser, pick
+from _ralph.process.process import Control, ProcessResult
+from _ralph.state import prd
 from tests.conftest import ROOT
 from tests.test_files import within
 

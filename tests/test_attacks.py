@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from _ralph import files, process, worker
+from _ralph import files
+from _ralph.loop import worker
+from _ralph.process import process
 from tests.conftest import Repo
 from tests.test_room import room_of, shell
 from tests.test_waits import LIMIT, RESULT, overage, plan, speaker

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from _ralph.awake import cannot_stay_awake
+from _ralph.process.awake import cannot_stay_awake
 from tests.conftest import Repo
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has caffeinate")
@@ -120,7 +120,7 @@ def test_no_awake_lets_it_sleep(repo: Repo) -> None:
 def test_macos_has_caffeinate(repo: Repo) -> None:
     """On a Linux that says it is a Mac: the words alone are tried."""
     noted = fake(repo, "exec tail --pid=$3 -f /dev/null", "caffeinate")
-    script = "import subprocess, sys; sys.platform = 'darwin'; from _ralph.awake import keep_awake; keep_awake(1234567)"
+    script = "import subprocess, sys; sys.platform = 'darwin'; from _ralph.process.awake import keep_awake; keep_awake(1234567)"
     subprocess.run([sys.executable, "-c", script], env=repo.env, check=True, timeout=20)
     repo.wait_for("../noted")
     assert noted.read_text() == "-i -w 1234567\n"

@@ -308,5 +308,5 @@ def test_outside_of_a_repository_and_inside_an_attempt(done: Repo) -> None:
 
 def test_a_clean_that_parks_nothing_is_caught(done: Repo) -> None:
     (done.workspace / "half.txt").write_text("half\n")
-    clean(done, first="from _ralph import clean\nclean.Cleaner._park = lambda *_: None")
+    clean(done, first="from _ralph.commands import clean\nclean.Cleaner._park = lambda *_: None")
     assert parked(done) == []  # what test_work_that_is_nowhere_else_is_parked asserts is false now

@@ -186,10 +186,11 @@ def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
 
 # ralph with one safeguard taken out, the call at which it dies then, and what the audit says of it.
 MUTANTS = {
-    "none": ("", "write progress.txt verdict passed", ""),
+    "none": ("", "write history.txt verdict passed", ""),
     "prd.json before the verdict record": (
         """
-from _ralph import edit, run as module
+from _ralph.loop import run as module
+from _ralph.state import edit
 def write(run, record, *given, real=module.Run.write):
     if getattr(record, "verdict", "") == "passed":
         task = run.plan.task(record.task)
@@ -197,45 +198,45 @@ def write(run, record, *given, real=module.Run.write):
     real(run, record, *given)
 module.Run.write = write
 """,
-        "write progress.txt verdict passed",
+        "write history.txt verdict passed",
         "a pass is marked that no record has",
     ),
     "landing before the verdict record": (
         """
-from _ralph import run as module
+from _ralph.loop import run as module
 def write(run, record, *given, real=module.Run.write):
     if getattr(record, "verdict", "") == "passed":
         run.branch.land(record.commit, record.tip, "early")
     real(run, record, *given)
 module.Run.write = write
 """,
-        "write progress.txt verdict passed",
+        "write history.txt verdict passed",
         "work landed that no record has",
     ),
     "what a verdict says is not done at the next start": (
         """
-from _ralph import night, record
+from _ralph.loop import record, rounds
 def carry_out(run, live=False, real=record.carry_out):
     if live: real(run, live)
     run.history.pending = None
-record.carry_out = night.carry_out = carry_out
+record.carry_out = rounds.carry_out = carry_out
 """,
         "swapped prd.json",
         "finished tasks were worked again",
     ),
     "a leftover is not checked before another agent is paid": (
         """
-from _ralph import progress
-def _work_left(history, task, *given, real=progress.History._work_left):
+from _ralph.state import history
+def _work_left(history, task, *given, real=history.History._work_left):
     real(history, task, *given)
     task.lacks = ""
-progress.History._work_left = _work_left
+history.History._work_left = _work_left
 """,
         "git add -A",
         "green work was paid for again",
     ),
     "a cut-off attempt's work is not looked for": (
-        "from _ralph import attempt, night\nattempt.salvage = night.salvage = lambda run, attempt: None",
+        "from _ralph.loop import attempt, rounds\nattempt.salvage = rounds.salvage = lambda run, attempt: None",
         "git add -A",
         "green work was paid for again",
     ),

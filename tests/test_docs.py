@@ -19,15 +19,17 @@ import jinja2.meta
 import pytest
 
 import ralph
-from _ralph import __version__, prd, status, text, views
-from _ralph.agents import load_rows
-from _ralph.ends import Exit, Stop
+from _ralph import __version__, text
+from _ralph.agents.prompt import prompt_values
+from _ralph.agents.registry import load_rows
+from _ralph.errors import Exit, Stop
 from _ralph.files import resource
-from _ralph.limits import NONE, Limits
 from _ralph.model import Paths, Verdict
-from _ralph.progress import LABELS, History
-from _ralph.prompt import prompt_values
-from _ralph.records import AttemptEnded
+from _ralph.show import status
+from _ralph.state import prd, wording
+from _ralph.state.history import LABELS, History
+from _ralph.state.limits import NONE, Limits
+from _ralph.state.records import AttemptEnded
 from tests import make_docs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -182,7 +184,7 @@ def test_exit_codes() -> None:
 def test_verdicts_and_states() -> None:
     listed = rows(section("Checks and evidence"))
     assert {str(verdict) for verdict in Verdict} <= listed.keys()
-    assert all(f"`{state}`" in section("Running from cron") for state in views.STATES)
+    assert all(f"`{state}`" in section("Running from cron") for state in wording.STATES)
 
 
 @pytest.mark.parametrize("meaning", sorted(prd.ALIASES))
@@ -209,11 +211,11 @@ def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
     path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
     plan = prd.load(path)
-    real = views.summary(plan, History(), Stop("complete", Exit.COMPLETE, "done"), 1.0)
+    real = wording.summary(plan, History(), Stop("complete", Exit.COMPLETE, "done"), 1.0)
     assert list(shown) == list(real)
     assert list(shown["tokens"]) == list(real["tokens"])
     assert {tuple(task) for task in shown["tasks"]} == {tuple(task) for task in real["tasks"]}
-    assert {task["state"] for task in shown["tasks"]} <= set(views.STATES)
+    assert {task["state"] for task in shown["tasks"]} <= set(wording.STATES)
     assert shown["exit"] in list(Exit)
 
 
@@ -225,7 +227,7 @@ def test_every_field_of_the_object_is_described(tmp_path: Path) -> None:
     top, task = (ROOT / "docs/status.md").read_text("utf-8").split("Each task:")
     assert [*rows(top.split("## The object")[1])][1:] == [*real]
     assert [*rows(task)][1:] == [*real["tasks"][0]]
-    assert [word for word in views.STATES if f"`{word}`" not in task] == []
+    assert [word for word in wording.STATES if f"`{word}`" not in task] == []
 
 
 def test_the_page_of_fields_is_made_from_the_schema() -> None:

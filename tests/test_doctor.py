@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import ralph
-from _ralph.rehearsal import cron_environment
+from _ralph.commands.rehearsal import cron_environment
 from tests.conftest import ROOT, Repo
 from tests.test_sandbox import works
 

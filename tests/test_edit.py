@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from _ralph import edit, files, prd
-from _ralph.ends import BadInput, TryLater
+from _ralph import files
+from _ralph.errors import BadInput, TryLater
 from _ralph.model import Plan
+from _ralph.state import edit, prd
 from tests.test_files import within
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from _ralph.agents import find_agent, recovered
+from _ralph.agents.events import StreamParser
+from _ralph.agents.prices import book
+from _ralph.agents.registry import find_agent, recovered
 from _ralph.model import AgentResult, Outcome, Price, Tokens
-from _ralph.prices import book
-from _ralph.stream import StreamParser
 from tests.conftest import ROOT, Repo
 
 ROWS = json.loads((ROOT / "templates/agents.json").read_text())

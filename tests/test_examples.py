@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from _ralph import prd
+from _ralph.state import prd
 from tests.conftest import ROOT, Repo
 
 WORK = "P(f'{task}.txt').touch()"

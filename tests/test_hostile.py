@@ -15,16 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from _ralph import edit, prd, status
-from _ralph.agents import find_agent, load_rows, require
-from _ralph.ends import AgentUnavailable, BadInput
-from _ralph.journal import Journal, parse
-from _ralph.limits import Limits, wait_for
+from _ralph.agents.events import StreamParser
+from _ralph.agents.prompt import render_line, render_prompt
+from _ralph.agents.registry import find_agent, load_rows, require
+from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Plan, Task
-from _ralph.progress import parse_handoff, replay
-from _ralph.prompt import render_line, render_prompt
-from _ralph.records import Added
-from _ralph.stream import StreamParser
+from _ralph.show import status
+from _ralph.state import edit, prd
+from _ralph.state.history import parse_handoff, replay
+from _ralph.state.limits import Limits, wait_for
+from _ralph.state.log import Journal, parse
+from _ralph.state.records import Added
 from _ralph.text import moment
 from tests.conftest import ROOT
 

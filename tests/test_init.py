@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from _ralph import patterns
-from _ralph.detect import (
+from _ralph.git import patterns
+from _ralph.loop.detect import (
     SETUP_INPUTS,
     detect_checks,
     detect_keep,

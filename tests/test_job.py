@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 import ralph
-from _ralph import job
-from _ralph.command import words_given
+from _ralph.commands import job
+from _ralph.commands.run import words_given
 from tests.conftest import ROOT, Repo
 from tests.test_examples import block, shell
 

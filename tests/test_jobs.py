@@ -37,7 +37,7 @@ def tasks(count: int, **top: object) -> list[dict[str, Any]]:
     return [{"checks": [f"grep -q good T{n}.txt"], **top} for n in range(1, count + 1)]
 
 
-SOON = "from _ralph import limits\nlimits.JITTER = 1.0"
+SOON = "from _ralph.state import limits\nlimits.JITTER = 1.0"
 
 
 def limited_for(seconds: float) -> str:
@@ -399,7 +399,7 @@ def test_work_that_was_left_before_others_landed_takes_nothing_of_theirs_back(re
     agent = repo.agent(f"if task == 'T1' and attempt == 1: P('T1.txt').write_text('half')\nelse: {WORKS}")
     assert repo.run(agent, "--once", "--task", "T1")[0] == 3
     assert repo.run(agent, "--once", "--task", "T2")[0] == 0
-    killed = "import os\nfrom _ralph import attempt\nattempt._work = lambda *_: os.kill(os.getppid(), 9)"
+    killed = "import os\nfrom _ralph.loop import attempt\nattempt._work = lambda *_: os.kill(os.getppid(), 9)"
     assert repo.ralph("run", "--agent", agent, first=killed).returncode == -9
     assert repo.gone_within(5)
     code, _, printed = repo.run(agent)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from _ralph.loop.roles import objections
 from _ralph.model import Task
-from _ralph.roles import objections
 from tests.conftest import Repo
 from tests.test_waits import LIMIT, ROW, speaker
 

@@ -347,7 +347,7 @@ def test_everything_killed_while_git_writes_the_files(two: Repo) -> None:
     assert land(two, "ralph/x")[0] == 0
     two.write("a.txt", "edited\n")
     old = tip(two)
-    slows = "from _ralph import landing\nreal = landing.Branch._fast_forward\n"
+    slows = "from _ralph.git import branch\nreal = branch.Branch._fast_forward\n"
     slows += f"landing.Branch._fast_forward = lambda *a: (open({str(two.outside / 'slowly')!r}, 'w').close(), real(*a))[1]"
     process = two.start("land", "ralph/y", first=slows)
     two.wait_for("../on")
@@ -382,4 +382,4 @@ def test_a_landing_without_a_safeguard_is_caught(repo: Repo, mutant: str) -> Non
         return
     sabotage, caught = MUTANTS[mutant]
     with pytest.raises(AssertionError):
-        caught(repo, f"from _ralph import land\n{sabotage}")
+        caught(repo, f"from _ralph.commands import land\n{sabotage}")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from _ralph import git as git_module
-from _ralph import landing
-from _ralph.ends import BadInput, NeedsPerson
-from _ralph.git import Git
-from _ralph.landing import Branch, Moved
+from _ralph.errors import BadInput, NeedsPerson
+from _ralph.git import branch as branching
+from _ralph.git import git as git_module
+from _ralph.git.branch import Branch, Moved
+from _ralph.git.git import Git
 from tests.conftest import Repo
 from tests.test_files import within
 from tests.test_workspace import head, listing, on_disk
@@ -130,7 +130,7 @@ def test_a_landing_without_compare_and_swap_is_caught(repo: Repo, monkeypatch: p
     def blind(git: Git, *words: str, **given: Any) -> tuple[int, str, str]:
         return real(git, *(words[:-1] if words[0] == "update-ref" else words), **given)
 
-    monkeypatch.setattr(landing, "attempted", blind)
+    monkeypatch.setattr(branching, "attempted", blind)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_branch_that_somebody_moved_is_not_moved_back(repo, False)
 
@@ -205,7 +205,7 @@ def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.
         if len(pauses) == 3:
             lock.unlink()
 
-    monkeypatch.setattr(landing, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(branching, "time", SimpleNamespace(sleep=sleep))
     branch.land(work := work_on(repo, tip), tip, "x")
     assert (branch.tip(), len(pauses)) == (work, 3)
     lock.touch()

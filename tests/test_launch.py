@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from _ralph import __version__
-from _ralph.wire import PROTOCOL
+from _ralph.loop.wire import PROTOCOL
 from tests.conftest import ROOT, Repo, elsewhere
 from tests.oracle import BRANCH, fresh_clone_is_green, nothing_runs_within, still_running
 from tests.test_real_agents import need_namespaces
@@ -139,7 +139,7 @@ def test_a_prefix_that_misbehaves_costs_that_attempt_and_not_the_night(
         f"if ! test -e {greeted}; then touch {greeted}; elif ! test -e {seen}; then touch {seen}; {wrap}; fi"
     )
     repo.plan({"checks": ["test -f T1.txt"]}, launch=elsewhere(repo, once))
-    first = "from _ralph import launch\nlaunch._HELLO = 2.0"
+    first = "from _ralph.loop import launch\nlaunch._HELLO = 2.0"
     done = repo.ralph("run", "--agent", repo.agent(WORKS), first=first, timeout=120)
     assert done.returncode == 0, done.stdout
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
@@ -171,7 +171,7 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
         "--launch-checks" if checks else "--launch",
         prefix,
     )
-    first = "from _ralph import launch\nlaunch._HELLO = launch._GREETING = 0.7; launch._PAUSES = (0.1,)"
+    first = "from _ralph.loop import launch\nlaunch._HELLO = launch._GREETING = 0.7; launch._PAUSES = (0.1,)"
     done = repo.ralph(*words, first=first, timeout=120)
     assert done.returncode == 75, done.stdout
     assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout
@@ -407,7 +407,7 @@ sys.stdin.buffer.read()
     path = repo.write("../liar.py", script)
     repo.plan({"checks": ["true"], "launch": f"{sys.executable} {path}"}, limits={"attempts": 1})
     tip = repo.git("rev-parse", "HEAD")
-    first = "from _ralph import launch\nlaunch._SLACK = launch.SETUP_TIMEOUT = 1.0"
+    first = "from _ralph.loop import launch\nlaunch._SLACK = launch.SETUP_TIMEOUT = 1.0"
     done = repo.ralph(
         "run", "--agent", repo.agent("pass"), "--max-iterations", "1", "--agent-timeout", "3s", first=first
     )

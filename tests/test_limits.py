@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from _ralph.ends import BadInput, Exit, Stop
-from _ralph.limits import JITTER, Limits, next_time, resolve, run_deadline, share, spent, wait_for
+from _ralph.errors import BadInput, Exit, Stop
 from _ralph.model import AgentResult, Outcome, Share, Tokens
-from _ralph.progress import AgentHistory, History, RunHistory, TaskHistory
+from _ralph.state.history import AgentHistory, History, RunHistory, TaskHistory
+from _ralph.state.limits import JITTER, Limits, next_time, resolve, run_deadline, share, spent, wait_for
 
 NOW = 1_795_000_000.0
 

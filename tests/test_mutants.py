@@ -24,13 +24,13 @@ from tests.test_waits import ROW, speaker
 SABOTAGE = {
     "none": "",
     "believes the agent": """
-from _ralph import verdict
+from _ralph.loop import verdict
 from _ralph.model import Verdict
 verdict.decide = lambda a, *_: (Verdict.PASSED, "")
 """,
     "no evidence rule": """
 from dataclasses import replace
-from _ralph import verdict
+from _ralph.loop import verdict
 def decide(a, *rest, real=verdict.decide):
     return real(replace(a, tip="other"), *rest)
 verdict.decide = decide
@@ -44,25 +44,26 @@ from _ralph.model import Paths
 Paths.room = property(Paths.workspace)
 """,
     "home's own git in the workspace": """
-from _ralph import files, workspace
+from _ralph import files
+from _ralph.git import workspace
 def renew_git(self, *_):
     files.clear(self.root / ".git").write_text(f"gitdir: {self.home.dir}")
 workspace.Place.renew_git = renew_git
 """,
     "no protection": """
-from _ralph import attempt
+from _ralph.loop import attempt
 attempt.restore = lambda git, before, after, *_: (after, [], [])
 """,
     "ignored files go unnamed": """
-from _ralph import workspace
+from _ralph.git import workspace
 workspace.Place.ignored_since = lambda *_: []
 """,
     "no sweep": """
-from _ralph import process
+from _ralph.process import process
 process.sweep = lambda *_a, **_k: []
 """,
     "no lock": """
-from _ralph import lock
+from _ralph.state import lock
 class Lock:
     def release(self): pass
 lock.acquire = lambda paths: (paths.private.mkdir(parents=True, exist_ok=True), Lock())[1]
@@ -138,7 +139,7 @@ def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
     # no room of its own, and what is ignored stays where it lies
     sabotage = """
 from _ralph.model import Paths
-from _ralph import workspace
+from _ralph.git import workspace
 Paths.room = property(Paths.workspace)
 workspace.Place.reset = lambda self, tree, clean="", real=workspace.Place.reset: real(self, tree, clean.replace("x", ""))
 """
@@ -172,7 +173,7 @@ def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(
     os.kill(worker, signal.SIGKILL)
     process.kill()
     process.wait(5)
-    unmarked = "from _ralph import worker\nworker._number = lambda run_id: 0"
+    unmarked = "from _ralph.loop import worker\nworker._number = lambda run_id: 0"
     repo.ralph("run", "-q", "--task", "nope", first=unmarked)
     left = repo.alive()
     names = [one.name() for one in left]
@@ -194,19 +195,22 @@ def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
 BOOKS = {
     "all that was left": (
         """
-from _ralph import agents
-def book(result, *given, real=agents.book):
+from _ralph.agents import registry
+def book(result, *given, real=registry.book):
     real(result, *given)
     if result.estimated:
         result.usd = result.estimated = 1.0
     return result
-agents.book = book
+registry.book = book
 """,
         "twice what it was",
     ),
-    "nothing": ("from _ralph import agents\nagents.book = lambda result, *_: result", "below what it was"),
+    "nothing": (
+        "from _ralph.agents import registry\nagents.book = lambda result, *_: result",
+        "below what it was",
+    ),
     "no request that was under way": (
-        "from _ralph import prices\nprices._was_under_way = lambda *_: False",
+        "from _ralph.agents import prices\nprices._was_under_way = lambda *_: False",
         "below what it was",
     ),
 }
@@ -224,7 +228,7 @@ ORDER = {
     "none": ("", None),
     "in-place write": (
         """
-from _ralph import edit
+from _ralph.state import edit
 def in_place(path, data, mode=None):
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
     os.write(fd, data); os.fsync(fd); os.close(fd)
@@ -240,7 +244,8 @@ edit.exchange = lambda path, data, expected: in_place(path, data)
     ),
     "prd.json before the verdict record": (
         """
-from _ralph import edit, run as room
+from _ralph.loop import run as room
+from _ralph.state import edit
 def write(run, record, *given, real=room.Run.write):
     if getattr(record, "verdict", "") == "passed":
         edit.apply(run.plan, lambda now: edit.set_passed(now, now.task(record.task), True))
@@ -251,7 +256,7 @@ room.Run.write = write
     ),
     "the branch before the verdict record": (
         """
-from _ralph import run as room
+from _ralph.loop import run as room
 def write(run, record, *given, real=room.Run.write):
     if getattr(record, "verdict", "") == "passed":
         run.branch.land(record.commit, record.tip, "early")
@@ -315,25 +320,25 @@ TURNS = {
     "none": ("", set()),
     "a login is waited for": (
         """
-from _ralph import stream
-def _apply(self, rule, event, real=stream.StreamParser._apply):
+from _ralph.agents import events
+def _apply(self, rule, event, real=events.StreamParser._apply):
     made = real(self, rule, event)
     self.final = "limited" if self.final == "unavailable" else self.final
     return made
-stream.StreamParser._apply = _apply
+events.StreamParser._apply = _apply
 """,
         {"who is not logged in was taken for limited"},
     ),
     "no fallback": (
         """
-from _ralph import run
+from _ralph.loop import run
 run.Run.fallback = property(lambda self: None)
 """,
         {"the fallback did not work"},
     ),
     "the fallback for work that failed": (
         """
-from _ralph import run
+from _ralph.loop import run
 def back_at(self, agent):
     return float(self.history.iteration > 0 and agent.command != self.fallback.command)
 run.Run.back_at = back_at
@@ -342,7 +347,7 @@ run.Run.back_at = back_at
     ),
     "one rung for all": (
         """
-from _ralph import run
+from _ralph.loop import run
 def ladder(self, task=None, real=run.Run.ladder):
     return real(self, task)[:1]
 run.Run.ladder = ladder
@@ -394,7 +399,7 @@ LANES = {
     "none": ("", None),
     "landing without a check on the new tip": (
         """
-from _ralph import candidate
+from _ralph.loop import candidate
 def run_candidate(run, attempt, room, commit, turn, real=candidate.run_candidate):
     return real(run, attempt, room, attempt.apart or commit, turn)
 candidate.run_candidate = run_candidate
@@ -403,7 +408,8 @@ candidate.run_candidate = run_candidate
     ),
     "two candidates in the room at once": (
         """
-from _ralph import model, pool
+from _ralph import model
+from _ralph.loop import pool
 pool.Turn.ready = property(lambda self: True)
 model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
 """,
@@ -411,7 +417,8 @@ model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
     ),
     "a worker that writes into the notes": (
         """
-from _ralph import attempt, files
+from _ralph import files
+from _ralph.loop import attempt
 def _work(run, *given, real=attempt._work):
     files.append(run.paths.progress, b"\\n")
     return real(run, *given)
@@ -421,7 +428,8 @@ attempt._work = _work
     ),
     "a worker that marks the plan": (
         """
-from _ralph import candidate, edit
+from _ralph.loop import candidate
+from _ralph.state import edit
 def verify(run, attempt, real=candidate.verify):
     edit.apply(run.plan, lambda plan: edit.set_passed(plan, plan.task(attempt.task.id), True))
     return real(run, attempt)
@@ -431,7 +439,7 @@ candidate.verify = verify
     ),
     "a worker that lands": (
         """
-from _ralph import candidate
+from _ralph.loop import candidate
 def verify(run, attempt, real=candidate.verify):
     told = real(run, attempt)
     run.branch.land(told["commit"], attempt.tip, "early")

@@ -316,7 +316,7 @@ def test_a_plan_that_stays_broken_is_said_and_the_last_good_one_is_worked(repo: 
     broken = saves(repo, "if task == 'T1': HOME.write_text(whole[:60])")
     mends = saves(repo, f"if task == 'T3': HOME.write_text({whole!r})")
     agent = repo.agent(broken + mends + MAKES)
-    done = repo.ralph("run", "--agent", agent, first="from _ralph import run; run.PATIENCE = 0.6")
+    done = repo.ralph("run", "--agent", agent, first="from _ralph.loop import run; run.PATIENCE = 0.6")
     assert done.returncode == 0, done.stdout
     assert repo.verdicts() == [f"T{i} passed" for i in (1, 2, 3)]
     assert "the plan as it was before is worked on" in done.stdout
@@ -327,7 +327,10 @@ def test_a_plan_that_is_broken_at_the_end_loses_no_pass(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"))
     agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
     done = repo.ralph(
-        "run", "--agent", agent, first="from _ralph import edit, run; run.PATIENCE = edit.PATIENCE = 0.6"
+        "run",
+        "--agent",
+        agent,
+        first="from _ralph.loop import run; from _ralph.state import edit; run.PATIENCE = edit.PATIENCE = 0.6",
     )
     assert repo.verdicts() == ["T1 passed", "T2 passed"] and len(repo.commits()) == 2
     kept = done.stdout.split("the plan as it should be is ")[1].split()[0]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _ralph import prd
-from _ralph.ends import BadInput
-from _ralph.patterns import matching, normal, plain_names, uncovered_tests, unmatched
+from _ralph.errors import BadInput
+from _ralph.git.patterns import matching, normal, plain_names, uncovered_tests, unmatched
+from _ralph.state import prd
 
 NAMES = [
     "tests/test_a.py", "tests/unit/test_b.py", "tests/unit/deep/test_c.py", "tests/conftest.py", "conftest.py",

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from _ralph import edit, prd
 from _ralph.files import resource
+from _ralph.state import edit, prd
 from tests.conftest import Repo
 from tests.test_doctor import everything_at_home
 
@@ -423,7 +423,7 @@ def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get(repo: Repo) -
     repo.wait_for("../on")
     slowly = """if True:
         import time
-        from _ralph import edit
+        from _ralph.state import edit
         apply = edit.apply
         edit.apply = lambda *given: (time.sleep(0.3), apply(*given))[1]
     """

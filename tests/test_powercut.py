@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from _ralph.journal import parse
+from _ralph.state.log import parse
 from tests.conftest import Repo
 from tests.test_crash import audit, prepare
 
@@ -31,7 +31,7 @@ FAULTS = {
     "none": "",
     "no fsync": "import os\nos.fsync = lambda fd: None",
     "no sync of the tree": "from _ralph import files\nfiles.sync_all = lambda folder: None",
-    "no sync by git": "from _ralph import git\ngit._QUIET = (*git._QUIET, 'core.fsync=none')",
+    "no sync by git": "from _ralph.git import git\ngit._QUIET = (*git._QUIET, 'core.fsync=none')",
 }
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from _ralph import edit, prd
-from _ralph.ends import BadInput, Exit
+from _ralph.errors import BadInput, Exit
 from _ralph.model import Plan, Setup, Task
+from _ralph.state import edit, prd
 from tests.conftest import ROOT, steps
 from tests.test_files import within
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from _ralph.process import Control, ProcessResult, run_process
-from _ralph.worker import kill_run
+from _ralph.process.mark import kill_run
+from _ralph.process.process import Control, ProcessResult, run_process
 from tests.conftest import LITTLE_GRACE, Repo
 
 # Each leaves a descendant behind in another way; all of them sleep for ten minutes.
@@ -111,9 +111,9 @@ def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(repo: Repo, whe
     repo.env["HANGS"] = str(repo.outside / "hanging")
     arm = f"os.chmod({str(fake)!r}, 0o755)"
     agent = repo.agent(arm if when == "in the worker" else "pass")
-    first = "from _ralph import git\ngit._HURRY = 0.5"
+    first = "from _ralph.git import git\ngit._HURRY = 0.5"
     if when == "in the loop":
-        first += f"\nimport os\nfrom _ralph import attempt\nreal = attempt.examine\nasync def examine(run, one):\n    {arm}\n    await real(run, one)\nattempt.examine = examine"
+        first += f"\nimport os\nfrom _ralph.loop import attempt\nreal = attempt.examine\nasync def examine(run, one):\n    {arm}\n    await real(run, one)\nattempt.examine = examine"
     process = start_with(repo, first, agent)
     repo.wait_for("../hanging")
     fake.unlink()  # only the one call hangs
@@ -124,7 +124,7 @@ def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(repo: Repo, whe
 
 def test_a_worker_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt && test -f half"]})
-    first = "from _ralph import worker\nworker._STOP_DEADLINE = 1"
+    first = "from _ralph.loop import worker\nworker._STOP_DEADLINE = 1"
     process = start_with(repo, first, repo.agent("P('half').touch()" + HANGS))
     repo.wait_for("../hanging")
     os.kill(worker_of(process), signal.SIGSTOP)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from _ralph import text
-from _ralph.agents import PLAIN, Agent
-from _ralph.ends import BadInput
-from _ralph.journal import Journal, parse
+from _ralph.agents.registry import PLAIN, Agent
+from _ralph.errors import BadInput
+from _ralph.loop.record import record_lines
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Tokens, Verdict
-from _ralph.progress import History, newest, parse_handoff, replay
-from _ralph.records import Record, from_json
-from _ralph.views import record_lines
+from _ralph.state.history import History, newest, parse_handoff, replay
+from _ralph.state.log import Journal, parse
+from _ralph.state.records import Record, from_json
 from tests.test_files import lay, within
 
 PLAN = "p@b"

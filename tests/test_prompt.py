@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from _ralph.checks import checks_for
-from _ralph.ends import BadInput
+from _ralph.agents.prompt import BOUND, prompt_values, render_line, render_prompt
+from _ralph.errors import BadInput
 from _ralph.files import resource
+from _ralph.loop.checks import checks_for
 from _ralph.model import Paths, Plan
-from _ralph.prd import load
-from _ralph.progress import History
-from _ralph.prompt import BOUND, prompt_values, render_line, render_prompt
-from _ralph.records import from_json
+from _ralph.state.history import History
+from _ralph.state.prd import load
+from _ralph.state.records import from_json
 from tests.conftest import ROOT
 from tests.test_prd import SHARED, WILD, needs_shared
 

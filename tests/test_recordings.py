@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from _ralph import text
-from _ralph.agents import conclude, find_agent, load_rows
+from _ralph.agents.events import StreamParser
+from _ralph.agents.registry import conclude, find_agent, load_rows
 from _ralph.model import AgentResult, Outcome, Tokens
-from _ralph.process import ProcessResult
-from _ralph.stream import StreamParser
+from _ralph.process.process import ProcessResult
 from tests.conftest import ROOT
 
 ROWS = load_rows(ROOT / "templates" / "agents.json", {})

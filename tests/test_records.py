@@ -10,12 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _ralph import records
-from _ralph.ends import BadInput
-from _ralph.journal import parse
+from _ralph.errors import BadInput
 from _ralph.model import Judgement, Tokens, Verdict
-from _ralph.progress import replay
-from _ralph.records import KINDS, MOST, AttemptEnded, Failure, Record, Stopped, Waited, from_json, to_json
+from _ralph.state import records
+from _ralph.state.history import replay
+from _ralph.state.log import parse
+from _ralph.state.records import (
+    KINDS,
+    MOST,
+    AttemptEnded,
+    Failure,
+    Record,
+    Stopped,
+    Waited,
+    from_json,
+    to_json,
+)
 
 ENDED = '"event": "verdict", "task": "T1", "iteration": 3, "verdict": "failed"'
 DEEP = "[" * 400 + "]" * 400

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from _ralph import timeline
-from _ralph.records import from_json
+from _ralph.show import timeline
+from _ralph.state.records import from_json
 from tests.conftest import Repo
 
 LARGEST = 5_000_000

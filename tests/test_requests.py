@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from _ralph import edit, prd, requests
-from _ralph.ends import BadInput, TryLater
+from _ralph.commands import requests
+from _ralph.errors import BadInput, TryLater
+from _ralph.state import edit, prd
 from tests.conftest import Repo
 from tests.test_files import within
 

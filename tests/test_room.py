@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from _ralph import files, room
-from _ralph import git as git_module
+from _ralph import files
+from _ralph.git import git as git_module
+from _ralph.loop import room
+from _ralph.loop.room import Room, merged, run_hook
 from _ralph.model import Check, Setup
-from _ralph.room import Room, merged, run_hook
 from tests.conftest import Repo
 from tests.test_files import within
 from tests.test_landing import work_on

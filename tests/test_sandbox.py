@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from _ralph.ends import BadInput
-from _ralph.sandbox import sandbox_for
+from _ralph.errors import BadInput
+from _ralph.process.sandbox import sandbox_for
 from tests.conftest import Repo
 
 PYTHON = os.path.realpath(sys.executable)  # a .venv below /tmp is not seen inside

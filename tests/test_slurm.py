@@ -91,7 +91,7 @@ def shown(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 def exits(repo: Repo, prd: str = "prd.json") -> list[int]:
     """The exit status of every run of a plan."""
-    from _ralph.journal import parse
+    from _ralph.state.log import parse
 
     notes = (repo.path / prd).parent / "progress.txt"
     return [int(one.get("exit", 0)) for one in parse(notes.read_bytes()) if one["event"] == "stop"]
@@ -288,7 +288,7 @@ def test_a_node_that_is_killed_costs_its_attempts(slurm: Slurm, repo: Repo) -> N
     """With kill -9 of its daemon and of all that runs there."""
     repo.plan(*({"checks": [f"test -f T{n}.txt"]} for n in range(1, 7)))
     agent = repo.agent(f"(OUT / f'at-{{task}}').touch(); time.sleep(4); {WORK}")
-    first = "from _ralph import launch\nlaunch._SILENCE = 15.0"
+    first = "from _ralph.loop import launch\nlaunch._SILENCE = 15.0"
     process = repo.start(
         "run", "--jobs", "4", "--agent", agent, "--launch", on_nodes(slurm, repo), first=first
     )

@@ -18,10 +18,12 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
 
-from _ralph import prd, status, text
-from _ralph.progress import replay
-from _ralph.records import from_json
-from _ralph.status import Status
+from _ralph import text
+from _ralph.show import status
+from _ralph.show.status import Status
+from _ralph.state import prd
+from _ralph.state.history import replay
+from _ralph.state.records import from_json
 from tests.conftest import Repo, steps
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -564,7 +566,7 @@ def test_reading_while_the_plan_is_replaced(repo: Repo) -> None:
     repo.plan(*[{"passes": False}] * 300, checks=["true"])
     writer = subprocess.Popen(
         [sys.executable, "-c",
-         "import sys; from pathlib import Path; from _ralph import edit, prd\n"
+         "import sys; from pathlib import Path; from _ralph.state import edit, prd\n"
          "plan = prd.load(Path('prd.json'))\n"
          "while True:\n"
          "    for passed in (True, False):\n"
@@ -596,7 +598,7 @@ def test_a_run_that_was_cut_off_is_named(repo: Repo) -> None:
 
 # ---------------------------------------------------------------- quick
 
-HEAVY = {"jinja2", "jsonschema", "filelock", "psutil", "asyncio", "tempfile", "_ralph.run", "_ralph.session", "rich.console", "rich.table", "email", "ctypes.util"}  # fmt: skip
+HEAVY = {"jinja2", "jsonschema", "filelock", "psutil", "asyncio", "tempfile", "_ralph.loop.run", "_ralph.loop.opening", "rich.console", "rich.table", "email", "ctypes.util"}  # fmt: skip
 
 
 def hundred(repo: Repo) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from _ralph import text
-from _ralph.ends import BadInput
+from _ralph.errors import BadInput
 
 HOSTILE = [
     "plain",

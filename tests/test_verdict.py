@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.checks import checks_for, every_check
+from _ralph.loop.checks import checks_for, every_check
+from _ralph.loop.verdict import decide, fixed_checks
 from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Verdict
-from _ralph.prd import load
-from _ralph.verdict import decide, fixed_checks
+from _ralph.state.prd import load
 
 GLOBAL, OWN = "make test", "test -f own"
 

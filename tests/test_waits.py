@@ -24,7 +24,8 @@ LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_err
 # A run that looks five times a second at what people do while it waits, and not every five seconds; that
 # begins again one second after a provider's limit has ended, and not up to ten.
 LOOKS_OFTEN = """
-from _ralph import limits, process
+from _ralph.process import process
+from _ralph.state import limits
 real = process.Control.wait
 process.Control.wait = lambda control, seconds, *given: real(control, min(seconds, 0.2), *given)
 limits.JITTER = 1.0
@@ -293,7 +294,7 @@ def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None
 
 def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
     said = '"*" * 60_000 + "\\n- status: done" + "x" * 60_000'
-    parse = f"from _ralph.progress import parse_handoff; print(parse_handoff({said})['status'][:6])"
+    parse = f"from _ralph.state.history import parse_handoff; print(parse_handoff({said})['status'][:6])"
     done = subprocess.run([sys.executable, "-c", parse], env=repo.env, capture_output=True, timeout=60)
     assert done.stdout == b"donexx\n"
     plan(repo, {"checks": ["test -f T1.txt"]})

@@ -26,12 +26,12 @@ from tests.oracle import (
 
 # Python that ralph runs before it starts: checks then run where the agent worked.
 IN_THE_WORKSPACE = """
-import _ralph.room
+import _ralph.loop.room
 def run(room, checks, name, label=""):
     return room.site.run(checks, room.place.root.with_name("work-1"), f"{name}-check", label)
-_ralph.room.Room.run = run
-import contextlib, _ralph.workspace
-_ralph.workspace.Place.away = contextlib.contextmanager(lambda place: (yield))
+_ralph.loop.room.Room.run = run
+import contextlib, _ralph.git.workspace
+_ralph.git.workspace.Place.away = contextlib.contextmanager(lambda place: (yield))
 """
 
 # In the table @ is the task's id. A way is what the agent does, the checks, and how it ends:

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from _ralph import files, patterns, workspace
-from _ralph import git as git_module
-from _ralph.git import Git, freeze_settings
+from _ralph import files
+from _ralph.git import git as git_module
+from _ralph.git import patterns, workspace
+from _ralph.git.git import Git, freeze_settings
+from _ralph.git.workspace import Place, changes, restore
+from _ralph.loop.room import Site
 from _ralph.model import Setup
-from _ralph.process import Control
-from _ralph.room import Site
-from _ralph.workspace import Place, changes, restore
+from _ralph.process.process import Control
 from tests.conftest import Repo
 from tests.test_files import within
 

@@ -1,0 +1,1 @@
+"""Agents: their commands, their events, the prompt."""

@@ -1,0 +1,183 @@
+"""Templates to text: the prompt of one attempt, within its bound."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from _ralph import text
+from _ralph.errors import BadInput
+from _ralph.model import Check, Paths, Plan, Task, Verdict
+from _ralph.state import prd
+from _ralph.state.history import History, TaskHistory, newest
+from _ralph.state.records import AttemptEnded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import jinja2
+
+BOUND = 48 * 1024
+"""Bytes of a whole prompt, at most."""
+_PROMPT = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+_TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
+
+
+def prompt_values(
+    plan: Plan,
+    task: Task,
+    history: History,
+    paths: Paths,
+    checks: list[Check],
+    *,
+    attempts: int,
+    reads_rulebook: bool,
+    recent: list[str],
+    beside: list[str],
+    red_before: list[str],
+    clean_start: bool,
+    handoff: Path,
+    parked: str = "",
+) -> dict[str, Any]:
+    """Everything a prompt template may use, each part clipped to its share of the bound. `beside` are the
+    tasks that others work at the same time, `parked` is the commit of earlier work that does not lie in the
+    workspace."""
+    known = history.of(task)
+    last = known.last
+    rulebook = rules_of(paths.rulebook)
+    constraints = prd.constraints(plan)
+    return {
+        "project": plan.project,
+        **task_values(task),
+        "attempt": known.attempts + 1,
+        "attempts": attempts,
+        "constraints": _json(constraints, _CONSTRAINTS) if constraints else "",
+        "rulebook": text.clip(text.clean(rulebook), _RULES, "cut; read AGENTS.md for the rest"),
+        "rulebook_by_path": reads_rulebook and bool(rulebook),
+        "checks": text.clip("\n".join(check.command for check in checks), _CHECKS),
+        "protect": text.clip(", ".join(patterns_of(plan, task)), 600),
+        "passed": sum(other.passed for other in plan.tasks),
+        "total": len(plan.tasks),
+        "setup": text.one_line(plan.setup.run, 300) if plan.setup else "",
+        "prd": _seen(paths, paths.prd),
+        "progress": _seen(paths, paths.progress),
+        "handoff": str(handoff),
+        "recent": recent,
+        "beside": _few(beside, 1000),
+        "learned": newest(history.learned, _NOTES),
+        "ruled_out": newest(known.ruled_out, _NOTES),
+        "answer": text.clip(text.clean(known.answer), 2000),
+        "red_before": _few(red_before, 1000),
+        "clean_start": clean_start,
+        "retry": _retry(last, known, parked) if last else None,
+    }
+
+
+def patterns_of(plan: Plan, task: Task) -> list[str]:
+    """The protected patterns that hold for a task."""
+    return [one for one in plan.settings.get("protect", []) if one not in task.allow]
+
+
+def rules_of(rulebook: Path) -> str:
+    """What a rulebook says, without its comments; nothing where only headings are left, as in the one that
+    `ralph init` writes where it finds nothing."""
+    said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
+    said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
+    return said if any(line.strip() and not line.startswith("#") for line in said.splitlines()) else ""
+
+
+def task_values(task: Task) -> dict[str, Any]:
+    """The task itself, as every template gets it."""
+    return {
+        "task": {"id": text.one_line(task.id, 80), "title": task.title, "criteria": list(task.criteria)},
+        "task_json": _json(task.raw, _TASK),
+    }
+
+
+def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
+    """The prompt: `template` with `values`, which are never rendered again, within BOUND bytes.
+
+    BadInput names the template's line where it is wrong.
+    """
+    try:
+        source = template.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "expected UTF-8")
+        raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
+    rendered = _rendered(source, values, str(template), **_PROMPT)
+    if not rendered.strip():
+        raise BadInput(f"{template}: the rendered prompt is empty")
+    return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
+
+
+def compile_prompt(template: Path) -> None:
+    """Make a template ready in this process, before workers are forked; BadInput where it is wrong."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # to render it says so
+        source = template.read_text("utf-8")
+        try:
+            _compiled(source, **_PROMPT)
+        except Exception as error:
+            line = getattr(error, "lineno", None)
+            raise BadInput(f"{template}{f', line {line}' if line else ''}: {error}") from None
+
+
+def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
+    """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
+    return text.one_line(_rendered(source, values, where), 200)
+
+
+def _rendered(source: str, values: Mapping[str, Any], where: str, **options: Any) -> str:
+    try:
+        return _compiled(source, **options).render(**values)
+    except Exception as error:  # an expression in a template can raise anything
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
+        line = getattr(error, "lineno", None) or next(reversed(lines), None)
+        raise BadInput(f"{where}{f', line {line}' if line else ''}: {error}") from None
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(source: str, **options: Any) -> jinja2.Template:
+    """A template, made ready once for all attempts."""
+    import jinja2
+
+    return jinja2.Environment(undefined=jinja2.StrictUndefined, **options).from_string(source)
+
+
+def _seen(paths: Paths, path: Path) -> str:
+    """What a file of home is called in the workspace."""
+    return text.one_line(path.relative_to(paths.root).as_posix(), 300)
+
+
+def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> dict[str, Any]:
+    return {
+        "verdict": last.verdict,
+        "reason": text.clip(last.reason, 400),
+        "set_back": bool(known.set_back) and not known.attempts and last.verdict is Verdict.FAILED,
+        "need_proof": last.verdict is Verdict.NO_OP,
+        "check": last.failure.name,
+        "tail": text.tail(last.failure.tail, _FAILURE),
+        "others": _few(last.failure.others, 500),
+        "restored": _few(last.restored, 1200),
+        "log": "",  # for templates of version one: the file lies at home
+        "notices": _few(last.notices, 1200),
+        "parked": parked,
+        "judge": _few(last.judge.objections, 2400),
+        "denials": _few(last.denials, 1200),
+        "next_step": text.clip(last.handoff.get("next step", ""), 800),
+    }
+
+
+def _few(entries: list[str], size: int) -> list[str]:
+    """The first entries that fit in `size` bytes, each on one line."""
+    return newest([text.one_line(entry) for entry in reversed(entries)], size)[::-1]
+
+
+def _json(value: Any, size: int) -> str:
+    dumped = json.dumps(value, ensure_ascii=False, indent=2)
+    return text.clip(text.clean(dumped), size, "cut; the whole stands in prd.json")

@@ -1,0 +1,298 @@
+"""Agents: rows of agents.json become commands, what they print becomes results."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.agents.events import StreamParser
+from _ralph.agents.prices import book
+from _ralph.errors import AgentUnavailable, BadInput
+from _ralph.model import AgentResult, Outcome, Price
+from _ralph.process.process import Control, ProcessResult, run_process
+
+PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
+_LARGEST_LOG = 4 << 20
+_LOG = "agent.log"
+# With these an agent takes itself for nested in another one and refuses to start.
+NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A command a person named (`claude --model haiku`) joined with its row of agents.json."""
+
+    name: str
+    words: tuple[str, ...]
+    row: Mapping[str, Any]
+    permissions: str = "edit"
+
+    @property
+    def streams(self) -> bool:
+        """Whether it prints events as it works, so that silence can be seen."""
+        return bool(self.row["events"]) and self.row["output"] == "json"
+
+    @property
+    def command(self) -> str:
+        """The command as the person wrote it."""
+        return shlex.join(self.words)
+
+    @property
+    def program(self) -> str:
+        return self.words[0]
+
+    def _permitted(self) -> list[str]:
+        """The row's words for the level; inside ralph's sandbox mostly those of `full`."""
+        levels = self.row["permissions"]
+        level = "full" if self.permissions == "sandbox" and "sandbox" not in levels else self.permissions
+        return list(levels.get(level, []))
+
+    def reopen(self, session: str | None) -> str:
+        """The command that opens a session of it again, where it has one."""
+        return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
+
+    def argv(self, prompt_file: Path, log: Path, usd_left: float | None = None) -> list[str]:
+        """The command as it is run; `usd_left` in dollars, where the row has a limit for it.
+
+        `log` is for an agent that writes its events into a file instead of printing them.
+        """
+        if not self.row["argv"]:
+            return list(self.words)
+        budget = self.row.get("budget", []) if usd_left is not None else []
+        spread = {
+            "{args}": list(self.words[1:]),
+            "{permissions}": self._permitted(),
+            "{budget}": [word.replace("{usd}", f"{usd_left:.2f}") for word in budget],
+            "{prompt_file}": [str(prompt_file)],
+            "{log}": [str(log)],
+        }
+        rest = [w for word in self.row["argv"][1:] for w in spread.get(word, [word])]
+        return [self.program, *rest]
+
+
+def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
+    """The agent for `command`, its first word looked up among `rows`; anything else is plain."""
+    words = _split(command)
+    name = Path(words[0]).name
+    known = name in rows
+    if known and words[0] == name:
+        words = (rows[name]["argv"][0], *words[1:])
+    return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
+
+
+@functools.cache
+def _split(command: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise BadInput(f"the agent command {command!r} cannot be split into words: {error}") from None
+    if not words:
+        raise BadInput("the agent command is empty")
+    return words
+
+
+def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of templates/agents.json, with those of the plan's `agents` over them."""
+    rows: dict[str, Any] = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
+    rows.pop("", None)  # a word to the reader of the file
+    return rows
+
+
+def require(agent: Agent) -> None:
+    """Refuse an agent that is missing, or that could not be held to its permissions."""
+    if shutil.which(agent.program) is None:
+        there = os.path.isfile(agent.program) and "/" in agent.program
+        how = f"chmod +x {agent.program}" if there else "install it or name another"
+        what = "cannot be executed" if there else "is not on PATH"
+        raise AgentUnavailable(f"the agent {agent.program!r} {what}; {how}")
+    if agent.name == "plain" or agent.permissions in ("full", "sandbox"):
+        return
+    if agent.permissions not in agent.row["permissions"]:
+        raise AgentUnavailable(
+            f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: "
+            f"--sandbox bwrap, or everything for it with --full-permissions"
+            if agent.permissions == "edit"
+            else f"{agent.name} cannot be judge or planner: its row has no words for `read` permissions"
+        )
+    if agent.permissions == "read":
+        return
+    needs = agent.row.get("edit_needs", {}).get(sys.platform, [])
+    if missing := " and ".join(program for program in needs if shutil.which(program) is None):
+        raise AgentUnavailable(
+            f"{agent.name} cannot keep to the workspace here: its own sandbox needs {missing}. "
+            f"Two ways on: install {missing}, or give it everything with --full-permissions "
+            f"(inside --sandbox bwrap, if you like)"
+        )
+
+
+def purse(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """What pays in an environment: a key, which goes before a login without a word, and where a login
+    stands. Neither is known of an agent that keeps its login elsewhere."""
+    home = env.get("HOME") or os.path.expanduser("~")
+    key = next((name for name in agent.row.get("keys", []) if env.get(name)), None)
+    found = (
+        place
+        for place in agent.row.get("login", [])
+        if (env.get(place[1:]) if place[0] == "$" else os.path.isfile(os.path.join(home, place)))
+    )
+    return key, next(found, None)
+
+
+def known_logins(agent: Agent) -> str:
+    """What `purse` looks for, in words."""
+    return " or ".join([*agent.row.get("keys", []), *agent.row.get("login", [])])
+
+
+def run_agent(
+    agent: Agent,
+    prompt: str,
+    *,
+    log: Callable[[str], Path],
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    idle: float,
+    control: Control,
+    usd_left: float | None = None,
+    tokens_left: int | None = None,
+    known: Price | None = None,
+    watch: Callable[[StreamParser], None] = lambda _: None,
+    wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
+) -> AgentResult:
+    """Run one agent process to its end; times in seconds, money in dollars.
+
+    `log(ending)` is a fresh path for a transcript (`.out`, `.err`) or a copy of the prompt, for people;
+    the agent's own files lie in `.ralph` below `cwd`. `known` is the price that it has shown before.
+    `watch` is shown the parser before the first line, `wrap` puts the command into the sandbox.
+    The outcome comes from the agent's final event, for a plain command from its exit status, never
+    from words that it prints.
+    """
+    inside, err = cwd / ".ralph", log(".err")
+    inside.mkdir(exist_ok=True)
+    prompt_file, own_log, sent = inside / "prompt.md", inside / _LOG, prompt.encode("utf-8", "replace")
+    for path in (prompt_file, log(".prompt.md")):
+        path.write_bytes(sent)
+    row = agent.row
+    parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
+    watch(parser)
+    process = run_process(
+        wrap(agent.argv(prompt_file, own_log, usd_left)),
+        cwd=cwd,
+        env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
+        timeout=timeout,
+        idle=idle if agent.streams else None,
+        control=control,
+        stdin=b"" if row["prompt"] == "file" else sent,
+        out=log(".out"),
+        err=err,
+        on_line=parser.line,
+        by_line=parser.reads_lines,
+    )
+    _read_log(row, parser, own_log)
+    result = conclude(agent, parser, process, _stderr_tail(err))
+    return book(result, parser, row, known or Price(), len(sent))
+
+
+def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str) -> AgentResult:
+    """What an agent told that was cut off together with the worker or all of ralph, because of `reason`:
+    session, tokens, dollars. `transcript` is the path of its files without their endings; there are none of
+    an agent that had not begun. `cwd` and `known` are as for `run_agent`."""
+    parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
+    printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
+    if printed is None:
+        return AgentResult(Outcome.INTERRUPTED, reason)
+    for line in printed.splitlines():
+        parser.line(line)
+    _read_log(agent.row, parser, cwd / ".ralph" / _LOG)
+    told = AgentResult(
+        Outcome.INTERRUPTED, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens()
+    )
+    sent = files.read_regular(transcript.with_name(f"{transcript.name}.prompt.md")) or b""
+    return book(told, parser, agent.row, known, len(sent))
+
+
+def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
+    """What an agent wrote into a log of its own instead of printing it; anybody can write such a file for
+    an agent that does not."""
+    if "{log}" not in row["argv"]:
+        return
+    for line in (files.read_regular(log, _LARGEST_LOG) or b"").splitlines():
+        parser.line(line, printed=False)
+
+
+def _session(parser: StreamParser) -> str | None:
+    return text.one_line(parser.fact("session"), 100) or None
+
+
+def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
+    """The result of an agent process, from its events and from how it ended."""
+    outcome, reason = _outcome(agent, parser, process, stderr)
+    reset = next(iter(parser.facts.get("reset", [])), None)
+    return AgentResult(
+        outcome=outcome,
+        reason=text.redact(text.one_line(reason, 300)),
+        text=text.redact(parser.fact("text") if agent.streams else process.tail),
+        session=_session(parser),
+        usd=parser.usd,
+        tokens=parser.tokens(),
+        reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED or parser.overage else None,
+        overage=parser.overage,
+        denials=[text.redact(text.one_line(str(denied))) for denied in parser.facts.get("denials", [])],
+        context=parser.context,
+        compacted=parser.compacted,
+        seconds=process.seconds,
+        exit=process.exit,
+        active=parser.active,
+        survivors=process.survivors,
+    )
+
+
+def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
+    if process.ended == "missing":
+        return Outcome.UNAVAILABLE, process.error
+    if process.ended == "interrupted":
+        return Outcome.INTERRUPTED, "ralph was stopped"
+    if process.ended in ("deadline", "idle"):
+        after = text.duration(process.seconds)
+        said = f"stopped at its {process.ended} limit after {after}"
+        return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
+    if parser.overspent and parser.final != "done":
+        return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
+    if not parser.rules:
+        return _plain_outcome(process, stderr)
+    if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
+        return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
+    hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}
+    if (process.exit or 0) > 0 and (hints or not parser.events):
+        why = (line for line in stderr.splitlines() for words in hints if words in line)
+        said = f"exit {process.exit}: {next(why, '') or text.last_line(stderr)}"
+        return Outcome.UNAVAILABLE, "; ".join([said, *hints.values()])
+    return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
+
+
+def _plain_outcome(process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
+    """What the exit status of a command says that prints no events."""
+    if process.exit == 0:
+        return Outcome.DONE, ""
+    outcome = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
+    return outcome, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
+
+
+def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
+    """The environment of agents, checks and hooks: ours without git's own, no prompts, and `extra`."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
+    return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
+
+
+def _stderr_tail(path: Path) -> str:
+    return text.tail((files.read_regular(path) or b"")[-8192:].decode("utf-8", "replace"), 4096)

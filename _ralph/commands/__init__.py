@@ -1,0 +1,1 @@
+"""What people ask for around a night."""

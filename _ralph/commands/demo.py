@@ -1,0 +1,245 @@
+"""`ralph demo`: the promises, shown on a small real repository with scripted agents."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from _ralph.errors import BadInput
+from _ralph.files import read_regular, resource
+from _ralph.git.git import git
+from _ralph.state.log import parse
+
+LIMIT = 60.0
+"""Seconds after which a `ralph run` of the demo is taken for stuck and ended."""
+AGENT_TIMEOUT = "3s"
+BRANCH = "ralph/todo"
+OWN = ("prd.json", "progress.txt", ".ralph", ".git")
+"""What of the repository is ralph's to write."""
+MINE = "\n\ndef colours(  # half of an idea of mine"
+_NO_GIT_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+
+
+def run_demo(folder: Path | None) -> int:
+    """Play the acts in `folder`, or in a temporary one; 0 if every promise was seen to hold."""
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder} is not empty; name a folder that is new or empty")
+    stage = _Stage((folder or Path(tempfile.mkdtemp(prefix="ralph-demo-"))).resolve())
+    try:
+        stage.build()
+        stage.play()
+        broken = stage.broken_claims()
+    finally:
+        stage.clear()
+    if folder is None and not broken:
+        shutil.rmtree(stage.folder, ignore_errors=True)
+        _say("\n`ralph demo FOLDER` keeps the repository, to look around in it.")
+    else:
+        _say(f"\nTo look around: cd {shlex.quote(str(stage.folder))}")
+        _say(f"git log --stat {BRANCH}; ralph status; less progress.txt")
+    if broken:
+        print(f"ralph: the demo failed: {broken} of its claims did not hold", file=sys.stderr)
+    return int(bool(broken))
+
+
+class _Stage:
+    """The repository, the processes around it, and what was seen so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._props = resource("templates/demo")
+        self._places = Path(tempfile.mkdtemp(prefix="ralph-demo-places-")).resolve()
+        self._mark = uuid.uuid4().hex
+        self._env = {**_environment(self._mark), "RALPH_PLACES": str(self._places)}
+        self._acts: list[dict[str, str]] = json.loads((self._props / "acts.json").read_text("utf-8"))
+        self._exits: list[int] = []
+        self._counted: dict[str, int] = {}
+        self._home: dict[str, bytes] = {}
+        self._was_green = False
+
+    def build(self) -> None:
+        """A small repository with a history of its own, and a plan whose checks run this Python."""
+        _say(
+            f"A small to-do program with tests and a plan of four tasks, in {self.folder}.\n"
+            f"The agents are scripted ({self._props / 'agent.py'}): no model, no key, nothing is sent "
+            f"anywhere. The rest is real: ralph, git, the files, the checks.\n"
+            f"You are in the middle of an edit of todo.py, which is not committed."
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        python = json.dumps(shlex.quote(sys.executable))[1:-1]
+        for source in filter(Path.is_file, (self._props / "project").iterdir()):
+            content = source.read_text("utf-8").replace("{python}", python)
+            (self.folder / source.name).write_text(content, "utf-8")
+        self._git("init", "-q", "-b", "main", "--template=")
+        # git reads this user's ignore file even where it reads no configuration of theirs.
+        own = {"user.name": "ralph demo", "user.email": "demo@localhost", "core.excludesFile": os.devnull}
+        for key, value in own.items():
+            self._git("config", key, value)
+        self._git("add", "-A")
+        self._git("commit", "-q", "-m", "A to-do list")
+        self._edit_todo()
+
+    def _edit_todo(self) -> None:
+        """Do what a person does meanwhile: write a line that is no Python yet, and commit nothing."""
+        with (self.folder / "todo.py").open("a", encoding="utf-8") as file:
+            file.write(MINE)
+        self._home = self._files()
+
+    def play(self) -> None:
+        """The same command twice: the first one is killed in act 4."""
+        for again in ("", "   # once more"):
+            _say(f"\n$ ralph run -v --agent 'python agent.py' --agent-timeout {AGENT_TIMEOUT}{again}")
+            if not again:
+                _say(f"\n{self._acts[0]['heading']}")
+            self._exits.append(self._follow())
+
+    def broken_claims(self) -> int:
+        """Say of everything that the demo promised whether it holds; how much does not."""
+        _say("\nLooked up in git, in the files and among the processes:")
+        found = self._claims()
+        for claim, holds in found.items():
+            _say(f"[x] {claim}" if holds else f"[!] {claim}  <- DOES NOT HOLD")
+        return list(found.values()).count(False)
+
+    def _claims(self) -> dict[str, bool]:
+        """What the demo promised, each looked up where it can be seen."""
+        tasks = json.loads((self.folder / "prd.json").read_text("utf-8"))["userStories"]
+        records = parse(read_regular(self.folder / "progress.txt") or b"")
+        ended = [entry for entry in records if entry["event"] == "verdict"]
+        verdicts = [f"{entry['task']} {entry['verdict']}" for entry in ended]
+        hidden = "out is ignored by git and not part of the work"
+        begun = (entry for entry in records if entry["event"] == "start" and not entry.get("leftover"))
+        starts = Counter(entry["task"] for entry in begun)
+        made = self._git("log", "--format=%s", f"main..{BRANCH}").split("\n")
+        return {
+            "ralph was killed once, and the second run ended with exit 0": self._exits == [-9, 0],
+            "every task passes": all(task["passes"] for task in tasks),
+            "a fresh clone of the branch passes every test": self._clone_is_green(),
+            "the tests are those that it began with": not self._git("diff", "main", BRANCH, "test_todo.py"),
+            "T-1 failed when it cheated, then passed": verdicts[:2] == ["T-1 failed", "T-1 passed"],
+            "T-2 was green for the agent, red in the clean room, then passed": self._was_green
+            and verdicts[2:4] == ["T-2 failed", "T-2 passed"]
+            and hidden in ended[2].get("notices", []),
+            "what the killed attempt left did not count": verdicts[-3:]
+            == ["T-4 interrupted", "T-4 interrupted", "T-4 passed"],
+            "no finished task was worked again": starts == {"T-1": 2, "T-2": 2, "T-3": 1, "T-4": 2},
+            f"one commit a task on the branch {BRANCH}, and no other": made
+            == [f"{task['id']}: {task['title']}" for task in reversed(tasks)],
+            "your branch, your files and your edit are as you left them": self._files() == self._home
+            and self._git("log", "--format=%s %D", "--decorate=short", "HEAD") == "A to-do list HEAD -> main",
+            "no act left a process behind, not even the server": not self._processes()
+            and self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0, "T-4": 0},
+        }
+
+    def _files(self) -> dict[str, bytes]:
+        """Every file of the person's own, by name."""
+        own = [path for path in self.folder.rglob("*") if path.relative_to(self.folder).parts[0] not in OWN]
+        return {str(path): path.read_bytes() for path in own if path.is_file()}
+
+    def clear(self) -> None:
+        """Kill whatever the demo started and did not see the end of, and remove the places."""
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        shutil.rmtree(self._places, ignore_errors=True)
+
+    def _follow(self) -> int:
+        """Show one `ralph run` as it goes and act on the cues in it; its exit status."""
+        agent = shlex.join([sys.executable, str(self._props / "agent.py")])
+        program = Path(__file__).resolve().parent.parent.parent / "ralph.py"
+        words = [sys.executable, str(program), "run", "-v", "--agent", agent]
+        process = subprocess.Popen(
+            [*words, "--agent-timeout", AGENT_TIMEOUT], cwd=self.folder, env=self._env,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            encoding="utf-8", errors="replace",
+        )  # fmt: skip
+        watchdog = threading.Timer(LIMIT, self.clear)
+        watchdog.start()
+        try:
+            for line in process.stdout or ():
+                short = line.replace(agent, "python agent.py").replace(f"{self.folder}/", "")
+                self._hear(re.sub(r"^[\d-]+ [\d:]+ ", "", short.rstrip()), process)
+            return process.wait(LIMIT)
+        finally:
+            watchdog.cancel()
+
+    def _hear(self, line: str, process: subprocess.Popen[str]) -> None:
+        """Show one line of ralph's. The cues are words of agent.py, and of ralph for a pass."""
+        _say(line, "  ")
+        act = self._acts[0]
+        if "it is green" in line:
+            self._was_green = True
+        elif "Starting a server" in line:
+            self._edit_todo()
+            _say("-> Meanwhile you write on in todo.py, in your own tree.")
+            self._counted["served"] = len(self._processes("T-3"))
+            _say(f"-> {self._counted['served']} processes run for it now: the agent and its server.")
+        elif "Half of it is written" in line:
+            self._kill(process)
+        elif line.startswith("  passed") and act["task"]:
+            self._counted[act["task"]] = left = len(self._processes(act["task"]))
+            _say(f"-> {act['meaning']} Processes left: {left}.")
+            self._acts.pop(0)
+            _say(f"\n{self._acts[0]['heading']}")
+
+    def _kill(self, process: subprocess.Popen[str]) -> None:
+        """-9 for the whole of ralph at one moment: nobody is left to clean up."""
+        whole = [*psutil.Process(process.pid).children(), psutil.Process(process.pid)]
+        for one in whole:
+            one.suspend()
+        for one in whole:
+            one.kill()
+        left = len(self._processes("T-4"))
+        _say(f"-> kill -9: ralph and its worker are dead; the agent runs on ({left} process).")
+
+    def _processes(self, task: str | None = None) -> list[psutil.Process]:
+        """What runs with the demo's mark in its environment; with `task`, that task's agents."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                env = process.environ()
+                if env.get("RALPH_DEMO") == self._mark and task in (None, env.get("RALPH_TASK_ID")):
+                    found.append(process)
+        return found
+
+    def _clone_is_green(self) -> bool:
+        clone = self._places / "clone"
+        self._git("clone", "-q", "--branch", BRANCH, str(self.folder), str(clone))
+        words = [sys.executable, "-m", "unittest", "-q"]
+        done = subprocess.run(words, cwd=clone, env=self._env, capture_output=True, timeout=LIMIT)
+        return done.returncode == 0
+
+    def _git(self, *words: str) -> str:
+        return os.fsdecode(git(self.folder, *words, env=_NO_GIT_CONFIG)).strip()
+
+
+def _environment(mark: str) -> dict[str, str]:
+    """One that owes nothing to this user's settings and can be told from all others."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RALPH_", "GIT_"))}
+    ours = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "RALPH_DEMO": mark}
+    return {**kept, **_NO_GIT_CONFIG, **ours}
+
+
+def _say(words: str, indent: str = "") -> None:
+    """Print `words` wrapped to the terminal, the rest of a long line a little further in."""
+    width = max(40, min(shutil.get_terminal_size().columns, 100))
+    for line in words.split("\n"):
+        lines = textwrap.wrap(
+            line, width, initial_indent=indent, subsequent_indent=f"{indent}   ", break_on_hyphens=False,
+            break_long_words=False,
+        )  # fmt: skip
+        print("\n".join(lines), flush=True)

@@ -1,0 +1,339 @@
+"""`ralph doctor`: what would spoil the night, found now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from _ralph import text
+from _ralph.agents import registry
+from _ralph.agents.registry import Agent
+from _ralph.commands import init, rehearsal
+from _ralph.commands.job import engines
+from _ralph.errors import Exit, RalphError, translate
+from _ralph.git.git import freeze_settings
+from _ralph.loop import detect, opening, preflight
+from _ralph.loop.attempt import set_up_workspace
+from _ralph.loop.checks import every_check
+from _ralph.loop.launch import greet
+from _ralph.loop.run import Options, Run, examined, load_plan
+from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
+from _ralph.process.awake import cannot_stay_awake
+from _ralph.process.process import Control
+from _ralph.process.sandbox import sandbox_for
+from _ralph.state import layout, limits, lock, prd, wording
+from _ralph.state.history import RunHistory, replay
+from _ralph.state.log import Journal
+
+
+def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
+    """Print one line for every thing that a night needs, then how to go on; the exit status. BadInput
+    outside of a repository."""
+    run = _look(options, control)
+    levels = []
+    for level, line in chain.from_iterable(_told(*part) for part in _parts(run, probe)):
+        if control.stop_now or control.interrupts:
+            return 128 + (control.stop_signal or signal.SIGINT)
+        echo(f"{level:7} {text.one_line(line, 500)}")
+        levels.append(level)
+    errors, warnings = levels.count("error"), levels.count("warning")
+    if errors:
+        echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to go on")
+        return Exit.USAGE
+    echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
+    others = text.few([name for name in engines() if name != "cron"])
+    echo(f"to start it: {shlex.join(['ralph', 'run', *options.words])}")
+    echo(f"every night: {shlex.join(['ralph', 'job', 'cron', *options.words])} (or {others})")
+    return Exit.COMPLETE
+
+
+def _look(options: Options, control: Control) -> Run:
+    """The repository, and the plan as far as it can be read."""
+    paths = layout.locate(options.prd)
+    plan = Plan(paths.prd, "", None, None, (), paths.root.name)
+    with contextlib.suppress(RalphError, OSError):
+        plan = examined(prd.load(paths.prd), options)
+    history = replay(Journal(paths.progress).records(plan.key))
+    run = opening.glance(options, paths, plan, history)
+    run.control = control
+    return run
+
+
+def _told(name: str, part: Findings) -> Findings:
+    """What one part of the examination found, by its name. An error in it is one more; the others go on."""
+    try:
+        for level, line in part:
+            yield level, f"{name}: {line}"
+    except Exception as error:
+        yield "error", f"{name}: {translate(error)}"
+
+
+def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
+    """All that is looked at, part by part."""
+    team: list[Agent] = []
+    places: dict[str, Any] = {}
+    yield "plan", _plan(run)
+    yield "limits", _limits(run)
+    yield "lock", _lock(run)
+    yield "git", _git(run)
+    yield "protect", _warnings(opening.unprotected(run))
+    yield "settings", _settings(run)
+    yield "python", _warnings(opening.led_back(run))
+    yield "agent", _team(run, team)
+    yield "agents", _known_agents(run)
+    yield "launch", _elsewhere(run)
+    yield "sandbox", _sandbox(run)
+    yield "disk", _disk(run)
+    yield "awake", _awake()
+    yield "places", _places(run, places)
+    yield "check", _checks(run, places)
+    yield "cron", rehearsal.surroundings(team)
+    if probe:
+        yield "probe", rehearsal.turns(run, team)
+
+
+# ---------------------------------------------------------------- the workspace
+
+
+def _plan(run: Run) -> Findings:
+    plan = load_plan(run.paths, run.options)
+    passed = sum(task.passed for task in plan.tasks)
+    yield "ok", f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
+    for said in prd.misspelt(plan):
+        yield "warning", said
+    if asked := prd.open_questions(plan):
+        what = text.count(len(asked), "open question")
+        yield "warning", f"{what}, the first: {asked[0][0]}; a run follows what the planner proposed"
+    if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
+        yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
+    preflight.try_templates(run)
+    run.journal.require_file()
+
+
+def _settings(run: Run) -> Findings:
+    """Files that checks may need, and that no checkout has."""
+    if found := init.local_settings(run.paths.root):
+        said = f"git ignores {text.few(found)}, so agents and checks do not see them"
+        yield "warning", f"{said}; name in {init.INCLUDE} what they need, or let `ralph init` do it"
+
+
+def _elsewhere(run: Run) -> Findings:
+    """Whether a worker answers behind each launch prefix."""
+    for prefix in run.prefixes:
+        greet(run, prefix)
+        yield "ok", f"a worker of this version answers behind `{text.one_line(prefix, 80)}`"
+
+
+def _limits(run: Run) -> Findings:
+    """What a run that began now could use, and whether it could begin at all."""
+    if run.history.run is None:  # one that was cut off goes on with what it has used
+        run.history.this_run = RunHistory()
+    yield "ok", wording.limits_words(limits.used(run.limits, run.history), "a run")
+    if stop := limits.spent(run.limits, run.history, run.history.this_run.seconds, time.time()):
+        yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
+
+
+def _lock(run: Run) -> Findings:
+    if holder := layout.running(run.paths):
+        said = f"`ralph {holder.get('what', 'run')}` runs here (pid {holder['pid']})"
+        yield "warning", f"{said}, so neither setup nor a check was run; `ralph stop` ends a loop"
+    else:
+        yield "ok", "free"
+
+
+def _git(run: Run) -> Findings:
+    preflight.require_repository(run)
+    version = ".".join(map(str, preflight.version_of(run.git)))
+    hooks, _ = run.site.hooks(run.paths.root)
+    said = f", commit hooks: {', '.join(hooks)}" if hooks else ""
+    yield "ok", f"{version}, verified work lands on {run.branch.name}{said}"
+    yield from _warnings(opening.unseen(run))
+
+
+def _warnings(lines: Iterable[str]) -> Findings:
+    return [("warning", line) for line in lines]
+
+
+# ---------------------------------------------------------------- the places
+
+
+def _places(run: Run, found: dict[str, Any]) -> Findings:
+    """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
+    if layout.running(run.paths) or (run.options.sandbox and not run.box):
+        return  # they would disturb the loop, or run outside of the sandbox
+    commit = opening.beginning(run)
+    with lock.alone(run.paths, "doctor") as run.run_id:
+        layout.note_plan(run.paths)
+        freeze_settings(run.git, run.paths.private)
+        found |= run.wait(run.in_worker(lambda inside: _in_the_places(inside, commit)))
+    said = "; setup is green there" if run.plan.setup else ""
+    if not found["setup"]:
+        yield "ok", f"agents work in {run.paths.workspace()}, checks run in {run.paths.room}{said}"
+        return
+    setup, red = run.plan.setup.run if run.plan.setup else "", CheckResult(**found["setup"])
+    why = text.one_line(text.tail(red.tail, 240), 250) or "it printed nothing"
+    yield "error", f"setup {red.outcome}: {text.one_line(setup, 100)}: {why}; all of it: {red.log}"
+
+
+def _checks(run: Run, found: dict[str, Any]) -> Findings:
+    """What every check says before any work."""
+    for told in found.get("checks", []):
+        yield _judged(run, CheckResult(**told))
+    yield from _warnings(found.get("notices", []))
+
+
+def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
+    """What the worker does: the room, its checks, and the workspace if no cut-off run left work there."""
+    room = run.room()
+    red = room.prepare(commit, "doctor")
+    if red:
+        return {"setup": red.as_dict()}
+    own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
+    checks = {check.command: check for check in (*every_check(run.plan), *own)}
+    results = room.run(list(checks.values()), "doctor")
+    if not run.history.open_starts:
+        stand_in = Attempt(Task("doctor", "", 0, {}), 0, 0)
+        place = run.workspace(stand_in)
+        new = place.reset(commit)
+        run.site.furnish(place, commit)
+        set_up_workspace(run, stand_in, place, new)
+    return {"setup": None, "checks": [result.as_dict() for result in results], "notices": room.notices}
+
+
+def _judged(run: Run, result: CheckResult) -> Finding:
+    """What the result of a check means before any work. One that lacks a program, or what `setup` would
+    bring, says nothing of the work; any other module may be what a task is to make."""
+    said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+    if result.ok:
+        return "ok", said
+    why = text.last_line(result.tail)
+    lacks = f"{result.name} cannot run here: {why}"
+    hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
+    if hint:
+        level, words = hint
+        return level, f"{lacks}; {words}"
+    for_all = result.command in {check.command for check in run.plan.checks}
+    if result.exit in (126, 127):
+        way = "let `setup` do it" if for_all else "let a task make it"
+        return "error" if for_all else "warning", f"{lacks}; a program is missing: install it, or {way}"
+    if not for_all:
+        return "ok", f"{said}: {why}"
+    return "warning", f"{said}: {why}; it does not count until it has been green once; fix it first"
+
+
+# ---------------------------------------------------------------- agents
+
+
+def _team(run: Run, team: list[Agent]) -> Findings:
+    """Every agent that the tasks can need, and the judge; they are put into `team`."""
+    team += preflight.workers(run) or [run.named(run.ladder()[0])]
+    team += [run.judge] if run.judge else []
+    for agent in team:
+        try:
+            yield from chain(_agent(run, agent), _permissions(run, agent))
+        except RalphError as error:  # the next one is still looked at
+            yield "error", str(error)
+
+
+def _agent(run: Run, agent: Agent) -> Findings:
+    preflight.require_agent(run, agent)
+    yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
+    key, login = registry.purse(agent, os.environ)
+    units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
+    if key and login:
+        yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
+    elif key:
+        yield "ok", f"{key} is set and is billed"
+    elif login:
+        yield "ok", f"the login in {login} pays; no key in the environment takes its place"
+    elif agent.row.get("keys"):
+        wanted = registry.known_logins(agent)
+        yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
+    if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
+        option = "--max-usd" if "dollars" in units else "--max-tokens"
+        yield "warning", f"nothing bounds what {key} is billed for; give {option}, or a budget in the plan"
+
+
+def _version(agent: Agent) -> str:
+    if not agent.row.get("version"):
+        return ""
+    import subprocess_tee
+
+    words = [agent.program, *agent.row["version"][1:]]
+    command = f"timeout 30 {shlex.join(words)}" if shutil.which("timeout") else shlex.join(words)
+    probe = subprocess_tee.run(command, shell=True, tee=False, quiet=True, check=False)
+    return ", " + text.one_line((probe.stdout or probe.stderr or "no version told").strip(), 60)
+
+
+def _permissions(run: Run, agent: Agent) -> Findings:
+    loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
+    if agent.permissions != "full" and loose:
+        yield "warning", f"{' '.join(loose)} gives it everything; say so: --full-permissions"
+    if agent.name in run.plan.settings.get("agents", {}):
+        yield "warning", f"its row is the plan's own; read it: {shlex.join(agent.row['argv'])}"
+    elif agent.name == "plain":
+        yield "ok", "permissions: a command of your own; it runs as given, with all that you may do"
+    elif agent.permissions == "read":
+        yield "ok", "permissions: read; it looks, and changes nothing"
+    elif agent.permissions == "sandbox":
+        yield "ok", "permissions: full, inside of ralph's sandbox"
+    elif agent.permissions == "full":
+        yield "warning", "permissions: full; it may do all that you may, --sandbox bwrap would bound it"
+        needed = agent.row.get("root_needs")
+        if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
+            yield (
+                "error",
+                f"as root, {agent.name} refuses full permissions without {needed}=1",
+            )
+    else:
+        means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
+        yield "ok", f"permissions: edit; {means}"
+
+
+def _known_agents(run: Run) -> Findings:
+    """Every row, whether it is installed, and what it may do without full permissions."""
+    told = []
+    for name, row in run.rows.items():
+        if name:
+            means = row.get("edit_means", "nothing") if "edit" in row.get("permissions", {}) else "nothing"
+            told.append(f"{name} ({means if shutil.which(row['argv'][0]) else 'not installed'})")
+    yield "ok", f"ralph knows {'; '.join(told)}"
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def _sandbox(run: Run) -> Findings:
+    if run.options.sandbox:
+        opening.open_sandbox(run)
+        network = "open" if run.box and run.box.network else "cut"
+        yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
+        return
+    try:
+        sandbox_for([run.paths.root], run.git.common, run.paths.private, run.rows, set(), True)
+        yield "ok", "off; --sandbox bwrap would work here"
+    except RalphError as error:
+        yield "ok", f"off, and not possible here: {error}"
+
+
+def _disk(run: Run) -> Findings:
+    free = shutil.disk_usage(run.paths.root).free / 1e9
+    advice = "; make room, a run stops when the disk is full" if free < 1 else ""
+    yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
+    for folder in (run.paths.root, run.paths.prd.parent):
+        if not os.access(folder, os.W_OK):
+            yield "error", f"{folder} may only be read; ralph must be able to write there"
+
+
+def _awake() -> Findings:
+    if why := cannot_stay_awake():
+        yield "warning", f"the machine may fall asleep during a run ({why}); see to its settings"
+    else:
+        yield "ok", "the machine can be kept from falling asleep during a run"

@@ -1,0 +1,179 @@
+"""Before the first night: `ralph init` writes what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from _ralph.agents.prompt import render_prompt
+from _ralph.errors import BadInput
+from _ralph.files import resource
+from _ralph.git.git import git, top_level
+from _ralph.loop.detect import detect_checks, detect_keep, detect_protected, detect_setup
+from _ralph.loop.run import is_starter, starter
+from _ralph.model import Plan
+from _ralph.state import edit, prd
+
+INCLUDE = ".worktreeinclude"
+CLAUDE = ".claude/settings.local.json"
+EXAMPLES = (".example", ".sample", ".template", ".dist")
+
+
+def write_starters(prd_path: Path) -> list[str]:
+    """Write prd.json, AGENTS.md, the .gitignore line and .worktreeinclude where they are missing; what
+    was done."""
+    folder = prd_path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    root = top_level(folder) or folder
+    _refuse_second_plan(prd_path, root)
+    said = [_init_plan(prd_path, root)]
+    rulebook = root / "AGENTS.md"
+    if rulebook.exists():
+        said.append("AGENTS.md is there and stays as it is")
+    else:
+        plan = prd.load(prd_path)
+        commands = [check.command for check in plan.checks]
+        found = {"setup": plan.setup.run if plan.setup else "", "checks": commands}
+        rulebook.write_text(render_prompt(resource("templates/AGENTS.md"), found), encoding="utf-8")
+        said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
+    said.append(_ignore_scratch(root))
+    return said + _include_settings(root)
+
+
+def eject_prompt(prd_path: Path) -> list[str]:
+    """Write the built-in prompt template as PROMPT.md beside prd.json."""
+    target = prd_path.parent / "PROMPT.md"
+    if target.exists():
+        raise BadInput(f"{target} is there already; nothing was written")
+    shutil.copyfile(resource("templates/prompt.md"), target)
+    return [f'wrote {target}; use it with --prompt {target} or "prompt": "PROMPT.md" in {prd_path.name}']
+
+
+def _refuse_second_plan(path: Path, root: Path) -> None:
+    """Who stands in a subfolder and names no folder may not know that there is a plan."""
+    above = None if path.exists() or path.parent != Path() else prd.plan_above(path)
+    if above and above.resolve().is_relative_to(root.resolve()):
+        own = shlex.quote(str(path.absolute()))
+        raise BadInput(f"the plan of this repository is {above}; for another one here: --prd {own}")
+
+
+def _init_plan(path: Path, root: Path) -> str:
+    """Write a plan with what is found here, or what is found into a plan that says nothing of it."""
+    if not path.exists():
+        found = _found(root, detect_setup(root))
+        new = {"project": path.parent.resolve().name, "description": "", **found}
+        new = {**new, **{key: value for key, value in starter().items() if key not in new}}
+        path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return f"wrote {path}; {_told(found)}"
+    plan = prd.load(path)
+    missing = _missing(plan, root)
+    if not missing:
+        return f"{path} is there and stays as it is"
+    edit.apply(plan, lambda now: edit.set_members(now, missing))
+    return f"added to {path}: {_told(missing)}"
+
+
+def _found(root: Path, setup: str | None) -> dict[str, Any]:
+    """What a plan for the project at `root` says of it; its checks are those for this `setup`."""
+    return {
+        **({"setup": setup} if setup else {}),
+        **({"keep": keep} if (keep := detect_keep(root)) else {}),
+        "checks": detect_checks(root, setup or ""),
+        "protect": detect_protected(root),
+    }
+
+
+def _missing(plan: Plan, root: Path) -> dict[str, Any]:
+    """What is found and the plan does not say; an empty list is an answer, but for checks and in a
+    plan that nobody has edited."""
+    if plan.list_key is None:
+        return {}
+    own = plan.top.get("setup")
+    found = _found(root, str(own) if "setup" in plan.top else detect_setup(root))
+    unsaid = {key for key in found if key not in plan.top or (is_starter(plan) and not plan.top[key])}
+    unsaid = unsaid - {"checks"} if _can_be_proved(plan) else unsaid | {"checks"}
+    return {key: value for key, value in found.items() if key in unsaid and value}
+
+
+def _told(found: dict[str, Any]) -> str:
+    """What was found, in words."""
+    texts = {key: value if isinstance(value, str) else ", ".join(value) for key, value in found.items()}
+    return "; ".join(f"{key}: {said or 'none found'}" for key, said in texts.items())
+
+
+def _can_be_proved(plan: Plan) -> bool:
+    return bool(plan.checks or any(task.checks for task in plan.tasks))
+
+
+def next_steps(path: Path) -> list[str]:
+    """What a person does now, then the commands that follow."""
+    plan = prd.load(path)
+    first = []
+    if is_starter(plan):
+        first.append(
+            f"next: edit {path}: the tasks, and the checks that prove them. "
+            f"Or write what you want into brief.md, and after the commit: ralph plan brief.md"
+        )
+    elif not _can_be_proved(plan):
+        where = f'"checks" in {path}' if plan.list_key else f'"checks" in the tasks of {path}'
+        first.append(f"next: name the commands that prove the work under {where}")
+    option = f" --prd {shlex.quote(str(path))}" if path != Path("prd.json") else ""
+    commands = [*_git_steps(path), f"ralph doctor{option}", f"ralph run{option}"]
+    return [*first, f"{'then' if first else 'next'}: {'; '.join(commands)}"]
+
+
+def _git_steps(path: Path) -> list[str]:
+    """The commands that bring the plan into git, where it is not there as it is."""
+    here = "git" if path.parent == Path() else f"git -C {shlex.quote(str(path.parent))}"
+    start = f"{here} add -A && {here} commit -m start"
+    root = top_level(path.parent)
+    if root is None:
+        return [f"{here} init", start]
+    if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
+        return [start]
+    folder = path.parent.resolve()
+    beside = ("AGENTS.md", ".gitignore", INCLUDE)
+    names = [path.name, *(os.path.relpath(root / name, folder) for name in beside)]
+    changed = os.fsdecode(git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names)).split("\0")
+    new = [name for name in names if name in changed]
+    return [f"{here} add {shlex.join(new)} && {here} commit -m plan"] if new else []
+
+
+def _ignore_scratch(root: Path) -> str:
+    ignore = root / ".gitignore"
+    there = ignore.read_text("utf-8", "surrogateescape") if ignore.exists() else ""
+    if ".ralph/" in there.splitlines():
+        return ".gitignore names .ralph/ already"
+    with ignore.open("a", encoding="utf-8") as file:
+        file.write(".ralph/\n" if there.endswith("\n") or not there else "\n.ralph/\n")
+    return "added .ralph/ to .gitignore"
+
+
+def _include_settings(root: Path) -> list[str]:
+    """Name in .worktreeinclude the settings of this machine that git ignores: a checkout lacks them."""
+    found = local_settings(root)
+    if not found:
+        return []
+    (root / INCLUDE).write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
+    told = ", ".join(found)
+    return [
+        f"wrote {INCLUDE}: what agents and checks get a copy of, though git ignores it: {told}; "
+        f"take out what they should not have"
+    ]
+
+
+def local_settings(root: Path) -> list[str]:
+    """Settings of this machine that git ignores, as lines of .worktreeinclude; none where there is one."""
+    if (root / INCLUDE).exists() or not top_level(root):
+        return []
+    words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
+    ignored = [os.fsdecode(name) for name in git(root, *words, check=False).split(b"\0")]
+    names = {name.rpartition("/")[2] for name in ignored}
+    found = sorted(name for name in names if name.startswith(".env") and not name.endswith(EXAMPLES))
+    if (root / CLAUDE).is_file() and any(CLAUDE.startswith(name) for name in ignored if name):
+        found.append(CLAUDE)
+    return found

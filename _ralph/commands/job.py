@@ -1,0 +1,145 @@
+"""A job file: what starts this run on an engine that you have, every night or until the plan is done. The
+engines are the templates in `templates/jobs/`; here are the values and the quoting that they use."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.errors import BadInput, Exit
+from _ralph.loop import opening, preflight
+from _ralph.loop.run import Options, load_plan
+from _ralph.state import layout
+from _ralph.state.history import History
+
+GOES_ON = (Exit.LEFT, Exit.LATER, Exit.HANGUP, Exit.INTERRUPTED, Exit.TERMINATED)
+"""After these the same command goes on where it stopped."""
+HELD = (Exit.USAGE, Exit.PERSON, Exit.AGENT)
+"""After these a person is needed. After `Exit.ERROR` an engine tries again, but not for ever."""
+_SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One plan of a job: `ralph run` with `words`, in the folder `root`. Its work lands on `branch`; `keys`
+    are the variables that its agents are billed by, `origin` is where its repository can be cloned."""
+
+    name: str
+    root: str
+    prd: str
+    notes: str
+    words: tuple[str, ...]
+    branch: str
+    keys: tuple[str, ...]
+    origin: str
+
+
+def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
+    """The file that `engine` takes to run the plans `prds` with the options given. Makes the folder of its
+    log. BadInput for an engine that is not known, a plan that cannot be run, and names that no such file
+    can hold."""
+    if engine not in engines():
+        raise BadInput(f"there is no engine {engine!r}; `ralph job` knows {', '.join(engines())}")
+    plans = list(dict.fromkeys(planned(replace(options, prd=prd)) for prd in prds))
+    if len({(plan.root, plan.branch) for plan in plans}) < len(plans):
+        raise BadInput("two of these plans would land on the same branch; give each a branchName")
+    state, path, program = layout.state_folder(), search_path(), started()
+    folders, words = [str(state), *(one.root for one in plans)], [word for one in plans for word in one.words]
+    plain = all(folder == folder.strip() and not folder.endswith("\\") for folder in folders)
+    if not plain or "\\" in str(state) or not all(map(str.isprintable, [*folders, path, *program, *words])):
+        raise BadInput("a name here has characters that cannot stand in a job file; rename it")
+    state.mkdir(parents=True, exist_ok=True)
+    values = {
+        "name": plans[0].name if len(plans) == 1 else _name(plans[0].root, [one.name for one in plans]),
+        "plans": plans,
+        "keys": sorted({key for plan in plans for key in plan.keys}),
+        "state": str(state),
+        "path": path,
+        "program": program,
+        "until": options.until,
+        "goes_on": sorted(map(int, GOES_ON)),
+        "held": sorted(map(int, HELD)),
+    }
+    return render(engine, values)
+
+
+def engines() -> list[str]:
+    """The engines that there is a template for."""
+    return sorted(path.stem for path in files.resource("templates/jobs").glob("*.j2"))
+
+
+def planned(options: Options) -> Planned:
+    """One plan as its job needs it. BadInput if it cannot be read, or is wrong."""
+    paths = layout.locate(options.prd)
+    try:
+        run = opening.glance(options, paths, load_plan(paths, options), History())
+    except BadInput as error:
+        raise BadInput(f"in {paths.prd.parent}: {error}") from None
+    prd, notes = (os.path.relpath(path, paths.root) for path in (paths.prd, paths.progress))
+    words, prompt = ["--prd", prd] if prd != "prd.json" else [], str(options.prompt)
+    words += [os.path.relpath(word, paths.root) if word == prompt else word for word in options.words]
+    keys = {key for agent in preflight.agents_of(run) for key in agent.row.get("keys", [])}
+    origin = run.git("config", "--get", "remote.origin.url", check=False).strip()
+    if not origin or re.match("https?://[^/]*@", origin):  # which can be a secret
+        origin = "REPOSITORY"
+    name, root = _name(paths.root, paths.prd), str(paths.root)
+    return Planned(name, root, prd, notes, tuple(words), run.branch.name, tuple(sorted(keys)), origin)
+
+
+def _name(root: str | Path, told: object) -> str:
+    """A name for all that belongs to a job, which every engine takes, and no other job has."""
+    kind = text.slug(os.path.basename(root)).lower().replace("_", "-")
+    return f"ralph-{kind}-{files.digest(os.fsencode(str(told)))[:6]}"
+
+
+def search_path() -> str:
+    """The PATH of now: the folders that exist, each once."""
+    entries = os.environ.get("PATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys(e for e in entries if e.startswith("/") and os.path.isdir(e)))
+
+
+def started() -> tuple[str, ...]:
+    """ralph as it was started now, by absolute names."""
+    program = os.path.abspath(sys.argv[0])
+    return (sys.executable, program) if program.endswith(".py") else (program,)
+
+
+def render(engine: str, values: Mapping[str, Any]) -> str:
+    """The template of an engine with these values."""
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(files.resource("templates/jobs"))
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    env = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **blocks)
+    env.filters |= FILTERS
+    return env.get_template(f"{engine}.j2").render(**values)
+
+
+def _crontab(command: str) -> str:
+    """A command of the shell for a line of a crontab, where % is a newline."""
+    # In some crons a backslash also escapes another one; '' between them is nothing to the shell.
+    return re.sub(r"\\(?=[\\%])", r"\\''", command).replace("%", r"\%")
+
+
+def _unit(word: str) -> str:
+    """A word of a systemd unit's line, in quotes where it needs them."""
+    if _SAFE.fullmatch(word):
+        return word
+    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{quoted}"'
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "word": shlex.quote,
+    "command": shlex.join,
+    "crontab": _crontab,
+    "unit": _unit,
+}
+"""How the templates quote, with `tojson` for YAML; a word and a command are a shell's."""

@@ -1,0 +1,215 @@
+"""`ralph land`: in the morning, put what was worked at night on the branch that a person is on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.commands.run import with_signals
+from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryLater
+from _ralph.git.branch import Branch, Moved, current_branch
+from _ralph.git.git import Git, freeze_settings, top_level
+from _ralph.loop.candidate import run_checks_on
+from _ralph.loop.checks import every_check
+from _ralph.loop.opening import open_sandbox, peek
+from _ralph.loop.preflight import require_repository
+from _ralph.loop.room import merged
+from _ralph.loop.run import Options, Run, require_network
+from _ralph.model import Check, CheckResult
+from _ralph.process.process import Control
+from _ralph.show.live import Terminal
+from _ralph.state import layout, lock
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A branch that is to land, and the plan that it belongs to."""
+
+    branch: str
+    prd: Path
+
+
+def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> int:
+    """Merge each branch with the current one, check it in its plan's clean room, and move the current one
+    if all is green; the exit status. Without names, or where `this_plan` says so, the plan is that of
+    `options`; else it is found. BadInput, with nothing done, where one of them cannot even be tried."""
+    onto = standing()
+    if this_plan or not names:
+        run = peek(options)
+        if not run.git.common.samefile(onto.git.common):
+            raise BadInput(f"{run.paths.prd} is a plan of another repository; go there to land its work")
+        names = names or [run.history.branch or run.branch.name]
+    for name in names:
+        require_branch(onto, name)
+    wanted = [Wanted(name, options.prd if this_plan else plan_of(onto.git, name)) for name in names]
+    view = Terminal()
+
+    def work(control: Control) -> int:
+        control.on_tick = view.tick if view.stays else None
+        try:
+            return _land_each(onto, wanted, options, control, view)
+        finally:
+            view.doing("")
+
+    return with_signals(work)
+
+
+def standing() -> Branch:
+    """The branch that is checked out where a person stands. BadInput where there is none to land on."""
+    root = top_level(Path.cwd())
+    if root is None:
+        raise BadInput("there is no git repository here; go to the working tree whose branch is to move")
+    git = Git.at(root)
+    onto = Branch(git, current_branch(git), "")
+    switch = "switch to the one to land on: git switch main"
+    if not onto.name:
+        raise BadInput(f"no branch is checked out here, HEAD is detached; {switch}")
+    if not onto.tip():
+        raise BadInput(f"the branch {onto.name} has no commit yet; {switch}")
+    if onto.name.startswith("ralph/"):
+        raise BadInput(f"the current branch {onto.name} is ralph's own; {switch}")
+    return onto
+
+
+def require_branch(onto: Branch, name: str) -> None:
+    """BadInput where there is no such branch, or it is the current one."""
+    if name == onto.name:
+        raise BadInput(f"{name} is the current branch already; switch to the one that it is to land on")
+    if not Branch(onto.git, name, "").tip():
+        raise BadInput(f"there is no branch {name}; `ralph status` says where a plan's work lands")
+
+
+def plan_of(git: Git, branch: str) -> Path:
+    """The prd.json of the plan whose work lands on `branch`, as the runs noted it. BadInput where none or
+    several are known."""
+    notes = [note for folder in sorted(git.common.glob("ralph/*")) if (note := layout.noted(folder))]
+    plans = [note.prd for note in notes if note.branch == branch and note.prd.is_file()]
+    again = f"ralph land {shlex.quote(branch)} --prd FILE"
+    if not plans:
+        raise BadInput(f"no plan is known whose work lands on {branch}; name it: {again}")
+    if len(plans) > 1:
+        raise BadInput(f"{branch} is the branch of {text.few(list(map(str, plans)))}; name one: {again}")
+    return plans[0]
+
+
+def _land_each(
+    onto: Branch, wanted: Sequence[Wanted], options: Options, control: Control, view: Terminal
+) -> int:
+    """Try each branch in turn, also after one that did not land; the exit status."""
+    errors: dict[str, RalphError] = {}
+    proved: list[Check] = []  # what landed must stay green beside what lands after it
+    for one in wanted:
+        own = replace(options, prd=one.prd)
+        if error := _try(onto, one.branch, own, control, view, proved):
+            view.line(f"! {one.branch} did not land on {onto.name}: {error}", color="yellow")
+            errors[one.branch] = error
+    landed = [one.branch for one in wanted if one.branch not in errors]
+    said = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
+    said += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
+    view.last(" | ".join(said), failed=bool(errors))
+    codes = [error.exit for error in errors.values()]
+    return Exit.PERSON if Exit.PERSON in codes else next(iter(codes), Exit.COMPLETE)
+
+
+def _try(
+    onto: Branch, name: str, options: Options, control: Control, view: Terminal, proved: list[Check]
+) -> RalphError | None:
+    """Land one branch, alone on its plan, with the checks of those that landed before it; why it did not, in
+    which case all is as it was."""
+
+    def work(run_id: str) -> RalphError | None:
+        try:  # in here: who leaves the lock with an error is taken for dead
+            branch = replace(onto, plan=paths.private.name)
+            run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
+            _make_ready(run, name)
+            _land(run, name, proved)
+        except StopNow:
+            raise
+        except RalphError as error:
+            return error
+        return None
+
+    paths = layout.locate(options.prd)
+    try:
+        with lock.alone(paths, "land") as run_id:
+            return work(run_id)
+    except TryLater as error:
+        return error
+
+
+def _make_ready(run: Run, name: str) -> None:
+    """All that a run asks for before its first check, and the locks of a dead one removed."""
+    require_repository(run)
+    require_network(run.plan, run.options)
+    freeze_settings(run.git, run.paths.private)
+    open_sandbox(run)
+    if (run.paths.private / "died").exists():
+        for branch in (run.branch, replace(run.branch, name=name)):
+            branch.unlock()
+        files.clear(run.paths.private / "died")
+
+
+def _land(run: Run, name: str, proved: list[Check]) -> None:
+    """Merge, check, move: again on the new tip, where somebody moved the current branch meanwhile.
+    NeedsPerson where it conflicts, is red, or edits are in the way."""
+    onto, theirs = run.branch, Branch(run.branch.git, name, "")
+    while True:
+        tip, work = onto.tip(), theirs.tip()
+        if not (tip and work):
+            raise NeedsPerson(f"the branch {onto.name if work else name} was deleted meanwhile")
+        if onto.contains(work, tip):
+            run.view.line(f"{name} is in {onto.name} already")
+            return
+        commit = _merge(run, name, tip, work)
+        onto.hold_candidate(commit)
+        checks = _require_green(run, name, commit, proved)
+        files.sync_all(run.git.common)
+        try:
+            onto.land(commit, tip, f"land {name}")
+        except Moved:
+            run.view.line(f"{onto.name} was moved meanwhile; once more, on its new tip")
+            continue
+        proved[:] = checks
+        run.view.line(f"{name} landed on {onto.name}", color="green")
+        return
+
+
+def _merge(run: Run, name: str, tip: str, work: str) -> str:
+    """The commit that would land: that of the branch itself where nothing is to be merged."""
+    onto = run.branch
+    if onto.contains(tip, work):
+        return work
+    tree, conflicts = merged(run.git, tip, work)
+    if not tree:
+        raise NeedsPerson(f"it does not merge: {text.few(conflicts)}; do it by hand: git merge {name}")
+    message = onto.git("fmt-merge-msg", stdin=f"{work}\t\tbranch '{name}' of .\n".encode())
+    return onto.commit(tree, tip, message, sign=onto.signs, merge=work)
+
+
+def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> list[Check]:
+    """All checks of the plan and of every passed task, and those that were `proved` before, in the clean
+    room; what they are. NeedsPerson where one is red."""
+    passed = tuple(task for task in run.plan.tasks if task.passed)
+    own = every_check(replace(run.plan, tasks=passed))
+    checks = list({check.command: check for check in (*own, *proved)}.values())
+    done = f"{len(passed)} of {text.count(len(run.plan.tasks), 'task')} passed"
+    run.view.line(f"{name} on {run.branch.name}: {done}", color="cyan")
+    if not checks:
+        run.view.line(f"! {run.paths.prd} has no checks, so nothing proves this merge", "  ", "yellow")
+
+    def look(inside: Run) -> dict[str, Any]:
+        room = inside.room()
+        results = run_checks_on(inside, room, commit, checks, f"land-{text.slug(name)}")
+        return {"checks": [result.as_dict() for result in results], "notices": room.notices}
+
+    told = run.wait(run.in_worker(look))
+    run.view.lines(told["notices"])
+    red = [result for result in (CheckResult(**check) for check in told["checks"]) if not result.ok]
+    if red:
+        names = text.few([f"{result.name} {result.outcome}" for result in red])
+        raise NeedsPerson(f"{names}; its output is in {red[0].log}")
+    return checks

@@ -1,0 +1,238 @@
+"""The planner, a role that only reads: from a brief it writes the plan. What it answers is held
+against the schema before it becomes one."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from _ralph import files, text
+from _ralph.agents.prompt import render_prompt
+from _ralph.commands.init import next_steps, write_starters
+from _ralph.commands.requests import read_file
+from _ralph.commands.run import alone
+from _ralph.errors import AgentUnavailable, BadInput, Exit, RalphError, TryLater
+from _ralph.files import resource
+from _ralph.git.git import freeze_settings
+from _ralph.loop.opening import beginning, peek
+from _ralph.loop.preflight import require_agent
+from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
+from _ralph.loop.run import Options, Run, is_starter
+from _ralph.loop.worker import WorkerDied
+from _ralph.model import AgentResult, Outcome, Plan, Share, spent_on
+from _ralph.process.process import Control
+from _ralph.show.live import Terminal
+from _ralph.state import edit, jsontext, layout, limits, prd
+from _ralph.state.history import replay
+from _ralph.state.records import Added
+from _ralph.state.wording import spent
+
+_BRIEF, _ANSWER = 24 * 1024, 12 * 1024
+_LONGEST = 1 << 20
+TASK_KEYS = (
+    "id", "title", "description", "acceptanceCriteria", "priority", "dependsOn", "checks", "allow", "notes",
+)  # fmt: skip
+"""What a planner may say of a task; that one is done, or which agent works it, is not for it to say."""
+
+
+def plan_from(source: str, options: Options, force: bool) -> int:
+    """`ralph plan`: let an agent write the plan from the brief in the file `source`; the exit status."""
+    brief = text.clean(read_file(source)).strip()
+    if not brief:
+        raise BadInput(f"the brief {source} is empty; say in it what is to be built, and why")
+    layout.locate(options.prd)
+    if not options.prd.exists() and not prd.plan_above(options.prd):
+        click.echo("\n".join(write_starters(options.prd)))
+    return alone(
+        options, "plan", lambda control, run_id: _plan(options, control, run_id, brief, source, force)
+    )
+
+
+def _plan(options: Options, control: Control, run_id: str, brief: str, source: str, force: bool) -> int:
+    """The planning, alone on its plan; its exit status."""
+    view = Terminal()
+    control.on_tick = view.tick if view.stays else None
+    run = replace(peek(options), control=control, view=view, run_id=run_id)
+    run.notices += run.journal.open()
+    layout.note_plan(run.paths)
+    freeze_settings(run.git, run.paths.private)
+    if not force:
+        _may_replace(run)
+    require_agent(run, run.planner)
+    view.line(f"planning with {run.planner.command}", color="cyan")
+    view.doing("planning")
+    try:
+        make_plan(run, brief, source)
+    finally:
+        view.doing("")
+    click.echo(told(run).rstrip())
+    return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
+
+
+def _may_replace(run: Run) -> None:
+    """BadInput if prd.json holds what a person would miss: work, or tasks of their own."""
+    tasks, history, source = run.plan.tasks, run.history, run.plan.text.encode()
+    worked = history.iteration or any(task.passed or task.blocked for task in tasks)
+    if worked or not (is_starter(run.plan) or files.digest(source) == history.planned):
+        done, made = sum(task.passed for task in tasks), text.count(history.iteration, "iteration")
+        raise BadInput(
+            f"{run.paths.prd.name} holds {text.count(len(tasks), 'task')} already ({done} passed, {made}); "
+            f"`ralph add` adds to it; --force replaces it, and keeps the old one in {run.paths.private}/aside"
+        )
+
+
+def make_plan(run: Run, brief: str, source: str) -> None:
+    """Let the planner write prd.json from `brief`, with a second try if the first cannot be used.
+
+    RalphError, and everything as it was but for the record of what it cost, if neither can be.
+    """
+    results: list[AgentResult] = []
+    try:
+        _ask(run, brief, results)
+    except RalphError:
+        if any(result.usd or result.tokens.total for result in results):
+            _note(run, f"no plan came of {text.one_line(source, 80)}", results)
+        raise
+    tasks = text.count(len(run.plan.tasks), "task")
+    _note(run, f"{tasks} planned from {text.one_line(source, 80)}", results, run.plan_digest)
+
+
+def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
+    """Ask the planner, at most twice, and put its plan in place; `results` gets what each turn cost."""
+    whole = run.log("brief.md")
+    whole.write_text(brief, encoding="utf-8")
+    brief = text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {whole}")
+    values: dict[str, Any] = {**_values(run, brief), "errors": "", "answer": ""}
+    for name in ("plan", "plan-again"):
+        prompt = render_prompt(resource("templates/plan.md"), values)
+        result = _turn(run, prompt, name, results)
+        results.append(result)
+        _require_answer(result)
+        try:
+            _adopt(run, read_answer(run, _answer(run, result, name)))
+            return
+        except BadInput as error:
+            run.view.line(f"! the plan cannot be used: {error}", color="yellow")
+            answer = text.clean(text.tail(result.text, _ANSWER))
+            values |= {"errors": text.one_line(str(error), 1000), "answer": answer}
+    said = run.paths.scratch / "plan-again.out"
+    raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {said}")
+
+
+def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
+    """One turn of the planner, in a place of its own that holds what the first attempt will see."""
+    here = beginning(run)
+    whole = limits.share(run.limits, run.history, [], 1) or Share()
+    share = whole.without(spent_on(before))
+    run.log(f"{name}.out")  # an earlier planner's is cleared: it is not what this one told
+
+    def job(inside: Run) -> dict[str, Any]:
+        place = place_of_role(inside, here)
+        return run_role(inside, inside.planner, prompt, name, inside.env(), share, place.root).as_dict()
+
+    try:
+        return AgentResult.from_dict(run.wait(run.in_worker(job)))
+    except WorkerDied as error:
+        return cut_off(run, run.planner, name, run.paths.role, str(error))
+
+
+def _answer(run: Run, result: AgentResult, name: str) -> str:
+    """All that the planner said: of a command that prints no events, its whole output."""
+    if run.planner.streams:
+        return result.text[-_LONGEST:]
+    printed = files.read_regular(run.paths.scratch / f"{name}.out") or b""
+    return printed[-_LONGEST:].decode("utf-8", "replace")
+
+
+def read_answer(run: Run, said: str) -> Plan:
+    """The plan that the planner's answer makes: its tasks and description, under what a person had
+    said at the top level. BadInput with what is wrong."""
+    answers = [found for found in json_objects(said) if isinstance(found.get("userStories"), list)]
+    if not answers:
+        raise BadInput("no JSON object with a list `userStories` was found in the answer")
+    answer, was = answers[-1], run.plan
+    top = dict(was.top)
+    for key in ("openQuestions", was.list_key or ""):
+        top.pop(key, None)
+    top.setdefault("project", was.project)
+    top["description"] = text.clip(str(answer.get("description") or ""), 4000)
+    if not was.checks and isinstance(answer.get("checks"), list):
+        top["checks"] = answer["checks"]
+    questions = answer.get("questions") or []
+    if not isinstance(questions, list):
+        raise BadInput("questions: expected a list")
+    if questions:
+        top["openQuestions"] = questions
+    tasks = [_own_keys(task) for task in answer["userStories"]]
+    plan = prd.read(jsontext.dump({**top, "userStories": tasks}, "  ") + "\n", was.path)
+    prd.validate(plan)
+    _require_proof(run, plan)
+    return plan
+
+
+def told(run: Run) -> str:
+    """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
+    asked = prd.open_questions(run.plan)
+    words = {"line": text.one_line, "few": text.few, "count": text.count}
+    values = {**words, "plan": run.plan, "asked": asked, "prd": run.paths.prd}
+    said = render_prompt(resource("templates/planned.txt"), values)
+    return said + "\n".join([] if asked else next_steps(run.options.prd))
+
+
+def _own_keys(task: Any) -> dict[str, Any]:
+    if not isinstance(task, dict):
+        raise BadInput(f"userStories: expected task objects, found {text.one_line(str(task), 60)}")
+    return {**{key: task[key] for key in TASK_KEYS if key in task}, "passes": False}
+
+
+def _require_proof(run: Run, plan: Plan) -> None:
+    for task in plan.tasks:
+        if not task.criteria:
+            raise BadInput(f"{task.id} has no acceptanceCriteria; say what must be true when it is done")
+        if not task.checks and not plan.checks and not run.judge:
+            raise BadInput(
+                f"{task.id} has no checks; name a command that is red now, and green when it is done"
+            )
+
+
+def _values(run: Run, brief: str) -> dict[str, Any]:
+    plan, rulebook = run.plan, files.read_regular(run.paths.rulebook, 1 << 16) or b""
+    tasks = [] if is_starter(plan) else [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
+    return {
+        "brief": brief,
+        "checks": [check.command for check in plan.checks],
+        "protect": list(plan.settings.get("protect", [])),
+        "done": tasks[-100:],
+        "prd": run.paths.prd.name,
+        "rulebook": text.clip(text.clean(rulebook.decode("utf-8", "replace")), 6000),
+    }
+
+
+def _require_answer(result: AgentResult) -> None:
+    """The error for a planner that did not come to its end."""
+    errors = {Outcome.LIMITED: TryLater, Outcome.UNAVAILABLE: AgentUnavailable}
+    if result.outcome is not Outcome.DONE:
+        error = errors.get(result.outcome, RalphError)
+        raise error(f"the planner did not finish ({result.outcome}): {result.reason}")
+
+
+def _adopt(run: Run, plan: Plan) -> None:
+    """Put the new plan in place; what stood there is kept aside, if it was a person's."""
+    if not is_starter(run.plan):
+        copy = run.paths.private / "replaced"
+        shutil.copyfile(run.paths.prd, copy)
+        kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
+        run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
+    run.plan = edit.apply(run.plan, lambda _: plan.text)
+    run.history = replay(run.journal.records(run.plan.key))
+
+
+def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str = "") -> None:
+    """The record of it: what it cost counts for the plan's life."""
+    took = spent_on(results)
+    run.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
+    planner = text.one_line(run.planner.command, 80)
+    run.write(Added(**vars(took), prd=prd_digest), what, [f"- planner: {planner}, {spent(took)}"])

@@ -1,0 +1,155 @@
+"""What people ask of a plan: add, retry, tell. Each is an edit of prd.json under its lock, done at once,
+also while a loop runs: it reads the plan before every attempt."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.errors import BadInput
+from _ralph.loop.run import is_starter
+from _ralph.model import Plan, Task
+from _ralph.state import edit, layout, prd
+
+_LARGEST = 16 << 20
+
+
+def lock_folder(prd_path: Path) -> Path:
+    """Where the lock of this plan lies."""
+    return layout.locate(prd_path).private
+
+
+def add(prd_path: Path, what: str, given: dict[str, Any]) -> list[str]:
+    """Add one task with the title `what`, or those of the JSON file `what` (`-` is stdin); `given` is
+    what else was said of it. What was done, in lines."""
+    entries = entries_of(what, given)
+    new: list[dict[str, Any]] = []
+
+    def change(plan: Plan) -> str:
+        example = is_starter(plan)
+        new[:] = entries if example else [entry for entry in entries if not _is_there(plan, entry)]
+        refuse_what_nothing_proves(plan, new)
+        return edit.add_tasks(plan, new, in_place_of_all=example) if new else plan.text
+
+    after = _change(prd_path, change)
+    known = [str(entry.get("id") or prd.title_of(entry)) for entry in entries if entry not in new]
+    said = [f"{text.one_line(name)} is there already, and stays as it is" for name in known]
+    return [*said, *(_added(task) for task in after.tasks[len(after.tasks) - len(new) :])]
+
+
+def _is_there(plan: Plan, entry: dict[str, Any]) -> bool:
+    """Whether the plan has a task with this id, or with this title, where neither has an id."""
+    ids = {task.id for task in plan.tasks}
+    titles = {task.title for task in plan.tasks if task.raw.get("id") is None}
+    given = entry.get("id")
+    return prd.title_of(entry) in titles if given is None else str(given) in ids
+
+
+def retry(prd_path: Path, task_id: str, answer: str) -> str:
+    """Open a task again, with a person's answer in its notes; what was done."""
+    held: list[bool] = []
+
+    def change(plan: Plan) -> str:
+        task = _unpassed(plan, task_id)
+        held[:] = [task.is_blocked]
+        opened = prd.read(edit.set_open(plan, task), plan.path)
+        return edit.add_note(opened, task, answer.strip()) if answer.strip() else opened.text
+
+    _change(prd_path, change)
+    was = "is open again" if any(held) else "was not blocked, and is worked when its turn comes"
+    return f"{task_id} {was}{'; your answer is in its notes' if answer.strip() else ''}"
+
+
+def tell(prd_path: Path, said: str, task_id: str | None = None) -> str:
+    """Put a person's words into the notes of a task, or of the plan; what was done."""
+    words = said.strip()
+    if not words:
+        raise BadInput("there is nothing to tell; say what the agent is to know")
+    if task_id is None:
+        _change(prd_path, lambda plan: _noted(plan, words))
+        return "noted in the plan; every attempt that begins now reads it"
+    _change(prd_path, lambda plan: edit.add_note(plan, _unpassed(plan, task_id), words))
+    return f"{task_id}: noted; its next attempt reads it"
+
+
+def _unpassed(plan: Plan, task_id: str) -> Task:
+    task = plan.task(task_id)
+    if task.passed:
+        raise BadInput(f"{task_id} has passed; to work it again, take its pass back in {plan.path.name}")
+    return task
+
+
+def _noted(plan: Plan, words: str) -> str:
+    """The plan's text with `words` in its notes. BadInput if they begin with a task's id."""
+    if named := next((task.id for task in plan.tasks if task.id == words.split()[0]), None):
+        raise BadInput(f"is this for {named}? ralph tell {shlex.quote(named)} 'TEXT'")
+    return edit.add_plan_note(plan, words)
+
+
+def stop(prd_path: Path) -> str:
+    """Let the running loop stop after its attempt; what was done."""
+    paths = layout.locate(prd_path)
+    holder = layout.loop_at_work(paths)
+    if holder is None:
+        raise BadInput("no loop is running on this plan")
+    files.atomic_write(layout.stop_file(paths), str(holder["run_id"]).encode())
+    return f"the loop (pid {holder['pid']}) will stop after what is under way"
+
+
+def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:
+    """Change a plan under its lock; BadInput, and nothing is written, if it would be none any more."""
+
+    def valid(plan: Plan) -> str:
+        source = change(plan)
+        prd.validate(prd.read(source, plan.path))
+        return source
+
+    with edit.lock(lock_folder(prd_path)):
+        return edit.apply(prd.load(prd_path), valid)
+
+
+def _added(task: Task) -> str:
+    weak = "" if task.checks else "; no check of its own proves it (--check)"
+    return text.one_line(f"added {task.id}: {task.title}{weak}", 400)
+
+
+def entries_of(what: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+    """The raw tasks that `ralph add` was given: one by its title, or those of a file."""
+    path = Path(what)
+    if what == "-" or os.path.isfile(what) or (path.suffix == ".json" and len(what.split()) == 1):
+        if given:
+            raise BadInput(f"{what} is a file of tasks; what they are stands in it, and not in options")
+        return prd.tasks_in(Path("stdin") if what == "-" else path, read_file(what))
+    if not what.strip():
+        raise BadInput("the title is empty; say what is to be done")
+    return [{"title": what.strip(), **given}]
+
+
+def refuse_what_nothing_proves(plan: Plan, entries: list[dict[str, Any]]) -> None:
+    """Where every task has checks of its own, one without any would stop the next run."""
+    if plan.checks or plan.settings.get("judge") or not all(task.checks for task in plan.tasks):
+        return
+    if bare := [entry for entry in entries if not entry.get("checks")]:
+        title = prd.title_of(bare[0])
+        raise BadInput(f"nothing would prove {title!r}: the plan has no checks; --check 'COMMAND' names one")
+
+
+def read_file(what: str) -> str:
+    """The text of a file that a person named, or of stdin for `-`; BadInput if it is none."""
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if what == "-" else Path(what).open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise BadInput(f"{what} cannot be read ({error.strerror}); - reads standard input") from None
+    if len(data) > _LARGEST:
+        raise BadInput(f"{what} is larger than 16 MB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{what}: byte {error.start} is not UTF-8") from None

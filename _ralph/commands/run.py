@@ -1,0 +1,168 @@
+"""A command at work: alone on its plan; however it ends, with one message and one exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Collection
+
+import click
+from click.core import ParameterSource
+
+from _ralph import text
+from _ralph.errors import RalphError, Stop, StopNow, translate
+from _ralph.git import git
+from _ralph.git.branch import current_branch
+from _ralph.loop import opening, rounds
+from _ralph.loop.run import Options, Run
+from _ralph.process import mark
+from _ralph.process.awake import keep_awake, let_sleep
+from _ralph.process.process import Control
+from _ralph.show.live import Terminal, complain
+from _ralph.state import layout, lock
+from _ralph.state.wording import summary, sums_words
+
+
+def spend_night(options: Options, loop: Callable[[Run], Stop]) -> int:
+    """`ralph run`: open the run, let `loop` take it to its stop, close it; the exit status."""
+    view = Terminal(sys.stderr if options.json else sys.stdout, -1 if options.quiet else int(options.verbose))
+    try:
+        return alone(options, "run", lambda control, run_id: _night(options, loop, control, view, run_id))
+    except Exception as error:
+        view.doing("")
+        stop = _stop_for(error)
+    complain(stop.reason)
+    _print_summary(options, stop)
+    return stop.exit
+
+
+def words_given(context: click.Context, leave_out: Collection[str]) -> tuple[str, ...]:
+    """The options that a command was given, by hand or by a variable, as words of a command line; those
+    parameters left out."""
+    words: list[str] = []
+    for option in context.command.params:
+        name, flag = str(option.name), option.opts[-1]
+        if name in leave_out or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        for value in context.params[name] if option.multiple else [context.params[name]]:
+            if isinstance(value, bool):
+                words += [flag] * value
+            else:
+                words += [flag, f"{value:.15g}" if isinstance(value, float) else str(value)]
+    return tuple(words)
+
+
+def alone(options: Options, what: str, work: Callable[[Control, str], int]) -> int:
+    """Do `work(control, run_id)` as the only one on this plan; its exit status. TryLater if somebody
+    else is at work."""
+    with lock.alone(layout.locate(options.prd), what) as run_id:
+        return with_signals(lambda control: work(control, run_id))
+
+
+def with_signals(work: Callable[[Control], int]) -> int:
+    """Do `work` with signals heeded and orphans taken in; its exit status. The first interrupt ends at
+    once what does not say otherwise."""
+    control = Control()
+    mark.become_subreaper()
+    control.install()
+    git.hurry = lambda: control.stop_now
+    try:
+        return work(control)
+    except Exception as error:
+        if control.stop_signal:
+            return 128 + control.stop_signal
+        if isinstance(error, BrokenPipeError):  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left over would be tried again at the end
+        else:
+            complain(str(translate(error)))
+        return translate(error).exit
+
+
+def _night(
+    options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str
+) -> int:
+    """A run from its opening to its stop; its exit status."""
+    run: Run | None = None
+    control.on_tick = view.tick if view.stays else None
+    control.on_interrupt = lambda: view.line("stopping after what is under way; interrupt again to stop now")
+    try:
+        run = opening.open_run(options, control, view, run_id)
+        view.named, view.sums = run.jobs > 1, functools.partial(_sums, run)
+        run.pool.spare = frozenset() if options.no_awake else keep_awake(os.getpid())
+        gc.freeze()  # a collection in a forked worker would copy all that the loop knows
+        stop = rounds.close_run(run, loop(run))
+    except Exception as error:
+        view.clear()
+        if run:
+            run.pool.close()
+        stop = _end_early(run, control, error)
+    if run:
+        let_sleep(run.pool.spare)
+    if stop.word == "error":
+        complain(stop.reason)
+    elif run:
+        _say_goodbye(run, stop)
+    _print_summary(options, stop, run)
+    return stop.exit
+
+
+def _sums(run: Run, usd: float) -> str:
+    """The line that stays for the whole run."""
+    stopping = "stopping | " if rounds.asked_to_stop(run) else ""
+    room = [turn.task for turn in run.pool.line]
+    return stopping + sums_words(run.plan, run.history, run.limits, run.seconds, usd, room)
+
+
+def _end_early(run: Run | None, control: Control, error: Exception) -> Stop:
+    """The stop for an error: recorded if the run had begun, and nothing is left half done."""
+    if run is None:
+        return _stop_for(error)
+    stop = (rounds.asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(error)
+    try:
+        if run.under_way:
+            rounds.notify(run, stop)
+        else:
+            stop = rounds.close_run(run, stop)
+    except (RalphError, OSError) as again:
+        complain(f"the last record could not be written: {again}")
+    return stop
+
+
+def _stop_for(error: Exception) -> Stop:
+    failed = translate(error)
+    return Stop("error", failed.exit, str(failed))
+
+
+def _say_goodbye(run: Run, stop: Stop) -> None:
+    """The last lines: why it ended, where the work is, what a person can do next."""
+    passed, total = sum(task.passed for task in run.plan.tasks), len(run.plan.tasks)
+    where = f", on branch {run.branch.name}"
+    run.view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
+    blocked = next((task.id for task in run.plan.tasks if task.is_blocked), None)
+    again = text.one_line(shlex.join(["ralph", "run", *run.options.words]), 200)
+    if blocked:
+        run.view.line(f"next: ralph status; ralph retry {shlex.quote(blocked)} --answer '...'; {again}")
+    elif stop.word == "complete" and current_branch(run.git) != run.branch.name:
+        run.view.line(f"next: ralph report; ralph land {shlex.quote(run.branch.name)}")
+    if stop.word == "red-checks":
+        run.view.line("next: mend it yourself; or let a task do it: ralph add 'TITLE' --check 'THE RED ONE'")
+
+
+def _print_summary(options: Options, stop: Stop, run: Run | None = None) -> None:
+    """The object of --json, of a run or, where none was opened, of what can be read."""
+    if not options.json:
+        return
+    plan, history = (run.plan, run.history) if run else (None, None)
+    if run is None:
+        with contextlib.suppress(RalphError, OSError):
+            _, plan, history = layout.read_state(options.prd)
+    try:
+        click.echo(json.dumps(summary(plan, history, stop, run.seconds if run else 0.0)))
+    except OSError as error:  # a closed pipe, a full disk: the run ended as it did
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where what python still holds can go at its end
+        complain(f"the summary could not be printed: {error.strerror}")

@@ -1,0 +1,1 @@
+"""git: places, snapshots, branches."""

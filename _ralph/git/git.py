@@ -1,0 +1,299 @@
+"""git: every call of it, with a deadline, and with settings that no agent can change."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from _ralph import files, text
+from _ralph.errors import BadInput, RalphError, StopNow, TryLater
+from _ralph.process.process import buffer, ends_within
+
+QUICK, BULK = 30.0, 180.0
+"""Seconds that a call may take: one that reads or moves a ref, and one that reads or writes many files."""
+_HURRY = 5.0
+_QUIET = (
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false", "core.untrackedCache=false",
+    "core.safecrlf=false", "core.quotePath=false", "gc.auto=0", "maintenance.auto=false",
+    "core.trustctime=true", "core.checkStat=default",  # else a file's time can be set back unseen
+    "core.fsync=reference",  # objects are synced all at once, before a verdict names them
+    "advice.detachedHead=false", "submodule.recurse=false", "diff.ignoreSubmodules=all",
+)  # fmt: skip
+_BROKEN = (
+    "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
+    "must be run in a work tree",
+)  # fmt: skip
+_LITTLE = 1 << 16  # where git could not write a ref, it does not say that the disk is full
+_FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
+_IDENTITY = tuple(
+    f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
+)
+_SETTINGS: dict[str, str] = {}
+
+hurry: Callable[[], bool] = lambda: False  # noqa: E731
+"""Whether ralph was told to stop: a call under way then has a few seconds left."""
+
+
+@contextlib.contextmanager
+def in_peace() -> Iterator[None]:
+    """No call is hurried in here: one that was cut off would leave a person's files half way."""
+    global hurry
+    before, hurry = hurry, lambda: False
+    try:
+        yield
+    finally:
+        hurry = before
+
+
+class Late(RalphError):
+    """A git call did not end within its deadline."""
+
+
+@dataclass(frozen=True)
+class Git:
+    """git in one working tree. `dir` is where git keeps this tree, `common` what it shares with other
+    worktrees of the repository; `env` is added to the environment of each call."""
+
+    root: Path
+    dir: Path
+    common: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, root: Path) -> Git:
+        """git in the working tree whose top folder is `root`."""
+        folder, common = _paths(root, "--absolute-git-dir", "--git-common-dir")
+        return cls(root, folder, common)
+
+    def __call__(
+        self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
+    ) -> str:
+        """RalphError with git's words where it fails, or nothing without `check`."""
+        said = git(self.root, *words, stdin=stdin, env={**self.env, **env}, check=check, timeout=timeout)
+        return os.fsdecode(said)
+
+    def names(self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK) -> list[str]:
+        """The output of a call with -z."""
+        return [name for name in self(*words, stdin=stdin, check=check, timeout=timeout).split("\0") if name]
+
+    def update_refs(self, lines: Iterable[str]) -> None:
+        """Change several refs at once, all or none: a line each, as `update-ref --stdin` takes them."""
+        self("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+
+    def tree(self, commit: str) -> str:
+        """The tree of a commit, or of a tree."""
+        return self("rev-parse", f"{commit}^{{tree}}").strip()
+
+    def name_of(self, path: Path) -> str:
+        """What git calls this file; nothing if it lies elsewhere."""
+        try:
+            return path.absolute().relative_to(self.root).as_posix()
+        except ValueError:
+            return ""
+
+    def seen_at(self, root: Path, index: Path) -> Git:
+        """The same repository, with another folder for its working tree and an index of its own."""
+        env = {"GIT_DIR": str(self.dir), "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
+        return replace(self, root=root, env={**self.env, **env})
+
+
+def git(
+    cwd: Path,
+    *words: str,
+    stdin: bytes = b"",
+    env: dict[str, str] | None = None,
+    check: bool = True,
+    timeout: float = QUICK,
+) -> bytes:
+    """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`, or if it
+    does not end within `timeout` seconds. StopNow where ralph was told to stop and it would not end."""
+    code, out, err = _run(cwd, words, stdin, env or {}, timeout)
+    if check and code != 0:
+        raise _error(cwd, words, code, err)
+    return out if code == 0 else b""
+
+
+def attempted(git: Git, *words: str, stdin: bytes = b"", timeout: float = QUICK) -> tuple[int, str, str]:
+    """The exit status, output and error text of a call that may well fail."""
+    code, out, err = _run(git.root, words, stdin, git.env, timeout)
+    return code, os.fsdecode(out), err.decode("utf-8", "replace")
+
+
+def _run(
+    cwd: Path, words: Iterable[str], stdin: bytes, env: dict[str, str], timeout: float
+) -> tuple[int, bytes, bytes]:
+    words = list(words)
+    with buffer(stdin) as given, buffer() as out, buffer() as err:
+        try:
+            process = subprocess.Popen(
+                _quiet(words), cwd=cwd, env={**environment(), **env}, start_new_session=True,
+                stdin=given, stdout=out, stderr=err,
+            )  # fmt: skip
+        except FileNotFoundError:
+            missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
+            raise BadInput(missing) from None
+        with process:
+            _wait(process, words[0], timeout)
+        out.seek(0)
+        err.seek(0)
+        return process.returncode, out.read(), err.read()
+
+
+def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
+    """Wait for a git call, no longer than its deadline; a few seconds once ralph was told to stop."""
+    end, asked = time.monotonic() + timeout, False
+    while not ends_within(process.pid, min(0.2, max(end - time.monotonic(), 0.01))):
+        if hurry() and not asked:
+            asked, end = True, min(end, time.monotonic() + _HURRY)
+        if time.monotonic() >= end:
+            with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
+                os.killpg(process.pid, signal.SIGKILL)
+            late = Late(f"git {what} did not end within {text.duration(timeout)}")
+            raise StopNow if asked else late
+
+
+def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError:
+    """What a failed call means for who started ralph."""
+    said, what = text.one_line(err.decode("utf-8", "replace"), 300), next(iter(words))
+    if any(word in said for word in _BROKEN):
+        return BadInput(f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it again")
+    disk = os.statvfs(cwd) if cwd.exists() else None
+    if any(word in said for word in _FULL) or (disk and disk.f_bavail * disk.f_frsize < _LITTLE):
+        return TryLater(f"the disk is full (git {what}: {said}); run the same command again")
+    return RalphError(f"git {what} failed: {said or f'exit {code}'}")
+
+
+@contextlib.contextmanager
+def git_output(
+    cwd: Path, *words: str, env: dict[str, str] | None = None, timeout: float = BULK
+) -> Iterator[IO[bytes]]:
+    """The output of one git call as it comes, for what may be too large to hold. It ends with the
+    call, at `timeout`, or when nobody reads on; no error tells which."""
+    with subprocess.Popen(
+        _quiet(words), cwd=cwd, env={**environment(), **(env or {})},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        timer = threading.Timer(timeout, process.kill)
+        timer.start()
+        try:
+            yield process.stdout
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def git_places(folder: Path) -> tuple[Path, Path] | None:
+    """The root of the git working tree around `folder` and the repository's common folder, or None;
+    BadInput if git cannot read it, or there is no working tree."""
+    there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+    asked = ("--git-common-dir", "--show-toplevel")
+    words = ("rev-parse", "--path-format=absolute", "--is-bare-repository", *asked)
+    code, out, err = _run(folder, words, b"", {}, QUICK)
+    bare, *paths = os.fsdecode(out).removesuffix("\n").split("\n")
+    if code == 0:
+        common, root = map(Path, paths) if len(paths) == 2 else _paths(folder, *asked)
+        return root, common
+    if bare == "true":
+        raise BadInput(f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work")
+    if there:
+        raise _error(folder, ("rev-parse",), code, err)
+    return None
+
+
+def _paths(folder: Path, *asked: str) -> list[Path]:
+    """The paths that `git rev-parse` says; one call, but where one of them holds a line feed."""
+    words = ("rev-parse", "--path-format=absolute")
+    found = os.fsdecode(git(folder, *words, *asked)).removesuffix("\n").split("\n")
+    if len(found) != len(asked):
+        found = [os.fsdecode(git(folder, *words, flag)).removesuffix("\n") for flag in asked]
+    return [Path(path) for path in found]
+
+
+def top_level(folder: Path) -> Path | None:
+    """The root of the git working tree around `folder`, or None; BadInput if git cannot read it."""
+    found = git_places(folder)
+    return found[0] if found else None
+
+
+def freeze_settings(home: Git, folder: Path) -> None:
+    """Copy this user's git settings, ignore rules and attributes into `folder`, and let every later call
+    read the copies: an agent can write into a home folder."""
+    _SETTINGS.clear()
+    listed = home.names("config", "--global", "--includes", "--list", "-z", check=False)
+    config = folder / "gitconfig"
+    config.write_bytes(os.fsencode("".join(map(setting, listed))))
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
+    found = {"GIT_CONFIG_GLOBAL": str(config)}
+    for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
+        named = home("config", "--path", f"core.{key}", check=False).rstrip("\n")
+        source, copy = home.root / named if named else base / name, folder / name
+        copy.write_bytes(
+            (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")
+        )
+        found |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}
+    _SETTINGS.update(found, GIT_CONFIG_COUNT="2")
+
+
+LEFT_BY_AGENTS = (
+    ".aider.tags.cache.v*", ".aider.chat.history.md", ".aider.input.history", ".aider.llm.history",
+    ".claude/.cc-writes", ".opencode/.gitignore", ".opencode/node_modules", ".opencode/package.json",
+    ".opencode/package-lock.json", ".opencode/bun.lock",
+)  # fmt: skip
+"""What the agents of agents.json write beside the work, as a habit; seen in runs of their own programs."""
+CACHES = b"".join(
+    name + b"\n"
+    for name in (
+        b"__pycache__/", b"*.pyc", b".pytest_cache/", b".mypy_cache/", b".ruff_cache/", b".tox/", b".nox/",
+        b".hypothesis/", b".coverage", b"node_modules/", b".venv/", b".cache/", b".DS_Store", b".ralph/",
+        b"*.egg-info/", *map(str.encode, LEFT_BY_AGENTS),
+    )
+)  # fmt: skip
+"""What tools write beside the work: no part of it, where git does not track it."""
+
+
+def setting(entry: str) -> str:
+    """One entry of `config --list -z` as lines of a configuration file."""
+    key, has, value = entry.partition("\n")
+    section, _, name = key.rpartition(".")
+    section, dot, sub = section.partition(".")
+    head = f'[{section} "{_escaped(sub)}"]' if dot else f"[{section}]"
+    return f'{head}\n\t{name} = "{_escaped(value)}"\n' if has else f"{head}\n\t{name}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.translate({92: "\\\\", 34: '\\"', 10: "\\n", 9: "\\t", 8: "\\b"})
+
+
+def remove_locks(*folders: Path) -> None:
+    """Remove the lock files of ralph's own git calls that died with a run."""
+    for folder in folders:
+        for lock in folder.glob("*.lock"):
+            if lock.name != "prd.lock":
+                files.clear(lock)
+
+
+def nul(names: Iterable[str]) -> bytes:
+    """Names as a call with -z and --stdin takes them."""
+    return os.fsencode("\0".join(names) + "\0")
+
+
+def environment() -> dict[str, str]:
+    """The environment of git calls: where git was told to look from outside does not count."""
+    kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in kept}
+    ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
+    ours["GIT_OPTIONAL_LOCKS"] = "0"  # to look at home must not write its index
+    return {**clean, **ours, **_SETTINGS}
+
+
+def _quiet(words: Iterable[str]) -> list[str]:
+    return ["git", *(word for setting in _QUIET for word in ("-c", setting)), *words]

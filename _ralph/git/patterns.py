@@ -1,0 +1,107 @@
+"""Patterns of files, as `protect` and `allow` have them: read, and held against names.
+
+Without a slash a pattern holds in every folder, with one from the top folder of the repository, as in
+.gitignore; `*` stays within a folder, `**` stands for any number of them; a folder means all in it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+
+from _ralph import text
+from _ralph.errors import BadInput
+
+EXAMPLE = 'a path from the top folder of the repository, such as "tests/**"'
+
+_CLASS = r"\[[!^]?+[^/][^\]/]*\]"
+
+_REFUSED = (
+    (r"^$", "it is empty", EXAMPLE),
+    (r"^(['\"`]).*\1$", "it stands in quotes of its own", EXAMPLE),
+    (r"^!", "nothing is taken out again here; a task's own `allow` does that", "the files that are meant"),
+    (r"^:", "the pathspecs of git are not read", EXAMPLE),
+    (r"^\^|\$$", "it looks like a regular expression", 'a pattern such as "tests/**" or "*.test.js"'),
+    (r"^(~[^/]*(/|$)|\$|[A-Za-z]:[/\\])", "it names a place on one machine", EXAMPLE),
+    (r"^/(home|Users|root|Volumes|private|tmp|mnt)/", "it names a place on one machine", EXAMPLE),
+    (r"\\", "folders are divided by /, and [*] is a *", EXAMPLE),
+    (r"(^|/)\.\.(/|$)", "it leads upwards", EXAMPLE),
+    (r"\{[^{}]*(,|\.\.)[^{}]*\}|\([^()]*\|[^()]*\)", "braces are not read", "one pattern for each"),
+    (r"(?<!\[)[,|]|[\x00-\x1f\x7f]", "these are several", "one pattern for each"),
+    (r"[^/*]\*\*|^\*\*\*?[^/*].*/", "** stands alone between slashes", 'a form such as "tests/**"'),
+    (r"\[\[:", "classes have no names here", 'a class such as "[a-z]"'),
+    (rf"\[(?!{_CLASS[2:]})", "a [ without its ]", "[[] for a [ in a name"),
+)
+"""What no pattern may look like, why, and what is meant."""
+
+
+def normal(pattern: str, where: str) -> str:
+    """The one form of a pattern; BadInput, with the form that is meant, for what would protect nothing."""
+    said = pattern.strip()
+    for wrong, why, meant in _REFUSED:
+        if re.search(wrong, said):
+            raise BadInput(f"{where}: {text.one_line(repr(pattern), 80)}: {why}; expected {meant}")
+    from_top = "/" in said.rstrip("/")  # as in .gitignore: a slash at the end says nothing of where
+    parts = [part for part in said.split("/") if part not in ("", ".")]
+    if not parts or said.endswith(("/", "/.")):
+        parts = [*([] if from_top or not parts else ["**"]), *parts, "**"]
+    whole = re.sub(r"(^|/)\*\*+(?=[^/*])", r"\1**/*", "/".join(parts))  # **.py
+    whole = re.sub(r"(^|/)\*\*\*+(?=/|$)", r"\1**", whole)
+    whole = re.sub(r"(?<![^/])\*\*(/\*\*)+(?![^/])", "**", whole)
+    whole = re.sub(r"(?<![^/])\*\*/\*$", "**", whole)
+    kept = re.match(r"(?!\*\*$)[^/]+$|[!:^~$'\"`\s]|\w:", whole)  # else it would read as something else
+    return f"/{whole}" if from_top and kept else whole
+
+
+def matching(patterns: Iterable[str], names: Iterable[str]) -> set[str]:
+    """Those of `names` that lie under one of `patterns`."""
+    known = set(patterns)
+    plain = plain_names(known)  # most are, and a look at the parts of a name costs little
+    rest = re.compile("|".join(map(_expression, known - plain)) or "(?!)", re.DOTALL)
+    return {name for name in names if not plain.isdisjoint(name.split("/")) or rest.fullmatch(name)}
+
+
+def unmatched(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Those of `patterns` under which none of `names` lies."""
+    known = list(names)
+    return [pattern for pattern in patterns if not matching([pattern], known)]
+
+
+def plain_names(patterns: Iterable[str]) -> set[str]:
+    """Those patterns that are plain file names: no new file may have one."""
+    return {pattern for pattern in patterns if not set(pattern) & set("*?[/")}
+
+
+_TESTS = re.compile(
+    r"""(.*/)?(
+    (tests?|__tests__|e2e|cypress)/.*(?<!\.md)
+    | spec/.*\.rb
+    | (test_[^/]*|[^/]*_test|conftest|tests)\.py
+    | [^/]*\.(test|spec|cy)\.[cm]?[jt]sx?
+    | [^/]*_test\.(go|exs|rb|cc|cpp|dart)
+    | [^/]*_spec\.rb
+    | [^/]*Tests?\.(java|kt|cs|php|swift)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def uncovered_tests(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Those of `names` that are tests by their look, and under none of `patterns`."""
+    tests = {name for name in names if _TESTS.fullmatch(name)}
+    return sorted(tests - matching(patterns, tests))
+
+
+def _expression(pattern: str) -> str:
+    """A pattern as a regular expression. What is spelt the same matches, too, as [id].js does [id].js."""
+    whole = pattern.strip("/") if "/" in pattern else f"**/{pattern}"
+    glob = re.sub(rf"(?<![^/])\*\*(/|$)|{_CLASS}|.", _piece, whole, flags=re.DOTALL)
+    return rf"(?:{re.escape(whole)}|{glob})(?:/.*)?"
+
+
+def _piece(token: re.Match[str]) -> str:
+    """The expression for one piece of a pattern; but for `**`, none stands for a slash."""
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "/": "/"}
+    one = re.sub(r"^\[\^", "[!", token[0])
+    return known.get(one) or "(?!/)" + fnmatch.translate(one)[len("(?s:") : -len(r")\Z")]

@@ -1,0 +1,502 @@
+"""A place: the files of a commit in a folder of ralph's own, seen only through a person's repository."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.errors import TryLater
+from _ralph.git import patterns
+from _ralph.git.git import BULK, LEFT_BY_AGENTS, Git, Late, attempted, nul, setting
+
+_WHOLE = ("-c", "core.sparseCheckout=false")
+_CARRIED = (
+    "core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.symlinks",
+    "core.precomposeunicode", "core.bigfilethreshold", "core.sparsecheckout", "core.sparsecheckoutcone",
+    "extensions.objectformat",
+)  # fmt: skip
+_PACKED = b"# pack-refs with: peeled fully-peeled sorted \n"
+_FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
+_DEEP, _NESTED = 3500, 300
+"""The length of a path, and its folders: the system reads 4,096 bytes, Python's recursion ends at 1,000."""
+_CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
+
+
+@dataclass
+class Place:
+    """A folder in which strangers' programs work. What stands in `root` is seen through `home`, with an
+    index of ralph's own at `index`; the `.git` in `root` is a throwaway that ralph never reads. `state`
+    are the names of ralph's own files, of which copies lie here for reading; `made` is what `setup` left
+    that git does not ignore. A `full` place has all files also where home is a sparse checkout."""
+
+    home: Git
+    root: Path
+    index: Path
+    state: tuple[str, ...] = ()
+    carried: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    full: bool = False
+
+    @cached_property
+    def git(self) -> Git:
+        return self.home.seen_at(self.root, self.index)
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is there, and is the folder that ralph made: an agent can put a link in its place."""
+        return self.root.is_dir() and Path(os.path.realpath(self.root)) == self.root and self.index.is_file()
+
+    # ---------------------------------------------------------------- set up
+
+    def open(self) -> bool:
+        """Make the folder if it is not there, or is not what it was; whether it is new."""
+        self.bring_back()
+        if self.exists:
+            self.unlock()
+            return False
+        for folder in (*reversed(self.root.parents), self.root):
+            if folder.is_symlink() and folder.is_relative_to(self.root.parents[1]):
+                folder.unlink()  # an agent can have put it there, to lead elsewhere
+        files.clear(self.root)
+        files.clear(self.index)
+        self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.root.parent.chmod(0o700)
+        self.root.mkdir(mode=0o700)
+        self.index.parent.mkdir(parents=True, exist_ok=True)
+        return True
+
+    def unlock(self) -> None:
+        """Remove the lock of a git call that was killed."""
+        files.clear(self.index.with_name(f"{self.index.name}.lock"))
+
+    def reset(self, tree: str, clean: str = "-ffd") -> bool:
+        """Make the files those of `tree`, whatever stands there; whether the place is new. `clean` are the
+        flags of `git clean` for the others: `-ffd` leaves what is ignored, `-ffdx` nothing, and without any
+        they all stay."""
+        new = self.open()
+        self._remove_odd()
+        words = (*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
+        code, _, _ = attempted(self.git, *words, timeout=BULK)
+        if code:  # a folder that is closed to us
+            files.open_up(self.root)
+            self.git(*words, timeout=BULK)
+        if clean:
+            apart = [word for name in self.made for word in ("-e", f"/{name}")]
+            if attempted(self.git, "clean", "-q", clean, *apart, timeout=BULK)[0]:  # or one below it
+                files.open_up(self.root)
+                self.git("clean", "-q", clean, *apart, check=False, timeout=BULK)
+        for name, module in self.modules(tree).items():
+            module.reset(self._links(tree)[name], clean)
+        return new
+
+    def modules(self, tree: str) -> dict[str, Place]:
+        """The submodules in `tree` that home has copies of, by their names in the tree."""
+        links = self._links(tree)
+        if not links:
+            return {}
+        listed = self.git.names("config", "-z", "--blob", f"{tree}:.gitmodules", "--list", check=False)
+        named = dict(entry.split("\n", 1) for entry in listed if "\n" in entry)
+        found = {}
+        for key, path in named.items():
+            name = key.removeprefix("submodule.").removesuffix(".path")
+            where = self._module_folder(name, path)
+            if key.endswith(".path") and path in links and where:
+                git = Git(self.root / path, where, where, {"GIT_WORK_TREE": str(self.root / path)})
+                index = self.index.with_name(f"{self.index.name}-{files.digest(os.fsencode(path))[:8]}")
+                found[path] = Place(git, self.root / path, index)
+        return found
+
+    def tracked(self, tree: str) -> set[str]:
+        """The files that git tracks here, those of submodules too."""
+        found = set(self.git.names("ls-files", "-z", timeout=BULK))
+        for path, module in self.modules(tree).items():
+            found |= {f"{path}/{name}" for name in (".git", *module.tracked(self._links(tree)[path]))}
+        return found
+
+    def _module_folder(self, name: str, path: str) -> Path | None:
+        """Where home keeps a submodule: in its git folder, or, from an old git, in the tree. Its name is the
+        candidate's word, and must lead nowhere else: a git folder has commands in its configuration."""
+        own = self.home.common / "modules"
+        kept = (own / name, self.home.root / path / ".git")
+        if ".." in name or os.path.isabs(name):
+            return None
+        there = (folder for folder in kept if (folder / "objects").is_dir())
+        return next((folder for folder in there if Path(os.path.realpath(folder)) == folder), None)
+
+    def _links(self, tree: str) -> dict[str, str]:
+        """The submodules of a tree: the commit that each is at, by its path."""
+        if tree not in self._known_links:
+            some = (self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()
+            listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK) if some else []
+            entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
+            self._known_links = {tree: {path: meta.split(" ")[2] for meta, path in entries}}
+        return self._known_links[tree]
+
+    _known_links: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+
+    def carry(self, home_names: Iterable[str]) -> None:
+        """Copy files that git ignores from home (`.worktreeinclude`); they are never committed."""
+        self.carried = []
+        for name in home_names:
+            source, target = self.home.root / name, self.root / name
+            data = files.read_regular(source)
+            if data is None:
+                continue
+            self.carried.append(name)
+            self._unlink_folders(name)
+            if files.read_regular(target) != data:
+                files.clear(target)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+                shutil.copymode(source, target)
+
+    def copy_state(self) -> dict[str, bytes]:
+        """Copies of the plan, the notes and the rulebook for reading; what lies here now, by name."""
+        copied = {}
+        for name in self.state:
+            data = files.read_regular(Path(os.path.realpath(self.home.root / name)))
+            if data is not None:
+                self._unlink_folders(name)
+                target = files.clear(self.root / name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+                copied[name] = data
+        return copied
+
+    def renew_git(self, head: str, branch: str, config: str, packed: bytes) -> None:
+        """A `.git` as if somebody had cloned, written from nothing: HEAD on `branch` at the commit `head`,
+        tags (`packed`), identity and filters (`config`), objects by reference; no remotes, no hooks."""
+        own = self.root / ".git"
+        ignored = "\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state)
+        said = {
+            "HEAD": os.fsencode(f"ref: refs/heads/{branch}\n"),
+            "packed-refs": _PACKED + os.fsencode(f"{head} refs/heads/{branch}\n") + packed,
+        }
+        for name in ("shallow", "info/sparse-checkout", "info/attributes", "info/exclude"):
+            source = (self.home.dir if "sparse" in name else self.home.common) / name
+            if (data := files.read_regular(source)) is not None and not (self.full and "sparse" in name):
+                said[name] = data
+        said["info/exclude"] = said.get("info/exclude", b"") + os.fsencode(ignored)
+        self._write_git(own, config, said)
+        (own / "hooks").mkdir()
+        for path, module in self.modules(head).items():
+            module._renew_link(
+                own / "modules" / files.digest(os.fsencode(path))[:8], self._links(head)[path], config
+            )
+
+    def _renew_link(self, own: Path, commit: str, config: str) -> None:
+        """A `.git` of this submodule at `own`, detached at `commit`, and the file that leads there."""
+        tree = f"[core]\n\tworktree = {os.path.relpath(self.root, own)}\n"
+        self._write_git(own, config + tree, {"HEAD": os.fsencode(f"{commit}\n")})
+        files.clear(self.root / ".git").write_text(f"gitdir: {os.path.relpath(own, self.root)}\n")
+
+    def _write_git(self, own: Path, config: str, said: dict[str, bytes]) -> None:
+        """Write a git folder from nothing: the files `said`, this place's index, the objects of home."""
+        files.clear(own)
+        said["config"] = config.encode("utf-8", "surrogateescape")
+        said["objects/info/alternates"] = os.fsencode(f"{self.home.common / 'objects'}\n")
+        for folder in ("refs", "info", "objects/info"):  # git makes the others as it needs them
+            (own / folder).mkdir(parents=True)
+        for name, data in said.items():
+            (own / name).write_bytes(data)
+        shutil.copyfile(self.index, own / "index")
+
+    # ---------------------------------------------------------------- what stands there
+
+    def snapshot(self, tree: str) -> tuple[str, list[str]]:
+        """The tree of all that stands here and git does not ignore, where `tree` stood before; and what
+        git could not take, in words. Copies of files of home are removed first."""
+        said = self._make_way()
+        for name in (*self.state, *self.carried, ".ralph"):  # copies, which are no part of the work
+            if not self._leads_out(name):
+                files.clear(self.root / name)
+        links = self._links(tree)
+        apart = [f":(top,exclude,literal){name}" for name in (*links, *self.made, *self.state)]
+        words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *apart)
+        try:
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+        except Late as error:  # a file of terabytes, with nothing in it
+            self.unlock()
+            return self.git.tree(tree), [*said, f"git could not take the work: {error}"]
+        if code and "Permission denied" in errors:
+            files.open_up(self.root)
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+        for _ in range(20):  # one that git cannot encode ends the call
+            named = _FATAL_NAME.findall(errors) if code else []
+            if not named:
+                break
+            said += [f"git cannot take {text.one_line(name)}; it is not part of the work" for name in named]
+            words += tuple(f":(top,exclude,literal){name}" for name in named)
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+        if code:
+            if "No space left" in errors:
+                raise TryLater(
+                    f"the disk is full (git add: {text.one_line(errors)}); run the same command again"
+                )
+            refused = [
+                line.partition(":")[2].strip() for line in errors.splitlines() if line.startswith("error:")
+            ]
+            said += [f"git cannot take a part of the work: {text.one_line(line)}" for line in refused[:3]]
+            if not refused:
+                said.append(f"git could not take the work: {text.one_line(errors, 200)}")
+        for path, module in self.modules(tree).items():
+            if module.exists and any(module.dirt()):
+                said.append(
+                    f"{text.one_line(path)} is a submodule; what was changed in it is not part of the work"
+                )
+        return self.git("write-tree", timeout=BULK).strip(), said
+
+    def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
+        """The tracked files that are not as ralph put them, and the files that are new and not ignored;
+        those of the submodules of `tree` too."""
+        self._remove_odd()
+        words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
+        entries = self.git.names(*words, timeout=BULK)
+        own = (*self.state, *self.carried)
+        changed = [entry[3:] for entry in entries if entry[1] not in " ?"]
+        new = [entry[3:] for entry in entries if entry[:2] == "??" and entry[3:] not in own]
+        for path, module in (self.modules(tree) if tree else {}).items():
+            for names, found in zip((changed, new), module.dirt(self._links(tree)[path]), strict=True):
+                names += [f"{path}/{name}" for name in found]
+        return changed, new
+
+    def _leads_out(self, name: str) -> bool:
+        """Whether a folder on the way to `name` is a link: what is behind it is not here."""
+        parent = (self.root / name).parent
+        return Path(os.path.realpath(parent)) != parent
+
+    def _unlink_folders(self, name: str) -> None:
+        """Make the folders on the way to `name` folders of this place, lest a write goes elsewhere."""
+        for parent in reversed((self.root / name).parents):
+            if parent.is_relative_to(self.root) and (parent.is_symlink() or parent.is_file()):
+                parent.unlink()
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Have this place out of the way while checks run elsewhere: a path that leads into it, in a link or
+        in a generated file, would be green here and nowhere else."""
+        hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
+        moved = False
+        with contextlib.suppress(BlockingIOError), self.held(fcntl.LOCK_NB):
+            if moved := self.exists:
+                self.root.rename(hidden)
+        try:
+            yield
+        finally:
+            if moved:
+                self.bring_back()
+
+    @contextlib.contextmanager
+    def held(self, how: int = 0) -> Iterator[None]:
+        """Be at work here: nobody has this place out of the way meanwhile. With LOCK_NB, BlockingIOError if
+        somebody is."""
+        path, flags = self.index.with_suffix(".held"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+            files.clear(path)  # an agent put it there
+        with os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0) as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | how)
+            yield
+
+    def bring_back(self) -> None:
+        """Put the place back where it belongs, also one that a killed run left out of the way."""
+        for hidden in self.root.parent.glob(f".{self.root.name}-*"):
+            if os.path.lexists(self.root):
+                files.clear(hidden)
+            else:
+                with contextlib.suppress(FileNotFoundError):  # a worker that begins there brought it back
+                    hidden.rename(self.root)
+
+    @property
+    def stamp(self) -> Path:
+        """The file that says when `setup` last ran here."""
+        return self.index.with_suffix(".setup")
+
+    def noted_setup(self) -> dict[str, Any]:
+        """What was noted when `setup` last ran here: its inputs, and what it made."""
+        try:
+            found = json.loads(files.read_regular(self.stamp) or b"{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def note_setup(self, inputs: str, made: list[str] | dict[str, list[int]]) -> None:
+        """Note that `setup` ran here with these inputs, and what it made."""
+        data = json.dumps({"inputs": inputs, "made": made}).encode()
+        files.atomic_write(self.stamp, data)
+
+    def note_made(self) -> list[str]:
+        """Take what stands here now and git neither tracks nor ignores for what `setup` made."""
+        words = ("ls-files", "-o", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
+        own = (*self.state, *self.carried)
+        found = self.git.names(*words, check=False, timeout=BULK)
+        self.made = [name.rstrip("/") for name in found if name not in own]
+        return self.made
+
+    def _remove_odd(self) -> None:
+        """Remove FIFOs and their like: under a name that git reads it would wait for them."""
+        for path in _look(self.root)[0]:
+            files.clear(path)
+
+    def _make_way(self) -> list[str]:
+        """Remove what git cannot take, before it is asked and waits for it: FIFOs, sockets, devices; and
+        the `.git` of nested repositories, whose files are files like any other. What was done."""
+        odd, nested = _look(self.root)
+        links = {self.root / path for path in next(iter(self._known_links.values()), {})}
+        said = []
+        for path in odd:
+            files.clear(path)
+            said.append(f"git cannot take {text.one_line(self._name(path))}; it was removed")
+        inside = [path for path in nested if path.parent not in links]
+        for path in self._not_ignored(list(dict.fromkeys(path.parent for path in inside))):
+            for one in inside:  # .GIT is the same to git
+                if one.parent == path:
+                    files.clear(one)
+            said.append(
+                f"{text.one_line(self._name(path))} was a git repository of its own; its files are files"
+            )
+        return said
+
+    def _not_ignored(self, paths: list[Path]) -> list[Path]:
+        """Those of `paths` that git does not ignore."""
+        if not paths:
+            return []
+        names = {self._name(path): path for path in paths}
+        hidden = self.git.names("check-ignore", "-z", "--no-index", "--stdin", stdin=nul(names), check=False)
+        return [path for name, path in names.items() if name not in hidden]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def ignored_since(self, moment: float) -> list[str]:
+        """What git ignores here and was made after `moment` (unix seconds); caches of known tools
+        and what agents leave as a habit apart."""
+        words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
+        found = []
+        for name in self.git.names(*words, check=False, timeout=BULK):
+            if name.rstrip("/") in (*self.state, *self.carried, ".ralph", ".git"):
+                continue
+            path = self.root / name
+            if not path.is_dir() or path.is_symlink():
+                found += self._unexpected([path] if _since(path, moment) else [])
+                continue
+            new = self._unexpected(file for file in files.walk(path) if _since(file, moment))
+            whole = new and not any(not _since(file, moment) for file in files.walk(path))
+            found += [name.rstrip("/")] if whole else new[:20]
+        return found
+
+    def _unexpected(self, paths: Iterable[Path]) -> list[str]:
+        """The names of `paths`, caches of known tools and what agents leave as a habit apart."""
+        names = [self._name(path) for path in paths if not _is_cache(path)]
+        habits = patterns.matching(LEFT_BY_AGENTS, names)
+        return [name for name in names if name not in habits]
+
+
+def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
+    """The files that differ between two trees or commits, and `4 files, +120 -8`."""
+    if before == after:
+        return [], ""
+    listed = git.names("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after, timeout=BULK)
+    lines = [entry.split("\t", 2) for entry in listed]
+    added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
+    names = [text.one_line(line[2]) for line in lines]
+    return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
+
+
+def restore(
+    git: Git,
+    before: str,
+    after: str,
+    protect: Collection[str],
+    allow: Collection[str],
+    state: Collection[str],
+) -> tuple[str, list[str], list[str]]:
+    """The tree `after` with everything protected as in `before`: existing files are the ones from before,
+    new ones may stay, but not where the pattern is a plain file name (`conftest.py`). `allow` lifts both, but
+    not for ralph's own files, `state`. The tree, what was put back, and what is new; `git` needs an index
+    that holds `after`."""
+    if before == after or not (protect or state):
+        return after, [], []
+    fields = git.names("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, timeout=BULK)
+    changed = dict(zip(fields[1::2], fields[::2], strict=False))
+    kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
+    plain = patterns.plain_names(protect)
+    lines, put_back, new = [], [], []
+    for name in sorted(kept):
+        meta = changed[name]
+        mode, _, blob, _, status = meta.lstrip(":").split(" ")
+        if status == "A" and Path(name).name not in plain and name not in state:
+            new.append(text.one_line(name))
+            continue
+        lines.append(f"{'0' if status == 'A' else mode} {blob}\t{name}")
+        put_back.append(f"{text.one_line(name)}{' (new and protected; left out)' if status == 'A' else ''}")
+    if not lines:
+        return after, [], new
+    git("update-index", "-z", "--index-info", stdin=nul(lines))
+    return git("write-tree", timeout=BULK).strip(), put_back, new
+
+
+def throwaway_config(home: Git) -> str:
+    """The configuration of a throwaway `.git`: what decides how files are checked out, and who commits."""
+    listed = home.names("config", "--includes", "--list", "-z", check=False)
+    kept: dict[str, str] = {}
+    for entry in listed:
+        key, _, value = entry.partition("\n")
+        if key in _CARRIED or key.startswith(_CARRIED_SECTIONS):
+            kept[key] = value
+    version = 1 if "extensions.objectformat" in kept else 0
+    head = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n[commit]\n\tgpgsign = false\n"
+    return head + "".join(setting(f"{key}\n{value}") for key, value in kept.items())
+
+
+def _look(root: Path) -> tuple[list[Path], list[Path]]:
+    """What lies below `root` and is no file, link or folder, or a folder so deep that no program of ours
+    could reach all of it; and every nested `.git`."""
+    odd, nested, folders = [], [], [str(root)]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except PermissionError:
+            files.open_up(Path(folder))
+            entries = list(os.scandir(folder)) if os.access(folder, os.R_OK) else []
+        except OSError:
+            continue
+        for entry in entries:
+            below = folder != str(root)
+            if entry.name.lower() == ".git":
+                nested += [Path(entry.path)] if below else []
+                if not below:
+                    continue
+            if entry.is_dir(follow_symlinks=False):
+                if len(entry.path) < _DEEP and entry.path.count("/") < _NESTED:
+                    folders.append(entry.path)
+                else:
+                    odd.append(Path(entry.path))
+            elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                odd.append(Path(entry.path))
+    return odd, nested
+
+
+def _since(path: Path, moment: float) -> bool:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_ctime >= moment
+    return False
+
+
+_CACHE_NAMES = frozenset(
+    {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".cache", ".vite", ".ralph", ".hypothesis"}
+)
+
+
+def _is_cache(path: Path) -> bool:
+    return bool(_CACHE_NAMES.intersection(path.parts)) or path.suffix == ".pyc"

@@ -1,0 +1,189 @@
+"""One run's opening: find what a dead run left, read the state, open the branch."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from _ralph import files, text
+from _ralph.agents import registry
+from _ralph.errors import BadInput
+from _ralph.files import resource
+from _ralph.git import patterns
+from _ralph.git.branch import Branch, current_branch, default_branches
+from _ralph.git.git import BULK, Git, freeze_settings
+from _ralph.loop import detect_python
+from _ralph.loop.checks import every_check
+from _ralph.loop.launch import NoWorker, greet
+from _ralph.loop.preflight import agents_of, require_agents, require_repository, try_templates
+from _ralph.loop.run import Options, Run, examined, load_plan
+from _ralph.loop.view import View
+from _ralph.model import Paths, Plan
+from _ralph.process.process import Control
+from _ralph.process.sandbox import sandbox_for
+from _ralph.state import edit, limits, prd
+from _ralph.state.history import History, RunHistory, replay
+from _ralph.state.layout import locate, note_plan, own_branch, read_state
+from _ralph.state.log import Journal
+from _ralph.state.records import AttemptEnded
+
+
+def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
+    """The run, ready to loop: notes closed, plan and history read, the branch there."""
+    paths = locate(options.prd)
+    journal = Journal(paths.progress)
+    notices = journal.open()
+    plan = load_plan(paths, options)
+    records = journal.records(plan.key)
+    notices += put_aside(paths, {one.prd_before for one in records if isinstance(one, AttemptEnded)})
+    run = glance(options, paths, plan, replay(records), notices)
+    run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
+    require_repository(run)
+    freeze_settings(run.git, paths.private)
+    run.notices += list(prd.misspelt(run.plan))
+    require_agents(run)
+    open_sandbox(run)
+    try_templates(run)
+    if (paths.private / "died").exists():
+        run.branch.unlock()
+        files.clear(paths.private / "died")
+    run.tip, said = run.branch.open()
+    note_plan(paths, run.branch.name)
+    run.notices += said + unseen(run) + unprotected(run) + led_back(run) + reached(run)
+    if run.history.run is None:  # the last one ended; one that crashed goes on with its own limits
+        run.history.this_run = RunHistory()
+    run.carried = run.history.this_run.seconds
+    return run
+
+
+def put_aside(paths: Paths, known: Collection[str]) -> list[str]:
+    """Move files beside the plan that a killed edit of it left into the private folder, and say so: one may
+    be what a person had just saved. What stands in the plan, or whose digest is in `known`, is no loss."""
+    real, said = Path(os.path.realpath(paths.prd)), []
+    pattern = f".{glob.escape(real.name)}.*{files.TEMPORARY}"
+    if not any(real.parent.glob(pattern)):
+        return []
+    with edit.lock(paths.private):  # nobody is in the middle of one
+        stands = files.read_regular(real)
+        for left in sorted(real.parent.glob(pattern)):
+            found = files.read_regular(left)
+            if found is not None and (found in (b"", stands) or files.digest(found) in known):
+                files.clear(left)
+            else:
+                kept = files.move_aside(left, paths.private / "aside", real.name)
+                said.append(f"a killed ralph left another version of {real.name}; it was moved to {kept}")
+    return said
+
+
+def unseen(run: Run) -> list[str]:
+    """A line on the files at home that the agent will not see, for they are not committed; those first
+    that a check names."""
+    entries = run.git.names("status", "--porcelain", "-z", "-uall", "--no-renames", timeout=BULK)
+    own = (*run.state, ".gitignore", ".worktreeinclude")
+    names = [entry[3:] for entry in entries if entry[3:] not in own]
+    if not names:
+        return []
+    commands = " ".join(check.command for check in every_check(run.plan))
+    named = [name for name in names if name in commands or os.path.basename(name) in commands]
+    rest = [name for name in names if name not in named]
+    said = f"not committed, so the agent will not see them: {text.few([*named, *rest])}"
+    return [said + (f"; a check names {text.few(named)}: commit it" if named else "")]
+
+
+def unprotected(run: Run) -> list[str]:
+    """A line for the patterns of `protect` that match nothing, and one for the tests that none covers."""
+    protect = list(run.plan.settings.get("protect", []))
+    names = run.git.names("ls-files", "-z", timeout=BULK)
+    loose = patterns.unmatched(set(protect) - patterns.plain_names(protect), names)
+    tests = patterns.uncovered_tests(protect, names)
+    said = [f"no file is matched by {text.few(sorted(loose))} of `protect`"] if loose else []
+    if tests:
+        said.append(f"an agent may change these tests, for `protect` does not cover them: {text.few(tests)}")
+    return said
+
+
+def led_back(run: Run) -> list[str]:
+    """A line on what the Python on PATH has installed that leads back here: checks that use it test the
+    files at home, and not the work."""
+    commands = [check.command for check in every_check(run.plan)]
+    found = detect_python.led_back(run.paths.root, commands, run.plan.setup is not None)
+    what = f"the Python on PATH has this project installed from here, by {found}"
+    return (
+        [f"{what}: its checks test these files and not the work; let `setup` make a .venv"] if found else []
+    )
+
+
+def reached(run: Run) -> list[str]:
+    """A line for each launch prefix behind which no worker answers now. BadInput where none ever could."""
+    said = []
+    for prefix in run.prefixes:
+        try:
+            greet(run, prefix)
+        except NoWorker as error:
+            said.append(str(error))
+    return said
+
+
+def open_sandbox(run: Run) -> None:
+    """The sandbox that was asked for, if one was; BadInput if it cannot work, or hides an agent."""
+    if run.options.sandbox:
+        agents_here = agents_of(run)
+        names = {agent.name for agent in agents_here}
+        network = run.plan.settings.get("network") is not False
+        run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
+        home = (run.paths.root, run.paths.places)
+        run.box = sandbox_for(home, run.git.common, run.paths.private, run.rows, names, network)
+        for agent in agents_here:
+            found = Path(shutil.which(agent.program) or agent.program)
+            if not run.box.sees(found):
+                raise BadInput(f"{found} is not there inside the sandbox; install {agent.program} elsewhere")
+
+
+def branch_of(options: Options, plan: Plan, git: Git) -> str:
+    """The branch that this plan's work lands on: the one named, else the current one unless it is the
+    default branch, else one of its own."""
+    if named := options.branch or plan.branch:
+        return named
+    here = current_branch(git)
+    return here if here and here not in default_branches(git, here) else own_branch(plan)
+
+
+def beginning(run: Run) -> str:
+    """The commit that a run would begin at; BadInput without one."""
+    head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
+    tip = run.branch.tip()
+    if not (tip or head):
+        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+    return tip if tip and not (head and run.branch.contains(tip, head)) else head
+
+
+def peek(options: Options) -> Run:
+    """A run to look at: as `open_run` makes one, but nothing is locked, written or made."""
+    paths, plan, history = read_state(options.prd)
+    return glance(options, paths, examined(plan, options), history)
+
+
+def glance(
+    options: Options,
+    paths: Paths,
+    plan: Plan,
+    history: History,
+    notices: Sequence[str] = (),
+    git: Git | None = None,
+) -> Run:
+    """A run to look at, of what was read already."""
+    found = limits.resolve(plan.settings, options.limits)
+    if options.until:
+        found = replace(found, until=limits.next_time(options.until, time.time()))
+    rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
+    git = git or Git.at(paths.root)
+    branch = Branch(git, branch_of(options, plan, git), paths.private.name)
+    return Run(
+        options, paths, plan, git, branch, Journal(paths.progress), history, found, rows,
+        Control(), View(), "", notices=list(notices),
+    )  # fmt: skip

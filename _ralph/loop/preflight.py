@@ -1,0 +1,90 @@
+"""What a run refuses to begin with; `ralph doctor` asks the same beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _ralph.agents import registry
+from _ralph.agents.prompt import compile_prompt, render_line
+from _ralph.agents.registry import Agent
+from _ralph.errors import BadInput
+from _ralph.git.git import Git
+from _ralph.loop.run import Run
+from _ralph.model import Attempt
+
+OLDEST = (2, 38)
+"""The first git with `merge-tree --write-tree`."""
+
+
+def require_agents(run: Run) -> None:
+    """Every agent that this plan can need is there, is permitted, and tells what is limited."""
+    for agent in agents_of(run):
+        require_agent(run, agent)
+
+
+def agents_of(run: Run) -> list[Agent]:
+    """The agents of the open tasks, and the judge."""
+    return [agent for agent in (*workers(run), run.judge) if agent]
+
+
+def workers(run: Run) -> list[Agent]:
+    """The agents of the open tasks that are worked here, with every rung of their ladders, each once; and
+    the fallback."""
+    here = (task for task in run.plan.tasks if not task.passed and not run.launch_of(task))
+    ladders = {run.ladder(task) for task in here}
+    commands = dict.fromkeys(command for ladder in sorted(ladders) for command in ladder)
+    other = [run.fallback] if commands and run.fallback else []
+    return [*map(run.named, commands), *other]
+
+
+def require_agent(run: Run, agent: Agent, here: bool = True) -> None:
+    """Refuse an agent that is missing `here`, may not run as it would, or does not tell what is limited."""
+    if here:
+        registry.require(agent)
+    wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
+    for unit in wanted:
+        if wanted[unit] and unit not in agent.row.get("reports", []):
+            raise BadInput(
+                f"a limit in {unit} cannot be kept: {agent.command} reports none; "
+                f"use --max-hours or --max-iterations, or an agent that reports them"
+            )
+
+
+def try_templates(run: Run) -> None:
+    """A template that is wrong is found now, not behind the night's first pass."""
+    for task in run.plan.tasks:
+        if not task.passed:
+            values = commit_values(Attempt(task, number=1, iteration=1))
+            render_line(run.commit_template(), values, f"{run.paths.prd.name}: commit, for {task.id}")
+    template = run.template()
+    if not template.is_file():
+        raise BadInput(
+            f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
+        )
+    compile_prompt(template)
+
+
+def commit_values(attempt: Attempt) -> dict[str, Any]:
+    """What the template of a commit subject may use."""
+    return {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
+
+
+def require_repository(run: Run) -> None:
+    """BadInput where this repository cannot be worked from: no identity, a git too old, a bad branch name."""
+    if not run.git("var", "GIT_COMMITTER_IDENT", check=False):
+        raise BadInput("git does not know who commits here; set git config user.name and user.email")
+    version = version_of(run.git)
+    if version < OLDEST:
+        raise BadInput(
+            f"git {'.'.join(map(str, version))} is too old; {'.'.join(map(str, OLDEST))} is needed"
+        )
+    if not run.git("check-ref-format", "--branch", run.branch.name, check=False):
+        raise BadInput(
+            f"{run.branch.name!r} is no name for a branch; name another with --branch or branchName"
+        )
+
+
+def version_of(git: Git) -> tuple[int, ...]:
+    """The version of git, as two numbers."""
+    words = git("--version").split()
+    return tuple(int(part) for part in words[2].split(".")[:2])

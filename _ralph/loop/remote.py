@@ -1,0 +1,230 @@
+"""`ralph worker`: one job that comes on stdin, done on this machine, its events and its result on stdout.
+It keeps a copy of the repository and its places here, and ends with its stdin, with all that it started."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import __version__, files
+from _ralph.agents import registry
+from _ralph.errors import BadInput, translate
+from _ralph.git.git import BULK, Git, attempted, freeze_settings, git
+from _ralph.loop.attempt import work_here
+from _ralph.loop.candidate import ignored_by, run_checks_on, verify
+from _ralph.loop.opening import open_sandbox, peek
+from _ralph.loop.run import Options, Run
+from _ralph.loop.view import View
+from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
+from _ralph.model import Attempt, Check, Share
+from _ralph.process import process
+from _ralph.process.mark import become_subreaper
+from _ralph.process.process import Control
+from _ralph.state import layout, lock
+
+_PATIENCE = 120.0
+_LOG = 1 << 20  # bytes of a log in one message
+_LOGS = 16 << 20
+ANSWER = "refs/ralph/answer"
+_KNOWN = "refs/ralph/known"
+
+
+def serve() -> int:
+    """Do one job; the exit status. What goes wrong is the loop's to hear, and is said to it."""
+    become_subreaper()
+    wire = Wire(0, os.dup(1), Control())
+    os.dup2(2, 1)  # what else is printed here is no message
+    os.set_blocking(wire.write, False)
+    try:
+        wire.send({"event": "hello", "ralph": __version__, "protocol": PROTOCOL})
+        asked = wire.message(_PATIENCE)
+        try:
+            _serve(asked, wire)
+        except Broken:
+            raise
+        except Exception as error:
+            failed = translate(error)
+            wire.send({"event": "error", "said": str(failed), "exit": int(failed.exit)})
+    except Broken as error:
+        print(f"ralph worker: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _serve(asked: Mapping[str, Any], wire: Wire) -> None:
+    """Make the copy of the repository ready, and do the job in it, alone."""
+    cache = layout.places_folder() / "worker" / str(asked["project"]).replace("/", "-")
+    os.environ["RALPH_PLACES"] = str(cache / "places")
+    home = cache / "home"
+    cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (home / ".git").is_dir():
+        git(home, "init", "-q", f"--object-format={asked.get('objects', 'sha1')}")
+    copy = Git.at(home)
+    (home / str(asked["prd"])).parent.mkdir(parents=True, exist_ok=True)
+    with lock.alone(layout.locate(home / str(asked["prd"])), "worker") as run_id:
+        known = copy("for-each-ref", "--format=%(objectname)", _KNOWN, "refs/tags", check=False).split()
+        wire.send({"event": "has", "commits": known})
+        _import_what_a_job_needs()
+        job = wire.message(_PATIENCE)
+        bundle = wire.file(job, cache / "job.bundle", 3600.0)
+        if job["file"]:
+            copy("bundle", "unbundle", str(bundle), timeout=BULK)
+        files.clear(bundle)
+        _lay_out(job, copy)
+        _do(job, _run_of(job, copy, run_id, wire), wire, cache)
+
+
+def _import_what_a_job_needs() -> None:
+    """While the loop makes its bundle: they take 100 ms, and the loop would wait for them later."""
+    for name in ("jinja2", "jsonschema", "psutil"):
+        importlib.import_module(name)
+
+
+def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
+    """The files and refs of home that this job needs: the plan, the notes, settings of git, commits."""
+    for name, data in job["files"].items():
+        path = copy.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.clear(path).write_bytes(base64.b64decode(data))
+    refs = {f"refs/heads/{job['branch']}": job["attempt"]["base"], **job["refs"]}
+    old = set(copy("for-each-ref", "--format=%(refname)", _KNOWN).split()) - set(refs)
+    lines = [*(f"update {ref} {one}" for ref, one in refs.items()), *(f"delete {ref}" for ref in old)]
+    copy.update_refs(lines)
+    copy("symbolic-ref", "HEAD", "refs/heads/none")
+
+
+def _run_of(job: Mapping[str, Any], copy: Git, run_id: str, wire: Wire) -> Run:
+    """A run as the loop has it, on the copy. Its control ends with stdin."""
+    control = Control(alive=0)
+    control.install()
+    given = {**job["options"], "prd": copy.root / job["prd"], "branch": job["branch"]}
+    if given["prompt"]:
+        given["prompt"] = copy.root / given["prompt"]
+    run = replace(
+        peek(Options(**given)),
+        control=control,
+        view=_Told(wire, job["stays"], job["options"]["verbose"]),
+        run_id=run_id,
+    )
+    run.site.carries = list(job["carries"])
+    freeze_settings(run.git, run.paths.private)
+    open_sandbox(run)
+    return run
+
+
+class _Told(View):
+    """Tells the loop what a view would show."""
+
+    def __init__(self, wire: Wire, stays: bool, verbose: bool) -> None:
+        self._wire, self.stays, self.verbose = wire, stays, verbose
+
+    def hear(self, event: dict[str, Any], worker: int = 0) -> None:
+        self._wire.send(event)
+
+    def tick(self) -> None:
+        """Nothing is drawn here."""
+
+
+@dataclass
+class _Logs:
+    """The logs of a job, told as they grow, so that they lie where the loop is, too; and now and then that
+    this worker lives, for a machine can go without a word."""
+
+    folder: Path
+    name: str
+    wire: Wire
+    sent: dict[str, int] = field(default_factory=dict)
+    beat: float = 0.0
+
+    def tell(self) -> None:
+        for path in sorted(self.folder.glob(f"{self.name}*")):
+            at = self.sent.get(path.name, 0)
+            while at < _LOGS and (data := _part(path, at)):
+                said = base64.b64encode(data).decode()
+                self.wire.send({"event": "log", "name": path.name, "at": at, "data": said})
+                at += len(data)
+            self.sent[path.name] = at
+        if time.monotonic() - self.beat > BEAT:
+            self.beat = time.monotonic()
+            self.wire.send({"event": "alive"})
+
+
+def _part(path: Path, at: int) -> bytes:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(at)
+        return file.read(_LOG)
+    return b""
+
+
+def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
+    """Do the job in a process of its own, and answer. Where the loop is gone, everything ends at once."""
+    given = {**job["attempt"], "share": Share(**job["attempt"]["share"])}
+    attempt = Attempt(run.plan.task(given.pop("task")), **given)
+    if attempt.left:
+        attempt.left = run.git.tree(attempt.left)
+    work = _JOBS.get(job["kind"])
+    if work is None:
+        raise BadInput(f"this worker knows no job of the kind {job['kind']!r}")
+    logs = _Logs(run.paths.scratch, attempt.name, wire)
+    begun = run.in_worker(lambda inside: work(inside, attempt, job), number=attempt.worker)
+    run.control.on_tick = logs.tell
+    while not begun.ready:
+        try:
+            run.pool.serve(run.control, 1.0)
+        except Broken:
+            run.control.orphaned = True
+        if run.control.orphaned:
+            process.sweep(0.0)
+            raise Broken("the loop is gone")
+    told = begun.value
+    logs.tell()
+    commit = told.pop("answer", "")
+    bundle = cache / "answer.bundle"
+    if commit:
+        run.git("update-ref", ANSWER, commit)
+        since = [f"^{one}" for one in (attempt.base, attempt.tip, attempt.commit) if one]
+        attempted(run.git, "bundle", "create", "-q", str(bundle), ANSWER, *since, timeout=BULK)
+    wire.send({"event": "done", "value": told, "commit": commit}, bundle if bundle.exists() else None)
+    files.clear(bundle)
+
+
+def _attempt(run: Run, attempt: Attempt, _: Mapping[str, Any]) -> dict[str, Any]:
+    registry.require(run.named(attempt.command))
+    told = work_here(run, attempt)
+    left = told.pop("left")
+    attempt.began = told["began"]
+    told["ignored"] = ignored_by(run, attempt)
+    message = "ralph: what an agent left\n"
+    told["answer"] = run.git("commit-tree", left, "-p", attempt.base, "-m", message).strip() if left else ""
+    return told
+
+
+def _verify(run: Run, attempt: Attempt, _: Mapping[str, Any]) -> dict[str, Any]:
+    told = verify(run, attempt)
+    told["answer"] = told["commit"] if told["commit"] not in (attempt.commit, attempt.tip) else ""
+    return told
+
+
+def _checks(run: Run, attempt: Attempt, job: Mapping[str, Any]) -> dict[str, Any]:
+    folder = run.paths.places / str(job["room"])
+    if folder != run.paths.room:
+        files.clear(folder)  # one made anew
+    room = run.room(folder)
+    checks = [Check(**check) for check in job["checks"]]
+    results = run_checks_on(run, room, job["commit"], checks, job["name"], job["label"])
+    return {"checks": [result.as_dict() for result in results], "notices": room.notices}
+
+
+_JOBS: dict[str, Callable[[Run, Attempt, Mapping[str, Any]], dict[str, Any]]] = {
+    "attempt": _attempt, "verify": _verify, "checks": _checks,
+}  # fmt: skip
+"""The kinds of job, by their names."""

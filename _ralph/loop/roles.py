@@ -1,0 +1,163 @@
+"""Roles: one function runs the agent of each. The judge reads the work once the checks are green,
+and can only say no."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import text
+from _ralph.agents import registry
+from _ralph.agents.prompt import render_prompt, task_values
+from _ralph.agents.registry import Agent
+from _ralph.files import resource
+from _ralph.git.workspace import Place
+from _ralph.loop.run import Run
+from _ralph.loop.verdict import kept_away
+from _ralph.loop.worker import WorkerDied
+from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Share, Task, Verdict, spent_on
+
+_DIFF = 24 * 1024
+_ANSWER = 1 << 16
+
+
+async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
+    """Let `judge` look at an attempt that passes by evidence; its verdict stands in the attempt.
+
+    A judge that is limited or cannot run is no verdict: the work stays, and is judged later.
+    """
+    run.view.line(f"asking the judge: {judge.command}", "  ")
+    try:
+        told = await run.in_worker(lambda inside: _judge(inside, attempt, judge), number=attempt.worker)
+        result = AgentResult.from_dict(told["result"])
+    except WorkerDied as error:
+        result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.role, str(error))
+    if result.overage:
+        attempt.result = replace(attempt.result, overage=True, reset=result.reset)
+    unmet = objections(attempt.task, result.text)
+    attempt.judgement = Judgement(
+        **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],
+        session=result.session or "",
+    )  # fmt: skip
+    if verdict := kept_away(result):
+        attempt.unjudged = True
+        attempt.verdict, attempt.reason = verdict, f"the judge: {result.reason}"
+        attempt.result = replace(attempt.result, outcome=result.outcome, reset=result.reset)
+    elif result.outcome is not Outcome.DONE:
+        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge ended without a word: {result.reason}"
+    elif unmet:
+        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {unmet[0]}"
+
+
+def _judge(run: Run, attempt: Attempt, judge: Agent) -> dict[str, Any]:
+    """What the worker does: the judge sees the candidate, in a place of its own."""
+    run.view.doing("judge")
+    place = place_of_role(run, attempt.commit)
+    prompt, env = _judge_prompt(run, attempt), run.env(attempt)
+    share = attempt.share.without(spent_on([attempt.result]))
+    return {"result": run_role(run, judge, prompt, f"{attempt.name}-judge", env, share, place.root).as_dict()}
+
+
+def place_of_role(run: Run, commit: str) -> Place:
+    """Where a judge or a planner reads `commit`: nothing that the one before left lies there."""
+    place = run.place(run.paths.role)
+    place.reset(commit, "-ffdx")
+    run.site.furnish(place, commit)
+    return place
+
+
+def objections(task: Task, said: str) -> list[str]:
+    """Why the judge does not agree; nothing if it found every criterion met. An answer that cannot be
+    read, or more than one, is an objection."""
+    answers = [found for found in json_objects(said[-_ANSWER:]) if isinstance(found.get("criteria"), list)]
+    if len(answers) != 1:
+        return [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
+    entries = [entry for entry in answers[0]["criteria"] if isinstance(entry, dict)]
+    unmet = [entry for entry in entries if entry.get("met") is not True]
+    found = [
+        f"{_line(entry.get('criterion')) or 'a criterion'}: {_line(entry.get('reason')) or 'no reason given'}"
+        for entry in unmet
+    ]
+    if len(entries) < len(criteria_of(task)):
+        found.append(f"it spoke of {len(entries)} criteria, and there are {len(criteria_of(task))}")
+    return found
+
+
+def criteria_of(task: Task) -> list[str]:
+    """What must be met: the task's criteria, else its title."""
+    return list(task.criteria) or [task.title]
+
+
+def run_role(
+    run: Run,
+    agent: Agent,
+    prompt: str,
+    name: str,
+    env: Mapping[str, str],
+    share: Share,
+    cwd: Path,
+) -> AgentResult:
+    """Run the agent of any role in its place `cwd`; `name` is what its files in the scratch folder are
+    called, `share` what it may spend. It ends when the run's time is up."""
+    left = run.time_left
+    result = registry.run_agent(
+        agent,
+        prompt,
+        log=lambda ending: run.log(name + ending),
+        cwd=cwd,
+        env=env,
+        timeout=min(run.options.agent_timeout, left),
+        idle=run.options.idle_timeout,
+        control=run.control,
+        usd_left=share.usd,
+        tokens_left=share.tokens,
+        known=run.history.price(agent.command),
+        watch=run.view.watch,
+        wrap=lambda argv: run.wrap(argv, cwd),
+    )
+    if (
+        result.outcome is Outcome.TIMED_OUT
+        and left < run.options.agent_timeout
+        and result.seconds >= left - 0.1
+    ):
+        result = replace(result, outcome=Outcome.INTERRUPTED, reason="the run's time was up")
+    return result
+
+
+def cut_off(run: Run, agent: Agent, name: str, cwd: Path, reason: str) -> AgentResult:
+    """What the agent of a role told that ended with its worker, or with all of ralph, because of `reason`;
+    `name` and `cwd` are as for `run_role`."""
+    price = run.history.price(agent.command)
+    return registry.recovered(agent, run.paths.scratch / name, cwd, price, reason)
+
+
+def _judge_prompt(run: Run, attempt: Attempt) -> str:
+    before, after = attempt.tip, attempt.commit
+    values = {
+        **task_values(attempt.task),
+        "criteria": criteria_of(attempt.task),
+        "checks": [f"{check.name}: {check.outcome}" for check in attempt.checks],
+        "diff": text.redact(text.clean(run.branch.diff(before, after, _DIFF))),
+        "diff_command": f"git diff {before} {after}",
+    }
+    return render_prompt(resource("templates/judge.md"), values)
+
+
+def json_objects(said: str) -> list[dict[str, Any]]:
+    """Every JSON object in a text that is not inside of another one."""
+    decoder, found, at = json.JSONDecoder(), [], said.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(said, at)
+            found.append(value)
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = said.find("{", end)
+    return found
+
+
+def _line(value: Any) -> str:
+    return text.one_line(str(value or ""), 300)

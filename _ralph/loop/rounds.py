@@ -1,0 +1,411 @@
+"""Around the attempts: going on after a crash, choosing, waiting, the last check, the stop."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from _ralph import files
+from _ralph.errors import Exit, RalphError, Stop
+from _ralph.files import digest
+from _ralph.loop.attempt import salvage
+from _ralph.loop.candidate import green_on, run_checks_on, tip_of
+from _ralph.loop.checks import every_check
+from _ralph.loop.record import carry_out, record, set_back
+from _ralph.loop.roles import cut_off
+from _ralph.loop.run import Run
+from _ralph.loop.worker import WorkerDied
+from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict, spent_on
+from _ralph.process.process import run_process
+from _ralph.state import limits, prd
+from _ralph.state.layout import stop_is_asked
+from _ralph.state.records import Rechecked, Retried, RunBegan, Stopped, Waited
+from _ralph.state.wording import summary
+from _ralph.text import last_line, quote
+
+RECHECK_AFTER = 10
+"""Passes after which the whole branch is checked once more in the middle of a run."""
+_LOOK = 2.0
+"""Seconds after which a worker that is free looks for a task again."""
+DENIED = 3
+"""Tasks in a row that were denied what they needed, which end a run: no other will fare better."""
+
+
+def resume(run: Run) -> None:
+    """Go on where a dead run stopped: land what had passed, keep what was under way for the checks."""
+    for notice in run.notices:
+        run.view.line(notice)
+    carry_out(run)
+    set_back(run)
+    for start in list(run.history.open_starts.values()):
+        task = next((t for t in run.plan.tasks if t.key == start.key), None)
+        task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
+        run.view.line(f"{task.id}: an attempt was cut off; what it left is looked at first")
+        attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
+        attempt.worker = start.worker or 1
+        attempt.command = start.command or run.agent(task).command
+        attempt.result = _told_before(run, attempt)
+        attempt.reason = attempt.result.reason
+        salvage(run, attempt)
+        known = run.history.of(task)
+        if not attempt.left and known.left:  # what stood there before, on the commit that it was made from
+            attempt.left, attempt.base = known.left, known.base
+        record(run, attempt)
+
+
+def _told_before(run: Run, attempt: Attempt) -> AgentResult:
+    """What the agent of an attempt told that was cut off with all of ralph, and what its judge did."""
+    agent, why = run.named(attempt.command), "the attempt was cut off"
+    result = cut_off(run, agent, attempt.name, run.paths.workspace(attempt.worker), why)
+    if run.judge:
+        judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.role, why)
+        both = spent_on([result, judge])
+        result = replace(result, usd=both.usd, estimated=both.estimated, tokens=both.tokens)
+    return result
+
+
+def take_in_what_people_did(run: Run) -> None:
+    """Read prd.json again if it changed; a `blocked` taken away starts anew."""
+    run.read_plan()
+    for task in run.history.opened(run.plan):
+        notes = task.raw.get("notes") or ""
+        said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
+        answer = said[-1] if said and run.history.of(task).question else ""
+        record = Retried(task=task.id, title=task.title, answer=answer)
+        run.write(record, f"{task.id} {task.title} | a person took the block away")
+
+
+def choose(run: Run) -> Task | None:
+    """The task that a free worker takes up next: one that it had before, else the first that is ready and
+    whose agent can be had. None while no worker is free, or the money left is that of the others. What is
+    under way has not passed, whatever the plan says, and is the same task under another title."""
+    under_way = {attempt.task.id for attempt in run.pool.attempts}
+    if len(under_way) >= run.jobs:
+        return None
+    in_order = sorted(ready(run), key=lambda task: task.key not in run.pool.last)
+    free = (task for task in in_order if under_way.isdisjoint((task.id, *task.depends_on)))
+    found = next((task for task in free if not _back_at(run, task)), None)
+    return found if found and run.share_of(found) else None
+
+
+def ready(run: Run) -> list[Task]:
+    """The tasks that can be worked on, in their order; no other but the one that --task names."""
+    only = run.options.task
+    if only is None:
+        return prd.ready_tasks(run.plan)
+    run.plan.task(only)
+    others = [task for task in run.plan.tasks if task.id == only or task.passed]
+    return prd.ready_tasks(replace(run.plan, tasks=tuple(others)))
+
+
+def _back_at(run: Run, task: Task) -> float:
+    """When (unix time) all agents that a task needs can be had, and a worker for it; 0 is now."""
+    away = run.history.this_run.away.get(run.launch_of(task), 0.0)
+    agents = (run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
+    return max(away if away > time.time() else 0.0, *agents)
+
+
+def open_run_record(run: Run) -> None:
+    """Once a run, before its first work: the branch, setup, what is red and green now, the `run` record."""
+    if run.recorded:
+        return
+    run.recorded = True
+    tip, baseline = tip_of(run), {}
+    if not run.history.baselined or run.history.run is None:
+        baseline = _green_before(run, tip)
+    continues = run.history.run is not None
+    given = {name: value for name, value in run.options.limits.items() if value is not None}
+    if run.options.until:
+        given["until"] = run.limits.until
+    run.write(
+        RunBegan(
+            baseline=baseline,
+            baselined=bool(baseline) or not run.history.baselined,
+            continues=continues,
+            branch=run.branch.name,
+            base=tip,
+            limits=given,
+        ),
+        f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
+        [f"- red before the work: {name}" for name, ok in baseline.items() if not ok],
+    )
+
+
+def _green_before(run: Run, tip: str) -> dict[str, bool]:
+    """Which checks of the plan are green before the work; `setup` runs, if there is one."""
+    checks = list(run.plan.checks)
+    if not checks and not run.plan.setup:
+        return {}
+    try:
+        return run.wait(run.in_worker(lambda inside: green_on(inside, tip, checks, "baseline")))
+    except WorkerDied:  # a check can kill it; what is not known to be green does not bind
+        return {check.command: False for check in checks}
+
+
+def next_to_end(run: Run) -> Stop | None:
+    """Wait for the next attempt to end, and say what it means for the run. None also now and then, for a
+    free worker may have something to do."""
+    try:
+        ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
+    except RalphError as error:
+        if run.history.pending or run.journal.failed:
+            raise  # nothing may be written on top
+        return after_the_others(run, error)
+    return after(run, ended) if ended else None
+
+
+def after(run: Run, attempt: Attempt) -> Stop | None:
+    """What an attempt means for the run: go on, or stop."""
+    if attempt.blocked:
+        notify(run, None)
+    if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+        return go_without(run, attempt)
+    if stop := asked_to_stop(run):
+        return stop
+    if len(run.history.this_run.denied) >= DENIED:
+        reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
+        return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
+    if run.limits.in_dollars and attempt.spent.tokens.total and not attempt.spent.usd:
+        reason = f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be kept"
+        return Stop("no-price", Exit.USAGE, reason)
+    if not run.pool.lanes:
+        run.branch.tidy()
+    if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
+        done = attempt.verdict is Verdict.PASSED
+        return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
+    return None
+
+
+def after_the_others(run: Run, error: RalphError) -> Stop:
+    """The stop for an attempt that could not begin or go on; those under way finish first. Raises it where
+    there are none."""
+    if not run.pool.lanes:
+        raise error
+    run.view.line(f"! {error}; what is under way is finished first", color="yellow")
+    return Stop("error", error.exit, str(error))
+
+
+def go_without(run: Run, attempt: Attempt) -> Stop | None:
+    """Go on without the agent, or the judge, that this attempt could not have: another one takes over, or
+    its provider is waited for; the stop that ends the run, if any."""
+    missing = attempt.command
+    if attempt.unjudged and run.judge:
+        missing, back = run.judge.command, limits.NONE
+    elif attempt.launch:
+        missing, back = attempt.launch, limits.NONE
+    else:
+        other = run.agent(attempt.task)
+        back = limits.NONE if run.options.once else run.back_at(other)
+        if not back:
+            run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
+            return None
+    if attempt.verdict is Verdict.LIMITED:
+        return await_provider(run, missing, attempt.result, attempt.reason)
+    if back == limits.NONE:
+        return asked_to_stop(run) or Stop(
+            "unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}"
+        )
+    return None
+
+
+def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> Stop | None:
+    """Begin nothing with the agent `command` before the end of the limit that `result` tells of, because of
+    `reason`; the stop that ends the run, if any."""
+    if stop := asked_to_stop(run):
+        return stop
+    if run.options.no_wait or run.options.once:
+        return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
+    now, known = time.time(), run.history.this_run
+    if command in known.waits and known.waits[command].until > now:
+        return None  # another worker met the same limit
+    until = limits.wait_for(run.limits, result, known.fruitless.get(command, 0), now, reason)
+    if isinstance(until, Stop):
+        return until
+    until = min(until, run.ends)
+    said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
+    waited = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
+    run.write(waited, f"waiting {said} for the provider")
+    run.view.line(f"waiting for the provider {said}")
+    notify(run, None)
+    return None
+
+
+def idle(run: Run) -> Stop | None:
+    """Nothing is under way, and nothing can begin: wait for a provider, or end. None goes on."""
+    waiting = ready(run)
+    if not waiting:
+        return finish(run)
+    if stop := limit_reached(run):
+        return stop
+    task = min(waiting, key=lambda task: _back_at(run, task))
+    agent = max((one for one in (run.agent(task), run.judge) if one), key=run.back_at)
+    until, now, known = _back_at(run, task), time.time(), run.history.this_run.waits.get(agent.command)
+    if until == limits.NONE:
+        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {agent.command}")
+    if until and until == run.back_at(agent) and not (known and known.until > now):
+        billed = run.bills_extra_until(agent) > now
+        reason = "the provider is limited"
+        if billed:
+            reason = "the provider bills extra usage; --allow-overage lets it"
+            run.view.line(f"! {reason}", color="yellow")
+        limited = AgentResult(Outcome.LIMITED, reset=until, overage=billed)
+        if stop := await_provider(run, agent.command, limited, reason):
+            return stop
+        until = run.back_at(agent)
+    wait(run, until)
+    return None
+
+
+def wait(run: Run, until: float) -> None:
+    """Wait until `until` (unix time), no longer than the run's time lasts; a change of prd.json ends it."""
+    end = min(until, run.ends)
+    seen = files.signature(run.paths.prd)
+    run.view.doing(f"waiting until {time.strftime('%H:%M:%S', time.localtime(end))}")
+    run.control.sleep(end, lambda: asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen)
+    run.view.doing("")
+
+
+def finish(run: Run) -> Stop | None:
+    """Nothing is left to try: say what is blocked, or that all is done. None goes on."""
+    plan = run.plan.text
+    if not recheck(run):
+        return None
+    run.read_plan()
+    if run.plan.text != plan:  # a person added something while the last checks ran
+        return None
+    only = run.options.task
+    left = [task for task in run.plan.tasks if not task.passed and only in (None, task.id)]
+    if left:
+        blocked = [task for task in left if task.blocked]
+        told = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5])
+        told = told or f"{left[0].id} waits for {', '.join(left[0].depends_on)}"
+        return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
+    if run.red:
+        told, done = ", ".join(run.red), f"{only} is" if only else "every task is"
+        return Stop("red-checks", Exit.PERSON, f"{done} done, but not all checks are green: {told}")
+    if only:
+        return Stop("complete", Exit.COMPLETE, f"{only} passes")
+    green = ", and all checks are green" if every_check(run.plan) else ""
+    return Stop("complete", Exit.COMPLETE, f"every task passes{green}")
+
+
+def recheck_now_and_then(run: Run) -> None:
+    """Check the whole branch once more after so many passes, also in the middle of a run."""
+    if run.history.passes_since_recheck >= RECHECK_AFTER and not asked_to_stop(run):
+        recheck(run)
+
+
+def limit_reached(run: Run) -> Stop | None:
+    """The limit that forbids another attempt, if any."""
+    return limits.spent(run.limits, run.history, run.seconds, time.time())
+
+
+def recheck(run: Run) -> bool:
+    """Check the branch once more, in a place made anew, if anything changed since the last time: fresh
+    checkout, setup, all checks of the plan and of every passed task. False if a pass was taken back."""
+    passed = tuple(task for task in run.plan.tasks if task.passed)
+    checks, names = _checks_of(run, passed)
+    tip = run.branch.tip()
+    if not checks or run.history.rechecked == (tip, names):
+        run.red = []
+    if not checks or not tip or not passed or (tip, names) in (run.history.rechecked, run.rechecked):
+        return True
+    open_run_record(run)
+    run.view.line("all checks once more, in a fresh checkout")
+    results = _recheck_job(run, tip, checks)
+    red = [result for result in results if not result.ok]
+    run.red = [f"{result.name} {result.outcome}" for result in red]
+    commands = {result.command for result in red}
+    broken = [task for task in passed if commands & {check.command for check in task.checks}]
+    since = {task.key: run.branch.recent(tip, run.history.of(task).passed_at) for task in broken}
+    lines = []
+    for task in broken:
+        lines.append(f"- {task.id} {run.history.of(task).passed_words}, broken since")
+        lines += quote("\n".join(since[task.key]))
+    run.write(
+        Rechecked(ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since),
+        f"all checks once more | {', '.join(run.red) or 'all green'}",
+        lines,
+    )
+    set_back(run)
+    run.rechecked = (tip, _checks_of(run, [task for task in passed if task not in broken])[1])
+    return not broken
+
+
+def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
+    """The checks that must be green where these tasks have passed, and a digest of them."""
+    checks = every_check(replace(run.plan, tasks=tuple(passed)))
+    return checks, digest("\0".join(check.command for check in checks).encode())
+
+
+def _recheck_job(run: Run, tip: str, checks: list[Check]) -> list[CheckResult]:
+    folder = run.paths.places / "recheck"
+
+    def job(inside: Run) -> dict[str, Any]:
+        room = inside.room(files.clear(folder))
+        files.clear(room.place.index)
+        try:
+            results = run_checks_on(inside, room, tip, checks, "recheck")
+        finally:
+            files.clear(folder)
+        return {"checks": [result.as_dict() for result in results]}
+
+    try:
+        return [CheckResult(**check) for check in run.wait(run.in_worker(job))["checks"]]
+    except WorkerDied as error:
+        return [CheckResult("worker", "", False, None, 0.0, str(error))]
+
+
+def asked_to_stop(run: Run) -> Stop | None:
+    """The stop that a signal or `ralph stop` asks for."""
+    ends = {
+        signal.SIGTERM: Stop("terminated", Exit.TERMINATED, "terminated"),
+        signal.SIGHUP: Stop("hung-up", Exit.HANGUP, "hung up"),
+    }
+    if run.control.stop_signal in ends:
+        return ends[signal.Signals(run.control.stop_signal)]
+    if run.control.interrupts:
+        return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
+    asked = stop_is_asked(run.paths, run.run_id)
+    return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
+
+
+def notify(run: Run, stop: Stop | None) -> None:
+    """Tell --notify's command; it has 30 seconds, and its failure changes nothing."""
+    if run.options.notify:
+        payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
+        told = run_process(
+            ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=run.env(), timeout=30,
+            control=run.control, stdin=payload, out=run.log("notify.log"), spare=run.pool.children,
+        )  # fmt: skip
+        if told.exit != 0:
+            run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")
+
+
+def close_run(run: Run, stop: Stop) -> Stop:
+    """The last re-check, the last record, people told; the stop, which the re-check can change."""
+    if stop.word not in ("error", "complete", "terminated", "hung-up", "interrupted") and run.recorded:
+        run.read_plan()
+        out_of_time = time.time() >= run.ends
+        if not out_of_time and not recheck(run) and stop.word == "once":
+            stop = Stop(
+                "once", Exit.LEFT, "one attempt, as asked, and a task that had passed no longer holds"
+            )
+    if run.recorded or run.history.run:
+        run.write(
+            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
+            f"iteration {run.history.iteration} | stopped: {stop.reason}",
+        )
+    if run.owed:
+        kept = run.log(run.paths.prd.name)
+        files.atomic_write(kept, run.plan.text.encode())
+        run.view.line(f"! {run.trouble}; the plan as it should be is {kept}", color="yellow")
+    run.branch.tidy()
+    run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
+    notify(run, stop)
+    return stop

@@ -1,0 +1,131 @@
+"""The verdict: what the evidence of an attempt is worth, and when a task is blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from _ralph import text
+from _ralph.loop.run import Run
+from _ralph.model import COUNTED, AgentResult, Attempt, CheckResult, Outcome, Task, Verdict
+
+INTERRUPTIONS = 3
+"""Interrupted attempts in a row that block a task: it may never fit into the time it gets."""
+_KEPT_AWAY = {
+    Outcome.INTERRUPTED: Verdict.INTERRUPTED,
+    Outcome.LIMITED: Verdict.LIMITED,
+    Outcome.UNAVAILABLE: Verdict.UNAVAILABLE,
+}
+
+
+def weigh(run: Run, attempt: Attempt) -> None:
+    """The verdict by the evidence rule."""
+    task, known = attempt.task, run.history.of(attempt.task)
+    own = {check.command for check in task.checks}
+    green = {check.command for check in attempt.checks if check.ok}
+    binding = own | binding_of(run, task, attempt.checks)
+    attempt.fixed = fixed_checks(attempt.checks, own, {**attempt.baseline, **known.baseline})
+    attempt.verdict, attempt.reason = decide(attempt, own, binding, run.judge is not None)
+    passed = attempt.verdict is Verdict.PASSED
+    attempt.denied = not passed and bool(attempt.result.denials) and attempt.commit == attempt.tip
+    attempt.weak = passed and not attempt.fixed and not run.history.red & green
+    if passed:
+        loose = [check.name for check in attempt.checks if not check.ok and check.command not in binding]
+        attempt.notices += [
+            f"{name} does not count: it was red before the work, and still is" for name in loose
+        ]
+    elif attempt.checks and attempt.ignored:
+        attempt.notices += [
+            f"{name} is ignored by git and not part of the work" for name in attempt.ignored[:6]
+        ]
+
+
+def binding_of(run: Run, task: Task, results: list[CheckResult]) -> set[str]:
+    """Those of the checks that ran which bind: all but what was red before the work, and never green."""
+    own = {check.command for check in task.checks}
+    return {result.command for result in results if result.ok or result.command not in run.history.red - own}
+
+
+def decide(attempt: Attempt, own: set[str], binding: set[str], judge: bool = False) -> tuple[Verdict, str]:
+    """The verdict on an attempt and the reason for it, from evidence alone.
+
+    `own` and `binding` are check commands; with a `judge` to come, a plan may have none at all.
+    The agent's outcome can only take a pass away: a pass needs every binding check green and a trace of
+    work, either an own check that was red before the first attempt (`attempt.fixed`) or, from an agent
+    that ended well, a candidate that differs from the tip of the branch.
+    """
+    result, changed = attempt.result, attempt.commit != attempt.tip
+    bound = [check for check in attempt.checks if check.command in binding]
+    red = [check for check in bound if not check.ok]
+    proof = bool(bound) or (judge and not attempt.checks)
+    green = proof and not red and {check.command for check in bound} >= own
+    if green and attempt.fixed:
+        return Verdict.PASSED, ""
+    if early := _no_verdict(result, changed):
+        return early
+    if red and result.outcome is Outcome.FAILED and not changed:
+        return Verdict.FAILED, f"the agent ended with an error and changed nothing: {result.reason}"
+    if red:
+        return Verdict.FAILED, f"{red[0].name} {red[0].outcome}"
+    if not proof:
+        names = ", ".join(check.name for check in attempt.checks)
+        return (
+            Verdict.FAILED,
+            f"nothing proves it: what was red before the work still is ({names}); give it a check of its own",
+        )
+    if result.outcome is not Outcome.DONE:
+        return Verdict.FAILED, f"the agent ended with an error: {result.reason}"
+    if green and changed:
+        return Verdict.PASSED, ""
+    return Verdict.NO_OP, "every check is green, and nothing shows that work was done"
+
+
+def fixed_checks(checks: Sequence[CheckResult], own: set[str], baseline: Mapping[str, bool]) -> bool:
+    """Whether an own check that was red before the first attempt is green now."""
+    return any(check.ok and check.command in own and baseline.get(check.command) is False for check in checks)
+
+
+def kept_away(result: AgentResult, changed: bool = False) -> Verdict | None:
+    """The verdict where an agent of any role could not do its part: its end is nobody's failure. A
+    deadline without a word or a deed is a provider that did not answer."""
+    if result.outcome is Outcome.TIMED_OUT and not result.active and not changed:
+        return Verdict.LIMITED
+    return _KEPT_AWAY.get(result.outcome)
+
+
+def _no_verdict(result: AgentResult, changed: bool) -> tuple[Verdict, str] | None:
+    """What an agent's end means where no pass is possible, before any check counts."""
+    timed_out = result.outcome is Outcome.TIMED_OUT
+    if away := kept_away(result, changed):
+        return away, f"{result.reason}, in silence" if timed_out else result.reason
+    if timed_out:
+        return Verdict.TIMED_OUT, result.reason
+    if result.denials and not changed:
+        return Verdict.FAILED, f"permission was denied and nothing was done: {result.denials[0]}"
+    return None
+
+
+def reason_to_block(run: Run, attempt: Attempt) -> str:
+    """Why this attempt was the task's last for now, or nothing."""
+    known = run.history.of(attempt.task)
+    if (
+        attempt.verdict is Verdict.INTERRUPTED
+        and not attempt.leftover
+        and not run.control.interrupts  # a person's own word, and no slot that is too short
+        and known.interrupted + 1 >= INTERRUPTIONS
+    ):
+        return text.one_line(f"interrupted {INTERRUPTIONS} times in a row, the last: {attempt.reason}", 500)
+    if attempt.verdict not in COUNTED and not (attempt.verdict is Verdict.CONFLICT and known.conflicts):
+        return ""
+    question = attempt.handoff.get("blocked on", "")
+    if question and known.question == question:
+        return text.one_line(f"blocked on: {question}", 500)
+    if attempt.verdict is Verdict.NO_OP and known.last and known.last.verdict is Verdict.NO_OP:
+        return (
+            "already done? two attempts changed nothing, and every check is green: "
+            "set its passes to true, or give it a check that is red now"
+        )
+    if known.attempts + 1 >= run.limits.attempts:
+        return text.one_line(
+            f"{text.count(known.attempts + 1, 'failed attempt')}, the last: {attempt.reason}", 500
+        )
+    return ""

@@ -1,0 +1,112 @@
+"""What a run tells while it goes on, for whoever watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from _ralph.agents.events import StreamParser
+from _ralph.model import Attempt, CheckResult
+
+_LINES_A_SECOND = 40
+_RETRY_LINES = 5.0  # seconds between them
+
+
+class View:
+    """What a run tells; this one tells nobody. With `stays`, there is a terminal that shows what goes on;
+    `verbose` wants all that an agent prints; `named` puts its task before each line of a worker. `sums`
+    makes the words for the whole run of the dollars of those under way."""
+
+    stays = False
+    verbose = False
+    named = False
+    sums: Callable[[float], str] = staticmethod(lambda _: "")
+
+    def line(self, words: str, indent: str = "", color: str = "") -> None:
+        """One line."""
+
+    def lines(self, notices: list[str]) -> None:
+        """Notices, a line each."""
+
+    def check(self, result: CheckResult, label: str = "") -> None:
+        """What a check came to."""
+
+    def doing(self, words: str, worker: int = 0) -> None:
+        """What a worker does from now on, or the loop itself; an empty text takes that away."""
+
+    def started(self, attempt: Attempt, of: int) -> None:
+        """An attempt begins, of so many that its task has."""
+
+    def ended(self, attempt: Attempt) -> None:
+        """An attempt has its verdict."""
+
+    def last(self, words: str, failed: bool) -> None:
+        """The line that a run ends with."""
+
+    def watch(self, agent: StreamParser) -> None:
+        """Follow an agent that begins; only a worker has one."""
+
+    def hear(self, event: dict[str, Any], worker: int = 0) -> None:
+        """Take in one event of the `Reporter` of a worker."""
+
+    def tick(self) -> None:
+        """Called about once a second while something runs."""
+
+
+class Reporter(View):
+    """The view of a worker: what happens in it, as events for the view of the loop, which prints them."""
+
+    def __init__(self, report: Callable[[dict[str, Any]], None], view: View) -> None:
+        self._report = report
+        self.verbose, self.stays = view.verbose, view.stays
+        self._agent: StreamParser | None = None
+        self._second, self._lines = 0, 0
+        self._retry = "", float("-inf")
+
+    def line(self, words: str, indent: str = "", color: str = "") -> None:
+        self._tell("line", words, indent, color)
+
+    def lines(self, notices: list[str]) -> None:
+        self._tell("lines", notices)
+
+    def check(self, result: CheckResult, label: str = "") -> None:
+        self._tell("checked", result.as_dict(), label)
+
+    def doing(self, words: str, _worker: int = 0) -> None:
+        self._agent = None
+        self._tell("doing", words)
+
+    def watch(self, agent: StreamParser) -> None:
+        """Follow an agent that begins: its words as they come, what it has used so far."""
+        self._agent = agent
+        if self.verbose:
+            agent.raw = lambda line: self._tell("raw", line[:100_000])
+        elif self.stays:
+            agent.listen = self._heard
+        agent.retry = self._retried
+
+    def _retried(self, words: str) -> None:
+        """That the provider is asked again; some agents do so many times a minute."""
+        now = time.monotonic()
+        if words != self._retry[0] and now - self._retry[1] > _RETRY_LINES:
+            self._retry = words, now
+            self.line(words, "  ", "yellow")
+
+    def tick(self) -> None:
+        """What the agent has used so far, told about once a second."""
+        if self._agent is not None and self.stays:
+            idle, tokens = time.monotonic() - self._agent.heard, self._agent.tokens()
+            self._tell("used", idle, tokens.as_dict(), self._agent.usd)
+
+    def _heard(self, kind: str, words: str) -> None:
+        """A few lines of each message, and not more in a second than anybody can read."""
+        if int(time.monotonic()) != self._second:
+            self._second, self._lines = int(time.monotonic()), 0
+        lines = words.strip().splitlines()[:3]
+        self._lines += len(lines)
+        if self._lines <= _LINES_A_SECOND:
+            self._tell("heard", kind, [line[:1000] for line in lines])
+
+    def _tell(self, name: str, *args: Any) -> None:
+        self._report({"event": "view", "name": name, "args": args})

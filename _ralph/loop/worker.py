@@ -1,0 +1,212 @@
+"""A worker: a process of ralph's own for one job, forked from the loop. It reports by a pipe, in JSON
+lines, and writes no state. Neither outlives the other."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from _ralph.errors import Exit, RalphError, StopNow, translate
+from _ralph.git import git
+from _ralph.process import process
+from _ralph.process.mark import become_subreaper
+from _ralph.process.process import Control
+
+_STOP_DEADLINE = 60.0
+_ERRORS = {int(cls.exit): cls for cls in RalphError.__subclasses__() if cls is not StopNow}
+
+Report = Callable[[dict[str, Any]], None]
+"""Takes one event of a job to the loop."""
+Hear = Callable[[dict[str, Any]], None]
+"""Gets it there."""
+Work = Callable[[Control, Report], dict[str, Any]]
+"""A job: what it returns is its result."""
+
+
+class WorkerDied(RalphError):
+    """A worker ended without its result: it was killed, or the system was short of memory."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One job under way: the worker's `pid`, the pipe that it reports by, and the one that tells it that
+    the loop is alive; `hear` gets its events as they come. To await a job is to wait for its result."""
+
+    pid: int
+    pipe: int
+    alive: int
+    hear: Hear = lambda _: None
+    rest: bytes = b""
+    result: dict[str, Any] | None = None
+    asked: float = 0.0
+    open: bool = True
+    ready: bool = False
+
+    def __await__(self) -> Generator[Job, None, dict[str, Any]]:
+        if not self.ready:
+            yield self
+        return self.value
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """What its work returned. WorkerDied if there is no result."""
+        if self.result is None:
+            raise WorkerDied("the worker of this attempt was killed")
+        if self.result["event"] == "error":
+            raise_error(self.result)
+        found: dict[str, Any] = self.result["value"]
+        return found
+
+    def tell(self) -> None:
+        """Let `hear` have the events that came; what nobody can read is the worker's death."""
+        try:
+            for event in self.read():
+                self.hear(event)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the agent wrote into it
+            self.open, self.result = False, None
+
+    def read(self) -> list[dict[str, Any]]:
+        """The events that came since; the last of a job's is its result."""
+        try:
+            data = os.read(self.pipe, 1 << 16)
+        except BlockingIOError:
+            return []
+        if not data:
+            self.open = False
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        events = [json.loads(line) for line in lines]
+        for event in events:
+            if event["event"] in ("done", "error"):
+                _require_result(event)
+                self.result = event
+        return [event for event in events if event["event"] not in ("done", "error")]
+
+    def stop(self) -> None:
+        """Ask the worker to end what it does; kill it if it was asked long ago."""
+        now = time.monotonic()
+        if not self.asked:
+            self.asked = now
+        late = now - self.asked > _STOP_DEADLINE
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL if late else signal.SIGTERM)
+
+    def kill_if_stopped(self) -> None:
+        """End a worker that its agent has stopped by a signal: nobody else would end what it does."""
+        if _stays_stopped(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def end(self, spare: frozenset[int]) -> None:
+        """Take it down: the worker first, which ends its own, then whatever it left but `spare`, pids of
+        our own children."""
+        if self.result is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+        end = time.monotonic() + (5.0 if self.result is None else _STOP_DEADLINE)
+        while not process.ends_within(self.pid, max(end - time.monotonic(), 0.1)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        process.sweep(0.0, spare=spare)
+        os.close(self.pipe)
+        os.close(self.alive)
+        self.ready = True
+
+
+def _require_result(event: dict[str, Any]) -> None:
+    """TypeError where nobody could read this result."""
+    done = event["event"] == "done"
+    if not isinstance(event["value"] if done else event["said"], dict if done else str):
+        raise TypeError
+    if not done and not isinstance(event["exit"], int):
+        raise TypeError
+
+
+def raise_error(event: Mapping[str, Any]) -> NoReturn:
+    """Raise what ended a job, as its worker told it."""
+    said = str(event["said"])
+    if event.get("stopped"):
+        raise StopNow(said)
+    raise WorkerDied(said) if event.get("died") else _ERRORS.get(event["exit"], RalphError)(said)
+
+
+def start(work: Work, hear: Hear = lambda _: None, others: Sequence[Job] = ()) -> Job:
+    """Fork a worker that does `work(control, report)`, beside `others`. Must be called while there are no
+    threads."""
+    pipe, write = os.pipe()
+    alive_read, alive = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(pipe)
+        os.close(alive)
+        for other in others:  # while we held them, the others could not see that the loop is gone
+            os.close(other.pipe)
+            os.close(other.alive)
+        os._exit(_worker(work, alive_read, write))
+    os.close(write)
+    os.close(alive_read)
+    os.set_blocking(pipe, False)
+    return Job(pid, pipe, alive, hear)
+
+
+def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
+    """Whether our child was stopped by a signal, and is not let go on: somebody may hold all of ralph for a
+    moment, and lets the loop go first."""
+    end = time.monotonic() + patience
+    with contextlib.suppress(ChildProcessError):
+        while _is_stopped(pid):
+            if time.monotonic() > end:
+                return True
+            time.sleep(0.02)
+    return False
+
+
+def _is_stopped(pid: int) -> bool:
+    if sys.platform == "linux":
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def _worker(work: Work, alive: int, pipe: int) -> int:
+    """What the child does; its exit status."""
+    os.setsid()
+    become_subreaper()
+    control = Control(alive)
+    control.install()
+    git.hurry = lambda: control.stop_now
+
+    def report(event: dict[str, Any]) -> None:
+        data = json.dumps(event).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):  # the loop is gone; the control says so next
+            while data:
+                data = data[os.write(pipe, data) :]
+
+    try:
+        value = work(control, report)
+        process.sweep(0.0)
+        if not control.orphaned:
+            report({"event": "done", "value": value})
+    except Exception as error:
+        process.sweep(0.0)
+        if os.environ.get("RALPH_DEBUG") and not isinstance(error, RalphError):
+            traceback.print_exc()
+        failed = translate(error) if not os.environ.get("RALPH_DEBUG") else error
+        code = int(getattr(failed, "exit", Exit.ERROR))
+        why = {"stopped": isinstance(error, StopNow), "died": isinstance(error, WorkerDied)}
+        report({"event": "error", "said": str(failed), "exit": code, **why})
+    return 0

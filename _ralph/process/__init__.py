@@ -1,0 +1,1 @@
+"""Processes: run one, end all that it started."""

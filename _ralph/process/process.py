@@ -1,0 +1,371 @@
+"""Processes: run one with deadlines, hear what is asked meanwhile, end everything that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from _ralph.errors import SHORTAGES
+from _ralph.process.transcript import Transcript
+
+GRACE = 5.0
+"""Seconds between TERM and KILL for what an attempt leaves behind."""
+_KILL_DEADLINE = 10.0
+_CHUNK = _TAIL = 1 << 16
+_LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
+_LINUX = sys.platform == "linux"
+_LOOK = 60.0 if _LINUX else 1.0  # where a process can leave our tree, it is seen before it does
+
+LineHandler = Callable[[bytes], str | None]
+"""Gets each complete line of stdout; answers `stop` to end the process, `quiet` if the line
+is no sign of life, else None."""
+
+
+class Control:
+    """What was asked of this process from outside: read by every wait, set by signals.
+
+    `interrupts` counts SIGINT, `stop_signal` is the signal that says stop now. `orphaned` means
+    that the loop is gone: end everything and write nothing. `on_interrupt` is called once, after
+    the first SIGINT, which stops now where there is none; `on_tick` about once a second while
+    something is waited for.
+    """
+
+    def __init__(self, alive: int | None = None) -> None:
+        self.interrupts = 0
+        self.stop_signal: int | None = None
+        self.orphaned = False
+        self.on_interrupt: Callable[[], object] | None = None
+        self.on_tick: Callable[[], object] | None = None
+        self._asked = False
+        self._ticked = 0.0
+        self._alive = alive
+        self._wake, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+
+    def install(self) -> None:
+        """Let signals set flags and wake what waits; nothing else happens in a handler."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        ignored = signal.getsignal(signal.SIGHUP) in (signal.SIG_IGN, _ignore)  # nohup, here or in the loop
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._note)
+        # A handler and not SIG_IGN: handlers are reset in children, an ignored signal is not.
+        for number in (signal.SIGCHLD, *((signal.SIGHUP,) if ignored else ())):
+            signal.signal(number, _ignore)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.interrupts += number == signal.SIGINT
+        if number != signal.SIGINT or self.interrupts > 1 or self.on_interrupt is None:
+            self.stop_signal = self.stop_signal or number
+
+    @property
+    def stop_now(self) -> bool:
+        return self.stop_signal is not None or self.orphaned
+
+    def wait(self, seconds: float, fds: Iterable[int] = ()) -> list[int]:
+        """Wait until one of `fds` can be read, a child ends or something is asked, at most `seconds`;
+        those of `fds` that can be read."""
+        if self.on_tick is not None:
+            if time.monotonic() - self._ticked >= 1.0:
+                self._ticked = time.monotonic()
+                self.on_tick()
+            seconds = min(seconds, 1.0)
+        own = [fd for fd in (self._wake, self._alive) if fd is not None]
+        ready = select.select([*own, *fds], [], [], seconds)[0]
+        if self._wake in ready:
+            os.read(self._wake, 512)
+        if self._alive in ready:  # nothing ever comes but its end
+            self.orphaned = True
+        if self.interrupts and self.on_interrupt and not self._asked:  # here: a handler may do nothing
+            self._asked = True
+            self.on_interrupt()
+        return [fd for fd in ready if fd not in own]
+
+    def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
+        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`; no longer than
+        that is away now, for a clock can be set back."""
+        end = time.monotonic() + until - time.time()
+        while not interrupted() and (left := min(until - time.time(), end - time.monotonic())) > 0:
+            self.wait(min(left, 5.0))
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """A handler that does nothing."""
+
+
+@dataclass
+class ProcessResult:
+    """`ended` says who ended it: `itself`, `deadline`, `idle`, `stop` (the line handler),
+    `interrupted` (ralph was told to stop) or `missing` (it could not be started).
+    `tail` is the end of its output, `survivors` the processes that not even KILL ended."""
+
+    exit: int | None = None
+    seconds: float = 0.0
+    ended: str = "itself"
+    tail: str = ""
+    error: str = ""
+    survivors: list[int] = field(default_factory=list)
+
+
+def run_process(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    control: Control,
+    stdin: bytes = b"",
+    idle: float | None = None,
+    out: Path | None = None,
+    err: Path | None = None,
+    on_line: LineHandler | None = None,
+    by_line: bool = True,
+    cap: int = 16 << 20,
+    spare: frozenset[int] = frozenset(),
+) -> ProcessResult:
+    """Run `argv` in a session of its own and end all that it started, however it ends.
+
+    stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in
+    order), each capped at `cap` bytes on disk. Deadlines `timeout` and `idle` are in seconds. Without
+    `by_line`, `on_line` gets stdout in pieces as they come, which costs next to nothing.
+    Memory is constant but for one line at a time; `spare` are children of ours that are not ended.
+    Never raises for what the process does.
+    """
+    started = time.monotonic()
+    with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env={**env, "PWD": str(cwd)},
+                stdin=given if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if err else subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise  # of the system's, and nothing that the command could help
+            return ProcessResult(exit=127, ended="missing", error=str(error))
+        pipes = [(pipe, log) for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)) if pipe]
+        for pipe, _ in pipes:
+            os.set_blocking(pipe.fileno(), False)
+        logs = {pipe.fileno(): log for pipe, log in pipes}
+        pump = _Pump(child, logs, on_line, by_line and on_line is not None)
+        ended = pump.run(control, started + timeout, idle)
+        survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays, spare)
+        pump.drain()
+    said = pump.tail[-_TAIL:].decode("utf-8", "replace")
+    return ProcessResult(child.returncode, time.monotonic() - started, ended, said, "", survivors)
+
+
+@contextlib.contextmanager
+def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
+    """A file without a name for what a process reads or prints, so that nobody waits at the other end; in
+    memory where it can be, for a disk may be full."""
+    with _nameless() as file:
+        file.write(data)
+        file.seek(0)
+        yield file
+
+
+def _nameless() -> BinaryIO:
+    with contextlib.suppress(OSError, AttributeError):  # not on macOS, nor in every sandbox
+        return os.fdopen(os.memfd_create("buffer"), "w+b")
+    import tempfile
+
+    return tempfile.TemporaryFile()
+
+
+def ends_within(pid: int, seconds: float) -> bool:
+    """Whether our child `pid` ends within `seconds`; it is not collected. At once when it ends, where
+    `Popen.wait` with a timeout sleeps a millisecond and more."""
+    try:
+        if sys.platform == "linux":
+            try:
+                fd = os.pidfd_open(pid)
+            except OSError as error:
+                if error.errno != errno.ENOSYS:
+                    raise
+                return _ends_soon(pid, seconds)
+            try:
+                return bool(select.select([fd], [], [], seconds)[0])
+            finally:
+                os.close(fd)
+        exits = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+        with contextlib.closing(select.kqueue()) as queue:
+            return bool(queue.control([exits], 1, seconds))
+    except ProcessLookupError:
+        return True
+
+
+def _ends_soon(pid: int, seconds: float) -> bool:
+    """The same where the kernel has no descriptors for processes."""
+    end = time.monotonic() + seconds
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@dataclass
+class _Pump:
+    """Moves bytes from one child to its transcripts, by descriptor, and to whoever reads its lines."""
+
+    child: subprocess.Popen[bytes]
+    logs: dict[int, Transcript]
+    on_line: LineHandler | None
+    by_line: bool
+    tail: bytearray = field(default_factory=bytearray)
+    strays: set[int] = field(default_factory=set)
+    line: bytearray = field(default_factory=bytearray)
+    skipping: bool = False
+    stop: bool = False
+    active: float = field(default_factory=time.monotonic)
+
+    def run(self, control: Control, deadline: float, idle: float | None) -> str:
+        """Until the child exits or must end; the word for `ProcessResult.ended`."""
+        while not self._has_ended():
+            now = time.monotonic()
+            limit = deadline if idle is None else min(deadline, self.active + idle)
+            if control.stop_now:
+                return "interrupted"
+            if self.stop:
+                return "stop"
+            if now >= limit:
+                return "deadline" if now >= deadline else "idle"
+            soon = _LOOK if self.logs else 0.05  # most end right after they have closed their output
+            for fd in control.wait(min(limit - now, soon), self.logs):
+                self._read(fd)
+            if not _LINUX:
+                self.strays = _descendants() | _alive(self.strays)
+        return "itself"
+
+    def _has_ended(self) -> bool:
+        """Whether the child has; orphans that have are collected, lest a night of them fills the table."""
+        _reap(self.child)
+        return self.child.returncode is not None
+
+    def drain(self) -> None:
+        """Read what is still in the pipes, now that no writer is left, and close them."""
+        for fd in list(self.logs):
+            while self._read(fd):
+                pass
+        if self.line:
+            self._hand_over(bytes(self.line))
+        for pipe in (self.child.stdout, self.child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _read(self, fd: int) -> bool:
+        """Whether there was something."""
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            del self.logs[fd]
+            return False
+        self.logs[fd].write(chunk)
+        self.tail += chunk
+        if len(self.tail) > 2 * _TAIL:
+            del self.tail[:-_TAIL]
+        if self.child.stdout is not None and fd == self.child.stdout.fileno():
+            (self._split if self.by_line else self._hand_over)(chunk)
+        return True
+
+    def _split(self, chunk: bytes) -> None:
+        """Hand over complete lines; one longer than the limit is dropped, not kept."""
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            whole = bytes(self.line) + line if self.line else line
+            self.line.clear()
+            if not self.skipping:
+                self._hand_over(whole)
+            self.skipping = False
+        if not self.skipping:
+            self.line += rest
+        if len(self.line) > _LONGEST_LINE:
+            self.line.clear()
+            self.skipping = True
+
+    def _hand_over(self, line: bytes) -> None:
+        answer = self.on_line(line) if self.on_line else None
+        self.stop = self.stop or answer == "stop"
+        if answer != "quiet":
+            self.active = time.monotonic()
+
+
+def sweep(
+    grace: float,
+    child: subprocess.Popen[bytes] | None = None,
+    strays: Iterable[int] = (),
+    spare: frozenset[int] = frozenset(),
+) -> list[int]:
+    """End every descendant of this process: TERM, `grace` seconds, then KILL until none is left.
+
+    `strays` are others to end, where a process can leave our tree; `spare` are children that stay, with
+    their own. Returns the pids that are still there after that (a process in an uninterruptible wait).
+    On Linux, where this process is a subreaper, having no child means that nothing is left.
+    """
+    started = time.monotonic()
+    signalled: set[int] = set()
+    while _reap(child) or _alive(strays):
+        left, spent = _descendants(spare) | _alive(strays), time.monotonic() - started
+        if spare and not left:
+            return []
+        if spent > grace + _KILL_DEADLINE:
+            return sorted(left)
+        kill = spent >= grace
+        for pid in left if kill else left - signalled:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        signalled |= left
+        time.sleep(0.01)
+    return []
+
+
+def _reap(child: subprocess.Popen[bytes] | None) -> bool:
+    """Collect ended children; whether any child is left."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+        if child is not None and pid == child.pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+
+
+def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
+    import psutil
+
+    found: set[int] = set()
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process().children():
+            if child.pid not in spare:
+                found.add(child.pid)
+                with contextlib.suppress(psutil.Error):
+                    found.update(below.pid for below in child.children(recursive=True))
+    return found
+
+
+def _alive(pids: Iterable[int]) -> set[int]:
+    """Those of `pids` that still run."""
+    if not pids:
+        return set()
+    import psutil
+
+    return {pid for pid in pids if psutil.pid_exists(pid)}

@@ -1,0 +1,114 @@
+"""The sandbox: what strangers' programs may see and change, as a bubblewrap command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _ralph.errors import BadInput
+
+# Below a home folder: what opens doors elsewhere, and what a person would not show.
+CREDENTIALS = (
+    ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".git-credentials",
+    ".config/gh", ".config/git/credentials", ".config/gcloud", ".config/google-chrome", ".config/chromium",
+    ".mozilla", ".password-store", ".local/share/keyrings", ".bash_history", ".zsh_history",
+)  # fmt: skip
+# Ways out that are no files: agents of ssh and gpg, the session's bus.
+DOORS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """The system is read-only; the place of a command can be written, and so can `config`; what is
+    `hidden`, home among it, is empty, but for git's `objects` and `hooks` there. /tmp and the processes are
+    its own, and all of them die with ralph. In the place of `caches` stands a folder below `cache` that
+    lasts, one for each place: checks trust nothing that an agent left in its own."""
+
+    objects: Path
+    config: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+    caches: tuple[Path, ...]
+    cache: Path
+    network: bool = True
+
+    def sees(self, path: Path) -> bool:
+        """Whether `path` is the same file inside, where no place is."""
+        others = (Path("/tmp"), Path("/run"), *self.hidden, *self.caches)
+        kept = self.config
+        real = Path(os.path.realpath(path))
+        return any(map(real.is_relative_to, kept)) or not any(map(real.is_relative_to, others))
+
+    def wrap(self, argv: Sequence[str], place: Path) -> list[str]:
+        """`argv` inside the sandbox, in the folder `place`."""
+        words = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
+        words += [] if self.network else ["--unshare-net"]
+        words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
+        for kept in ("/run/systemd/resolve", "/run/current-system"):  # name servers; NixOS's programs
+            words += ["--ro-bind-try", kept, kept]
+        for path in _seen(self.hidden):
+            words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+        cache = self.cache / place.name
+        cache.mkdir(parents=True, exist_ok=True)
+        for path in _seen(self.caches):
+            words += ["--bind", str(cache), str(path), "--setenv", "npm_config_cache", f"{path}/npm"]
+        words += ["--tmpfs", "/tmp"]  # before the workspace, which may lie there
+        for path in _seen((*self.config, place)):
+            words += ["--bind", str(path), str(path)]
+        for shown in (self.objects, self.objects.with_name("hooks")):
+            words += ["--ro-bind-try", str(shown), str(shown)]
+        for name in DOORS:
+            words += ["--unsetenv", name]
+        words += ["--setenv", "TMPDIR", "/tmp", "--setenv", "IS_SANDBOX", "1"]  # Claude Code as root asks
+        return [*words, "--chdir", str(place), "--", *argv]
+
+
+def sandbox_for(
+    home: Sequence[Path],
+    common: Path,
+    private: Path,
+    rows: Mapping[str, Any],
+    names: set[str],
+    network: bool,
+) -> Sandbox:
+    """The sandbox of a plan, in which the agents called `names` run: of all that `rows` know, only their
+    folders are seen, and nothing of `home`, the other places among it; its cache lies in `private`.
+    BadInput if bubblewrap is missing or cannot work here."""
+    if shutil.which("bwrap") is None:
+        raise BadInput(
+            "--sandbox bwrap needs bubblewrap, and bwrap is not on PATH; install it or run without"
+        )
+    homes = {Path.home()}
+    with contextlib.suppress(KeyError):  # a user that the system does not know
+        homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    own = [place for name in names for place in rows.get(name, {}).get("config", [])]
+    others = [place for row in rows.values() for place in row.get("config", [])]
+    below = [place for place in (*CREDENTIALS, *others) if place not in own]
+    hidden = (*_below(homes, below), *home, common)
+    caches = _below(homes, [".cache"])
+    private.mkdir(parents=True, exist_ok=True)
+    cache = private / "cache"
+    box = Sandbox(common / "objects", _below(homes, own), hidden, caches, cache, network)
+    probe = subprocess.run(box.wrap(["true"], private), capture_output=True, text=True, timeout=30)
+    if probe.returncode != 0:
+        raise BadInput(f"--sandbox bwrap does not work here: {probe.stderr.strip() or 'bwrap failed'}")
+    return box
+
+
+def _below(homes: set[Path], places: Sequence[str]) -> tuple[Path, ...]:
+    """Places below the home folders; one that begins with $ is what that variable names."""
+    named = [
+        Path(os.environ[place[1:]]) for place in places if place[:1] == "$" and os.environ.get(place[1:])
+    ]
+    return (*named, *(home / place for home in sorted(homes) for place in places if place[:1] != "$"))
+
+
+def _seen(paths: Sequence[Path]) -> list[Path]:
+    """Those that exist, by the names that bwrap can bind: links resolved, each once."""
+    return list(dict.fromkeys(Path(os.path.realpath(path)) for path in paths if path.exists()))

@@ -1,0 +1,251 @@
+"""The run as it goes, for whoever watches: lines for events, one that stays on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from click import style
+
+from _ralph import text
+from _ralph.loop.view import View
+from _ralph.model import Attempt, CheckResult, Tokens, Verdict
+from _ralph.state.wording import dollars, ended_words, spent, thousands
+
+_EVENTS = ("line", "lines", "checked", "raw", "heard")
+_PATIENCE = 2.0
+_PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
+_CLEAR = "\r\x1b[K"
+
+
+@dataclass
+class Row:
+    """What a worker does: the task that it works, in words what is done, since when, and what its agent has
+    used."""
+
+    task: str = ""
+    doing: str = ""
+    since: float = field(default_factory=time.monotonic)
+    used: tuple[float, Tokens, float | None] | None = None
+
+    def words(self) -> str:
+        """What stays on a terminal, short things first."""
+        now = time.monotonic()
+        parts = [self.task, self.doing, text.duration(now - self.since, short=True)]
+        if self.used is not None:
+            heard, tokens, usd = self.used
+            parts += [f"idle {text.duration(now - heard, short=True)}", dollars(usd), thousands(tokens)]
+        return " | ".join(part for part in parts if part)
+
+
+class Terminal(View):
+    """Prints a run, one line an event; on a terminal also what agents say, and below it what stays: a row
+    for each worker, and a line for all of them, which `sums` makes of the dollars of those under way.
+
+    `level` is -1 for nothing but errors, 0, or 1 for all that an agent prints; `named` puts its task before
+    each line of a worker. A closed pipe, a full disk under the log or a reader that stops reading never
+    stop the loop.
+    """
+
+    def __init__(self, stream: TextIO | None = None, level: int = 0) -> None:
+        self._stream = stream or sys.stdout
+        self._level = level
+        self._patience = _PATIENCE
+        self._rows: dict[int, Row] = {}
+        self._speaker = ""
+        self._drawn: list[int] = []
+        self.verbose = level > 0
+        try:
+            terminal, self._fd = self._stream.isatty(), unblocked(self._stream)
+        except (OSError, ValueError):
+            terminal, self._fd = False, -1
+        self.stays = terminal and level >= 0 and os.environ.get("TERM", "dumb") != "dumb"
+
+    def line(self, words: str, indent: str = "", color: str = "") -> None:
+        """One line, stamped with the time; `words` is cleaned of anything but text."""
+        if self._level >= 0:
+            stamp = time.strftime("%H:%M:%S" if self.stays else "%Y-%m-%d %H:%M:%S")
+            said = text.one_line(words, 400)
+            if color and self.stays and not os.environ.get("NO_COLOR"):
+                said = style(said, fg=color)
+            self._write(f"{stamp} {' ' * min(len(indent), 4)}{self._speaker}{said}")
+
+    def lines(self, notices: list[str]) -> None:
+        for notice in notices:
+            self.line(f"! {notice}", "  ", "yellow")
+
+    def last(self, words: str, failed: bool) -> None:
+        """The line that a run ends with; after a failure also where nothing else is printed."""
+        self.clear()
+        if failed and self._level < 0:
+            self._level, self._stream = 0, sys.stderr
+            self._fd = unblocked(self._stream)
+        self.line(words, color="yellow" if failed else "green")
+
+    def doing(self, words: str, worker: int = 0) -> None:
+        """What a worker does from now on, or the loop itself, in a row of its own; an empty text takes that
+        away."""
+        row = self._rows.pop(worker, Row())
+        if words:
+            self._rows[worker] = Row(row.task, words)
+        self.tick()
+
+    def clear(self) -> None:
+        """Take away what stays."""
+        self._rows.clear()
+        self.tick()
+
+    def hear(self, event: dict[str, Any], worker: int = 0) -> None:
+        """Take in one event of the `Reporter` of a worker."""
+        row = self._rows.setdefault(worker, Row())
+        if event["name"] == "doing":
+            self.doing(text.one_line(event["args"][0], 100), worker)
+        elif event["name"] == "used":
+            idle, tokens, usd = event["args"]
+            counted = Tokens(**{name: int(count) for name, count in tokens.items()})
+            row.used = time.monotonic() - float(idle), counted, None if usd is None else float(usd)
+        elif event["name"] in _EVENTS:
+            self._speaker = f"{row.task}: " if self.named and row.task else ""
+            getattr(self, event["name"])(*event["args"])
+            self._speaker = ""
+
+    def checked(self, result: dict[str, Any], label: str) -> None:
+        self.check(CheckResult(**result), label)
+
+    def tick(self) -> None:
+        """Draw what stays anew; called about once a second while something runs."""
+        if self.stays:
+            self._put(self._above() + self._below())
+
+    def _above(self) -> str:
+        """What takes the cursor to the start of what stays, and clears it. A terminal that became narrower
+        has broken the lines that no longer fit."""
+        rows = sum(max(-(-width // self._size().columns), 1) for width in self._drawn)
+        self._drawn = []
+        return f"\r\x1b[{rows - 1}A\x1b[J" if rows > 1 else _CLEAR
+
+    def _below(self) -> str:
+        """What stays, for a cursor at the start of an empty line."""
+        rows = [row.words() for _, row in sorted(self._rows.items()) if row.doing]
+        if not rows:
+            return ""
+        usd = sum(row.used[2] or 0.0 for row in self._rows.values() if row.used)
+        rows = [self._fit(row) for row in (*rows[: self._size().lines - 2], self.sums(usd)) if row]
+        self._drawn = [text.cells(row) for row in rows]
+        return "\n".join(rows)
+
+    def check(self, result: CheckResult, label: str = "") -> None:
+        why = "" if result.ok or label else f": {text.last_line(result.tail)}"
+        color = "" if label else "green" if result.ok else "red"
+        self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ", color)
+
+    def started(self, attempt: Attempt, of: int) -> None:
+        name = text.one_line(attempt.task.id, 30)
+        self._rows[attempt.worker] = Row(name)
+        title = text.one_line(attempt.task.title, 50)
+        if attempt.leftover:
+            self.line(
+                f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
+            )
+            return
+        which = f"attempt {attempt.number} of {of}"
+        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {attempt.command}"
+        self.line(said, color="cyan")
+
+    def ended(self, attempt: Attempt) -> None:
+        row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))
+        self._speaker = f"{row.task}: " if self.named else ""
+        self._say_end(attempt)
+        self._speaker = ""
+        self.tick()
+
+    def _say_end(self, attempt: Attempt) -> None:
+        result = attempt.result
+        self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
+        self.lines([f"denied: {line}" for line in result.denials])
+        self.lines([f"split this task: {result.overload}"] * bool(result.overload))
+        if attempt.leftover and attempt.verdict is Verdict.INTERRUPTED:
+            self.line("not done yet; the agent goes on with it", "  ")
+            return
+        reason = attempt.reason or ended_words(result)
+        weak = " (weak: no check went from red to green)" if attempt.weak else ""
+        said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent(result)}"
+        self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
+        if attempt.blocked:
+            self.line(f"blocked: {attempt.blocked}", "  ", "red")
+
+    def raw(self, line: str) -> None:
+        """One line that an agent printed, as it came."""
+        self._write(self._speaker + text.clean(line).replace("\n", " "))
+
+    def heard(self, kind: str, lines: list[str]) -> None:
+        """What an agent says or does."""
+        for line in lines:
+            mark = "  $ " if kind == "tool" else "  | "
+            self._write(self._cut(mark + self._speaker + text.one_line(line, 1000)))
+
+    def _size(self) -> os.terminal_size:
+        try:
+            found = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError):
+            found = os.terminal_size((111, 24))
+        return os.terminal_size((found.columns or 80, found.lines or 24))
+
+    def _cut(self, line: str) -> str:
+        """`line` in one row of the terminal, wide characters counted as two."""
+        return text.cut(line, self._size().columns - 1)
+
+    def _fit(self, row: str) -> str:
+        """`row` without the last of its parts that have no room."""
+        while text.cells(row) >= self._size().columns and " | " in row:
+            row = row.rpartition(" | ")[0]
+        return self._cut(row)
+
+    def _write(self, line: str) -> None:
+        if self.stays:
+            self._put(f"{self._above()}{line}\n{self._below()}")
+        else:
+            self._put(f"{line}\n")
+
+    def _put(self, words: str) -> None:
+        try:
+            whole = send(self._fd, words.encode("utf-8", "replace"), self._patience)
+            self._patience = _PATIENCE if whole else 0.0  # nobody reads: lines are lost, the loop goes on
+        except (OSError, ValueError):
+            self._level, self.stays = -1, False
+
+
+def complain(words: str) -> None:
+    """One message on stderr; what stands in it may come from a stranger's file."""
+    with contextlib.suppress(OSError, ValueError):  # a full disk under the log changes nothing
+        send(unblocked(sys.stderr), f"ralph: {text.clean(words)}\n".encode("utf-8", "replace"), _PATIENCE)
+
+
+def unblocked(stream: TextIO) -> int:
+    """A descriptor that does not block where the stream is a terminal or a pipe; ours alone, so that
+    the shell's own stays as it is."""
+    fd = stream.fileno()
+    kind = os.fstat(fd).st_mode
+    if stat.S_ISCHR(kind) or stat.S_ISFIFO(kind):
+        with contextlib.suppress(OSError):
+            return os.open(f"/dev/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return fd
+
+
+def send(fd: int, data: bytes, patience: float) -> bool:
+    """Write `data`, waiting at most `patience` seconds for whoever reads; whether all was taken."""
+    end, view = time.monotonic() + patience, memoryview(data)
+    while view and select.select([], [fd], [], max(end - time.monotonic(), 0.0))[1]:
+        try:
+            view = view[os.write(fd, view[:_PIECE]) :]
+        except BlockingIOError:  # a terminal that says it has room, and has none
+            if time.monotonic() >= end:
+                break
+            time.sleep(0.01)
+    return not view

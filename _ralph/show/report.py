@@ -1,0 +1,213 @@
+"""The morning page: plan, records and commits for templates/report.html, which has the words."""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from _ralph import files, text
+from _ralph.errors import BadInput
+from _ralph.files import resource
+from _ralph.git import diffs
+from _ralph.git.git import git
+from _ralph.loop.run import scratch
+from _ralph.model import Paths, Plan, Spent, Tokens
+from _ralph.show import timeline
+from _ralph.state import layout, prd, wording
+from _ralph.state.history import History, replay
+from _ralph.state.log import Journal
+from _ralph.state.records import AttemptBegan, AttemptEnded, Record, Stopped
+
+if TYPE_CHECKING:
+    import jinja2
+
+_SIZE, _SHORT = 3_000_000, 24
+"""Bytes of all texts on the page, and of any text once they are used up."""
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
+
+
+class _Room:
+    """What every text passes on its way to the page: cleaned, redacted, and cut short once the
+    page is full."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def __call__(self, value: Any) -> Any:
+        if type(value) is not str:  # numbers, and what has passed already
+            return value
+        said = _said(value)
+        self.used += len(html.escape(said).encode())
+        return text.one_line(said, _SHORT) if self.full else said
+
+    @property
+    def full(self) -> bool:
+        return self.used > _SIZE
+
+    @property
+    def half(self) -> bool:
+        return self.used > _SIZE / 2
+
+
+def save(prd_path: Path, output: Path | None) -> Path:
+    """Write the page to `output`, else into the scratch folder; where it is. BadInput as for `page`."""
+    source = page(prd_path)
+    target = output or scratch(layout.locate(prd_path)) / "report.html"
+    if output is None and files.read_regular(target, 0) is None:
+        files.clear(target)  # a link that an agent made there must not be written through
+    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
+        target.write_text(source, encoding="utf-8")
+    elif target.parent.is_dir():
+        files.atomic_write(target, source.encode())
+    else:
+        raise BadInput(f"there is no folder {target.parent}")
+    return target
+
+
+def page(prd_path: Path) -> str:
+    """The whole page; only reads. BadInput if plan or records cannot be read."""
+    paths = layout.locate(prd_path)
+    plan = prd.load(paths.prd)
+    records = Journal(paths.progress).records(plan.key)
+    history, running, room = replay(records), layout.loop_at_work(paths), _Room()
+    verdicts = [record for record in records if isinstance(record, AttemptEnded)]
+    summary = wording.summary(plan, history, None, history.seconds)
+    return _template(room).render(
+        room=room,
+        running=running,
+        options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
+        now=time.time(),
+        project=plan.project,
+        folder=str(paths.root),
+        history=history,
+        summary=summary,
+        next=prd.next_task(plan),
+        groups=_tasks(plan, history, summary["tasks"]),
+        verdicts={record.iteration: record for record in verdicts},
+        commits=_commits(paths, history, records),
+        ahead=_ahead(paths, history),
+        proved=sum(task.passed and history.proved(task) for task in plan.tasks),
+        agents=wording.agents_words(history),
+        unpriced=sum(not record.usd for record in verdicts),
+        restored=[record for record in verdicts if record.restored or record.notices or record.denials],
+        learned=_learned(paths, verdicts),
+        found=_found(plan, verdicts),
+        **_timeline(plan, history, records, running is not None),
+    )
+
+
+def _template(room: _Room) -> jinja2.Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=room,
+    )
+    environment.filters.update(
+        line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
+        spent=_spent,
+    )  # fmt: skip
+    return environment.from_string(resource("templates/report.html").read_text("utf-8"))
+
+
+def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The tasks by state, as the summary tells of them, each with what is known of it; the newest
+    passes first."""
+    groups: dict[str, list[dict[str, Any]]] = {state: [] for state in wording.STATES}
+    for task, told in zip(plan.tasks, told_of, strict=True):
+        known = history.of(task)
+        card = {
+            "task": task,
+            "known": known,
+            "remark": wording.task_remark(told),
+            "notes": wording.task_warnings(plan, told, known),
+        }
+        groups[told["state"]].append(card)
+    groups["passed"].sort(key=lambda card: card["known"].passed_at or -1, reverse=True)
+    return groups
+
+
+def _commits(paths: Paths, history: History, records: list[Record]) -> dict[str, diffs.Change]:
+    since = next((record.base for record in records if isinstance(record, AttemptBegan)), "")
+    return diffs.passes(paths.root, f"refs/heads/{history.branch}" if history.branch else "", since)
+
+
+def _ahead(paths: Paths, history: History) -> int:
+    """How many commits of verified work are not in what is checked out."""
+    span = f"HEAD..refs/heads/{history.branch}"
+    return int(git(paths.root, "rev-list", "--count", span, "--", check=False) or 0)
+
+
+def _timeline(plan: Plan, history: History, records: list[Record], running: bool) -> dict[str, Any]:
+    if running and records:
+        now = Stopped(time=time.time(), run=records[-1].run, reason="still running")
+        records = [*records, now]
+    places = timeline.axis(records)
+    attempts = timeline.attempts(places, history.open_starts if running else {})
+    return {
+        "seconds": places[-1][0] if places else 0.0,
+        "runs": timeline.runs(places),
+        "attempts": attempts,
+        "workers": sorted({attempt.worker for attempt in attempts}),
+        "waits": timeline.waits(places),
+        "passes": timeline.passes(places, {task.key for task in plan.tasks}),
+    }
+
+
+def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
+    """Lines that a person may add to AGENTS.md: those that do not stand there yet."""
+    rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode("utf-8", "replace")
+    told = [line for record in verdicts for line in _entries(record, "learned")]
+    return [line for line in dict.fromkeys(told) if line not in rulebook]
+
+
+def _found(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
+    """The titles of follow-up tasks that agents named and that the plan does not have, each with the
+    record that named it first."""
+    named = [(line, record) for record in verdicts for line in _entries(record, "found", 120)]
+    known = {task.title for task in plan.tasks}
+    return {title: record for title, record in reversed(named) if title not in known}
+
+
+def _entries(record: AttemptEnded, part: str, width: int = 500) -> list[str]:
+    """The entries of a part of a handoff: its bullets with what belongs to them, else its lines."""
+    said = _said(record.handoff.get(part, ""))
+    entries = _BULLET.split(said) if _BULLET.search(said) else said.splitlines()
+    return [text.one_line(entry, width) for entry in entries if entry.strip()]
+
+
+def _said(words: str) -> str:
+    return text.redact(text.clean(words))
+
+
+def _line(words: str, width: int = 200) -> str:
+    return text.one_line(_said(words), width)
+
+
+def _tail(words: str) -> str:
+    return text.tail(_said(words), 4000)
+
+
+def _command(words: list[str]) -> str:
+    """A line to copy; never half of one."""
+    line = shlex.join(_line(word, 1000) for word in words)
+    return line if len(line) < 500 else "(the line is too long to stand here)"
+
+
+def _spent(known: Spent) -> str:
+    """What a task, a run or an attempt took; where dollars are known, they say it in fewer words."""
+    tokens = Tokens() if known.usd else known.tokens
+    return wording.spent(
+        Spent(usd=known.usd, estimated=known.estimated, tokens=tokens, seconds=known.seconds)
+    )
+
+
+def _when(moment: float) -> str:
+    return time.strftime("%a %d %b, %H:%M", time.localtime(moment))

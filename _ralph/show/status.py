@@ -1,0 +1,312 @@
+"""`ralph status`: the plan as a table for people, as Markdown to paste, as an object for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click import style
+
+from _ralph import text
+from _ralph.errors import BadInput
+from _ralph.model import Paths, Plan
+from _ralph.state import layout, limits, prd
+from _ralph.state.history import History
+from _ralph.state.records import AttemptBegan
+from _ralph.state.wording import (
+    agents_summary,
+    agents_words,
+    limits_words,
+    spent,
+    summary,
+    task_remark,
+    task_spent,
+    task_warnings,
+)
+
+_COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
+_NARROW = 60
+_BAR = 24
+
+
+@dataclass(frozen=True)
+class Status:
+    """All that is shown, read once. `running` is the loop's `pid`, `since` and `workers`, `places` where
+    agents and checks work and the bytes that this takes."""
+
+    plan: Plan
+    history: History
+    running: Mapping[str, Any] | None = None
+    places: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task as people read it; `remark` is short and stands with the title, `warnings` are sentences."""
+
+    state: str
+    id: str
+    title: str
+    remark: str
+    spent: str
+    warnings: list[str]
+
+    @property
+    def aside(self) -> str:
+        return f" ({self.remark.removeprefix('waits ')})" if self.remark else ""
+
+
+def read(prd_path: Path) -> Status:
+    """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
+    paths, plan, history = layout.read_state(prd_path)
+    running = layout.loop_at_work(paths)
+    if running:
+        running = {
+            **{name: running[name] for name in ("pid", "since")},
+            "stopping": layout.stop_is_asked(paths, str(running["run_id"])),
+            "workers": _workers(paths, history),
+        }
+    return Status(plan, history, running, _places(paths))
+
+
+def _workers(paths: Paths, history: History) -> list[dict[str, Any]]:
+    """What each worker does now, since when, and where."""
+    return [
+        {
+            "worker": start.worker or 1,
+            "task": start.task,
+            "attempt": start.attempt,
+            "agent": start.command,
+            "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
+            "launch": start.launch or None,
+            "workspace": None if start.launch else str(paths.workspace(start.worker or 1)),
+        }
+        for start in _at_work(history)
+    ]
+
+
+def _at_work(history: History) -> list[AttemptBegan]:
+    """The attempts under way, by their workers."""
+    return sorted(history.open_starts.values(), key=lambda start: start.worker)
+
+
+def _places(paths: Paths) -> dict[str, Any] | None:
+    """Where agents and checks work, and what it weighs; None before the first run."""
+    if not paths.places.is_dir():
+        return None
+    return {
+        "folder": str(paths.places),
+        "workspace": str(paths.workspace()),
+        "room": str(paths.room),
+        "bytes": layout.weight(paths.places),
+    }
+
+
+def show(status: Status, form: str) -> str:
+    """The state as `text`, `md` or `json`; color and width are those of the terminal."""
+    if form == "json":
+        return json.dumps(as_object(status))
+    if form == "md":
+        return markdown(status)
+    color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    width = max(shutil.get_terminal_size((120, 24)).columns, 40)
+    return "\n".join(lines(status, width, color))
+
+
+def as_object(status: Status) -> dict[str, Any]:
+    """What `--json` prints: the shape of `run --json`, and what only a look from outside can tell."""
+    upcoming = prd.next_task(status.plan)
+    return {
+        **summary(status.plan, status.history, None, status.history.seconds),
+        "next": upcoming.id if upcoming else None,
+        "running": status.running,
+        "branch": status.history.branch or None,
+        "places": status.places,
+        "limits": _limits(status),
+        "agents": agents_summary(status.history),
+    }
+
+
+def _limits(status: Status) -> limits.Used:
+    """What is used of each limit of the plan and of its last run, up to now."""
+    history = status.history
+    try:
+        found = limits.resolve(status.plan.settings, history.limits)
+    except BadInput:  # no run would take it
+        return {"run": {}, "plan": {}}
+    used = limits.used(found, history)
+    if status.running and history.run and history.last:
+        used["run"]["seconds"]["used"] += max(round(time.time() - history.last.time, 1), 0.0)
+    return used
+
+
+# ---------------------------------------------------------------- a terminal
+
+
+def lines(status: Status, width: int, color: bool) -> list[str]:
+    """The table, a task each, in `width` columns; then what is going on, and the count last, where
+    the eye is."""
+    told = as_object(status)
+    rows, passed, total = _rows(status, told), told["passed"], told["total"]
+    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(told)}"
+    bar = "#" * (_BAR * passed // total)
+    paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
+    said = [line for words in _sentences(status) for line in text.wrap(text.one_line(words, 600), width)]
+    last = text.wrap(f"{headline}  [{bar:.<{_BAR}}]", width)
+    return [*_table(rows, width, color), "", *said, *(_paint(line, paint, color) for line in last)]
+
+
+def _table(rows: list[Row], width: int, color: bool) -> list[str]:
+    """Columns as wide as their content, but for the title, which gets what is left; a narrow terminal
+    does not show what was spent."""
+    states = max(len(row.state) for row in rows)
+    ids = min(max(text.cells(row.id) for row in rows), width // 3)
+    spent = [f"  {row.spent}" if row.spent and width >= _NARROW else "" for row in rows]
+    ends = max(map(len, spent))
+    left = width - states - ids - 4 - ends
+    titles = min(max(text.cells(row.title + row.aside) for row in rows), left)
+    table = []
+    for row, end in zip(rows, spent, strict=True):
+        state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
+        aside = text.cut(row.aside, titles * 2 // 3)
+        title = text.pad(text.cut(row.title, titles - text.cells(aside)) + aside, titles)
+        table.append(f"{state}  {text.pad(row.id, ids)}  {title}{end:>{ends}}".rstrip())
+        for warning in row.warnings:
+            table += [" " * (states + 2) + line for line in text.wrap(warning, width - states - 2)]
+    return table
+
+
+def _paint(words: str, name: str, color: bool) -> str:
+    return style(words, fg=name) if color and name else words
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def markdown(status: Status) -> str:
+    """The same to paste into an issue or a pull request. Foreign text in it is text and nothing else."""
+    told = as_object(status)
+    parts = [
+        f"## {escape(status.plan.project)}: {_counts(told)}\n",
+        "| state | task | title | notes | spent |\n|---|---|---|---|---:|",
+    ]
+    for row in _rows(status, told):
+        notes = "; ".join([row.remark] * bool(row.remark) + row.warnings)
+        cells = (escape(cell, 1000) for cell in (row.state, row.id, row.title, notes, row.spent))
+        parts.append(f"| {' | '.join(cells)} |")
+    parts += ["", *(f"{escape(sentence, 500)}  " for sentence in _sentences(status))]
+    return "\n".join(parts)
+
+
+def escape(words: str, width: int = 300) -> str:
+    """`words` on one line, as Markdown that shows just them: no markup, HTML, link, image, mention of
+    a person or number of an issue. GitHub looks for those after the markup is gone, so an invisible
+    space parts what would be one."""
+    line = re.sub(r"([\\`*_\[\]<>|~&!$])", r"\\\1", text.one_line(words, width))
+    return re.sub(r"(@|#|:(?=//)|\b(?:www|gh|mailto|xmpp)(?=[.:-]))", r"\1&#8203;", line, flags=re.IGNORECASE)
+
+
+# ---------------------------------------------------------------- what both say
+
+
+def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
+    """The tasks; those that are worked on, or the one that comes next, have a state of their own here."""
+    here = {start.task: _attempt_words(start) for start in _at_work(status.history)}
+    here, marked = (here, "running") if status.running else ({told["next"]: ""}, "next")
+    return [
+        Row(
+            marked if task.id in here else about["state"],
+            text.one_line(task.id),
+            text.one_line(task.title),
+            here.get(task.id) or task_remark(about),
+            task_spent(about),
+            task_warnings(status.plan, about, status.history.of(task)),
+        )
+        for task, about in zip(status.plan.tasks, told["tasks"], strict=True)
+    ]
+
+
+def _counts(told: dict[str, Any]) -> str:
+    """`55 of 100 passed (3 weak), 2 failed, 1 blocked, 40 waiting`, from a summary."""
+    states = Counter(task["state"] for task in told["tasks"])
+    weak = sum(task["weak"] for task in told["tasks"])
+    passed = f"{told['passed']} of {told['total']} passed{f' ({weak} weak)' if weak else ''}"
+    rest = [f"{states[state]} {state}" for state in ("failed", "blocked", "waiting", "open") if states[state]]
+    return ", ".join([passed, *rest])
+
+
+def _sentences(status: Status) -> list[str]:
+    """What it cost, what a loop does now, what a person can do next."""
+    history, said = status.history, []
+    if history.iteration:
+        iterations = text.count(history.iteration, "iteration")
+        said.append(f"{iterations} so far, in agents and checks: {spent(history)}")
+        said += agents_words(history)
+    used = _limits(status)
+    if told := limits_words(used if history.run else {**used, "run": {}}, "this run"):
+        said.append(told)
+    said += _loop(status)
+    if status.history.branch:
+        said.append(f"verified work lands on branch {status.history.branch}")
+    if status.places:
+        where, size = status.places, status.places["bytes"] / 1e6
+        last = max([1, *(start.worker for start in history.open_starts.values())])
+        said.append(f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else ""))
+        said.append(f"checks run in {where['room']}; all places take {size:.1f} MB")
+    upcoming = prd.next_task(status.plan)
+    blocked = next((task for task in status.plan.tasks if task.is_blocked), None)
+    if blocked:
+        said.append(
+            f"to go on with {blocked.id}: ralph retry {shlex.quote(blocked.id)} --answer '...'; ralph run"
+        )
+    if upcoming and not status.running:
+        said.append(f"next: {upcoming.id} {upcoming.title}")
+    return said
+
+
+def _loop(status: Status) -> list[str]:
+    """Whether a loop runs, since when and on what, several workers a line each; else how the last one
+    ended."""
+    history, now = status.history, time.time()
+    if status.running:
+        running = f"a loop is running since {status.running['since']} (pid {status.running['pid']})"
+        running += ", stopping as asked" if status.running.get("stopping") else ""
+        starts = _at_work(history)
+        waits = [
+            f"{text.one_line(wait.command, 40) or 'the agent'} waits until "
+            f"{time.strftime('%H:%M', time.localtime(wait.until))} for its provider's limit"
+            for wait in history.this_run.waits.values()
+            if wait.until > now
+        ]
+        if len(starts) == 1:
+            return [f"{running}, on {starts[0].task} for {_lasted(starts[0])}", *waits]
+        workers = [
+            f"worker {start.worker or 1}: {start.task}, {_attempt_words(start)}, {start.command}".rstrip(", ")
+            for start in starts
+        ]
+        return [running + (f", {len(starts)} workers" if starts else ""), *workers, *waits]
+    if history.stopped:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
+        return [f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"]
+    if history.iteration:
+        return ["no loop is running; the last one was cut off, and ralph run goes on with it"]
+    return ["no run yet"]
+
+
+def _attempt_words(start: AttemptBegan) -> str:
+    """Which attempt is under way, and for how long."""
+    return f"attempt {start.attempt or 1}, {_lasted(start)}"
+
+
+def _lasted(start: AttemptBegan) -> str:
+    return text.duration(max(time.time() - start.time, 0), short=True)

@@ -1,0 +1,119 @@
+"""The records of a plan on one axis of time: runs, attempts, waits, and how many tasks had passed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from _ralph.model import Spent, Verdict
+from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Rechecked, Record, Stopped, Waited
+
+Place = tuple[float, Record]
+"""A record, and where it stands on the axis, in seconds."""
+
+
+@dataclass
+class Span(Spent):
+    """A run, an attempt or a wait: what it spent, from `start` on the axis; its `seconds` are those of the
+    axis, and `worked` what was done in it in agents and checks, side by side or not. `record` is its last,
+    `word` its verdict or how it ended, `worker` the number of who worked it."""
+
+    began: float
+    start: float
+    record: Record
+    word: str = "cut off"
+    attempts: int = 0
+    passed: int = 0
+    worker: int = 1
+    worked: float = 0.0
+
+    def take_in(self, at: float, record: Record) -> None:
+        """Go on to `record`."""
+        if isinstance(record, AttemptEnded):
+            self.add(record)
+            self.worked += record.seconds
+        self.record, self.seconds = record, at - self.start
+
+
+def axis(records: Sequence[Record]) -> list[Place]:
+    """What runs wrote. The time between runs, when nothing ran, is no part of the axis; nor is the time
+    that a clock was set back."""
+    places: list[Place] = []
+    for record in records:
+        if record.run and not isinstance(record, Added):  # else a planner's, or a person's between runs
+            at, before = places[-1] if places else (0.0, record)
+            lasted = record.time - before.time if record.run == before.run else 0.0
+            places.append((at + max(lasted, 0.0), record))
+    return places
+
+
+def runs(places: Sequence[Place]) -> list[Span]:
+    """The processes of ralph, oldest first, and what came of each."""
+    found: list[Span] = []
+    for at, record in places:
+        if not found or found[-1].record.run != record.run:
+            found.append(Span(record.time, at, record))
+        run = found[-1]
+        run.take_in(at, record)
+        run.attempts += isinstance(record, AttemptBegan)
+        run.passed += isinstance(record, AttemptEnded) and record.verdict is Verdict.PASSED
+        if isinstance(record, Stopped):
+            run.word = record.reason or run.word
+    return found
+
+
+def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Span]:
+    """The attempts, oldest first; those that are `running`, by iteration, and those that were cut off end
+    with their run."""
+    found: dict[int, Span] = {}
+    ends = {record.run: at for at, record in places}
+    for at, record in places:
+        if isinstance(record, (AttemptBegan, AttemptEnded)):
+            attempt = found.setdefault(record.iteration, Span(record.time, at, record))
+            attempt.take_in(at, record)
+            if isinstance(record, AttemptEnded):
+                attempt.word = record.verdict
+            else:
+                attempt.worker = record.worker or 1
+    for iteration, attempt in found.items():
+        if isinstance(attempt.record, AttemptBegan):
+            attempt.seconds = ends[attempt.record.run] - attempt.start
+            attempt.word = "running" if iteration in running else attempt.word
+    return list(found.values())
+
+
+def waits(places: Sequence[Place]) -> list[Span]:
+    """The waits for a provider, each until its end, an attempt with the same agent or the end of its run;
+    with other agents, others may work meanwhile."""
+    found: list[Span] = []
+    under_way: dict[str, Span] = {}
+    for at, record in places:
+        for command, wait in list(under_way.items()):
+            begins = isinstance(record, (AttemptBegan, Waited)) and command in ("", record.command)
+            if begins or record.run != wait.record.run:
+                _cut(under_way.pop(command), at)
+        if isinstance(record, Waited):
+            asked = max(record.until - record.time, 0.0)
+            found.append(Span(record.time, at, record, "waiting", seconds=asked))
+            under_way[record.command] = found[-1]
+    for wait in under_way.values():
+        _cut(wait, places[-1][0])
+    return found
+
+
+def _cut(span: Span, at: float) -> None:
+    span.seconds = min(span.seconds, at - span.start)
+
+
+def passes(places: Sequence[Place], tasks: set[str]) -> list[tuple[float, int]]:
+    """How many of `tasks` had passed, from each change on."""
+    proved: set[str] = set()
+    series = [(0.0, 0)]
+    for at, record in places:
+        if isinstance(record, AttemptEnded) and record.verdict is Verdict.PASSED and record.key in tasks:
+            proved.add(record.key)
+        elif isinstance(record, Rechecked):
+            proved.difference_update(record.broken)
+        if len(proved) != series[-1][1]:
+            series.append((at, len(proved)))
+    return series

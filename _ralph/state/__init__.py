@@ -1,0 +1,1 @@
+"""The three files, and all that is derived from them."""

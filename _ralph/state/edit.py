@@ -1,0 +1,208 @@
+"""prd.json changed: one field of one task, or new tasks, and no other byte."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from _ralph.errors import BadInput, TryLater
+from _ralph.files import exchange
+from _ralph.model import Plan, Task
+from _ralph.state import jsontext
+from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, STATE_KEYS, free_name, load, read, title_of
+
+PATIENCE = 30.0
+"""Seconds for which a plan that is half saved is waited for."""
+AWAY = 2.0
+"""The same for one that is not there: some editors move it away before they write the new one."""
+LOCK_PATIENCE = 10.0
+_GONE = object()
+
+
+def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
+    """The plan's text with the done fields of these tasks set, in the file's own words.
+
+    Every boolean done field that stands in a task is set, and its status word; where
+    neither stands, the field that other tasks use (else `passes`) is inserted.
+    """
+    field, word = _done_field(plan), _status(plan, passed)
+
+    def edits(task: Task) -> dict[str, Any]:
+        flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
+        found: dict[str, Any] = dict.fromkeys(flags, passed)
+        if isinstance(task.raw.get("status"), str):
+            found["status"] = word
+        return found or {field: passed}
+
+    return _edit(plan, tasks, edits)
+
+
+def set_blocked(plan: Plan, tasks: Task | Iterable[Task], reason: str) -> str:
+    """The plan's text with the `blocked` field of these tasks set to `reason`."""
+    return _edit(plan, tasks, lambda _: {"blocked": reason})
+
+
+def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
+    """The plan's text with whatever held these tasks back taken away."""
+
+    def edits(task: Task) -> dict[str, Any]:
+        found: dict[str, Any] = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
+        if str(task.raw.get("status")).lower() in HELD_WORDS:
+            found["status"] = _status(plan, False)
+        return found | ({"blocked": _GONE} if "blocked" in task.raw else {})
+
+    return _edit(plan, tasks, edits)
+
+
+def add_note(plan: Plan, tasks: Task | Iterable[Task], said: str) -> str:
+    """The plan's text with `said` at the end of these tasks' `notes`."""
+
+    return _edit(plan, tasks, lambda task: {"notes": _with_note(task.raw.get("notes"), said)})
+
+
+def add_plan_note(plan: Plan, said: str) -> str:
+    """The plan's text with `said` at the end of its own `notes`. BadInput where it is only a list."""
+    if not plan.top:
+        raise BadInput(f"{plan.path.name} is a list of tasks with no place for a note; name a task")
+    return set_members(plan, {"notes": _with_note(plan.top.get("notes"), said)})
+
+
+def _with_note(there: Any, said: str) -> Any:
+    if there in (None, "", [], {}):
+        return said
+    if isinstance(there, str):
+        return f"{there.rstrip()}\n{said}"
+    return [*(there if isinstance(there, list) else [there]), said]
+
+
+def set_members(plan: Plan, members: dict[str, Any]) -> str:
+    """The plan's text with these set at its top level."""
+    source = plan.text
+    for key, value in members.items():
+        source = jsontext.set_member(source, jsontext.place(source), key, value)
+    return source
+
+
+def add_tasks(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool = False) -> str:
+    """The plan's text with open tasks at the end of its list, in the form of those that stand there;
+    or `in_place_of_all` of them. What `entries` say about being done or held does not count."""
+    taken = set() if in_place_of_all else {task.id for task in plan.tasks}
+    shaped = []
+    for entry in entries:
+        new = {key: value for key, value in entry.items() if key not in STATE_KEYS}
+        if "id" not in new and any("id" in task.raw for task in plan.tasks):
+            new = {"id": _next_id(plan, taken, title_of(new)), **new}
+        taken.add(str(new.get("id", "")))
+        shaped.append(new | {_done_field(plan): False})
+    return jsontext.add_entries(plan.text, _place(plan), shaped, in_place_of_all)
+
+
+def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE) -> Plan:
+    """Write the text that `change` makes of the plan in its place; the plan as it stands then.
+
+    What somebody saved since the plan was read is never lost: `change` is then asked again, of the
+    newer one. One that is half saved, broken or away is waited for, `patience` seconds. BadInput
+    if it stays that way, or before anything is written if the new text is no plan.
+    """
+    end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
+    while True:
+        source = change(plan)
+        new = read(source, plan.path)
+        try:
+            if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
+                return new
+            if time.monotonic() > end:
+                raise TryLater(f"somebody saves {plan.path.name} again and again; try again later")
+        except FileNotFoundError:
+            pass  # deleted, or between its two names, as some editors save
+        time.sleep(next(pauses, 0.05))
+        plan = load_settled(plan.path, end - time.monotonic())
+
+
+def load_settled(path: Path, patience: float = PATIENCE) -> Plan:
+    """The plan at `path`; one that is half saved, broken or away is waited for, `patience` seconds,
+    and then is BadInput."""
+    began = time.monotonic()
+    while True:
+        try:
+            return load(path)
+        except BadInput:
+            waited = time.monotonic() - began
+            if waited >= min(patience, AWAY) and not path.exists():
+                raise BadInput(f"{path.name} was deleted while ralph worked; put it back") from None
+            if waited >= patience:
+                raise
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """One at a time, of the processes of ralph that change a plan whose private folder this is;
+    TryLater after 10 seconds."""
+    import filelock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(folder / "prd.lock", timeout=LOCK_PATIENCE):
+            yield
+    except filelock.Timeout:
+        raise TryLater("another ralph is changing the plan; try again in a moment") from None
+
+
+def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict[str, Any]]) -> str:
+    """The plan's text with fields of these tasks set, every other byte kept. A task that the plan does
+    not hold any more, or only with another title, is left out."""
+    wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
+    found = [task for task in plan.tasks if task.key in wanted]
+    changes = {task.index: functools.partial(_set, edits=edits(task)) for task in found}
+    return jsontext.change_entries(plan.text, _place(plan), changes)
+
+
+def _set(source: str, edits: dict[str, Any]) -> str:
+    """The text of one task with its fields set, or taken out."""
+    for key, value in edits.items():
+        if value is _GONE:
+            source = jsontext.remove_member(source, 0, key)
+        else:
+            source = jsontext.set_member(source, 0, key, value)
+    return source
+
+
+def _place(plan: Plan) -> int:
+    """Where the list of tasks begins."""
+    return jsontext.place(plan.text, *([plan.list_key] if plan.list_key else []))
+
+
+def _status(plan: Plan, done: bool) -> str:
+    """The plan's own status word for a task that is done, or is open."""
+    words = [task.raw["status"] for task in plan.tasks if isinstance(task.raw.get("status"), str)]
+    if done:
+        return _most_used((word for word in words if word.lower() in DONE_WORDS), "done")
+    return _most_used((word for word in words if word.lower() not in (*DONE_WORDS, *HELD_WORDS)), "open")
+
+
+def _done_field(plan: Plan) -> str:
+    """The boolean done field that the plan's own tasks use."""
+    return _most_used((key for task in plan.tasks for key in ALIASES["passed"] if key in task.raw), "passes")
+
+
+def _most_used(words: Iterable[str], default: str) -> str:
+    return next((word for word, _ in Counter(words).most_common(1)), default)
+
+
+def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
+    """The id after the last one, if ids here end in numbers (US-007, 7), else one from the title."""
+    last = plan.tasks[-1]
+    match = re.fullmatch(r"(.*?)(\d+)", last.id, re.DOTALL)
+    if not match:
+        return free_name(title, taken)
+    prefix, width = match[1], len(match[2])
+    alike = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", task_id) for task_id in taken)
+    following = f"{prefix}{max((int(m[1]) for m in alike if m), default=0) + 1:0{width}}"
+    return int(following) if isinstance(last.raw.get("id"), int) else following

@@ -1,0 +1,339 @@
+"""What the records of progress.txt say: the state of a plan, its tasks and its run, and the handoffs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from _ralph import text
+from _ralph.model import COUNTED, Plan, Price, Spent, Task, Verdict
+from _ralph.state import records
+
+_NO_RESET = 1800.0  # seconds, where no reset was told
+LABELS = (
+    "status", "files", "decisions", "ruled out", "learned",
+    "re-read", "risks", "blocked on", "found", "next step",
+)  # fmt: skip
+_LABEL = re.compile(
+    rf"^(?:[\s>*`-]|\d+\.)*(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS)})[\s*`]*"
+    rf"(?P<colon>:[\s*`]*)?(?P<rest>.*)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class RunHistory(Spent):
+    """What is counted for one run; `seconds` are those that it lasted. `away` are the unix times until which
+    the providers of agents are limited, by their commands; those in `gone` cannot be used in this run.
+    `waits` are the last waits for each, `fruitless` counts those in a row that brought nothing."""
+
+    iterations: int = 0
+    passed: int = 0
+    blocked_in_a_row: int = 0
+    denied: list[str] = field(default_factory=list)
+    away: dict[str, float] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    waits: dict[str, records.Waited] = field(default_factory=dict)
+    fruitless: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class TaskHistory(Spent):
+    """What the records say of one task. `attempts` are those that count against its limit since
+    the last `retry` or pass, `last` the record of the newest of them, `tried` all that ended with a
+    verdict on its work; `left` is the tree of its unfinished work, made from the commit `base`, and
+    `lacks` says what is missing before it is worked on: `checks`, `judge` or nothing; `command` is the agent
+    that worked it last."""
+
+    attempts: int = 0
+    tried: int = 0
+    baseline: dict[str, bool] = field(default_factory=dict)
+    last: records.AttemptEnded | None = None
+    ruled_out: list[str] = field(default_factory=list)
+    answer: str = ""
+    passed_at: int | None = None
+    weak: bool = False
+    set_back: int = 0
+    parked: str = ""
+    left: str = ""
+    base: str = ""
+    lacks: str = ""
+    interrupted: int = 0
+    conflicts: int = 0
+    overload: str = ""
+    denials: list[str] = field(default_factory=list)
+    command: str = ""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether its last attempt was the last for now."""
+        return bool(self.last and self.last.blocked)
+
+    @property
+    def question(self) -> str:
+        """What its last attempt asked a person; empty if nothing."""
+        return self.last.handoff.get("blocked on", "") if self.last else ""
+
+    @property
+    def passed_words(self) -> str:
+        """How it came to be passed."""
+        return f"passed at iteration {self.passed_at}" if self.passed_at else "was marked as passed"
+
+    def start_anew(self) -> None:
+        """Attempts begin at zero; what was spent and what was ruled out stay."""
+        self.attempts, self.last, self.baseline, self.answer = 0, None, {}, ""
+        self.left, self.base, self.lacks, self.interrupted, self.conflicts = "", "", "", 0, 0
+
+
+@dataclass
+class AgentHistory(Spent, Price):
+    """What attempts with one agent came to, and the dearest price that it showed."""
+
+    attempts: int = 0
+    passed: int = 0
+
+
+@dataclass
+class History(Spent):
+    """The state of a plan, folded from its records alone: `apply` is called once for each.
+
+    `red` are checks of the plan that were red before the work and have not been green since;
+    `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
+    which the providers of agents bill extra usage, by the names of their rows; `agents` goes by commands;
+    `limits` are those that the run was given, `last` is the newest record; `open_starts` are the attempts
+    under way, by their iterations;
+    `pending` is a verdict whose consequences may not have been carried out yet.
+    """
+
+    iteration: int = 0
+    tasks: dict[str, TaskHistory] = field(default_factory=dict)
+    learned: list[str] = field(default_factory=list)
+    red: set[str] = field(default_factory=set)
+    baselined: bool = False
+    planned: str = ""
+    branch: str = ""
+    broken: list[str] = field(default_factory=list)
+    pending: records.AttemptEnded | None = None
+    open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)
+    run: records.RunBegan | None = None
+    stopped: records.Stopped | None = None
+    this_run: RunHistory = field(default_factory=RunHistory)
+    rechecked: tuple[str, str] | None = None
+    passes_since_recheck: int = 0
+    overage: dict[str, float] = field(default_factory=dict)
+    agents: dict[str, AgentHistory] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    last: records.Record | None = None
+
+    def apply(self, record: records.Record) -> None:
+        """Take in the next record of the plan."""
+        self.this_run.seconds = round(self.this_run.seconds + self._lasted(record), 3)
+        getattr(self, f"_{record.event}")(record)
+        self.last = record
+        self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
+        if not isinstance(record, (records.Waited, records.Retried, records.Added)):
+            self.pending = record if isinstance(record, records.AttemptEnded) else None
+            self.broken = record.broken if isinstance(record, records.Rechecked) else []
+
+    def _lasted(self, record: records.Record) -> float:
+        """The seconds from the last record to this one, as far as a loop was at work, or waited."""
+        if self.last is None:
+            return 0.0
+        until = self.last.until if isinstance(self.last, records.Waited) else self.last.time
+        same = record.run and record.run == self.last.run
+        return max((record.time if same else min(record.time, until)) - self.last.time, 0.0)
+
+    @property
+    def tried(self) -> int:
+        """How many attempts ended with a verdict on their work."""
+        return sum(agent.attempts for agent in self.agents.values())
+
+    def of(self, task: Task | records.OfTask) -> TaskHistory:
+        return self.tasks.setdefault(task.key, TaskHistory())
+
+    def price(self, command: str) -> Price:
+        """The dearest that attempts with this agent have shown."""
+        return self.agents.get(command, Price())
+
+    def proved(self, task: Task) -> bool:
+        """Whether a verdict says that it passed; a pass without one is a person's word."""
+        known = self.tasks.get(task.key)
+        return known is not None and known.passed_at is not None
+
+    def opened(self, plan: Plan) -> list[Task]:
+        """The tasks whose block a person took away, and of which no record says so yet."""
+        still = [task for task in plan.tasks if task.blocked is None and not task.passed]
+        return [task for task in still if task.key in self.tasks and self.of(task).blocked]
+
+    def _run(self, record: records.RunBegan) -> None:
+        if record.baselined or record.baseline:
+            self.red = {key for key, ok in record.baseline.items() if not ok}
+            self.baselined = True
+        self.limits = record.limits
+        if not record.continues:
+            self.run, self.stopped, self.this_run = record, None, RunHistory()
+
+    def _start(self, record: records.AttemptBegan) -> None:
+        self.open_starts[record.iteration] = record
+        self.iteration = record.iteration
+        self.this_run.iterations += not record.leftover  # for that no agent is paid
+        self.of(record).command = record.command
+
+    def _verdict(self, record: records.AttemptEnded) -> None:
+        start = self.open_starts.pop(record.iteration, None)
+        if start and start.launch and record.verdict is not Verdict.LIMITED:
+            self.this_run.fruitless.pop(start.launch, None)
+        task, verdict = self.of(record), record.verdict
+        agent = self.agents.setdefault(record.command or record.agent, AgentHistory())
+        lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
+        for spent in (self, self.this_run, task, agent):
+            spent.add(record)
+        self.this_run.seconds = lasted
+        agent.attempts += on_its_work
+        agent.passed += verdict is Verdict.PASSED
+        agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)
+        back = record.reset or record.time + _NO_RESET
+        self.overage[record.agent] = back if record.overage else 0.0
+        if not record.unjudged:
+            self._provider(record, back)
+        self.red.difference_update(key for key, ok in record.checks.items() if ok)
+        task.baseline = {**record.baseline, **task.baseline}
+        self._work_left(task, record)
+        task.overload = record.overload or task.overload
+        task.denials = record.denials
+        self.learned += [record.handoff[key] for key in ("decisions", "learned") if record.handoff.get(key)]
+        if ruled_out := record.handoff.get("ruled out"):
+            task.ruled_out.append(ruled_out)
+        task.tried += on_its_work
+        task.conflicts += verdict is Verdict.CONFLICT
+        if verdict in COUNTED or task.conflicts > 1:
+            task.conflicts = 0
+            task.attempts += 1
+            task.last, task.parked = record, record.parked
+        if verdict is Verdict.PASSED:
+            task.start_anew()
+            task.passed_at, task.weak = record.iteration, record.weak
+            self.passes_since_recheck += 1
+        elif verdict is Verdict.CONFLICT or record.blocked:
+            task.last, task.parked = record, record.parked or task.parked
+        self._in_a_row(record)
+
+    def _provider(self, record: records.AttemptEnded, back: float) -> None:
+        """Whether the agent can be had, by what became of this attempt with it; if it is limited, it is
+        `back` then."""
+        run, command = self.this_run, record.launch or record.command
+        limited = record.verdict is Verdict.LIMITED
+        if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else: waited for
+            run.away[command] = max(run.away.get(command, 0.0), back)
+        if record.verdict is Verdict.UNAVAILABLE:
+            run.gone.add(command)
+
+    def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
+        """What the next attempt at this task finds in its workspace."""
+        goes_on = record.base and not record.parked and record.verdict is not Verdict.PASSED
+        task.left, task.base = (record.left, record.base) if goes_on else ("", "")
+        interrupted = record.verdict is Verdict.INTERRUPTED
+        unchecked = interrupted and task.left and not record.leftover and not record.checks
+        task.lacks = "judge" if record.unjudged else "checks" if unchecked else ""
+        if interrupted:
+            task.interrupted += not record.leftover
+        elif record.verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+            task.interrupted = 0
+
+    def _in_a_row(self, record: records.AttemptEnded) -> None:
+        """What ends a run early: tasks blocked in a row, waits that brought nothing."""
+        run, verdict = self.this_run, record.verdict
+        run.blocked_in_a_row += bool(record.blocked)
+        if verdict is Verdict.PASSED:
+            run.blocked_in_a_row, run.passed = 0, run.passed + 1
+        if record.denied:
+            run.denied = [*(key for key in run.denied if key != record.key), record.key]
+        elif verdict in COUNTED or verdict is Verdict.PASSED:
+            run.denied = []
+        away = verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
+        if record.tokens.output or not away:
+            run.fruitless.pop(record.command, None)
+
+    def _wait(self, record: records.Waited) -> None:
+        run, command = self.this_run, record.command
+        run.fruitless[command] = run.fruitless.get(command, 0) + record.backoff
+        run.away[command], run.waits[command] = record.until, record
+
+    def _recheck(self, record: records.Rechecked) -> None:
+        self.passes_since_recheck = 0
+        if record.ok:
+            self.rechecked = (record.commit, record.checks_digest)
+        for key in record.broken:
+            task = self.tasks.setdefault(key, TaskHistory())
+            task.start_anew()
+            task.set_back += 1
+            since, passed = "; ".join(record.since.get(key, [])), task.passed_words
+            task.last = records.AttemptEnded(
+                task=key.partition("\n")[0],
+                iteration=task.passed_at or 0,
+                verdict=Verdict.FAILED,
+                reason=f"it {passed}, and later work broke it: {since}",
+                blocked="conflicting" if task.set_back > 1 else "",
+            )
+
+    def _retry(self, record: records.Retried) -> None:
+        task = self.of(record)
+        answer = record.answer or task.answer
+        task.start_anew()
+        task.answer, task.set_back, self.this_run.blocked_in_a_row = answer, 0, 0
+        if self.pending and self.pending.blocked and self.pending.task == record.task:
+            self.pending = None  # a person opened what was about to be blocked
+
+    def _add(self, record: records.Added) -> None:
+        """The tasks themselves stand in prd.json; what their planner cost is the plan's."""
+        self.add(record)
+        self.planned = record.prd or self.planned
+
+    def _land(self, record: records.Landed) -> None:
+        """The branch had moved: what passed was checked again on the new tip, and landed."""
+
+    def _stop(self, record: records.Stopped) -> None:
+        self.run, self.stopped = None, record
+
+
+def replay(found: Iterable[records.Record]) -> History:
+    """The state of a plan after these records of it."""
+    history = History()
+    for record in found:
+        history.apply(record)
+    return history
+
+
+def parse_handoff(source: str) -> dict[str, str]:
+    """The labelled parts of a handoff, each clipped to 1,500 bytes; `none` counts as nothing."""
+    parts: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in text.clean(source).splitlines()[:400]:
+        match = _LABEL.match(line[:200])
+        if match and (match["colon"] or (match["heading"] and not match["rest"])):
+            current = parts.setdefault(match["label"].lower(), [])
+            line = match["rest"] + line[200:]
+            if line.startswith("(") and line.endswith(")"):
+                continue  # the template's own words
+        if current is not None and line.strip():
+            current.append(line.strip())
+    cut = {label: text.clip("\n".join(lines), 1500) for label, lines in parts.items()}
+    return {
+        label: body
+        for label, body in cut.items()
+        if body.strip(" .-*").lower() not in ("", "none", "nothing", "n/a")
+    }
+
+
+def newest(entries: list[str], size: int) -> list[str]:
+    """The newest distinct entries that fit in `size` bytes, oldest first."""
+    kept: list[str] = []
+    for entry in reversed(entries):
+        if entry in kept:
+            continue
+        size -= len(entry.encode("utf-8", "replace"))
+        if size < 0:
+            break
+        kept.append(entry)
+    return kept[::-1]

@@ -1,0 +1,184 @@
+"""Limits: what one run and the plan's life may cost, and how long to wait for a provider."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from _ralph import text
+from _ralph.errors import BadInput, Exit, Stop
+from _ralph.model import AgentResult, Share, Spent
+from _ralph.state.history import History, TaskHistory
+
+BLOCKED_AT_ONCE = 3
+"""Tasks blocked in a row that end a run in which nothing has passed."""
+BACKOFF_FIRST, BACKOFF_LAST = 60.0, 1800.0
+FRUITLESS_WAITS = 3
+JITTER = 10.0
+"""Seconds within which the plans that wait for one reset begin again."""
+NONE = float("inf")
+Used = dict[str, dict[str, dict[str, float]]]
+"""What is used of limits: `used`, `limit` and `estimated` of each unit, for the `run` and for the `plan`."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`jobs` is how many tasks are worked side by side, `attempts` is for one task until it is retried,
+    `budget_usd` and `budget_tokens` are for the plan's life, the others for one run. `until` is a unix time,
+    `max_wait` in seconds; `stuck` tasks blocked in a row end the run. NONE means no limit."""
+
+    jobs: int = 1
+    iterations: int = 50
+    attempts: int = 3
+    hours: float = 12.0
+    until: float = NONE
+    usd: float = NONE
+    tokens: float = NONE
+    max_wait: float = 6 * 3600.0
+    budget_usd: float = NONE
+    budget_tokens: float = NONE
+    stuck: int = 6
+
+    @property
+    def in_tokens(self) -> bool:
+        return min(self.tokens, self.budget_tokens) < NONE
+
+    @property
+    def in_dollars(self) -> bool:
+        return min(self.usd, self.budget_usd) < NONE
+
+
+def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
+    """The limits from prd.json's `limits` and `budget`, with those given on the command line."""
+    named = {**settings.get("limits", {})}
+    named |= {f"budget_{name}": value for name, value in settings.get("budget", {}).items()}
+    named |= {name: value for name, value in given.items() if value is not None}
+    found: dict[str, Any] = {}
+    for field in fields(Limits):
+        value = named.get(field.name)
+        if isinstance(value, (int, float)):  # what else stands there, the schema refuses
+            if not 0 < value < 10**12:
+                raise BadInput(f"the limit {field.name} is no number that could be reached: {value}")
+            found[field.name] = value
+    return Limits(**found)
+
+
+def next_time(clock: str, now: float) -> float:
+    """The unix time at which local clocks next show `clock` (`07:00`)."""
+    try:
+        wanted = time.strptime(clock, "%H:%M")
+    except ValueError:
+        raise BadInput(f"--until: expected a time such as 07:00, found {clock!r}") from None
+    year, month, day, *_ = time.localtime(now)
+    days = (time.mktime((year, month, day + later, *wanted[3:5], 0, 0, 0, -1)) for later in (0, 1, 2))
+    return next(at for at in days if at > now)
+
+
+def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
+    """The limit that forbids another attempt, if any; `seconds` is how long the run has gone."""
+    run = history.this_run
+    spent_budgets = {
+        "usd": ("dollars", history.usd >= limits.budget_usd),
+        "tokens": ("tokens", history.tokens.total >= limits.budget_tokens),
+    }
+    for key, (unit, over) in spent_budgets.items():
+        if over:
+            said = f"the plan's budget in {unit} is spent; to go on, raise budget.{key} in prd.json"
+            return Stop("budget", Exit.PERSON, said)
+    reached = {
+        text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,
+        f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
+        "the time given with --until": now >= limits.until,
+        f"${limits.usd:.2f} for this run": run.usd >= limits.usd,
+        f"{limits.tokens} tokens for this run": run.tokens.total >= limits.tokens,
+    }
+    for what, over in reached.items():
+        if over:
+            return Stop("limit", Exit.LEFT, f"limit reached: {what}")
+    allowed = limits.stuck if run.passed else min(limits.stuck, BLOCKED_AT_ONCE)
+    if run.blocked_in_a_row >= allowed:
+        return Stop("stuck", Exit.PERSON, f"stuck: {text.count(allowed, 'task')} blocked in a row")
+    return None
+
+
+def used(limits: Limits, history: History) -> Used:
+    """What the run, and the plan in its life, have used of each limit that is set: dollars, with the part of
+    them that is an estimate, tokens, iterations, seconds."""
+    run = history.this_run
+    of = {
+        "run": {
+            "usd": (run.usd, limits.usd, run.estimated),
+            "tokens": (run.tokens.total, limits.tokens, 0),
+            "iterations": (run.iterations, limits.iterations, 0),
+            "seconds": (round(run.seconds, 1), limits.hours * 3600, 0),
+        },
+        "plan": {
+            "usd": (history.usd, limits.budget_usd, history.estimated),
+            "tokens": (history.tokens.total, limits.budget_tokens, 0),
+        },
+    }
+    keys = ("used", "limit", "estimated")
+    return {
+        whose: {unit: dict(zip(keys, found, strict=True)) for unit, found in units.items() if found[1] < NONE}
+        for whose, units in of.items()
+    }
+
+
+def run_deadline(limits: Limits, seconds: float, now: float) -> float:
+    """The unix time at which the run's time is up; `seconds` is how long it has gone."""
+    return min(now + limits.hours * 3600 - seconds, limits.until)
+
+
+def share(
+    limits: Limits, history: History, given: Sequence[Share], workers: int, task: TaskHistory | None = None
+) -> Share | None:
+    """What the next attempt may spend beside those under way, which were `given` theirs: the sum is never
+    more than what is left. None if that would be less than attempts have taken on average; a task that was
+    cut off gets twice what it has spent, or waits for the others."""
+    run, tried, free = history.this_run, max(history.tried, 1), workers - len(given)
+    needs = task if task and task.interrupted else Spent()
+    usd = min(limits.usd - run.usd, limits.budget_usd - history.usd) - sum(one.usd or 0 for one in given)
+    usd = _part(usd, free, max(history.usd / tried, 2 * needs.usd), beside=bool(given))
+    tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
+    tokens -= sum(one.tokens or 0 for one in given)
+    average = max(history.tokens.total / tried, 2 * needs.tokens.total)
+    tokens = _part(tokens, free, average, beside=bool(given))
+    if given and min(usd, tokens) <= 0:
+        return None
+    return Share(
+        max(usd, 0.01) if limits.in_dollars else None, max(int(tokens), 1) if limits.in_tokens else None
+    )
+
+
+def _part(left: float, workers: int, average: float, beside: bool) -> float:
+    """The part of `left` for the next of so many workers; `beside` others it is nothing where that would be
+    less than `average`."""
+    if left == NONE:
+        return left
+    enough_for = max(left, 0.0) / average if average > 0 else float(workers)
+    if enough_for < 1 and beside:
+        return 0.0
+    return left / max(min(workers, int(enough_for)), 1)
+
+
+def ahead(result: AgentResult, now: float) -> float | None:
+    """The reset that was told, if it is still to come; one that is over is not to be trusted."""
+    return result.reset if result.reset is not None and result.reset > now else None
+
+
+def wait_for(limits: Limits, result: AgentResult, waits: int, now: float, reason: str) -> float | Stop:
+    """When to try again after a provider's limit (unix time), told as `reason`, or the stop that ends
+    the run; `waits` are those that brought nothing."""
+    reset = ahead(result, now)
+    if reset is None:
+        if waits >= FRUITLESS_WAITS:
+            said = f"{FRUITLESS_WAITS} waits in a row brought nothing: {reason}"
+            return Stop("limited", Exit.LATER, said)
+        return now + min(BACKOFF_FIRST * 5.5**waits, BACKOFF_LAST, limits.max_wait)
+    if reset - now > limits.max_wait:
+        said = f"the provider's limit ends in {text.duration(reset - now)}, more than --max-wait allows"
+        return Stop("limited", Exit.LATER, said)
+    return reset + random.uniform(1.0, JITTER)

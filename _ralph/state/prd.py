@@ -1,0 +1,421 @@
+"""prd.json: read, whatever its dialect, held against the schema, its tasks in order."""
+
+from __future__ import annotations
+
+import contextlib
+import graphlib
+import itertools
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.errors import BadInput
+from _ralph.git.patterns import normal
+from _ralph.model import Check, Plan, Setup, Task
+
+# Each meaning and the keys it has in files found in real repositories, ours first.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "tasks": ("userStories", "stories", "tasks", "features"),
+    "project": ("project", "projectName", "productName", "name", "title", "repo"),
+    "branch": ("branchName", "branch"),
+    "title": ("title", "name", "description"),
+    "criteria": ("acceptanceCriteria", "acceptance_criteria", "acceptance", "steps", "verification"),
+    "depends_on": ("dependsOn", "depends_on", "dependencies"),
+    "passed": ("passes", "passed", "completed", "complete", "done"),
+    "skip": ("skip", "skipped"),
+    "blocked_reason": ("blocked_reason", "blockedReason", "skipReason", "skip_reason"),
+    "gates": ("qualityGates", "verifyCommands", "verifyCommand", "quality_gates"),
+}
+DONE_WORDS = (
+    "done", "passing", "passed", "passes", "complete", "completed", "finished", "verified", "closed",
+)  # fmt: skip
+HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
+PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
+SETTINGS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit", "launch"), (str,)),
+    **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
+    **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
+    "setup": (str, dict),
+    **dict.fromkeys(("network", "allowOverage"), (bool,)),
+}
+
+STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
+_PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
+_TASK_KEYS = {name for names in ALIASES.values() for name in names}
+_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes", "blocked", "status"}
+_UNTOLD = _PLAN_KEYS - {"description", "notes"} | {*ALIASES["gates"], "$schema"}
+_LARGEST = 64 << 20
+
+
+def load(path: Path) -> Plan:
+    """The plan at `path`. BadInput says what is wrong, where, and what was expected."""
+    try:
+        return read(_decoded(path.read_bytes(), path.name), path)
+    except FileNotFoundError:
+        ways = "`ralph init` writes one, --prd names another"
+        if above := plan_above(path):
+            ways = f"the plan is {above}: go there, or use --prd"
+        raise BadInput(f"there is no {path}; {ways}") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+
+
+def plan_above(path: Path) -> Path | None:
+    """The plan of this name in a folder further up, for who stands in a subfolder."""
+    folders = path.absolute().parent.parents
+    return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
+
+
+def read(source: str, path: Path) -> Plan:
+    """The plan that `source` is, as if it stood at `path`; one without a name is called like its
+    folder. BadInput as for `load`."""
+    data = _document(source, path.name)
+    with _explained(data, path.name):
+        list_key, tasks = _tasks(data, path.name)
+        tasks = _named(tasks, path.name)
+        _check_dependencies(tasks, path.name)
+        top = data if isinstance(data, dict) else {}
+        settings = {key: _get(top, key, *kinds) for key, kinds in SETTINGS.items()}
+        for key in ("protect", "keep"):
+            settings[key] = list(_patterns(top, key, f"{path.name}: ")) or None
+        return Plan(
+            path=path,
+            text=source,
+            data=data,
+            list_key=list_key,
+            tasks=tuple(tasks),
+            project=text.one_line(str(_get(top, "project") or path.resolve().parent.name), 80),
+            branch=_get(top, "branch", str) or None,
+            checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
+            setup=_setup(settings["setup"], f"{path.name}: setup"),
+            settings={key: value for key, value in settings.items() if value is not None},
+        )
+
+
+def validate(plan: Plan) -> None:
+    """Hold the whole document against prd.schema.json; BadInput names the first wrong place."""
+    _hold(plan.data, plan.path.name)
+
+
+def _hold(data: Any, name: str) -> None:
+    import jsonschema
+
+    validator = jsonschema.Draft202012Validator(
+        json.loads(files.resource("prd.schema.json").read_text("utf-8")),
+        format_checker=jsonschema.FormatChecker(["regex"]),
+    )
+    error = jsonschema.exceptions.best_match(validator.iter_errors(data))
+    if error is not None:
+        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
+        place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
+        raise BadInput(f"{name}: {place}: {text.one_line(error.message, 300)}")
+
+
+class _Unexpected(Exception):
+    """A value of a kind that has no meaning in its place."""
+
+
+@contextlib.contextmanager
+def _explained(data: Any, name: str) -> Iterator[None]:
+    """What is unexpected in here, the schema has words for; it is asked for nothing else, being slow."""
+    try:
+        yield
+    except _Unexpected:
+        _hold(data, name)
+        raise
+
+
+# ---------------------------------------------------------------- what follows from it
+
+
+def ready_tasks(plan: Plan) -> list[Task]:
+    """The tasks that are not passed, not blocked and whose dependencies passed, the next one first."""
+    open_tasks = [task for task in plan.tasks if not task.passed and task.blocked is None]
+    ready = [task for task in open_tasks if plan.passed_ids.issuperset(task.depends_on)]
+    return sorted(ready, key=lambda task: (task.priority, task.index))
+
+
+def next_task(plan: Plan) -> Task | None:
+    """The first of the tasks that are ready."""
+    return next(iter(ready_tasks(plan)), None)
+
+
+def constraints(plan: Plan) -> dict[str, Any]:
+    """What the plan says beside its tasks and ralph's own settings: rules, goals, context; first what
+    people told (`notes`), for a prompt has room for so much."""
+    told = {"notes": plan.top["notes"], **plan.top} if "notes" in plan.top else plan.top
+    return {key: said for key, said in told.items() if key not in _UNTOLD and said not in ("", [], {}, None)}
+
+
+def foreign_gates(plan: Plan) -> list[str]:
+    """Commands under keys of other tools: offered in a message, never run unasked."""
+    found = _get(plan.top, "gates")
+    return [gate for gate in (found if isinstance(found, list) else [found]) if isinstance(gate, str)]
+
+
+def open_questions(plan: Plan) -> list[tuple[str, str]]:
+    """What the planner could not know: each question, and the answer that holds until a person gives one."""
+    asked = []
+    found = plan.top.get("openQuestions")
+    for entry in found if isinstance(found, list) else []:
+        parts = entry if isinstance(entry, dict) else {"question": entry}
+        if question := text.one_line(str(parts.get("question") or ""), 500):
+            asked.append((question, text.one_line(str(parts.get("proposal") or ""), 500)))
+    return asked
+
+
+def misspelt(plan: Plan) -> Iterator[str]:
+    """Keys of the plan and of its tasks that look like another word for one that is read."""
+    import difflib
+
+    where: dict[str, list[str]] = {}
+    for name, raw in [("the plan", plan.top), *((task.id, task.raw) for task in plan.tasks)]:
+        for key in raw:
+            where.setdefault(key, []).append(name)
+    for key, names in where.items():
+        known = _PLAN_KEYS if names == ["the plan"] else _TASK_KEYS
+        camel_case_last = sorted(known, key=lambda name: not name.islower())
+        spelt = {name.replace("_", "").lower(): name for name in camel_case_last}
+        near = difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)
+        if near and key not in known:
+            have = "has" if len(names) == 1 else "have"
+            odd = text.one_line(repr(key), 60)
+            yield f"{text.few(names)} {have} {odd}, which is not read; is {spelt[near[0]]!r} meant?"
+
+
+def differences(plan: Plan, found: Path) -> str:
+    """How another version of prd.json differs from `plan` in what counts, in a few words."""
+    try:
+        other = read(_decoded(files.read_regular(found, _LARGEST) or b"", found.name), plan.path)
+    except BadInput:
+        return "it could not be read any more"
+    before, now = ({task.id: task.passed for task in version.tasks} for version in (plan, other))
+    claimed = [task_id for task_id, passed in now.items() if passed and before.get(task_id) is False]
+    gone = [task_id for task_id in before if task_id not in now]
+    groups = {"had been set to pass": claimed, "had been deleted": gone}
+    return text.one_line("; ".join(f"{text.few(ids)} {what}" for what, ids in groups.items() if ids), 300)
+
+
+# ---------------------------------------------------------------- how it is read
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8") from None
+
+
+def _document(source: str, name: str) -> Any:
+    """Any JSON, as strictly as the standard has it: no key twice, no NaN."""
+    if not source.strip():
+        raise BadInput(f"{name} is empty; expected a JSON object with a list of tasks")
+    source = source.removeprefix("\ufeff")
+
+    def no_number(word: str) -> Any:
+        raise ValueError(f"{word} is not JSON; expected a number")
+
+    try:
+        return json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{name}: {'nested too deeply' if isinstance(error, RecursionError) else error}"
+        ) from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        near = next((str(v) for k, v in pairs if k in ("id", "title") and isinstance(v, str)), "the document")
+        raise ValueError(f"the key {key!r} stands twice in one object (at {text.one_line(near, 60)})")
+    return found
+
+
+def tasks_in(path: Path, source: str) -> list[dict[str, Any]]:
+    """The raw tasks in a JSON text: one task, a list of them, or a whole plan; BadInput if there are none."""
+    data = _document(source, path.name)
+    if isinstance(data, dict) and not any(key in data for key in ALIASES["tasks"]):
+        data = [data]
+    with _explained(data, path.name):
+        return [task.raw for task in _tasks(data, path.name)[1]]
+
+
+def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
+    """The key of the list of tasks in a document, None if it is the document; and the tasks."""
+    keys = [key for key in ALIASES["tasks"] if isinstance(data, dict) and key in data]
+    list_key, entries = (keys[0], data[keys[0]]) if keys else (None, data)
+    where = f"{where}: {list_key or 'document'}"
+    if entries == []:
+        raise BadInput(f"{where} is an empty list; expected at least one task")
+    if not isinstance(entries, list):
+        found = f"an object with {', '.join([*entries][:12])}" if isinstance(entries, dict) else str(entries)
+        raise BadInput(
+            f"{where}: expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, or as the whole "
+            f"document, found {text.one_line(found)}"
+        )
+    return list_key, [_task(entry, i, f"{where}[{i}]") for i, entry in enumerate(entries)]
+
+
+def _task(raw: Any, index: int, where: str) -> Task:
+    if not isinstance(raw, dict):
+        raise _Unexpected(where)
+    found = _get(raw, "id", int, str)
+    given = "" if found is None else str(found)
+    title = title_of(raw) or text.one_line(given, 120)
+    if not title:
+        raise BadInput(f"{where}: expected a title, a name or a description, found none")
+    flag, status = _get(raw, "passed", bool), _get(raw, "status", str) or ""
+    return Task(
+        id=given,
+        title=title,
+        index=index,
+        raw=raw,
+        criteria=_texts(raw, "criteria"),
+        priority=_priority(raw, where),
+        depends_on=_texts(raw, "depends_on"),
+        passed=flag if flag is not None else status.lower() in DONE_WORDS,
+        blocked=_blocked(raw),
+        checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
+        allow=_patterns(raw, "allow", f"{where}."),
+        agents=commands(_get(raw, "agent", list, str)),
+        launch=_get(raw, "launch", str) or "",
+    )
+
+
+def commands(said: list[Any] | str | None) -> tuple[str, ...]:
+    """The rungs of a ladder: one agent command, or a list of them."""
+    return tuple(filter(None, [said] if isinstance(said, str) else said or []))
+
+
+def title_of(raw: dict[str, Any]) -> str:
+    """A raw task's title: the first of its texts that says anything, its first line."""
+    texts = [value.strip() for key in ALIASES["title"] if isinstance(value := raw.get(key), str)]
+    return text.one_line(next((said.splitlines()[0] for said in texts if said), ""), 120)
+
+
+def _blocked(raw: dict[str, Any]) -> str | None:
+    """Why a task is held back, or None."""
+    said = _get(raw, "blocked", str, bool)
+    held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
+    held += [word for word in [str(raw.get("status"))] if word.lower() in HELD_WORDS]
+    if held and said in (True, False, "", None):
+        said = _get(raw, "blocked_reason") or f"marked {held[0]}"
+    return text.one_line(str(said), 500) or "marked blocked" if said else None
+
+
+def _priority(raw: dict[str, Any], where: str) -> float:
+    value = _get(raw, "priority", int, float, str)
+    if not isinstance(value, str):
+        return float("inf") if value is None else value
+    word = value.strip().lower()
+    if match := re.fullmatch(r"p?(\d{1,4})", word):
+        return int(match[1])
+    if word not in PRIORITY_WORDS:
+        raise BadInput(f"{where}.priority: expected a number, P0 to P3, or high, medium or low: {value!r}")
+    return PRIORITY_WORDS[word]
+
+
+def parse_checks(entries: list[Any], where: str) -> tuple[Check, ...]:
+    """Checks from strings (run by the shell), lists (executed) and objects with `run`."""
+    return tuple(_check(entry, f"{where}[{i}]") for i, entry in enumerate(entries))
+
+
+def _check(value: Any, where: str) -> Check:
+    entry = value if isinstance(value, dict) else {"run": value}
+    found = _get(entry, "run", str, list) or ""
+    run = found if isinstance(found, str) else _texts(entry, "run")
+    if not "".join(run).strip():
+        raise BadInput(f"{where}: expected a command; a blank one would always be green and prove nothing")
+    check = Check(
+        name="",
+        run=run,
+        timeout=text.seconds(entry.get("timeout", 600), f"{where}.timeout"),
+        once=_get(entry, "once", bool) or False,
+    )
+    return replace(check, name=text.middle(_get(entry, "name", str) or check.command, 60))
+
+
+def _setup(value: Any, where: str) -> Setup | None:
+    """The command that makes a checkout ready: a text, or an object with `run` and `when`."""
+    entry = value if isinstance(value, dict) else {"run": value}
+    run = _get(entry, "run", str) or ""
+    if run.strip():
+        return Setup(run, _texts(entry, "when"))
+    if isinstance(value, dict):
+        raise BadInput(f"{where}.run: expected a command, found none")
+    return None
+
+
+def _named(tasks: list[Task], where: str) -> list[Task]:
+    """Give tasks without an id one made from their title; refuse ids that stand twice."""
+    used = Counter(task.id for task in tasks if task.id)
+    for task_id, times in used.most_common(1):
+        if times > 1:
+            raise BadInput(f"{where}: two tasks have the id {task_id!r}; expected ids that differ")
+    taken, named = set(used), []
+    for task in tasks:
+        named.append(task if task.id else replace(task, id=free_name(task.title, taken)))
+        taken.add(named[-1].id)
+    return named
+
+
+def free_name(title: str, taken: set[str]) -> str:
+    """An id made from a title; where letters are lost on the way, a digest of the title tells it apart."""
+    name = text.slug(title).lower()
+    letters = [c for c in unicodedata.normalize("NFKD", title) if c.isalnum()]
+    if not any(c.isascii() for c in letters) or not all(_is_latin(c) for c in letters):
+        name += f"-{files.digest(unicodedata.normalize('NFC', title).encode('utf-8', 'replace'))[:8]}"
+    return next(free for n in itertools.count(1) if (free := f"{name}-{n}" if n > 1 else name) not in taken)
+
+
+def _is_latin(letter: str) -> bool:
+    return letter.isascii() or unicodedata.name(letter, "").startswith("LATIN")
+
+
+def _check_dependencies(tasks: list[Task], where: str) -> None:
+    needs = {task.id: task.depends_on for task in tasks}
+    for task_id, depends_on in needs.items():
+        for other in depends_on:
+            if other not in needs:
+                raise BadInput(f"{where}: {task_id} depends on {other!r}, and there is no such task")
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        circle = " -> ".join(error.args[1][:8])
+        raise BadInput(f"{where}: these tasks depend on each other in a circle: {circle}") from None
+
+
+def _get(raw: dict[str, Any], meaning: str, *kinds: type) -> Any:
+    """What stands in an object under the first key of this meaning, or None; _Unexpected if it is none
+    of `kinds`, where any are given."""
+    for key in ALIASES.get(meaning, (meaning,)):
+        found = raw.get(key)
+        if found is not None:
+            if kinds and type(found) not in kinds:
+                raise _Unexpected(meaning)
+            return found
+    return None
+
+
+def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:
+    """A list of texts, numbers or objects with `text`; one text may stand alone."""
+    found = _get(raw, meaning, list, str) or []
+    entries = [found] if isinstance(found, str) else found
+    texts = [entry.get("text") if isinstance(entry, dict) else entry for entry in entries]
+    if not all(type(said) in (str, int) for said in texts):
+        raise _Unexpected(meaning)
+    return tuple(str(said) for said in texts)
+
+
+def _patterns(raw: dict[str, Any], meaning: str, where: str) -> tuple[str, ...]:
+    """Patterns of files, each in its one form."""
+    return tuple(normal(said, f"{where}{meaning}[{i}]") for i, said in enumerate(_texts(raw, meaning)))

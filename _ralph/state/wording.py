@@ -1,0 +1,201 @@
+"""Words and objects about a run: what people read in its records, the summary for machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from _ralph import text
+from _ralph.errors import Stop
+from _ralph.model import AgentResult, Outcome, Plan, Spent, Task, Tokens
+from _ralph.state import limits
+from _ralph.state.history import History, TaskHistory
+
+STATES = ("passed", "open", "waiting", "failed", "blocked")
+"""The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
+
+
+def limits_words(used: limits.Used, run: str) -> str:
+    """What is used of each limit, from `limits.used`: `this run: $3.20 of $20.00, 4 of 50 iterations, 1 h
+    10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how the run is called."""
+    parts = {run: used["run"], "the plan": used["plan"]}
+    told = [
+        f"{whose}: {', '.join(_used_words(unit, **found) for unit, found in units.items())}"
+        for whose, units in parts.items()
+        if units
+    ]
+    return "; ".join(told)
+
+
+def _used_words(unit: str, used: float, limit: float, estimated: float) -> str:
+    if unit == "usd":
+        guessed = f" (about ${max(estimated, 0.01):.2f} of it not told)" if estimated else ""
+        return f"${used:.2f} of ${limit:.2f}{guessed}"
+    if unit == "seconds":
+        return f"{text.duration(used, short=True)} of {text.duration(limit, short=True)}"
+    return f"{used:.0f} of {limit:.0f} {unit}"
+
+
+def sums_words(
+    plan: Plan, history: History, bounds: limits.Limits, seconds: float, usd: float, room: Sequence[str]
+) -> str:
+    """What stays on a terminal for the whole run, short things first; `usd` are dollars that are in no record
+    yet, `room` the tasks in the clean room and in line for it."""
+    spent, limit = history.this_run.usd + usd, min(bounds.usd, bounds.budget_usd)
+    now = time.time()
+    ends = time.strftime("%H:%M", time.localtime(limits.run_deadline(bounds, seconds, now)))
+    parts = [
+        f"{sum(task.passed for task in plan.tasks)} of {len(plan.tasks)} passed",
+        f"${spent:.2f}" + (f" of ${limit:.2f}" if limit < limits.NONE else "")
+        if spent or limit < limits.NONE
+        else "",
+        f"{text.duration(seconds, short=True)}, ends {ends}",
+        f"room: {text.one_line(room[0], 20)}" if room else "",
+        f"{len(room) - 1} in line" if len(room) > 1 else "",
+    ]
+    return " | ".join(part for part in parts if part)
+
+
+def thousands(tokens: Tokens) -> str:
+    """`20.3k tokens`, in and out, or nothing."""
+    return f"{tokens.total / 1000:.1f}k tokens" if tokens.total else ""
+
+
+def tokens_words(tokens: Tokens) -> str:
+    """`18204 in / 2110 out tokens`, or nothing."""
+    return f"{tokens.input} in / {tokens.output} out tokens" if tokens.total else ""
+
+
+def ended_words(result: AgentResult) -> str:
+    """How the agent ended, where that was not well."""
+    return result.reason if result.outcome is not Outcome.DONE else ""
+
+
+def _state(plan: Plan, task: Task, history: History) -> str:
+    """One of STATES."""
+    if task.passed or task.is_blocked:
+        return "passed" if task.passed else "blocked"
+    if not plan.passed_ids.issuperset(task.depends_on):
+        return "waiting"
+    return "failed" if history.of(task).attempts else "open"
+
+
+def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> dict[str, Any]:
+    """The object that `run --json` prints and `--notify` gets; `status --json` has its shape."""
+    tasks = plan.tasks if plan else ()
+    history = history or History()
+    last = history.stopped
+    ended = stop or ((last.stop, last.exit, last.reason) if last else (None, None, None))
+    return {
+        **dict(zip(("stop", "exit", "reason"), ended, strict=True)),
+        "passed": sum(task.passed for task in tasks),
+        "total": len(tasks),
+        "iterations": history.this_run.iterations if stop else history.iteration,
+        "seconds": round(seconds, 1),
+        **_usd(history.this_run if stop else history),
+        "tokens": (history.this_run.tokens if stop else history.tokens).as_dict(),
+        "tasks": [_task_summary(plan, task, history) for task in tasks if plan],
+    }
+
+
+def _usd(on: Spent) -> dict[str, float]:
+    return {"usd": round(on.usd, 6), "usd_estimated": round(on.estimated, 6)}
+
+
+def _took(on: Spent) -> dict[str, Any]:
+    return {"seconds": round(on.seconds, 1), **_usd(on), "tokens": on.tokens.as_dict()}
+
+
+def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
+    known = history.of(task)
+    reason = None if task.passed else task.blocked or (known.last and known.last.reason)
+    return {
+        "id": task.id,
+        "title": task.title,
+        "state": _state(plan, task, history),
+        "weak": task.passed and known.weak,
+        "attempts": known.tried,
+        "failures": known.attempts,
+        **_took(known),
+        "waits_for": [] if task.passed else [i for i in task.depends_on if i not in plan.passed_ids],
+        "split": known.overload or None,
+        "reason": reason or None,
+        "question": None if task.passed else known.question or None,
+        "parked": known.parked or None,
+    }
+
+
+def agents_summary(history: History) -> list[dict[str, Any]]:
+    """What each agent came to, in the order in which they first worked."""
+    return [
+        {
+            "agent": command,
+            "attempts": known.attempts,
+            "passed": known.passed,
+            **_took(known),
+        }
+        for command, known in history.agents.items()
+    ]
+
+
+def agents_words(history: History) -> list[str]:
+    """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
+    told = [
+        f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
+        f"{spent(known)}"
+        for command, known in history.agents.items()
+        if known.attempts or known.usd
+    ]
+    return told if len(told) > 1 else []
+
+
+def task_remark(told: dict[str, Any]) -> str:
+    """What stands beside the title of a task that a summary tells of: what it waits for, or that its
+    pass is weak."""
+    if told["state"] == "waiting":
+        return f"waits for {text.few(told['waits_for'])}"
+    return "weak" if told["weak"] else ""
+
+
+def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:
+    """What a person should know of a task before they do something about it, a line each."""
+    warnings, reason = [], told["reason"] or ""
+    if told["state"] == "blocked":
+        warnings += [reason, *([f"its work: git show {known.parked}"] if known.parked else [])]
+    elif known.attempts and told["state"] != "passed":
+        attempts = limits.resolve(plan.settings, {}).attempts
+        warnings.append(f"failed {known.attempts} of {attempts}: {reason}")
+    elif reason:
+        warnings.append(reason)  # it had passed, and no longer holds
+    if told["question"] and told["question"] not in reason:
+        warnings.append(f"it asks: {told['question']}")
+    if known.denials:
+        warnings.append(f"denied: {'; '.join(known.denials)}")
+    if known.overload:
+        warnings.append(f"split this task: {known.overload}")
+    return [text.one_line(warning, 300) for warning in warnings]
+
+
+def task_spent(told: dict[str, Any]) -> str:
+    """What a task took so far: `5 min 12 s, $0.42`, or tokens where no dollars were told."""
+    cost = dollars(told["usd"], told["usd_estimated"]) or thousands(Tokens(**told["tokens"]))
+    time = text.duration(told["seconds"]) if told["seconds"] else ""
+    return ", ".join(part for part in (time, cost) if part)
+
+
+def spent(on: Spent | AgentResult) -> str:
+    """Time, dollars and tokens, as far as they are known: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
+    parts = [text.duration(on.seconds), dollars(on.usd, on.estimated), tokens_words(on.tokens)]
+    return ", ".join(part for part in parts if part)
+
+
+def dollars(usd: float | None, estimated: float = 0.0) -> str:
+    """`$0.42`, at least a cent, and what of it was `estimated`; nothing where no price was told, also by an
+    agent that knows none of its model and says 0."""
+    if not usd:
+        return ""
+    said, guessed = f"${max(usd, 0.01):.2f}", f"${max(estimated, 0.01):.2f}"
+    if not estimated:
+        return said
+    return f"about {said}, not told" if said == guessed else f"{said}, about {guessed} of it not told"
