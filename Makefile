@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS := $(addprefix tests/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py land.py clean.py jobs_model.py people.py)
+CRASH_TESTS := $(addprefix tests/whole/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py jobs_model.py people.py) \
+  tests/commands/test_land.py tests/commands/test_clean.py
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds.
 CRASH_STEP ?= 1
@@ -35,16 +36,16 @@ test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, p
 
 test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
 	$(BIN)/python -m tests.install_agents $(AGENTS)
-	$(BIN)/python -m pytest -m agents -n 2 -rs tests/test_real_agents.py
+	$(BIN)/python -m pytest -m agents -n 2 -rs tests/whole/test_real_agents.py
 
 test-browser: $(STAMP) ## look at the report's page in headless Chromium
-	$(BIN)/python -m pytest -m browser -n 2 -rs tests/test_browser.py
+	$(BIN)/python -m pytest -m browser -n 2 -rs tests/show/test_browser.py
 
 test-gate: $(STAMP) ## npm, pip, uv, cargo, submodules, hooks: from init to a green fresh clone
-	$(BIN)/python -m pytest -m gate -n 2 -rs tests/test_gate.py
+	$(BIN)/python -m pytest -m gate -n 2 -rs tests/whole/test_gate.py
 
 test-slurm: $(STAMP) ## job files on a real Slurm of three nodes, from Debian's packages; nothing is installed
-	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/test_slurm.py
+	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check .

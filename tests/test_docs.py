@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -394,24 +396,44 @@ def test_no_file_names_a_registry_or_somebodys_folder() -> None:
 # ---------------------------------------------------------------- the house
 
 
-def test_the_plan_of_the_house_is_what_the_imports_say() -> None:
-    table = section("The plan of the house", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
-    floors = [
-        re.findall(r"`(\w+)`", line) for line in table.splitlines() if re.match(r"\| [^f-]|\| \|", line)
-    ]
-    floor_of = {room: floor for floor, rooms in enumerate(floors) for room in rooms}
-    rooms = {path.stem: path.read_text("utf-8") for path in (ROOT / "_ralph").glob("[a-z]*.py")}
-    assert sorted(floor_of) == sorted(rooms)
-    for room, source in rooms.items():
-        assert not re.search(r"^\s*(import ralph|from ralph )", source, re.MULTILINE)
-        below = re.findall(r"from _ralph\.(\w+) import", source)
-        below += [
-            name
-            for names in re.findall(r"from _ralph import (.+)", source)
-            for name in re.findall(r"\w+", names)
-        ]
-        assert [name for name in below if name in rooms and floor_of[name] >= floor_of[room]] == [], room
-        assert source.startswith('"""')
+def imports_of(path: Path, everywhere: bool) -> set[str]:
+    """The modules of `_ralph` that a module imports, by their dotted names; without `everywhere` those that
+    it needs to be imported itself."""
+    tree = ast.parse(path.read_text("utf-8"))
+    found = set()
+    for node in ast.walk(tree) if everywhere else tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("_ralph", "ralph"):
+            found |= {str(node.module), *(f"{node.module}.{name.name}" for name in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {name.name for name in node.names if name.name == "ralph"}
+    return found
+
+
+def test_the_wings_are_what_the_imports_say() -> None:
+    """A wing uses only the wings below it, and no module imports itself in a circle."""
+    table = section("Layout", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| ")][1:]
+    wings = {
+        re.sub(r"[` ]|the ground", "", wing): re.findall(r"`(\w+)`", modules) for wing, _, modules in rows
+    }
+    house = ROOT / "_ralph"
+    paths = {
+        f"_ralph.{wing}.{name}".replace("..", "."): house / wing / f"{name}.py"
+        for wing, names in wings.items()
+        for name in names
+    }
+    assert sorted(paths.values()) == sorted(p for p in house.rglob("*.py") if p.name != "__init__.py")
+    order = [f"_ralph.{wing}.".replace("..", ".") for wing in wings]
+    wing_of = {
+        name: len(order) - next(i for i, wing in enumerate(order) if name.startswith(wing)) for name in paths
+    }
+    for name, path in paths.items():
+        used = imports_of(path, everywhere=True)
+        assert "ralph" not in used
+        assert [other for other in used if wing_of.get(other, 0) > wing_of[name]] == [], name
+        assert path.read_text("utf-8").startswith('"""')
+    needs = {name: imports_of(path, everywhere=False) & set(paths) for name, path in paths.items()}
+    assert len(list(TopologicalSorter(needs).static_order())) == len(paths)
 
 
 def test_every_target_that_contributors_are_told_of_exists() -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.test_job import ODD, agent_of, odd_repo
 from tests.conftest import MARK, ROOT, Repo, elsewhere
 from tests.oracle import BRANCH, fresh_clone_is_green, still_running
 from tests.slurm import CannotBeHad, Slurm
-from tests.test_examples import line, shell
-from tests.test_job import ODD, agent_of, odd_repo
+from tests.whole.test_examples import line, shell
 
 pytestmark = pytest.mark.slurm
 OWN = {"checks": ["test -f T1.txt"]}

@@ -15,8 +15,8 @@ from _ralph.git import git as git_module
 from _ralph.git.branch import Branch, Moved
 from _ralph.git.git import Git
 from tests.conftest import Repo
+from tests.git.test_workspace import head, listing, on_disk
 from tests.test_files import within
-from tests.test_workspace import head, listing, on_disk
 
 
 @pytest.fixture(autouse=True)

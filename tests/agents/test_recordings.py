@@ -15,7 +15,7 @@ from _ralph.process.process import ProcessResult
 from tests.conftest import ROOT
 
 ROWS = load_rows(ROOT / "templates" / "agents.json", {})
-OWN = Path(__file__).parent / "recordings"
+OWN = Path(__file__).parent.parent / "recordings"
 SHARED = ROOT.parent / "shared" / "recordings"
 
 # The agent, the recording and its exit status; the outcome, tokens in, out and cached, dollars,

@@ -21,7 +21,7 @@ import pytest
 import ralph
 from _ralph.commands.rehearsal import cron_environment
 from tests.conftest import ROOT, Repo
-from tests.test_sandbox import works
+from tests.process.test_sandbox import works
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Repo
+from tests.loop.test_waits import LIMIT, RESULT, plan, speaker
 from tests.oracle import BRANCH, end, fresh_clone_is_green, nothing_runs_within, told
-from tests.test_waits import LIMIT, RESULT, plan, speaker
 
 WORKS = 'P(f"{task}.txt").write_text("good")'
 EDIT = "import json, pathlib, shutil\nP = pathlib.Path\nd = json.loads(P('prd.json').read_text())\nt = d['userStories']\n"

@@ -20,7 +20,7 @@ from _ralph import __version__
 from _ralph.loop.wire import PROTOCOL
 from tests.conftest import ROOT, Repo, elsewhere
 from tests.oracle import BRANCH, fresh_clone_is_green, nothing_runs_within, still_running
-from tests.test_real_agents import need_namespaces
+from tests.whole.test_real_agents import need_namespaces
 
 WORKS = "P(f'{task}.txt').write_text('good')"
 HELLO = json.dumps({"event": "hello", "ralph": __version__, "protocol": PROTOCOL})

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.agents.test_estimates import night, wrong
 from tests.conftest import Repo
-from tests.test_estimates import night, wrong
-from tests.test_jobs import MEET
-from tests.test_jobs_model import CHECKS, NO_CLAIM_TWICE, red_commits
-from tests.test_ladder import MODELS, calls
-from tests.test_process import DESCENDANTS, HANGS, worker_of
-from tests.test_waits import ROW, speaker
+from tests.loop.test_ladder import MODELS, calls
+from tests.loop.test_waits import ROW, speaker
+from tests.process.test_process import DESCENDANTS, HANGS, worker_of
+from tests.whole.test_jobs import MEET
+from tests.whole.test_jobs_model import CHECKS, NO_CLAIM_TWICE, red_commits
 
 # name -> the sabotage (run before ralph's own code) and what is then wrong in a run that must not pass.
 SABOTAGE = {

@@ -22,7 +22,7 @@ import ralph
 from _ralph.commands import job
 from _ralph.commands.run import words_given
 from tests.conftest import ROOT, Repo
-from tests.test_examples import block, shell
+from tests.whole.test_examples import block, shell
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
@@ -495,7 +495,7 @@ def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> No
     assert git("log", "--format=%s", "main..ralph/a").splitlines() == ["T2: t", "T3: t", "T1: t"]
 
 
-# ---------------------------------------------------------------- Slurm, with stand-ins; tests/test_slurm.py has a real one
+# ---------------------------------------------------------------- Slurm, with stand-ins; tests/commands/test_slurm.py has a real one
 
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}

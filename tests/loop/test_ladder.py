@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.test_waits import LIMIT, RESULT, overage, plan, speaker
+from tests.loop.test_waits import LIMIT, RESULT, overage, plan, speaker
 
 OWN, SECOND, THIRD = ({"id": f"T{i}", "checks": [f"test -f T{i}.txt"]} for i in (1, 2, 3))
 WORKS = "P(f'{task}.txt').touch()"

@@ -19,14 +19,14 @@ import pytest
 
 from _ralph.state.log import parse
 from tests.conftest import Repo
-from tests.test_crash import audit, prepare
+from tests.whole.test_crash import audit, prepare
 
 pytestmark = pytest.mark.crash
 CUTS = int(os.environ.get("POWER_CUTS", "24"))
 # The journal is written only where somebody asks for it, and renames wait for no data: the worst that
 # a disk may do. With ext4's defaults a missing fsync would show only now and then.
 OPTIONS = "loop,commit=300,noauto_da_alloc,noatime"
-# A missing fsync of a folder cannot show: ext4 writes names in order. tests/test_mutants.py has it.
+# A missing fsync of a folder cannot show: ext4 writes names in order. tests/whole/test_mutants.py has it.
 FAULTS = {
     "none": "",
     "no fsync": "import os\nos.fsync = lambda fd: None",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def demo(folder: Path, mark: str = "", **env: str) -> subprocess.CompletedProcess[str]:

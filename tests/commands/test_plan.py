@@ -18,8 +18,8 @@ import pytest
 
 from _ralph.files import resource
 from _ralph.state import edit, prd
+from tests.commands.test_doctor import everything_at_home
 from tests.conftest import Repo
-from tests.test_doctor import everything_at_home
 
 TASKS: list[dict[str, Any]] = [
     {"id": "US-001", "title": "greet", "acceptanceCriteria": ["prints hello"], "checks": ["test -f hello"], "priority": 1},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.test_waits import LIMIT, RESULT, plan, speaker, wait_for_records
+from tests.loop.test_waits import LIMIT, RESULT, plan, speaker, wait_for_records
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 

@@ -23,7 +23,7 @@ import pyte
 import pytest
 
 from tests.conftest import Repo
-from tests.test_waits import plan, speaker
+from tests.loop.test_waits import plan, speaker
 
 TEXTS = [
     "I look around first.",

@@ -1,5 +1,5 @@
 """kill -9, a full disk and a failing disk at the system calls on the state files, through strace. Only the
-loop makes them; what happens to its workers is in tests/test_crash.py."""
+loop makes them; what happens to its workers is in tests/whole/test_crash.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, Repo
-from tests.test_crash import audit, prepare
+from tests.whole.test_crash import audit, prepare
 
 pytestmark = pytest.mark.crash
 STEP = int(os.environ.get("STRACE_STEP", "9"))  # each takes seconds: every 9th call; 1 is every one

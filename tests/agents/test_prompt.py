@@ -19,7 +19,7 @@ from _ralph.state.history import History
 from _ralph.state.prd import load
 from _ralph.state.records import from_json
 from tests.conftest import ROOT
-from tests.test_prd import SHARED, WILD, needs_shared
+from tests.state.test_prd import SHARED, WILD, needs_shared
 
 TEMPLATE = resource("templates/prompt.md")
 

@@ -23,7 +23,7 @@ import pytest
 
 from tests.conftest import Repo
 from tests.oracle import BRANCH, changed, end, home_of, nothing_runs_within, still_running
-from tests.test_soak import halves
+from tests.whole.test_soak import halves
 
 COUNT = int(os.environ.get("JOBS_SEEDS", "0"))
 SEEDS = range(1, COUNT + 1) if COUNT else (3, 8)

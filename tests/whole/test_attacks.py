@@ -13,9 +13,9 @@ from _ralph import files
 from _ralph.loop import worker
 from _ralph.process import process
 from tests.conftest import Repo
-from tests.test_room import room_of, shell
-from tests.test_waits import LIMIT, RESULT, overage, plan, speaker
-from tests.test_workspace import head, place_of
+from tests.git.test_workspace import head, place_of
+from tests.loop.test_room import room_of, shell
+from tests.loop.test_waits import LIMIT, RESULT, overage, plan, speaker
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.test_report import a_hostile_run, a_night, many, report, side_by_side
+from tests.show.test_report import a_hostile_run, a_night, many, report, side_by_side
 
 pytestmark = pytest.mark.browser
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -13,9 +13,9 @@ from _ralph.loop import room
 from _ralph.loop.room import Room, merged, run_hook
 from _ralph.model import Check, Setup
 from tests.conftest import Repo
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head, listing, on_disk, place_of, site_of, tree_of
 from tests.test_files import within
-from tests.test_landing import work_on
-from tests.test_workspace import head, listing, on_disk, place_of, site_of, tree_of
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""What `_ralph/state` promises."""
