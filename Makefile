@@ -15,6 +15,9 @@ HOSTILE_EXAMPLES ?= 1000
 SOAK_TASKS ?= 300
 JOBS_SEEDS ?= 60
 
+# Which tests of `make test-gate`, as in `pytest -k`; none is all of them, 7 minutes.
+GATE ?=
+
 # 1 is the whole of `make bench`, some minutes; 0.1 takes one and a half.
 BENCH_SCALE ?= 1
 
@@ -28,8 +31,8 @@ demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no ne
 	$(BIN)/ralph demo
 
 # Without bytecode every process of pytest compiles and rewrites all tests again.
-test: $(STAMP) ## run every test
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+test: $(STAMP) ## run every test; TESTS=tests/git for some
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(TESTS)
 
 test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, power cuts, a long night
 	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) JOBS_SEEDS=$(JOBS_SEEDS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
@@ -42,7 +45,7 @@ test-browser: $(STAMP) ## look at the report's page in headless Chromium
 	$(BIN)/python -m pytest -m browser -n 2 -rs tests/show/test_browser.py
 
 test-gate: $(STAMP) ## npm, pip, uv, cargo, submodules, hooks: from init to a green fresh clone
-	$(BIN)/python -m pytest -m gate -n 2 -rs tests/whole/test_gate.py
+	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py
 
 test-slurm: $(STAMP) ## job files on a real Slurm of three nodes, from Debian's packages; nothing is installed
 	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py
