@@ -186,7 +186,7 @@ def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
 
 # ralph with one safeguard taken out, the call at which it dies then, and what the audit says of it.
 MUTANTS = {
-    "none": ("", "write history.txt verdict passed", ""),
+    "none": ("", "write progress.txt verdict passed", ""),
     "prd.json before the verdict record": (
         """
 from _ralph.loop import run as module
@@ -198,7 +198,7 @@ def write(run, record, *given, real=module.Run.write):
     real(run, record, *given)
 module.Run.write = write
 """,
-        "write history.txt verdict passed",
+        "write progress.txt verdict passed",
         "a pass is marked that no record has",
     ),
     "landing before the verdict record": (
@@ -210,7 +210,7 @@ def write(run, record, *given, real=module.Run.write):
     real(run, record, *given)
 module.Run.write = write
 """,
-        "write history.txt verdict passed",
+        "write progress.txt verdict passed",
         "work landed that no record has",
     ),
     "what a verdict says is not done at the next start": (

@@ -173,7 +173,7 @@ def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(
     os.kill(worker, signal.SIGKILL)
     process.kill()
     process.wait(5)
-    unmarked = "from _ralph.loop import worker\nworker._number = lambda run_id: 0"
+    unmarked = "from _ralph.process import mark\nmark._number = lambda run_id: 0"
     repo.ralph("run", "-q", "--task", "nope", first=unmarked)
     left = repo.alive()
     names = [one.name() for one in left]
@@ -206,7 +206,7 @@ registry.book = book
         "twice what it was",
     ),
     "nothing": (
-        "from _ralph.agents import registry\nagents.book = lambda result, *_: result",
+        "from _ralph.agents import registry\nregistry.book = lambda result, *_: result",
         "below what it was",
     ),
     "no request that was under way": (
