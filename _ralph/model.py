@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import functools
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +146,6 @@ class CheckResult:
     log: str = ""
     timed_out: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        """For the pipe between a worker and the loop."""
-        return asdict(self)
-
     @property
     def outcome(self) -> str:
         if self.ok:
@@ -250,15 +246,6 @@ class AgentResult(Price):
     active: bool = False
     survivors: list[int] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """For the pipe between a worker and the loop."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> AgentResult:
-        """What `as_dict` made."""
-        return cls(**{**given, "outcome": Outcome(given["outcome"]), "tokens": Tokens(**given["tokens"])})
-
     @property
     def overload(self) -> str:
         """Why the task was too large for one session, or nothing."""
@@ -335,16 +322,14 @@ class Work:
 @dataclass
 class Attempt(Work):
     """One attempt at one task, from its `start` record to its verdict, by the worker of this number. It may
-    spend `share`. `tree` is what its agent left with all that was protected as before, `apart` the commit of
-    that on its own base; `clean` says that it began without the work of earlier attempts, which is kept at
-    the ref `earlier`."""
+    spend `share`. `tree` is what its agent left, with all that is protected as before; `clean` says that it
+    began without the work of earlier attempts, which is kept at the ref `earlier`."""
 
     task: Task
     number: int
     iteration: int
     worker: int = 1
     share: Share = field(default_factory=Share)
-    apart: str = ""
     clean: bool = False
     earlier: str = ""
     tree: str = ""
@@ -358,11 +343,6 @@ class Attempt(Work):
     said: str = ""
     changed: list[str] = field(default_factory=list)
     changes: str = ""
-
-    def take(self, told: Mapping[str, Any]) -> None:
-        """Take in what a worker told of it, by the names of these fields."""
-        for name, value in told.items():
-            setattr(self, name, value)
 
     @property
     def spent(self) -> Spent:

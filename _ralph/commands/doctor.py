@@ -24,6 +24,7 @@ from _ralph.loop.attempt import set_up_workspace
 from _ralph.loop.checks import every_check
 from _ralph.loop.launch import greet
 from _ralph.loop.run import Options, Run, examined, load_plan
+from _ralph.loop.worker import Checked
 from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process.awake import cannot_stay_awake
 from _ralph.process.process import Control
@@ -78,7 +79,7 @@ def _told(name: str, part: Findings) -> Findings:
 def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     """All that is looked at, part by part."""
     team: list[Agent] = []
-    places: dict[str, Any] = {}
+    places = Checked()
     yield "plan", _plan(run)
     yield "limits", _limits(run)
     yield "lock", _lock(run)
@@ -164,7 +165,7 @@ def _warnings(lines: Iterable[str]) -> Findings:
 # ---------------------------------------------------------------- the places
 
 
-def _places(run: Run, found: dict[str, Any]) -> Findings:
+def _places(run: Run, found: Checked) -> Findings:
     """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
     if layout.running(run.paths) or (run.options.sandbox and not run.box):
         return  # they would disturb the loop, or run outside of the sandbox
@@ -172,29 +173,31 @@ def _places(run: Run, found: dict[str, Any]) -> Findings:
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
-        found |= run.wait(run.in_worker(lambda inside: _in_the_places(inside, commit)))
+        tried = run.wait(run.in_worker(lambda inside: _in_the_places(inside, commit), Checked))
     said = "; setup is green there" if run.plan.setup else ""
-    if not found["setup"]:
+    if tried.commit:
+        found.checks, found.notices = tried.checks, tried.notices
         yield "ok", f"agents work in {run.paths.workspace()}, checks run in {run.paths.room}{said}"
         return
-    setup, red = run.plan.setup.run if run.plan.setup else "", CheckResult(**found["setup"])
+    setup, red = run.plan.setup.run if run.plan.setup else "", tried.checks[0]
     why = text.one_line(text.tail(red.tail, 240), 250) or "it printed nothing"
     yield "error", f"setup {red.outcome}: {text.one_line(setup, 100)}: {why}; all of it: {red.log}"
 
 
-def _checks(run: Run, found: dict[str, Any]) -> Findings:
+def _checks(run: Run, found: Checked) -> Findings:
     """What every check says before any work."""
-    for told in found.get("checks", []):
-        yield _judged(run, CheckResult(**told))
-    yield from _warnings(found.get("notices", []))
+    for result in found.checks:
+        yield _judged(run, result)
+    yield from _warnings(found.notices)
 
 
-def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
-    """What the worker does: the room, its checks, and the workspace if no cut-off run left work there."""
+def _in_the_places(run: Run, commit: str) -> Checked:
+    """What the worker does: the room, its checks, and the workspace if no cut-off run left work there. There
+    is no commit in it where `setup` is red."""
     room = run.room()
     red = room.prepare(commit, "doctor")
     if red:
-        return {"setup": red.as_dict()}
+        return Checked(checks=[red])
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
     checks = {check.command: check for check in (*every_check(run.plan), *own)}
     results = room.run(list(checks.values()), "doctor")
@@ -204,7 +207,7 @@ def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
         new = place.reset(commit)
         run.site.furnish(place, commit)
         set_up_workspace(run, stand_in, place, new)
-    return {"setup": None, "checks": [result.as_dict() for result in results], "notices": room.notices}
+    return Checked(checks=results, notices=room.notices, commit=commit)
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:

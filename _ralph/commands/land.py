@@ -6,20 +6,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.commands.run import with_signals
 from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.git.branch import Branch, Moved, current_branch
 from _ralph.git.git import Git, freeze_settings, top_level
-from _ralph.loop.candidate import run_checks_on
+from _ralph.loop.candidate import checking
 from _ralph.loop.checks import every_check
 from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.preflight import require_repository
 from _ralph.loop.room import merged
 from _ralph.loop.run import Options, Run, require_network
-from _ralph.model import Check, CheckResult
+from _ralph.loop.worker import CheckJob
+from _ralph.model import Check
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import layout, lock
@@ -201,15 +201,10 @@ def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> lis
     if not checks:
         run.view.line(f"! {run.paths.prd} has no checks, so nothing proves this merge", "  ", "yellow")
 
-    def look(inside: Run) -> dict[str, Any]:
-        room = inside.room()
-        results = run_checks_on(inside, room, commit, checks, f"land-{text.slug(name)}")
-        return {"checks": [result.as_dict() for result in results], "notices": room.notices}
-
-    told = run.wait(run.in_worker(look))
-    run.view.lines(told["notices"])
-    red = [result for result in (CheckResult(**check) for check in told["checks"]) if not result.ok]
-    if red:
-        names = text.few([f"{result.name} {result.outcome}" for result in red])
-        raise NeedsPerson(f"{names}; its output is in {red[0].log}")
+    job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}")
+    found = run.wait(checking(run, job))
+    run.view.lines(found.notices)
+    if found.red:
+        names = text.few([f"{result.name} {result.outcome}" for result in found.red])
+        raise NeedsPerson(f"{names}; its output is in {found.red[0].log}")
     return checks

@@ -129,12 +129,12 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
     share = whole.without(spent_on(before))
     run.log(f"{name}.out")  # an earlier planner's is cleared: it is not what this one told
 
-    def job(inside: Run) -> dict[str, Any]:
+    def job(inside: Run) -> AgentResult:
         place = place_of_role(inside, here)
-        return run_role(inside, inside.planner, prompt, name, inside.env(), share, place.root).as_dict()
+        return run_role(inside, inside.planner, prompt, name, inside.env(), share, place.root)
 
     try:
-        return AgentResult.from_dict(run.wait(run.in_worker(job)))
+        return run.wait(run.in_worker(job, AgentResult))
     except WorkerDied as error:
         return cut_off(run, run.planner, name, run.paths.role, str(error))
 

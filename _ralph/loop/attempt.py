@@ -6,14 +6,21 @@ import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import attempted
 from _ralph.git.workspace import Place, changes, restore
-from _ralph.loop.candidate import check_candidate, green_on, make_candidate, setup_failed, tip_of
+from _ralph.loop.candidate import (
+    baseline_job,
+    baseline_of,
+    check_candidate,
+    checking,
+    make_candidate,
+    setup_failed,
+    tip_of,
+)
 from _ralph.loop.checks import checks_for
 from _ralph.loop.launch import work_elsewhere
 from _ralph.loop.preflight import require_agent
@@ -21,8 +28,8 @@ from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.room import merged
 from _ralph.loop.run import Run, trim_scratch
 from _ralph.loop.verdict import weigh
-from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Attempt, Check, Outcome, Task, Verdict
+from _ralph.loop.worker import Worked, WorkerDied
+from _ralph.model import AgentResult, Attempt, Outcome, Task, Verdict
 from _ralph.state import prd
 from _ralph.state.history import parse_handoff
 from _ralph.state.records import AttemptBegan
@@ -45,6 +52,7 @@ def begin(run: Run, task: Task) -> Attempt:
     trim_scratch(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # of another night: they tell what is spent
         files.clear(old)
+    files.clear(ready_mark(run, attempt))
     compile_prompt(run.template())
     run.write(
         AttemptBegan(
@@ -90,44 +98,46 @@ def is_last(run: Run, attempt: Attempt) -> bool:
 
 async def work(run: Run, attempt: Attempt) -> None:
     """Let the agent work, in a worker; a worker that is killed costs this attempt and not the night."""
-    unknown = unknown_checks(run, attempt)
-    async with run.turn(attempt) if unknown else contextlib.nullcontext() as turn:
-
-        def hear(event: dict[str, Any]) -> None:
-            attempt.baseline = event["baseline"]
-            if turn:
-                turn.leave()  # the agent needs no clean room
-
-        try:
-            told = await run.in_worker(lambda inside: _work(inside, attempt, unknown), hear, attempt.worker)
-        except WorkerDied as error:
-            agent, place = run.named(attempt.command), run.paths.workspace(attempt.worker)
-            attempt.result = cut_off(run, agent, attempt.name, place, str(error))
-            with contextlib.suppress(WorkerDied):
-                salvage(run, attempt)
-            return
-    attempt.result = AgentResult.from_dict(told.pop("result"))
-    attempt.take(told)
+    try:
+        await check_before(run, attempt)
+        found = await run.in_worker(lambda inside: _work(inside, attempt), Worked, attempt.worker)
+    except WorkerDied as error:
+        agent, place = run.named(attempt.command), run.paths.workspace(attempt.worker)
+        attempt.result = cut_off(run, agent, attempt.name, place, str(error))
+        with contextlib.suppress(WorkerDied):
+            salvage(run, attempt)
+    else:
+        take(attempt, found)
 
 
-def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
-    """What the worker does: the checks before the work, which a leftover needs, too, to pass by one that was
-    red; then the work, here or elsewhere."""
-    files.clear(ready_mark(run, attempt))
-    attempt.baseline = baseline_of(run, attempt, unknown)
+async def check_before(run: Run, attempt: Attempt) -> None:
+    """See which of the task's own checks are green before its first attempt, where nobody knows it yet."""
+    known = run.history.of(attempt.task).baseline
+    unknown = [check for check in attempt.task.checks if check.command not in known]
+    if unknown:
+        job = baseline_job(attempt.base, unknown, f"{attempt.name}-before", run.names(attempt))
+        async with run.turn(attempt):
+            attempt.baseline = baseline_of(run, await checking(run, job, attempt.worker))
+
+
+def take(attempt: Attempt, found: Worked) -> None:
+    """Take what was found in the workspace into the attempt, which has fields of the same names."""
+    vars(attempt).update(vars(found))
+
+
+def _work(run: Run, attempt: Attempt) -> Worked:
     elsewhere = run.launch_of(attempt.task) and not attempt.leftover
-    told = work_elsewhere(run, attempt) if elsewhere else work_here(run, attempt)
-    return {**told, "baseline": attempt.baseline}
+    return work_elsewhere(run, attempt) if elsewhere else work_here(run, attempt)
 
 
-def work_here(run: Run, attempt: Attempt) -> dict[str, Any]:
+def work_here(run: Run, attempt: Attempt) -> Worked:
     """Let the agent work in the workspace, which nobody moves meanwhile; what it left."""
     place = run.workspace(attempt)
     with place.held():
         return _agent_at_work(run, attempt, place)
 
 
-def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> dict[str, Any]:
+def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> Worked:
     """Make the workspace that of the attempt, let the agent work, and look at what stands there then."""
     run.view.doing("preparing the workspace")
     new = place.reset(attempt.left or attempt.base)
@@ -136,21 +146,20 @@ def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> dict[str, Any]:
     run.site.furnish(place, attempt.base)
     copies = place.copy_state()
     if attempt.leftover:
-        found = _left_behind(run, attempt, place, {})
-        return {**found, "result": attempt.result.as_dict()}
+        return _left_behind(run, attempt, place, {})
     set_up_workspace(run, attempt, place, new)
     scratch = files.clear(place.root / ".ralph")
     scratch.mkdir()
-    prompt = prompt_for(run, attempt, attempt.baseline)
+    prompt = prompt_for(run, attempt)
     files.atomic_write(ready_mark(run, attempt), str(attempt.iteration).encode())
-    began = time.time()
+    attempt.began = time.time()
     run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
     agent = run.named(attempt.command)
-    result = run_role(run, agent, prompt, attempt.name, run.env(attempt), attempt.share, place.root)
+    env = run.env(run.names(attempt))
+    attempt.result = run_role(run, agent, prompt, attempt.name, env, attempt.share, place.root)
     if run.control.orphaned:
         raise StopNow
-    found = _left_behind(run, attempt, place, copies)
-    return {**found, "began": began, "result": result.as_dict()}
+    return _left_behind(run, attempt, place, copies)
 
 
 def ready_mark(run: Run, attempt: Attempt) -> Path:
@@ -160,38 +169,40 @@ def ready_mark(run: Run, attempt: Attempt) -> Path:
 
 def put_back_protected(run: Run, attempt: Attempt, place: Place) -> None:
     """What an earlier attempt did to protected files is gone for the next one, as its prompt says."""
-    tree, put_back, _ = restore(
-        place.git, attempt.base, attempt.left, *run.protection(attempt.task), place.state
-    )
+    allow = attempt.task.allow
+    tree, put_back, _ = restore(place.git, attempt.base, attempt.left, run.protected, allow, place.state)
     if put_back:
         place.reset(tree)
 
 
-def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, bytes]) -> dict[str, Any]:
+def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, bytes]) -> Worked:
     """The tree of what stands in the workspace, with everything protected as it was before."""
     if not place.exists:
         place.open()
         gone = "the workspace was removed or replaced, and all that stood in it is gone"
-        return {"left": "", "tree": "", "notices": [*attempt.notices, gone]}
+        return Worked(result=attempt.result, notices=[*attempt.notices, gone], began=attempt.began)
     said = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
     changed = [name for name, data in copies.items() if not _is_same(place.root / name, data)]
     plan = run.git.name_of(run.paths.prd)
     how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
     left, notices = place.snapshot(attempt.base)
-    tree, put_back, new = restore(place.git, attempt.base, left, *run.protection(attempt.task), place.state)
+    allow = attempt.task.allow
+    tree, put_back, new = restore(place.git, attempt.base, left, run.protected, allow, place.state)
     put_back = [name for name in put_back if name not in place.state]
     put_back += [
         f"{text.one_line(name)} ({how.get(name) or 'a copy'}; what is changed in it does not count)"
         for name in changed
     ]
     notices += [f"{name} is new under a protected pattern" for name in new]
-    return {
-        "left": left,
-        "tree": tree,
-        "restored": put_back,
-        "notices": [*attempt.notices, *notices],
-        "said": text.redact(said.decode("utf-8", "replace")),
-    }
+    return Worked(
+        result=attempt.result,
+        left=left,
+        tree=tree,
+        restored=put_back,
+        notices=[*attempt.notices, *notices],
+        said=text.redact(said.decode("utf-8", "replace")),
+        began=attempt.began,
+    )
 
 
 def _is_same(path: Path, data: bytes) -> bool:
@@ -203,18 +214,16 @@ def salvage(run: Run, attempt: Attempt) -> None:
     if files.read_regular(ready_mark(run, attempt)) != str(attempt.iteration).encode():
         return
 
-    def look(inside: Run) -> dict[str, Any]:
+    def look(inside: Run) -> Worked:
         place = inside.workspace(attempt)
         with place.held():
             place.bring_back()  # the kill may have come while checks ran
             if not place.exists:
-                return {}
+                return Worked(result=attempt.result, left=attempt.left, notices=attempt.notices)
             place.unlock()
-            found = _left_behind(inside, attempt, place, {})
-        baseline = baseline_of(inside, attempt, unknown_checks(run, attempt))
-        return {**found, "baseline": {**attempt.baseline, **baseline}}
+            return _left_behind(inside, attempt, place, {})
 
-    attempt.take(run.wait(run.in_worker(look)))
+    take(attempt, run.wait(run.in_worker(look, Worked)))
 
 
 def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> None:
@@ -232,25 +241,10 @@ def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> Non
         place.note_setup(inputs, place.note_made())
 
 
-def unknown_checks(run: Run, attempt: Attempt) -> list[Check]:
-    """The task's own checks of which nobody knows whether they were red before its first attempt."""
-    known = {**run.history.of(attempt.task).baseline, **attempt.baseline}
-    return [check for check in attempt.task.checks if check.command not in known]
-
-
-def baseline_of(run: Run, attempt: Attempt, checks: list[Check]) -> dict[str, bool]:
-    """Which of `checks` are green at the attempt's base, in the clean room; told at once, for the agent
-    may kill this worker."""
-    found = green_on(run, attempt.base, checks, f"{attempt.name}-before", attempt) if checks else {}
-    if found and run.report:
-        run.report({"event": "baseline", "baseline": found})
-    return found
-
-
-def prompt_for(run: Run, attempt: Attempt, baseline: dict[str, bool]) -> str:
+def prompt_for(run: Run, attempt: Attempt) -> str:
     """Exactly what the agent is sent for this attempt now."""
     task, known = attempt.task, run.history.of(attempt.task)
-    own = {**baseline, **known.baseline}
+    own = {**attempt.baseline, **known.baseline}
     checks = checks_for(run.plan, task)
     red = [c.command for c in checks if own.get(c.command) is False]
     red += [c.command for c in run.plan.checks if c.command in run.history.red]
@@ -274,7 +268,7 @@ def preview(run: Run, task: Task) -> str:
     attempt.command = run.agent(task).command
     attempt.base, attempt.left = run.branch.tip() or "HEAD", run.history.of(task).left
     attempt.clean = is_last(run, attempt)
-    return prompt_for(run, attempt, {})
+    return prompt_for(run, attempt)
 
 
 async def examine(run: Run, attempt: Attempt) -> None:

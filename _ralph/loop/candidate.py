@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.agents.prompt import render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.workspace import restore
 from _ralph.loop.checks import checks_for
-from _ralph.loop.launch import checks_elsewhere, verify_elsewhere
+from _ralph.loop.launch import check_elsewhere
 from _ralph.loop.preflight import commit_values
 from _ralph.loop.room import Room, merged, run_hook
 from _ralph.loop.run import Run
-from _ralph.loop.verdict import binding_of
-from _ralph.loop.worker import WorkerDied
+from _ralph.loop.worker import Checked, CheckJob, Job, WorkerDied
 from _ralph.model import Attempt, Check, CheckResult, Outcome, Verdict
 
 _MESSAGE = 1 << 16
@@ -24,26 +22,23 @@ _MESSAGE = 1 << 16
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
     """Put the work on the tip of the branch; False where they conflict, which is the verdict."""
-    attempt.tip = tip_of(run)
+    attempt.tip = attempt.commit = tip_of(run)
     if not attempt.tree:
-        attempt.commit = attempt.tip
         return True
-    message = attempt.message = commit_message(run, attempt)
-    made = attempt.apart = run.branch.commit(attempt.tree, attempt.base, message)
+    attempt.message = commit_message(run, attempt)
+    made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
     run.branch.hold_candidate(made)
     if made == attempt.base:
-        attempt.commit = attempt.tip
-    elif attempt.tip == attempt.base:
-        attempt.commit = made
-    else:
+        return True
+    attempt.commit = made
+    if attempt.tip != attempt.base:
         tree, conflicts = merged(run.git, attempt.tip, made)
         if not tree:
             attempt.verdict = Verdict.CONFLICT
             attempt.reason = f"it does not merge with what was committed meanwhile: {text.few(conflicts)}"
             attempt.parked = run.branch.keep(made, attempt.name)
             return False
-        attempt.tree = tree
-        attempt.commit = run.branch.commit(tree, attempt.tip, message)
+        attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message)
     return True
 
 
@@ -62,72 +57,35 @@ def tip_of(run: Run) -> str:
 
 
 async def check_candidate(run: Run, attempt: Attempt) -> None:
-    """Checks and commit hooks in the clean room, in a worker."""
+    """Commit hooks and checks in the clean room, in a worker."""
+    job = CheckJob(
+        commit=attempt.commit,
+        checks=checks_for(run.plan, attempt.task),
+        name=attempt.name,
+        env=run.names(attempt),
+        tip=attempt.tip if attempt.commit != attempt.tip else "",
+        message=attempt.message,
+        allow=attempt.task.allow,
+    )
+
+    def work(inside: Run) -> Checked:
+        found = check_commit(inside, job)
+        if found.red or found.commit == attempt.tip:  # what git ignores may be why
+            found.ignored = ignored_by(inside, attempt)
+        return found
+
     try:
-        check = verify_elsewhere if run.options.launch_checks else verify
-        told = await run.in_worker(lambda inside: check(inside, attempt), number=attempt.worker)
-    except WorkerDied as error:
-        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=str(error))
+        found = await run.in_worker(work, Checked, attempt.worker)
+    except (WorkerDied, StopNow) as error:
+        reason = str(error) if isinstance(error, WorkerDied) else "ralph was stopped"
+        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=reason)
         return
-    except StopNow:
-        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
-        return
-    attempt.checks = [CheckResult(**check) for check in told.pop("checks")]
-    attempt.notices += told.pop("notices")
-    attempt.take(told)
-
-
-def verify(run: Run, attempt: Attempt) -> dict[str, Any]:
-    """What the worker does: the candidate in the clean room, its checks first, then the commit hooks."""
-    room, commit, tree, message = run.room(attempt=attempt), attempt.commit, attempt.tree, attempt.message
-    results = run_candidate(run, attempt, room, commit, "")
-    hooked: list[CheckResult] = []
-    for turn in ("-again", "-last"):  # one that rewrites files and fails has a second chance
-        if commit == attempt.tip or is_red(run, attempt, results):
-            break
-        hooked, new, message = run_hooks(run, attempt, room)
-        if new in ("", tree):
-            break
-        tree, commit = new, run.branch.commit(new, attempt.tip, message)
-        results = run_candidate(run, attempt, room, commit, turn)
-        if all(result.ok for result in hooked):
-            break
-    fits = attempt.tip in (attempt.base, commit) or not is_red(run, attempt, results)
-    results += hooked
-    if message != attempt.message and commit != attempt.tip:
-        commit = run.branch.commit(tree, attempt.tip, message)
-    unseen = commit == attempt.tip or any(not result.ok for result in results)  # what git ignores may be why
-    notices = room.notices + deciding_hooks(attempt)
-    if not fits:
-        notices += green_apart(run, attempt, room)
-    return {
-        "checks": [result.as_dict() for result in results],
-        "notices": notices,
-        "ignored": (ignored_by(run, attempt) or attempt.ignored) if unseen else [],
-        "commit": commit,
-        "tree": tree,
-        "message": message,
-    }
-
-
-def green_apart(run: Run, attempt: Attempt, room: Room) -> list[str]:
-    """A notice where work that is red on the branch's tip is green on its own base: what came between."""
-    run.view.line("red on what was committed meanwhile; once more where it began", "  ")
-    if is_red(run, attempt, run_candidate(run, attempt, room, attempt.apart, "-apart")):
-        return []
-    between = "; ".join(run.branch.between(attempt.base, attempt.tip))
-    return [f"green where it began, red on what was committed meanwhile: {between}"]
-
-
-def run_candidate(run: Run, attempt: Attempt, room: Room, commit: str, turn: str) -> list[CheckResult]:
-    """All checks of the attempt's task and of the plan on `commit`."""
-    checks = checks_for(run.plan, attempt.task)
-    return run_checks_on(run, room, commit, checks, attempt.name + turn)
-
-
-def is_red(run: Run, attempt: Attempt, results: list[CheckResult]) -> bool:
-    """Whether a check that binds is red."""
-    return bool(binding_of(run, attempt.task, [result for result in results if not result.ok]))
+    attempt.checks, attempt.commit, attempt.message = found.checks, found.commit, found.message
+    attempt.ignored = found.ignored or attempt.ignored
+    attempt.notices += found.notices + deciding_hooks(attempt)
+    if found.red and attempt.base != attempt.tip:
+        between = "; ".join(run.branch.between(attempt.base, attempt.tip))
+        attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
 
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:
@@ -144,60 +102,84 @@ def deciding_hooks(attempt: Attempt) -> list[str]:
     return [f"{name} decides what the commit hooks do, and the attempt changed it" for name in changed]
 
 
-def run_checks_on(
-    run: Run, room: Room, commit: str, checks: list[Check], name: str, label: str = ""
-) -> list[CheckResult]:
-    """All `checks` on `commit` in a room; a red `setup` stands for them. StopNow if ralph was stopped."""
+def check_commit(run: Run, job: CheckJob) -> Checked:
+    """What the clean room says of a commit, here or behind --launch-checks; a red `setup` stands for the
+    checks. StopNow if ralph was stopped."""
     run.view.doing("running checks")
     if run.options.launch_checks:
-        results, said = checks_elsewhere(run, commit, checks, name, room.path.name, label)
-        room.notices += said
-        return results
-    with run.workspaces_away():
-        failed = room.prepare(commit, name)
-        results = [failed] if failed else room.run(checks, name, label)
+        return check_elsewhere(run, job)
+    room = run.room("recheck" if job.anew else "room", job.env)
+    if job.anew:
+        files.clear(room.place.index)
+    try:
+        with run.workspaces_away():
+            found = _check(run, job, room)
+    finally:
+        if job.anew:
+            files.clear(room.path)
     if run.control.stop_now:
         raise StopNow
+    found.notices = room.notices
+    return found
+
+
+def _check(run: Run, job: CheckJob, room: Room) -> Checked:
+    """Run the commit hooks, then all checks on what these made of the commit."""
+    found, hooked = Checked(commit=job.commit, message=job.message), list[CheckResult]()
+    setup = room.prepare(found.commit, job.name)
+    for _ in range(2 if job.tip else 0):  # a hook that rewrites files and fails has a second chance
+        if setup or not room.site.hooks(room.path)[0]:
+            break
+        before = found.commit
+        hooked = _run_hooks(run, job, room, found)
+        setup = room.prepare(found.commit, job.name)
+        if found.commit == before or all(result.ok for result in hooked):
+            break
+    found.checks = [setup] if setup else room.run(job.checks, job.name, job.label) + hooked
+    return found
+
+
+def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[CheckResult]:
+    """Run the commit hooks in the room; `found` gets the commit that they make."""
+    names, folder = room.site.hooks(room.path)
+    results: list[CheckResult] = []
+    with room.at(job.tip):
+        path = room.path / ".git/COMMIT_EDITMSG"
+        path.write_text(found.message, encoding="utf-8")
+        for hook in names:
+            results += run_hook(hook, folder, room, path, job.name)
+        said = files.read_regular(path, _MESSAGE) if room.place.exists else None
+        if said is None:  # the hook is the candidate's own, and removed the room or the message
+            return [replace(result, ok=False, tail="it removed what it was given") for result in results]
+        message, tree = said.decode("utf-8", "replace"), room.rewritten()
+    protect, state = run.protected, run.state
+    tree, _, _ = restore(room.place.git, job.tip, tree, protect, job.allow, state)
+    if message != found.message or tree != run.git.tree(found.commit):
+        found.commit, found.message = run.branch.commit(tree, job.tip, message), message
     return results
 
 
-def green_on(
-    run: Run, commit: str, checks: list[Check], name: str, attempt: Attempt | None = None
-) -> dict[str, bool]:
-    """Which of `checks` are green on a commit of the branch, in the clean room, by their commands.
-    NeedsPerson if `setup` fails on it."""
-    label = "before the work: "
-    results = run_checks_on(run, run.room(attempt=attempt), commit, checks, name, label)
-    if results and results[0].name == "setup" and not results[0].ok:
-        raise NeedsPerson(setup_failed(run, results[0]))
-    return {result.command: result.ok for result in results}
+def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:
+    """Begin a `CheckJob` in a worker."""
+    return run.in_worker(lambda inside: check_commit(inside, job), Checked, number)
+
+
+def baseline_job(commit: str, checks: list[Check], name: str, env: dict[str, str]) -> CheckJob:
+    """What says which checks are green on a commit of the branch before there is work on it."""
+    return CheckJob(commit=commit, checks=checks, name=name, label="before the work: ", env=env)
+
+
+def baseline_of(run: Run, found: Checked) -> dict[str, bool]:
+    """Which checks were green, by their commands. NeedsPerson if `setup` was red."""
+    if found.red and found.checks[0].name == "setup":
+        raise NeedsPerson(setup_failed(run, found.checks[0]))
+    return {result.command: result.ok for result in found.checks}
 
 
 def setup_failed(run: Run, result: CheckResult) -> str:
     """What a person is told where `setup` fails on the branch's own files."""
     command = run.plan.setup.run if run.plan.setup else ""
     return f"setup {result.outcome}: {command}; its output is in {result.log}"
-
-
-def run_hooks(run: Run, attempt: Attempt, room: Room) -> tuple[list[CheckResult], str, str]:
-    """Run the commit hooks in the room: their results, the tree as they left it (nothing, where there is no
-    hook), and the message."""
-    names, folder = room.site.hooks(room.path)
-    if not names:
-        return [], "", attempt.message
-    results: list[CheckResult] = []
-    with run.workspaces_away(), room.at(attempt.tip):
-        path = room.path / ".git/COMMIT_EDITMSG"
-        path.write_text(attempt.message, encoding="utf-8")
-        for hook in names:
-            results += run_hook(hook, folder, room, path, attempt.name)
-        said = files.read_regular(path, _MESSAGE) if room.place.exists else None
-        if said is None:  # the hook is the candidate's own, and removed the room or the message
-            ended = "it removed what it was given"
-            return [replace(result, ok=False, tail=ended) for result in results], "", attempt.message
-        message, tree = said.decode("utf-8", "replace"), room.rewritten()
-    tree, _, _ = restore(room.place.git, attempt.tip, tree, *run.protection(attempt.task), run.state)
-    return results, tree, message
 
 
 def commit_message(run: Run, attempt: Attempt) -> str:

@@ -1,5 +1,5 @@
 """Workers elsewhere: a job goes through a command that a person named (`--launch 'ssh node7'`) to a `ralph
-worker`, and what comes back is checked as a stranger's word is."""
+worker`. What comes back is not trusted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
 from _ralph import __version__, files, text
 from _ralph.errors import BadInput, Exit, TryLater
@@ -22,8 +22,8 @@ from _ralph.git.workspace import restore, throwaway_config
 from _ralph.loop.room import SETUP_TIMEOUT
 from _ralph.loop.run import Run
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
-from _ralph.loop.worker import WorkerDied, raise_error
-from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome
+from _ralph.loop.worker import Checked, CheckJob, Failed, Result, Worked, WorkerDied
+from _ralph.model import AgentResult, Attempt, Outcome
 from _ralph.process import process
 from _ralph.state.records import made
 
@@ -37,58 +37,94 @@ _PAUSES = (5.0, 30.0, 120.0, 300.0)
 """Seconds between the tries to have a worker where none answers: a machine starts anew."""
 _LOGS, _MOST_LOGS = 64 << 20, 200
 _LOG_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
-_FIELDS = (
-    "number", "iteration", "worker", "command", "base", "clean", "earlier", "baseline", "apart", "tip",
-    "commit", "tree", "message", "leftover",
-)  # fmt: skip
-_COMMITS = ("base", "left", "apart", "tip", "commit")
+_FIELDS = ("number", "iteration", "worker", "command", "base", "clean", "earlier", "baseline")
 _OPTIONS = ("agent_timeout", "idle_timeout", "full_permissions", "sandbox", "verbose")
 _TEMPLATE = ".ralph/template.md"
 _OBJECT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
+_UNREADABLE = (Broken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError)
+"""What an answer can raise that is not as it should be."""
 
 
-def work_elsewhere(run: Run, attempt: Attempt) -> dict[str, Any]:
-    """Let an agent work behind the launch prefix; what came of it, as `attempt.work_here` tells it.
-    WorkerDied where nothing came that can be believed."""
+@dataclass(kw_only=True)
+class Order(Generic[Result]):
+    """What a worker behind `prefix` is to do: the message `job`, and the commits that it `needs`. Its logs
+    begin with `name`, its answer is a `result`, and a commit in it is on `parent`. It works in the copy of
+    the repository called `copy`, one for each that can be at work."""
+
+    prefix: str
+    job: dict[str, Any]
+    needs: Collection[str]
+    name: str
+    result: type[Result]
+    parent: str
+    copy: str
+    seconds: float
+
+
+def work_elsewhere(run: Run, attempt: Attempt) -> Worked:
+    """Let an agent work behind the launch prefix; what it left. WorkerDied where no answer can be used."""
     prefix = run.launch_of(attempt.task)
-    seconds = min(run.options.agent_timeout, run.time_left) + SETUP_TIMEOUT + _SLACK
+    left = attempt.left and run.branch.commit(attempt.left, attempt.base, "ralph: unfinished work\n")
+    parked = run.branch.commit_at(attempt.earlier or run.history.of(attempt.task).parked)
+    begun = {name: getattr(attempt, name) for name in _FIELDS}
+    begun |= {"task": attempt.task.id, "left": left, "share": asdict(attempt.share)}
+    order = Order(
+        prefix=prefix,
+        job={"kind": "attempt", "attempt": begun},
+        needs={attempt.base, left, parked},
+        name=attempt.name,
+        result=Worked,
+        parent=attempt.base,
+        copy=str(attempt.worker),
+        seconds=min(run.options.agent_timeout, run.time_left) + SETUP_TIMEOUT + _SLACK,
+    )
     try:
-        told, commit = _ask(run, prefix, attempt, {"kind": "attempt"}, seconds)
+        found, commit = _ask(run, order)
     except NoWorker as error:
         limited = AgentResult(Outcome.LIMITED, str(error))
-        return {"result": limited.as_dict(), "left": attempt.left, "tree": "", "launch": prefix}
-    with _believed():
-        result: AgentResult = made(AgentResult, told["result"])
-        found = {
-            "result": result.as_dict(),
-            "began": 0.0,
-            "said": str(told["said"])[:65536],
-            "left": "",
-            "tree": "",
-            **{name: _lines(told[name]) for name in ("notices", "ignored", "restored")},
-        }
+        return Worked(result=limited, left=attempt.left, notices=attempt.notices, launch=prefix)
+    trees = _protected(run, order, commit, attempt.task.allow) if commit else ("", "")
+    return Worked(
+        result=found.result,
+        left=trees[0],
+        tree=trees[1],
+        restored=_lines(found.restored),
+        notices=[*attempt.notices, *_lines(found.notices)],
+        ignored=_lines(found.ignored),
+        said=found.said[:65536],
+    )
+
+
+def check_elsewhere(run: Run, job: CheckJob) -> Checked:
+    """Run setup, hooks and checks behind --launch-checks; as `candidate.check_commit`."""
+    order = Order(
+        prefix=str(run.options.launch_checks),
+        job={"kind": "checks", "checks": asdict(job)},
+        needs={job.commit, job.tip},
+        name=job.name,
+        result=Checked,
+        parent=job.tip or job.commit,
+        copy="room",
+        seconds=sum(check.timeout for check in job.checks) * 4 + SETUP_TIMEOUT + _SLACK,
+    )
+    found, commit = _ask(run, order)
     if commit:
-        found["left"], found["tree"] = _protected(run, attempt, attempt.base, commit)
-    return found
+        left, tree = _protected(run, order, commit, job.allow)
+        if left != tree:
+            raise WorkerDied("the checks elsewhere answered with a commit that changes protected files")
+    message = found.message[:65536] if commit else job.message
+    commit = commit or (job.tip if found.commit == job.tip else job.commit)  # hooks can undo all of it
+    return replace(found, notices=_lines(found.notices), commit=commit or job.commit, message=message)
 
 
-@contextlib.contextmanager
-def _believed() -> Iterator[None]:
-    """WorkerDied where an answer is not what it should be."""
-    try:
-        yield
-    except (Broken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise WorkerDied(f"the worker's answer cannot be read: {error}") from None
+def _lines(told: list[str]) -> list[str]:
+    return [text.one_line(line, 500) for line in told[:20]]
 
 
-def _lines(told: Any) -> list[str]:
-    return [text.one_line(str(line), 500) for line in list(told)[:20]]
-
-
-def _protected(run: Run, attempt: Attempt, base: str, commit: str) -> tuple[str, str]:
-    """The tree of a worker's commit, and the same with all that is protected as in `base`. WorkerDied where
-    it holds what no workspace could have left."""
-    index = run.paths.private / f"launch-{attempt.worker}.index"
+def _protected(run: Run, order: Order[Any], commit: str, allow: Collection[str]) -> tuple[str, str]:
+    """The tree of a worker's commit, and the same with all that is protected as in its parent. WorkerDied
+    where it holds what no workspace could have left."""
+    index = run.paths.private / f"launch-{order.copy}.index"
     git = run.git.seen_at(run.git.root, index)
     left = git.tree(commit)
     code, _, said = attempted(git, "read-tree", left, timeout=BULK)  # no path of it leads elsewhere
@@ -97,7 +133,7 @@ def _protected(run: Run, attempt: Attempt, base: str, commit: str) -> tuple[str,
     own = tuple(f"{name}/" for name in (*run.state, ".ralph"))
     if any(name.startswith(own) for name in git.names("ls-files", "-z", "--", *own, timeout=BULK)):
         raise WorkerDied("the worker's answer has folders in the place of ralph's own files")
-    tree, _, _ = restore(git, base, left, *run.protection(attempt.task), run.state)
+    tree, _, _ = restore(git, order.parent, left, run.protected, allow, run.state)
     files.clear(index)
     return left, tree
 
@@ -140,59 +176,58 @@ def _short(prefix: str) -> str:
     return text.one_line(prefix, 80)
 
 
-def _ask(
-    run: Run, prefix: str, attempt: Attempt, what: dict[str, Any], seconds: float
-) -> tuple[dict[str, Any], str]:
-    """Send a job to a worker behind the prefix: its value, and the commit that it answered with. Where none
-    answers, it is tried again for some minutes; NoWorker then."""
+def _ask(run: Run, order: Order[Result]) -> tuple[Result, str]:
+    """Send an order: the result, and the commit that came with it, if one did. Where no worker answers, it
+    is tried again for some minutes; NoWorker then."""
     for pause in () if run.options.once or run.options.no_wait else _PAUSES:
         try:
-            return _ask_once(run, prefix, attempt, what, seconds)
+            return _ask_once(run, order)
         except NoWorker as error:
             if pause > run.time_left:
                 raise
             run.view.line(f"! {error}; once more in {text.duration(pause)}", "  ", "yellow")
             run.control.sleep(time.time() + pause, lambda: run.control.stop_now)
-    return _ask_once(run, prefix, attempt, what, seconds)
+    return _ask_once(run, order)
 
 
-def _ask_once(
-    run: Run, prefix: str, attempt: Attempt, what: dict[str, Any], seconds: float
-) -> tuple[dict[str, Any], str]:
+def _ask_once(run: Run, order: Order[Result]) -> tuple[Result, str]:
     try:
-        with _worker(run, prefix) as (wire, child):
-            _meet(run, prefix, wire, child, _HELLO)
-            job = {**_job(run, attempt), **what}
-            objects = run.git("rev-parse", "--show-object-format").strip()
-            own = attempt.worker if what["kind"] == "attempt" else "room"  # a copy for each that is at work
-            copy = f"{run.paths.places.name}-{own}"
-            wire.send({"project": copy, "prd": job["prd"], "objects": objects})
+        with _worker(run, order.prefix) as (wire, child):
+            _meet(run, order.prefix, wire, child, _HELLO)
+            prd, objects = (
+                run.git.name_of(run.paths.prd),
+                run.git("rev-parse", "--show-object-format").strip(),
+            )
+            wire.send({"project": f"{run.paths.places.name}-{order.copy}", "prd": prd, "objects": objects})
             known = _event(wire, "has", _HELLO)["commits"]
-            wire.send(job, _bundle(run, attempt, job, known))
-            return _answer(run, attempt, wire, time.monotonic() + seconds)
-    except (Broken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
+            refs, bundle = _bundle(run, order, known)
+            wire.send({**_home(run), **order.job, "base": order.parent, "refs": refs}, bundle)
+            return _answer(run, order, wire)
+    except _UNREADABLE as error:
         if run.control.stop_now:
             raise WorkerDied("ralph was stopped") from None
-        raise WorkerDied(f"the worker did not answer: {error}; it is behind `{_short(prefix)}`") from None
+        raise WorkerDied(
+            f"no usable answer from the worker behind `{_short(order.prefix)}`: {error}"
+        ) from None
 
 
-def _answer(run: Run, attempt: Attempt, wire: Wire, end: float) -> tuple[dict[str, Any], str]:
+def _answer(run: Run, order: Order[Result], wire: Wire) -> tuple[Result, str]:
     """Hear a worker until it is done."""
+    end = time.monotonic() + order.seconds
     while True:
         if time.monotonic() > end:
             raise Broken("it did not end in time")
         message = wire.message(max(min(end - time.monotonic(), _SILENCE), 0.1))
         match message.get("event"):
             case "log":
-                _save_log(run, attempt, message)
+                _save_log(run, order, message)
             case "view":
-                if run.report:
-                    run.report({key: message.get(key) for key in ("event", "name", "args")})
+                run.view.hear({key: message.get(key) for key in ("event", "name", "args")})
             case "error":
                 _raise(message)
             case "done":
-                answer = wire.file(message, _file_of(run, attempt), max(end - time.monotonic(), 0.1))
-                return dict(message["value"]), _taken(run, attempt, message, answer)
+                answer = wire.file(message, _file_of(run, order), max(end - time.monotonic(), 0.1))
+                return made(order.result, message["value"]), _taken(run, order, message, answer)
 
 
 @contextlib.contextmanager
@@ -224,11 +259,11 @@ def _worker(run: Run, prefix: str) -> Iterator[tuple[Wire, subprocess.Popen[byte
 
 
 def _raise(message: Mapping[str, Any]) -> NoReturn:
-    """Raise what ended a job elsewhere: what a person or time must mend there ends the run, as it would
+    """Raise what ended a job elsewhere: what only a person or time can change there ends the run, as it would
     here; all else costs the attempt."""
     said = text.one_line(str(message["said"]), 500)
     if message["exit"] in (Exit.PERSON, Exit.AGENT, Exit.LATER):
-        raise_error({"said": f"{said} (on the worker's machine)", "exit": message["exit"]})
+        Failed(said=f"{said} (on the worker's machine)", exit=message["exit"]).throw()
     raise WorkerDied(said)
 
 
@@ -243,19 +278,12 @@ def _event(wire: Wire, name: str, seconds: float) -> dict[str, Any]:
     return message
 
 
-def _job(run: Run, attempt: Attempt) -> dict[str, Any]:
-    """What every worker must know; the commits come in a bundle."""
-    left = attempt.left and run.branch.commit(attempt.left, attempt.base, "ralph: unfinished work\n")
+def _home(run: Run) -> dict[str, Any]:
+    """What every worker must know of home; the commits come in a bundle."""
     limits = {name: value for name, value in asdict(run.limits).items() if value < 10**12 and name != "until"}
     return {
         "prd": run.git.name_of(run.paths.prd),
         "branch": run.branch.name,
-        "attempt": {
-            **{name: getattr(attempt, name) for name in _FIELDS},
-            "task": attempt.task.id,
-            "left": left,
-            "share": asdict(attempt.share),
-        },
         "options": {
             **{name: getattr(run.options, name) for name in _OPTIONS},
             "limits": {**limits, "hours": run.time_left / 3600},  # clocks differ, and the rest of it does not
@@ -282,45 +310,42 @@ def _files(run: Run) -> dict[str, str]:
     return {name: base64.b64encode(data).decode() for name, data in found.items() if data is not None}
 
 
-def _bundle(run: Run, attempt: Attempt, job: dict[str, Any], known: list[Any]) -> Path | None:
-    """A bundle of the commits that a worker needs of those it has not; None where it has all. The job gets
-    their names."""
-    git, given, target = run.git, job["attempt"], _file_of(run, attempt)
+def _bundle(run: Run, order: Order[Any], known: list[Any]) -> tuple[dict[str, str], Path | None]:
+    """The refs that a worker needs, and a bundle of those of their commits that are not `known` there; None
+    where all are."""
+    git, target = run.git, _file_of(run, order)
     asked = [one for one in known if isinstance(one, str) and _OBJECT.fullmatch(one)][:1000]
     lines = git("cat-file", "--batch-check", stdin="\n".join(asked).encode()).splitlines()
     has = [line.split(" ")[0] for line in lines if line.split(" ")[1] in ("commit", "tag")]
-    parked = run.branch.commit_at(attempt.earlier or run.history.of(attempt.task).parked)
-    needed = {parked, job.get("commit", ""), *(given[name] for name in _COMMITS)} - {""}
-    refs = {f"refs/ralph/launch/{run.branch.plan}/{attempt.worker}/{one}": one for one in needed}
-    format = "--format=%(refname) %(objectname)"
-    tags = git("for-each-ref", f"--merged={given['base']}", format, "refs/tags", check=False).splitlines()
-    job["refs"] = {f"refs/ralph/known/{one}": one for one in needed}
-    job["refs"] |= dict(line.split(" ") for line in tags)
-    git.update_refs(f"update {ref} {one}" for ref, one in refs.items())
+    needed = {*order.needs} - {""}
+    own = {f"refs/ralph/launch/{run.branch.plan}/{order.copy}/{one}": one for one in needed}
+    words = (f"--merged={order.parent}", "--format=%(refname) %(objectname)", "refs/tags")
+    tags = dict(line.split(" ") for line in git("for-each-ref", *words, check=False).splitlines())
+    git.update_refs(f"update {ref} {one}" for ref, one in own.items())
     try:
-        wanted = [*refs, *(line.split(" ")[0] for line in tags), *(f"^{one}" for one in has)]
+        wanted = [*own, *tags, *(f"^{one}" for one in has)]
         code, _, said = attempted(git, "bundle", "create", "-q", str(target), *wanted, timeout=BULK)
     finally:
-        git.update_refs(f"delete {ref}" for ref in refs)
+        git.update_refs(f"delete {ref}" for ref in own)
     if code and "empty bundle" not in said:
         raise Broken(f"git bundle failed: {text.one_line(said, 200)}")
-    return None if code else target
+    return {f"refs/ralph/known/{one}": one for one in needed} | tags, None if code else target
 
 
-def _file_of(run: Run, attempt: Attempt) -> Path:
+def _file_of(run: Run, order: Order[Any]) -> Path:
     """Where the bundles of this worker lie for a moment."""
-    return run.paths.private / f"launch-{attempt.worker}.bundle"
+    return run.paths.private / f"launch-{order.copy}.bundle"
 
 
-def _save_log(run: Run, attempt: Attempt, message: Mapping[str, Any]) -> None:
+def _save_log(run: Run, order: Order[Any], message: Mapping[str, Any]) -> None:
     """A part of a log that grows elsewhere, put where people and a recovery look for it."""
     name, at = str(message["name"]), int(message["at"])
-    if not (_LOG_NAME.fullmatch(name) and name.startswith(f"{attempt.name}")) or at < 0:
+    if not (_LOG_NAME.fullmatch(name) and name.startswith(order.name)) or at < 0:
         raise Broken(f"it tells of a log that is none of its own: {name[:60]!r}")
     path, data = run.paths.scratch / name, base64.b64decode(message["data"])
     if at == 0:
         files.clear(path)
-        if len(list(run.paths.scratch.glob(f"{attempt.name}*"))) > _MOST_LOGS:
+        if len(list(run.paths.scratch.glob(f"{order.name}*"))) > _MOST_LOGS:
             raise Broken("it tells of too many logs")
     with path.open("ab") as out:
         if out.tell() + len(data) > _LOGS:
@@ -328,9 +353,9 @@ def _save_log(run: Run, attempt: Attempt, message: Mapping[str, Any]) -> None:
         out.write(data)
 
 
-def _taken(run: Run, attempt: Attempt, message: Mapping[str, Any], bundle: Path) -> str:
+def _taken(run: Run, order: Order[Any], message: Mapping[str, Any], bundle: Path) -> str:
     """The one commit that a worker answered with, once git has it; nothing where there is none. Broken if it
-    is anything but one commit on the attempt's base, or, where a candidate was checked, on the tip."""
+    is anything but one commit on the parent that was given."""
     commit, git = str(message.get("commit") or ""), run.git
     try:
         if not commit or not message["file"]:
@@ -342,44 +367,8 @@ def _taken(run: Run, attempt: Attempt, message: Mapping[str, Any], bundle: Path)
         if code:
             raise Broken(f"git refuses its bundle: {text.one_line(said, 200)}")
         parents = git("rev-list", "--parents", "-1", commit, check=False).split()[1:]
-        if parents != [attempt.tip if attempt.commit else attempt.base]:
+        if parents != [order.parent]:
             raise Broken("its commit is not on the commit that it was given")
         return commit
     finally:
         files.clear(bundle)
-
-
-def verify_elsewhere(run: Run, attempt: Attempt) -> dict[str, Any]:
-    """Let the candidate be checked behind the launch prefix; as `candidate.verify` tells it."""
-    longest = sum(check.timeout for check in (*run.plan.checks, *attempt.task.checks))
-    seconds = longest * 4 + SETUP_TIMEOUT + _SLACK
-    told, commit = _ask(run, str(run.options.launch_checks), attempt, {"kind": "verify"}, seconds)
-    with _believed():
-        checks = [made(CheckResult, check) for check in told["checks"]]
-        notices, message = _lines(told["notices"]), str(told["message"])[:65536]
-    tree = attempt.tree
-    if commit:
-        left, tree = _protected(run, attempt, attempt.tip, commit)
-        if left != tree:
-            raise WorkerDied("the checks elsewhere answered with a commit that changes protected files")
-    return {
-        "checks": [check.as_dict() for check in checks],
-        "notices": notices,
-        "ignored": attempt.ignored,
-        "commit": commit or attempt.commit,
-        "tree": tree,
-        "message": message if commit else attempt.message,
-    }
-
-
-def checks_elsewhere(
-    run: Run, commit: str, checks: list[Check], name: str, room: str, label: str
-) -> tuple[list[CheckResult], list[str]]:
-    """Run checks on a commit elsewhere, in the room of this name: their results, and notices."""
-    stand_in = Attempt(run.plan.tasks[0], 0, 0, worker=0, base=commit)
-    what = {"kind": "checks", "commit": commit, "checks": [asdict(check) for check in checks]}
-    what |= {"name": name, "room": room, "label": label}
-    seconds = sum(check.timeout for check in checks) + SETUP_TIMEOUT + _SLACK
-    told, _ = _ask(run, str(run.options.launch_checks), stand_in, what, seconds)
-    with _believed():
-        return [made(CheckResult, check) for check in told["checks"]], _lines(told["notices"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from _ralph.loop import worker
-from _ralph.loop.worker import Hear, Job, Work
+from _ralph.loop.worker import Hear, Job, Result, Work
 from _ralph.model import Attempt, Verdict
 from _ralph.process.process import Control
 
@@ -29,8 +29,7 @@ Steps = Coroutine[Awaited, None, None]
 
 @dataclass(eq=False)
 class Turn:
-    """The turn of a task in the clean room, of which `line` are all, the first one being there. To await it
-    is to wait for it; who has left is not in the line."""
+    """The turn of a task in the clean room; the first one in `line` is there."""
 
     line: list[Turn]
     task: str
@@ -39,20 +38,15 @@ class Turn:
     def ready(self) -> bool:
         return self.line[0] is self
 
-    def leave(self) -> None:
-        if self in self.line:
-            self.line.remove(self)
-
     def __await__(self) -> Generator[Turn, None, None]:
         if not self.ready:
             yield self
 
-    async def __aenter__(self) -> Turn:
+    async def __aenter__(self) -> None:
         await self
-        return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.leave()
+        self.line.remove(self)
 
 
 @dataclass(eq=False)
@@ -82,7 +76,7 @@ class Pool:
     which worker has a task that is not done, by the task's key."""
 
     lanes: dict[int, Lane] = field(default_factory=dict)
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[Job[Any]] = field(default_factory=list)
     line: list[Turn] = field(default_factory=list)
     spare: frozenset[int] = frozenset()
     last: dict[str, int] = field(default_factory=dict)
@@ -135,12 +129,13 @@ class Pool:
             if not ready:
                 self.serve(control, left)
 
-    def start(self, work: Work, hear: Hear) -> Job:
+    def start(self, work: Work[Result], kind: type[Result], hear: Hear) -> Job[Result]:
         """Begin a job in a process of its own, beside the others."""
-        self.jobs.append(worker.start(work, hear, self.jobs))
-        return self.jobs[-1]
+        job = worker.start(work, kind, hear, self.jobs)
+        self.jobs.append(job)
+        return job
 
-    def wait(self, control: Control, job: Job) -> dict[str, Any]:
+    def wait(self, control: Control, job: Job[Result]) -> Result:
         """The result of a job; meanwhile the other jobs go on, and no attempt does."""
         while not job.ready:
             self.serve(control, _LONGEST_WAIT)
@@ -176,6 +171,6 @@ class Pool:
             self.last.pop(attempt.task.key, None)
         return attempt
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: Job[Any]) -> None:
         self.jobs.remove(job)
         job.end(self.children)

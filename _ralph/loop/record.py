@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import fields
-from typing import Any
 
 from _ralph import files, text
 from _ralph.agents.registry import Agent
 from _ralph.git.branch import Moved
-from _ralph.loop.candidate import run_checks_on, tip_of
+from _ralph.loop.candidate import checking, tip_of
 from _ralph.loop.checks import checks_for
 from _ralph.loop.room import merged
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import reason_to_block
-from _ralph.loop.worker import WorkerDied
+from _ralph.loop.worker import CheckJob, WorkerDied
 from _ralph.model import COUNTED, Attempt, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.limits import ahead
@@ -29,7 +28,8 @@ def record(run: Run, attempt: Attempt) -> None:
     take_back_claim(run, attempt)
     attempt.blocked = reason_to_block(run, attempt)
     if attempt.verdict is Verdict.PASSED and attempt.commit != attempt.tip and run.branch.signs:
-        attempt.commit = run.branch.commit(attempt.tree, attempt.tip, attempt.message, sign=True)
+        tree = run.git.tree(attempt.commit)
+        attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message, sign=True)
     elif attempt.left and attempt.blocked and not attempt.parked:
         attempt.parked = run.branch.park(attempt.left, attempt.base, attempt.name)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
@@ -161,17 +161,10 @@ def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
     task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
     checks = checks_for(run.plan, task) if task else list(run.plan.checks)
     name = f"{verdict.iteration:04}-merged"
-
-    def look(inside: Run) -> dict[str, Any]:
-        results = run_checks_on(inside, inside.room(), commit, checks, name, "on the new tip: ")
-        return {
-            "red": [
-                f"{r.name} {r.outcome}" for r in results if not r.ok and r.command not in inside.history.red
-            ]
-        }
-
+    job = CheckJob(commit=commit, checks=checks, name=name, label="on the new tip: ")
     try:
-        return ", ".join(run.wait(run.in_worker(look))["red"])
+        red = run.wait(checking(run, job)).red
+        return ", ".join(f"{one.name} {one.outcome}" for one in red if one.command not in run.history.red)
     except WorkerDied as error:
         return str(error)
 

@@ -9,8 +9,8 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from _ralph.agents import registry
 from _ralph.errors import BadInput, translate
 from _ralph.git.git import BULK, Git, attempted, freeze_settings, git
 from _ralph.loop.attempt import work_here
-from _ralph.loop.candidate import ignored_by, run_checks_on, verify
+from _ralph.loop.candidate import checking, ignored_by
 from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.run import Options, Run
 from _ralph.loop.view import View
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
+from _ralph.loop.worker import CheckJob, Job, Worked
 from _ralph.model import Attempt, Check, Share
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
@@ -95,7 +96,7 @@ def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
         path = copy.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         files.clear(path).write_bytes(base64.b64decode(data))
-    refs = {f"refs/heads/{job['branch']}": job["attempt"]["base"], **job["refs"]}
+    refs = {f"refs/heads/{job['branch']}": job["base"], **job["refs"]}
     old = set(copy("for-each-ref", "--format=%(refname)", _KNOWN).split()) - set(refs)
     lines = [*(f"update {ref} {one}" for ref, one in refs.items()), *(f"delete {ref}" for ref in old)]
     copy.update_refs(lines)
@@ -167,15 +168,19 @@ def _part(path: Path, at: int) -> bytes:
 
 def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
     """Do the job in a process of its own, and answer. Where the loop is gone, everything ends at once."""
-    given = {**job["attempt"], "share": Share(**job["attempt"]["share"])}
-    attempt = Attempt(run.plan.task(given.pop("task")), **given)
-    if attempt.left:
-        attempt.left = run.git.tree(attempt.left)
-    work = _JOBS.get(job["kind"])
-    if work is None:
+    begun: Job[Any]
+    if job["kind"] == "attempt":
+        attempt = _attempt_of(job["attempt"], run)
+        name, commit_of = attempt.name, "left"
+        begun = run.in_worker(lambda inside: _attempt(inside, attempt), Worked)
+    elif job["kind"] == "checks":
+        checks = [Check(**one) for one in job["checks"]["checks"]]
+        given = CheckJob(**{**job["checks"], "checks": checks})
+        name, commit_of = given.name, "commit"
+        begun = checking(run, given)
+    else:
         raise BadInput(f"this worker knows no job of the kind {job['kind']!r}")
-    logs = _Logs(run.paths.scratch, attempt.name, wire)
-    begun = run.in_worker(lambda inside: work(inside, attempt, job), number=attempt.worker)
+    logs = _Logs(run.paths.scratch, name, wire)
     run.control.on_tick = logs.tell
     while not begun.ready:
         try:
@@ -185,46 +190,33 @@ def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
         if run.control.orphaned:
             process.sweep(0.0)
             raise Broken("the loop is gone")
-    told = begun.value
+    value = begun.value
     logs.tell()
-    commit = told.pop("answer", "")
-    bundle = cache / "answer.bundle"
-    if commit:
+    commit, bundle = getattr(value, commit_of), cache / "answer.bundle"
+    known = [job["base"], *job["refs"].values()]
+    if commit and commit not in known:
         run.git("update-ref", ANSWER, commit)
-        since = [f"^{one}" for one in (attempt.base, attempt.tip, attempt.commit) if one]
+        since = [f"^{one}" for one in known]
         attempted(run.git, "bundle", "create", "-q", str(bundle), ANSWER, *since, timeout=BULK)
-    wire.send({"event": "done", "value": told, "commit": commit}, bundle if bundle.exists() else None)
+    wire.send(
+        {"event": "done", "value": asdict(value), "commit": commit}, bundle if bundle.exists() else None
+    )
     files.clear(bundle)
 
 
-def _attempt(run: Run, attempt: Attempt, _: Mapping[str, Any]) -> dict[str, Any]:
+def _attempt_of(given: Mapping[str, Any], run: Run) -> Attempt:
+    """The attempt of a job."""
+    task, left = run.plan.task(given["task"]), given["left"] and run.git.tree(given["left"])
+    return Attempt(**{**given, "task": task, "left": left, "share": Share(**given["share"])})
+
+
+def _attempt(run: Run, attempt: Attempt) -> Worked:
+    """Let the agent work; what it left, as a commit on its base."""
     registry.require(run.named(attempt.command))
-    told = work_here(run, attempt)
-    left = told.pop("left")
-    attempt.began = told["began"]
-    told["ignored"] = ignored_by(run, attempt)
-    message = "ralph: what an agent left\n"
-    told["answer"] = run.git("commit-tree", left, "-p", attempt.base, "-m", message).strip() if left else ""
-    return told
-
-
-def _verify(run: Run, attempt: Attempt, _: Mapping[str, Any]) -> dict[str, Any]:
-    told = verify(run, attempt)
-    told["answer"] = told["commit"] if told["commit"] not in (attempt.commit, attempt.tip) else ""
-    return told
-
-
-def _checks(run: Run, attempt: Attempt, job: Mapping[str, Any]) -> dict[str, Any]:
-    folder = run.paths.places / str(job["room"])
-    if folder != run.paths.room:
-        files.clear(folder)  # one made anew
-    room = run.room(folder)
-    checks = [Check(**check) for check in job["checks"]]
-    results = run_checks_on(run, room, job["commit"], checks, job["name"], job["label"])
-    return {"checks": [result.as_dict() for result in results], "notices": room.notices}
-
-
-_JOBS: dict[str, Callable[[Run, Attempt, Mapping[str, Any]], dict[str, Any]]] = {
-    "attempt": _attempt, "verify": _verify, "checks": _checks,
-}  # fmt: skip
-"""The kinds of job, by their names."""
+    found = work_here(run, attempt)
+    attempt.began = found.began
+    found.ignored = ignored_by(run, attempt)
+    if found.left:
+        words = ("commit-tree", found.left, "-p", attempt.base, "-m", "ralph: what an agent left")
+        found.left = run.git(*words).strip()
+    return found

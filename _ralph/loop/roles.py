@@ -31,8 +31,8 @@ async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
     """
     run.view.line(f"asking the judge: {judge.command}", "  ")
     try:
-        told = await run.in_worker(lambda inside: _judge(inside, attempt, judge), number=attempt.worker)
-        result = AgentResult.from_dict(told["result"])
+        job = run.in_worker(lambda inside: _judge(inside, attempt, judge), AgentResult, attempt.worker)
+        result = await job
     except WorkerDied as error:
         result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.role, str(error))
     if result.overage:
@@ -52,13 +52,13 @@ async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {unmet[0]}"
 
 
-def _judge(run: Run, attempt: Attempt, judge: Agent) -> dict[str, Any]:
+def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:
     """What the worker does: the judge sees the candidate, in a place of its own."""
     run.view.doing("judge")
     place = place_of_role(run, attempt.commit)
-    prompt, env = _judge_prompt(run, attempt), run.env(attempt)
+    prompt, env = _judge_prompt(run, attempt), run.env(run.names(attempt))
     share = attempt.share.without(spent_on([attempt.result]))
-    return {"result": run_role(run, judge, prompt, f"{attempt.name}-judge", env, share, place.root).as_dict()}
+    return run_role(run, judge, prompt, f"{attempt.name}-judge", env, share, place.root)
 
 
 def place_of_role(run: Run, commit: str) -> Place:

@@ -8,18 +8,17 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from _ralph import files
 from _ralph.errors import Exit, RalphError, Stop
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
-from _ralph.loop.candidate import green_on, run_checks_on, tip_of
+from _ralph.loop.candidate import baseline_job, baseline_of, checking, tip_of
 from _ralph.loop.checks import every_check
 from _ralph.loop.record import carry_out, record, set_back
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run
-from _ralph.loop.worker import WorkerDied
+from _ralph.loop.worker import CheckJob, WorkerDied
 from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict, spent_on
 from _ralph.process.process import run_process
 from _ralph.state import limits, prd
@@ -142,7 +141,7 @@ def _green_before(run: Run, tip: str) -> dict[str, bool]:
     if not checks and not run.plan.setup:
         return {}
     try:
-        return run.wait(run.in_worker(lambda inside: green_on(inside, tip, checks, "baseline")))
+        return baseline_of(run, run.wait(checking(run, baseline_job(tip, checks, "baseline", {}))))
     except WorkerDied:  # a check can kill it; what is not known to be green does not bind
         return {check.command: False for check in checks}
 
@@ -317,8 +316,11 @@ def recheck(run: Run) -> bool:
         return True
     open_run_record(run)
     run.view.line("all checks once more, in a fresh checkout")
-    results = _recheck_job(run, tip, checks)
-    red = [result for result in results if not result.ok]
+    try:
+        job = CheckJob(commit=tip, checks=checks, name="recheck", anew=True)
+        red = run.wait(checking(run, job)).red
+    except WorkerDied as error:
+        red = [CheckResult("worker", "", False, None, 0.0, str(error))]
     run.red = [f"{result.name} {result.outcome}" for result in red]
     commands = {result.command for result in red}
     broken = [task for task in passed if commands & {check.command for check in task.checks}]
@@ -341,24 +343,6 @@ def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
     """The checks that must be green where these tasks have passed, and a digest of them."""
     checks = every_check(replace(run.plan, tasks=tuple(passed)))
     return checks, digest("\0".join(check.command for check in checks).encode())
-
-
-def _recheck_job(run: Run, tip: str, checks: list[Check]) -> list[CheckResult]:
-    folder = run.paths.places / "recheck"
-
-    def job(inside: Run) -> dict[str, Any]:
-        room = inside.room(files.clear(folder))
-        files.clear(room.place.index)
-        try:
-            results = run_checks_on(inside, room, tip, checks, "recheck")
-        finally:
-            files.clear(folder)
-        return {"checks": [result.as_dict() for result in results]}
-
-    try:
-        return [CheckResult(**check) for check in run.wait(run.in_worker(job))["checks"]]
-    except WorkerDied as error:
-        return [CheckResult("worker", "", False, None, 0.0, str(error))]
 
 
 def asked_to_stop(run: Run) -> Stop | None:

@@ -25,7 +25,7 @@ from _ralph.loop.detect import detect_checks
 from _ralph.loop.pool import Pool, Turn
 from _ralph.loop.room import Room, Site
 from _ralph.loop.view import Reporter, View
-from _ralph.loop.worker import Job, Report
+from _ralph.loop.worker import Hear, Job, Result
 from _ralph.model import Attempt, Paths, Plan, Share, Task
 from _ralph.process.process import Control
 from _ralph.process.sandbox import Sandbox
@@ -99,7 +99,6 @@ class Run:
     owed: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
-    report: Report | None = None
     _site: Site | None = None
 
     @property
@@ -175,36 +174,25 @@ class Run:
         """The place at `folder`, with its index in the private folder."""
         return Place(self.git, folder, self.paths.private / f"{folder.name}.index", self.state)
 
-    def in_worker(
-        self,
-        work: Callable[[Run], dict[str, Any]],
-        hear: Callable[[dict[str, Any]], None] = lambda _: None,
-        number: int = 0,
-    ) -> Job:
+    def in_worker(self, work: Callable[[Run], Result], kind: type[Result], number: int = 0) -> Job[Result]:
         """Begin `work(run)` in a process of its own, for the worker of this number: a job, whose result is
-        the JSON object that it returns. `hear` gets the facts that it tells on the way."""
+        the dataclass `kind` that it returns."""
 
-        def job(control: Control, report: Report) -> dict[str, Any]:
+        def job(control: Control, report: Hear) -> Result:
             view = Reporter(report, self.view)
             control.on_tick = view.tick if view.stays else None
             site = replace(self.site, control=control, told=view.check)
-            return work(replace(self, control=control, view=view, _site=site, report=report))
-
-        def heard(event: dict[str, Any]) -> None:
-            if event["event"] == "view":
-                self.view.hear(event, number)
-            else:
-                hear(event)
+            return work(replace(self, control=control, view=view, _site=site))
 
         self.site.warm()
-        return self.pool.start(job, heard)
+        return self.pool.start(job, kind, lambda event: self.view.hear(event, number))
 
     def turn(self, attempt: Attempt) -> Turn:
         """Stand in line for the clean room."""
         self.view.doing("in line for the clean room", attempt.worker)
         return self.pool.turn(attempt)
 
-    def wait(self, job: Job) -> dict[str, Any]:
+    def wait(self, job: Job[Result]) -> Result:
         """The result of a job, before anything else goes on."""
         try:
             return self.pool.wait(self.control, job)
@@ -228,20 +216,16 @@ class Run:
                 stack.enter_context(self.place(folder).away())
             yield
 
-    def protection(self, task: Task) -> tuple[list[str], list[str]]:
-        """The patterns of files that an attempt may not change, and those that this task may all the same."""
-        return list(self.plan.settings.get("protect", [])), list(task.allow)
+    @property
+    def protected(self) -> list[str]:
+        """The patterns of files that an attempt may not change, unless its task allows it."""
+        return list(self.plan.settings.get("protect", []))
 
-    def room(self, folder: Path | None = None, attempt: Attempt | None = None) -> Room:
-        """The clean room, or another one at `folder`."""
-        site = replace(self.site, control=self.control, env=self.env(attempt), told=self.view.check)
-        place = Place(
-            self.git,
-            folder or self.paths.room,
-            self.paths.private / f"{(folder or self.paths.room).name}.index",
-            full=True,  # a clone is
-        )
-        return Room(site, place)
+    def room(self, name: str = "room", env: Mapping[str, str] | None = None) -> Room:
+        """The clean room, or another one of this name; `env` is added to the environment of its checks."""
+        site = replace(self.site, control=self.control, env=self.env(env), told=self.view.check)
+        index = self.paths.private / f"{name}.index"
+        return Room(site, Place(self.git, self.paths.room.with_name(name), index, full=True))  # as a clone is
 
     def ladder(self, task: Task | None = None) -> tuple[str, ...]:
         """The agents of `task`, a rung for each failed attempt: those given, else its own, else the plan's,
@@ -304,15 +288,18 @@ class Run:
     def commit_template(self) -> str:
         return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
 
-    def env(self, attempt: Attempt | None = None, **extra: str) -> dict[str, str]:
-        """The environment of agents, checks and hooks; inside an attempt they are told which."""
-        names = {
+    def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment of agents, checks and hooks."""
+        return registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})})
+
+    def names(self, attempt: Attempt) -> dict[str, str]:
+        """What the environment says of an attempt."""
+        return {
             "RALPH_TASK_ID": attempt.task.id.replace("\0", ""),
             "RALPH_ITERATION": str(attempt.iteration),
             "RALPH_ATTEMPT": str(attempt.number),
             "RALPH_HANDOFF": str(self.paths.handoff(attempt.worker)),
-        } if attempt else {}  # fmt: skip
-        return registry.agent_env({"RALPH_RUN_ID": self.run_id, **names, **extra})
+        }
 
     def log(self, name: str) -> Path:
         """The path of a new file in the scratch folder; the newest 50 attempts are kept."""

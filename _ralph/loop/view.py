@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from _ralph.agents.events import StreamParser
@@ -71,7 +72,7 @@ class Reporter(View):
         self._tell("lines", notices)
 
     def check(self, result: CheckResult, label: str = "") -> None:
-        self._tell("checked", result.as_dict(), label)
+        self._tell("checked", asdict(result), label)
 
     def doing(self, words: str, _worker: int = 0) -> None:
         self._agent = None
@@ -108,5 +109,9 @@ class Reporter(View):
         if self._lines <= _LINES_A_SECOND:
             self._tell("heard", kind, [line[:1000] for line in lines])
 
+    def hear(self, event: dict[str, Any], _worker: int = 0) -> None:
+        """Pass on an event of a worker behind this one."""
+        self._report(event)
+
     def _tell(self, name: str, *args: Any) -> None:
-        self._report({"event": "view", "name": name, "args": args})
+        self.hear({"event": "view", "name": name, "args": args})

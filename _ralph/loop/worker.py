@@ -10,25 +10,100 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, NoReturn, TypeVar
 
-from _ralph.errors import Exit, RalphError, StopNow, translate
+from _ralph.errors import (
+    AgentUnavailable,
+    BadInput,
+    Exit,
+    NeedsPerson,
+    RalphError,
+    StopNow,
+    TryLater,
+    translate,
+)
 from _ralph.git import git
+from _ralph.model import AgentResult, Check, CheckResult
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
+from _ralph.state.records import made
 
 _STOP_DEADLINE = 60.0
-_ERRORS = {int(cls.exit): cls for cls in RalphError.__subclasses__() if cls is not StopNow}
+_ERRORS = {int(cls.exit): cls for cls in (BadInput, NeedsPerson, AgentUnavailable, TryLater)}
 
-Report = Callable[[dict[str, Any]], None]
-"""Takes one event of a job to the loop."""
 Hear = Callable[[dict[str, Any]], None]
-"""Gets it there."""
-Work = Callable[[Control, Report], dict[str, Any]]
-"""A job: what it returns is its result."""
+"""Gets one event of a job."""
+Result = TypeVar("Result")
+Work = Callable[[Control, Hear], Result]
+"""A job: it reports events, and returns its result, a dataclass."""
+
+
+@dataclass(kw_only=True)
+class Worked:
+    """The result of an agent at work: what it left, by the names of an `Attempt`. From elsewhere, `left` is
+    a commit of the tree."""
+
+    result: AgentResult
+    left: str = ""
+    tree: str = ""
+    restored: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    said: str = ""
+    launch: str = ""
+    began: float = 0.0
+
+
+@dataclass(kw_only=True)
+class CheckJob:
+    """`checks` to be run on `commit` in the clean room or, with `anew`, in a new checkout. `env` is added to
+    their environment, their logs are called `name`, and `label` stands before what is shown of them. With a
+    `tip`, `commit` is a candidate on it: the commit hooks run first, with its `message`; `allow` are patterns
+    of protected files that they may change."""
+
+    commit: str
+    checks: list[Check]
+    name: str
+    label: str = ""
+    anew: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    tip: str = ""
+    message: str = ""
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Checked:
+    """The result of a `CheckJob`: `commit` and `message` are those that the commit hooks made."""
+
+    checks: list[CheckResult] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    commit: str = ""
+    message: str = ""
+
+    @property
+    def red(self) -> list[CheckResult]:
+        return [check for check in self.checks if not check.ok]
+
+
+@dataclass(kw_only=True)
+class Failed:
+    """The error that ended a job: its message and exit status, and whether ralph was stopped, or the worker
+    behind this one died."""
+
+    said: str
+    exit: int = 1
+    stopped: bool = False
+    died: bool = False
+
+    def throw(self) -> NoReturn:
+        if self.stopped:
+            raise StopNow(self.said)
+        raise WorkerDied(self.said) if self.died else _ERRORS.get(self.exit, RalphError)(self.said)
 
 
 class WorkerDied(RalphError):
@@ -36,45 +111,46 @@ class WorkerDied(RalphError):
 
 
 @dataclass(eq=False)
-class Job:
+class Job(Generic[Result]):
     """One job under way: the worker's `pid`, the pipe that it reports by, and the one that tells it that
-    the loop is alive; `hear` gets its events as they come. To await a job is to wait for its result."""
+    the loop is alive; `hear` gets its events as they come, and `kind` is the dataclass of its result. To
+    await a job is to wait for its result."""
 
     pid: int
     pipe: int
     alive: int
+    kind: type[Result]
     hear: Hear = lambda _: None
     rest: bytes = b""
-    result: dict[str, Any] | None = None
+    result: Result | Failed | None = None
     asked: float = 0.0
     open: bool = True
     ready: bool = False
 
-    def __await__(self) -> Generator[Job, None, dict[str, Any]]:
+    def __await__(self) -> Generator[Job[Result], None, Result]:
         if not self.ready:
             yield self
         return self.value
 
     @property
-    def value(self) -> dict[str, Any]:
+    def value(self) -> Result:
         """What its work returned. WorkerDied if there is no result."""
         if self.result is None:
             raise WorkerDied("the worker of this attempt was killed")
-        if self.result["event"] == "error":
-            raise_error(self.result)
-        found: dict[str, Any] = self.result["value"]
-        return found
+        if isinstance(self.result, Failed):
+            self.result.throw()
+        return self.result
 
     def tell(self) -> None:
         """Let `hear` have the events that came; what nobody can read is the worker's death."""
         try:
-            for event in self.read():
-                self.hear(event)
+            for event in self._read():
+                self._take(event)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the agent wrote into it
             self.open, self.result = False, None
 
-    def read(self) -> list[dict[str, Any]]:
-        """The events that came since; the last of a job's is its result."""
+    def _read(self) -> list[dict[str, Any]]:
+        """The events that came since."""
         try:
             data = os.read(self.pipe, 1 << 16)
         except BlockingIOError:
@@ -82,12 +158,17 @@ class Job:
         if not data:
             self.open = False
         *lines, self.rest = (self.rest + data).split(b"\n")
-        events = [json.loads(line) for line in lines]
-        for event in events:
-            if event["event"] in ("done", "error"):
-                _require_result(event)
-                self.result = event
-        return [event for event in events if event["event"] not in ("done", "error")]
+        return [json.loads(line) for line in lines]
+
+    def _take(self, event: dict[str, Any]) -> None:
+        """The last event of a job is its result."""
+        match event["event"]:
+            case "done":
+                self.result = made(self.kind, event["value"])
+            case "error":
+                self.result = made(Failed, event)
+            case _:
+                self.hear(event)
 
     def stop(self) -> None:
         """Ask the worker to end what it does; kill it if it was asked long ago."""
@@ -122,24 +203,9 @@ class Job:
         self.ready = True
 
 
-def _require_result(event: dict[str, Any]) -> None:
-    """TypeError where nobody could read this result."""
-    done = event["event"] == "done"
-    if not isinstance(event["value"] if done else event["said"], dict if done else str):
-        raise TypeError
-    if not done and not isinstance(event["exit"], int):
-        raise TypeError
-
-
-def raise_error(event: Mapping[str, Any]) -> NoReturn:
-    """Raise what ended a job, as its worker told it."""
-    said = str(event["said"])
-    if event.get("stopped"):
-        raise StopNow(said)
-    raise WorkerDied(said) if event.get("died") else _ERRORS.get(event["exit"], RalphError)(said)
-
-
-def start(work: Work, hear: Hear = lambda _: None, others: Sequence[Job] = ()) -> Job:
+def start(
+    work: Work[Result], kind: type[Result], hear: Hear = lambda _: None, others: Sequence[Job[Any]] = ()
+) -> Job[Result]:
     """Fork a worker that does `work(control, report)`, beside `others`. Must be called while there are no
     threads."""
     pipe, write = os.pipe()
@@ -157,7 +223,7 @@ def start(work: Work, hear: Hear = lambda _: None, others: Sequence[Job] = ()) -
     os.close(write)
     os.close(alive_read)
     os.set_blocking(pipe, False)
-    return Job(pid, pipe, alive, hear)
+    return Job(pid, pipe, alive, kind, hear)
 
 
 def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
@@ -182,7 +248,7 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def _worker(work: Work, alive: int, pipe: int) -> int:
+def _worker(work: Work[Any], alive: int, pipe: int) -> int:
     """What the child does; its exit status."""
     os.setsid()
     become_subreaper()
@@ -200,13 +266,13 @@ def _worker(work: Work, alive: int, pipe: int) -> int:
         value = work(control, report)
         process.sweep(0.0)
         if not control.orphaned:
-            report({"event": "done", "value": value})
+            report({"event": "done", "value": asdict(value)})
     except Exception as error:
         process.sweep(0.0)
         if os.environ.get("RALPH_DEBUG") and not isinstance(error, RalphError):
             traceback.print_exc()
         failed = translate(error) if not os.environ.get("RALPH_DEBUG") else error
         code = int(getattr(failed, "exit", Exit.ERROR))
-        why = {"stopped": isinstance(error, StopNow), "died": isinstance(error, WorkerDied)}
-        report({"event": "error", "said": str(failed), "exit": code, **why})
+        stopped, died = isinstance(error, StopNow), isinstance(error, WorkerDied)
+        report({"event": "error", **asdict(Failed(said=str(failed), exit=code, stopped=stopped, died=died))})
     return 0

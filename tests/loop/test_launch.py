@@ -125,8 +125,8 @@ def test_protected_files_and_state_stay_what_they_were(repo: Repo) -> None:
     ("wrap", "said"),
     [
         (f"echo '{HELLO}'; echo '[1]'; exec sleep 600", "what is no message"),
-        (f"echo '{HELLO}'; cat > /dev/null", "did not answer"),
-        (f"echo '{HELLO}'; read asked; echo '{{\"event\": \"has\", \"commits\": 7}}'; sleep 600", "did not answer"),
+        (f"echo '{HELLO}'; cat > /dev/null", "no usable answer"),
+        (f"echo '{HELLO}'; read asked; echo '{{\"event\": \"has\", \"commits\": 7}}'; sleep 600", "no usable answer"),
         (f"echo '{HELLO}'; yes | tr -d '\\n' | head -c 40000000; sleep 600", "a line without an end"),
     ],
 )  # fmt: skip
@@ -352,8 +352,8 @@ def test_a_root_of_its_own_without_home_as_a_container_is(repo: Repo) -> None:
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
-        ("say(event='done', value={}, commit='', file=0)", "cannot be read"),
-        ("say(event='done', value=7, commit='', file=0)", "did not answer"),
+        ("say(event='done', value={}, commit='', file=0)", "no result"),
+        ("say(event='done', value=7, commit='', file=0)", "no usable answer"),
         ("say(event='done', value=GOOD, commit='0' * 40, file=10 ** 13)", "wants to send a file of"),
         ("say(event='done', value=GOOD, commit='0' * 40, file=-1)", "wants to send a file of"),
         ("say(event='done', value=GOOD, commit='0' * 40, file=7); sys.stdout.write('garbage'); sys.stdout.flush()", "other refs"),

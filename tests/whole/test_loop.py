@@ -275,7 +275,7 @@ def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -
     assert "check litters changed a.txt, made-by-check.txt; put back" in repo.read("progress.txt")
 
 
-def test_commit_hooks_are_the_last_check_and_may_rewrite(repo: Repo) -> None:
+def test_commit_hooks_are_checks_and_may_rewrite(repo: Repo) -> None:
     formats = "test -f T1.txt && sed -i 's/good/good, formatted/' T1.txt"
     hook = f"git diff --cached --name-only > {repo.outside}/staged\n{formats}\n! grep -q forbidden T1.txt"
     repo.program(".git/hooks/pre-commit", hook)

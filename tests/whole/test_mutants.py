@@ -400,9 +400,13 @@ LANES = {
     "landing without a check on the new tip": (
         """
 from _ralph.loop import candidate
-def run_candidate(run, attempt, room, commit, turn, real=candidate.run_candidate):
-    return real(run, attempt, room, attempt.apart or commit, turn)
-candidate.run_candidate = run_candidate
+from dataclasses import replace
+def check_commit(run, job, real=candidate.check_commit):
+    if not job.tip:
+        return real(run, job)
+    alone = run.git("rev-parse", f"refs/ralph/candidate/{run.branch.plan}").strip()  # on its own base
+    return replace(real(run, replace(job, commit=alone, tip="")), commit=job.commit, message=job.message)
+candidate.check_commit = check_commit
 """,
         "a red commit",
     ),
@@ -430,21 +434,24 @@ attempt._work = _work
         """
 from _ralph.loop import candidate
 from _ralph.state import edit
-def verify(run, attempt, real=candidate.verify):
-    edit.apply(run.plan, lambda plan: edit.set_passed(plan, plan.task(attempt.task.id), True))
-    return real(run, attempt)
-candidate.verify = verify
+def check_commit(run, job, real=candidate.check_commit):
+    if job.tip:
+        name = job.env["RALPH_TASK_ID"]
+        edit.apply(run.plan, lambda plan: edit.set_passed(plan, plan.task(name), True))
+    return real(run, job)
+candidate.check_commit = check_commit
 """,
         "state from two processes",
     ),
     "a worker that lands": (
         """
 from _ralph.loop import candidate
-def verify(run, attempt, real=candidate.verify):
-    told = real(run, attempt)
-    run.branch.land(told["commit"], attempt.tip, "early")
-    return told
-candidate.verify = verify
+def check_commit(run, job, real=candidate.check_commit):
+    found = real(run, job)
+    if job.tip:
+        run.branch.land(found.commit, job.tip, "early")
+    return found
+candidate.check_commit = check_commit
 """,
         "state from two processes",
     ),
