@@ -108,9 +108,7 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
     run.view.doing("running checks")
     if run.options.launch_checks:
         return check_elsewhere(run, job)
-    room = run.room("recheck" if job.anew else "room", job.env)
-    if job.anew:
-        files.clear(room.place.index)
+    room = run.room(job.env, job.anew)
     try:
         with run.workspaces_away():
             found = _check(run, job, room)
@@ -147,7 +145,8 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
         path = room.path / ".git/COMMIT_EDITMSG"
         path.write_text(found.message, encoding="utf-8")
         for hook in names:
-            results += run_hook(hook, folder, room, path, job.name)
+            result = run_hook(hook, folder, room, path, job.name)
+            results += [result] if result else []
         said = files.read_regular(path, _MESSAGE) if room.place.exists else None
         if said is None:  # the hook is the candidate's own, and removed the room or the message
             return [replace(result, ok=False, tail="it removed what it was given") for result in results]

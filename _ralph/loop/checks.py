@@ -1,13 +1,13 @@
-"""Checks: run them, know what was red before, and say what an attempt's evidence is worth."""
+"""Checks: which ones there are, and what came of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from _ralph import text
 from _ralph.model import Check, CheckResult, Plan, Task
-from _ralph.process.process import Control, run_process
+from _ralph.process.process import ProcessResult
 
 TAIL = 6000
 """Bytes of a failing check's output that the next prompt shows."""
@@ -24,41 +24,18 @@ def every_check(plan: Plan) -> list[Check]:
     return _distinct(check for check in every if not check.once)
 
 
-def run_checks(
-    checks: Iterable[Check],
-    *,
-    cwd: Path,
-    env: Mapping[str, str],
-    control: Control,
-    log: Callable[[int], Path],
-    told: Callable[[CheckResult], None] = lambda _: None,
-    wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
-) -> list[CheckResult]:
-    """Run all of `checks`, also after a red one; `log(i)` is where check i's output goes, `wrap`
-    puts a command into the sandbox.
-
-    Stops early only when ralph itself is told to stop.
-    """
-    results: list[CheckResult] = []
-    for number, check in enumerate(checks):
-        argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
-        path = log(number)
-        done = run_process(wrap(argv), cwd=cwd, env=env, timeout=check.timeout, control=control, out=path)
-        if done.ended == "interrupted":
-            break
-        result = CheckResult(
-            name=check.name,
-            command=check.command,
-            ok=done.ended == "itself" and done.exit == 0,
-            exit=done.exit,
-            seconds=round(done.seconds, 1),
-            tail=text.redact(text.clean(text.tail(done.tail or done.error, TAIL))),
-            log=str(path),
-            timed_out=done.ended == "deadline",
-        )
-        results.append(result)
-        told(result)
-    return results
+def result_of(check: Check, done: ProcessResult, log: Path) -> CheckResult:
+    """What a check came to whose process is done, with its output in `log`."""
+    return CheckResult(
+        name=check.name,
+        command=check.command,
+        ok=done.ended == "itself" and done.exit == 0,
+        exit=done.exit,
+        seconds=round(done.seconds, 1),
+        tail=text.redact(text.clean(text.tail(done.tail or done.error, TAIL))),
+        log=str(log),
+        timed_out=done.ended == "deadline",
+    )
 
 
 def _distinct(checks: Iterable[Check]) -> list[Check]:

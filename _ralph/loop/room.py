@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, attempted, environment, nul
 from _ralph.git.workspace import Place, throwaway_config
-from _ralph.loop.checks import run_checks
+from _ralph.loop.checks import result_of
 from _ralph.loop.detect import SETUP_INPUTS
 from _ralph.model import Check, CheckResult, Setup
-from _ralph.process.process import Control
+from _ralph.process.process import Control, run_process
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
@@ -76,14 +76,25 @@ class Site:
             self.carries = carried_names(self.home, self.include)
         return self.carries
 
-    def run(self, checks: list[Check], cwd: Path, name: str, label: str = "") -> list[CheckResult]:
-        """Run commands in a place, their logs called `name`; fewer come back if ralph was told to stop."""
-        return run_checks(
-            checks, cwd=cwd, env=self.env, control=self.control,
-            log=lambda number: self.log(f"{name}{number + 1}.log"),
-            told=lambda result: self.told(result, label),
-            wrap=lambda argv: self.wrap(argv, cwd),
-        )  # fmt: skip
+    def run(
+        self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None
+    ) -> CheckResult | None:
+        """Run a command in a place, its log called `name`; its result, None if ralph was told to stop."""
+        argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
+        log, environment = self.log(f"{name}.log"), {**self.env, **(env or {})}
+        done = run_process(
+            self.wrap(argv, cwd),
+            cwd=cwd,
+            env=environment,
+            timeout=check.timeout,
+            control=self.control,
+            out=log,
+        )
+        if done.ended == "interrupted":
+            return None
+        result = result_of(check, done, log)
+        self.told(result, label)
+        return result
 
     def inputs_of(self, place: Place) -> str:
         """A fingerprint of all that `setup` depends on: the command, and the files it reads."""
@@ -101,7 +112,7 @@ class Site:
         if self.setup is None:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
-        return next(iter(self.run([check], place.root, f"{name}-setup", "setup: ")), None)
+        return self.run(check, place.root, f"{name}-setup", "setup: ")
 
 
 @dataclass
@@ -113,7 +124,6 @@ class Room:
     place: Place
     notices: list[str] = field(default_factory=list)
     _tree: str = ""
-    _head: str = ""
     _inputs: str = ""
     _made: dict[str, Signature] = field(default_factory=dict)
 
@@ -125,18 +135,16 @@ class Room:
     def prepare(self, commit: str, name: str) -> CheckResult | None:
         """Make the room that of the candidate `commit`: its files, those that `setup` makes, nothing
         else. The result of `setup` where it ran and was red."""
-        self._tree = self._head = commit
-        bare = self.site.setup is None and not self.site.keep
-        if self.place.reset(commit, "-ffdx" if bare else ""):
+        self._tree = commit
+        if self.place.reset(commit, ""):
             files.clear(self.place.stamp)
-        self._read_stamp()
+        stamp = self.place.noted_setup()
+        self._inputs, self._made = stamp.get("inputs", "-"), stamp.get("made", {})
         self.site.furnish(self.place, commit)
-        if bare:
-            return None
         inputs = self.site.inputs_of(self.place)
         if inputs != self._inputs or self._is_spoiled():
             return self._set_up_anew(inputs, name)
-        self._purge(set(self._made))
+        self._purge(self._made)
         return None
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
@@ -144,14 +152,14 @@ class Room:
         is no candidate has a `label`; there, nobody asks what the last check left."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
-            found = self.site.run([check], self.path, f"{name}-check{number + 1}-", label)
-            if not found:
+            result = self.site.run(check, self.path, f"{name}-check{number + 1}", label)
+            if not result:
                 break  # ralph was told to stop
-            results += found
+            results.append(result)
             if not self.place.exists:
                 gone = "it removed or replaced the folder that it ran in"
-                results[-1] = replace(found[0], ok=False, tail=gone)
-                if failed := self.prepare(self._head, f"{name}-again"):
+                results[-1] = replace(result, ok=False, tail=gone)
+                if failed := self.prepare(self._tree, f"{name}-again"):
                     return [*results, failed]
                 continue
             if label and number + 1 == len(checks):
@@ -168,7 +176,7 @@ class Room:
             yield Git(self.path, self.path / ".git", self.path / ".git")
         finally:
             if self.place.exists:  # what runs in it can remove it
-                self.site.furnish(self.place, self._head)
+                self.site.furnish(self.place, self._tree)
 
     def rewritten(self) -> str:
         """The tree of the tracked files as they stand now; that of the candidate if none was changed."""
@@ -186,7 +194,7 @@ class Room:
         hidden = self._strangers_in(self.place.dirt(self._tree)[1])  # by a .gitignore of its own
         for one in {*new, *hidden}:
             files.clear(self.path / one)
-        self.site.furnish(self.place, self._head)
+        self.site.furnish(self.place, self._tree)
         if spoiled:
             self._set_up_anew(self._inputs, again)
         what = changed + new or ["files that setup had made"]
@@ -194,38 +202,40 @@ class Room:
 
     def _strangers_in(self, new: list[str]) -> list[str]:
         """Those of the files that git neither tracks nor ignores which `setup` did not make."""
-        return [one for one in new if one not in self._made and not self._is_kept(one)]
+        return self._not_kept([one for one in new if one not in self._made])
 
     def _set_up_anew(self, inputs: str, name: str) -> CheckResult | None:
         """Run `setup` from nothing, and note what it made; its result if it is red."""
         files.clear(self.place.stamp)
         self._made, self._inputs = {}, ""
-        self._purge(set())
+        self._purge()
         result = self.site.set_up(self.place, name)
         if result and not result.ok:
             return result
         if result:
             if self.place.dirt(self._tree)[0]:
                 self.place.reset(self._tree, "")
-            self.site.furnish(self.place, self._head)
+            self.site.furnish(self.place, self._tree)
         if result or self.site.setup is None:
             self._inputs, self._made = inputs, self._signatures() if result else {}
             self.place.note_setup(inputs, self._made)
         return None
 
-    def _read_stamp(self) -> None:
-        stamp = self.place.noted_setup()
-        self._inputs, self._made = stamp.get("inputs", "-"), stamp.get("made", {})
-
     def _signatures(self) -> dict[str, Signature]:
         """Every file here that git does not track, with what changes whenever the file does."""
-        tracked = self._tracked()
-        found = {}
-        for path in files.walk(self.path):
-            name = os.path.relpath(path, self.path)
-            if name not in tracked and not self._is_own(name) and not self._is_kept(name):
-                found[name] = _signature(path)
-        return found
+        return {name: _signature(self.path / name) for name in self._untracked()}
+
+    def _untracked(self) -> list[str]:
+        """The files here that git does not track, but for ralph's own and those that `keep` names."""
+        tracked = self.place.tracked(self._tree)
+        names = [os.path.relpath(path, self.path) for path in files.walk(self.path)]
+        own = {*tracked, *self.place.carried}
+        return self._not_kept([n for n in names if n not in own and not n.startswith(f".git{os.sep}")])
+
+    def _not_kept(self, names: list[str]) -> list[str]:
+        """Those of `names` that `keep` does not name."""
+        kept = patterns.matching(self.site.keep, names)
+        return [name for name in names if name not in kept]
 
     def _is_spoiled(self) -> bool:
         """Whether a file that setup made was changed or is gone since: no check may count on it."""
@@ -234,35 +244,15 @@ class Room:
         except OSError:
             return True
 
-    def _purge(self, kept: set[str]) -> None:
+    def _purge(self, kept: Container[str] = ()) -> None:
         """Remove every file that is neither tracked nor in `kept`, and the folders that get empty."""
-        tracked = self._tracked()
-        for folder, folders, names in os.walk(self.path, topdown=False):
-            inside = os.path.relpath(folder, self.path)
-            if inside.split(os.sep)[0] == ".git":
-                continue
-            links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-            for name in (*names, *links):
-                full = os.path.normpath(os.path.join(inside, name))
-                if (
-                    full not in tracked
-                    and full not in kept
-                    and not self._is_own(full)
-                    and not self._is_kept(full)
-                ):
-                    files.clear(self.path / full)
-            if inside != "." and not self._is_kept(f"{inside}/x"):
-                with contextlib.suppress(OSError):
+        for name in self._untracked():
+            if name not in kept:
+                files.clear(self.path / name)
+        for folder, _, _ in os.walk(self.path, topdown=False):
+            if ".git" not in Path(folder).relative_to(self.path).parts[:1]:
+                with contextlib.suppress(OSError):  # it is not empty
                     os.rmdir(folder)
-
-    def _tracked(self) -> set[str]:
-        return self.place.tracked(self._tree)
-
-    def _is_own(self, name: str) -> bool:
-        return name.split("/", 1)[0] == ".git" or name in self.place.carried
-
-    def _is_kept(self, name: str) -> bool:
-        return bool(self.site.keep) and bool(patterns.matching(self.site.keep, [name]))
 
 
 def carried_names(home: Git, include: Path) -> list[str]:
@@ -275,17 +265,13 @@ def carried_names(home: Git, include: Path) -> list[str]:
     return [name for name in named if name in hidden]
 
 
-def run_hook(hook: str, folder: str, room: Room, message: Path, name: str) -> list[CheckResult]:
-    """Run one commit hook in the room, as git would; its result, none if ralph was told to stop."""
+def run_hook(hook: str, folder: str, room: Room, message: Path, name: str) -> CheckResult | None:
+    """Run one commit hook in the room, as git would; its result, None if ralph was told to stop."""
     words = ("git", "-c", f"core.hooksPath={folder}", "hook", "run", hook)
     check = Check(hook, (*words, "--", str(message)) if hook == "commit-msg" else words)
     env = {"GIT_INDEX_FILE": str(room.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
     env |= {key: value for key, value in environment().items() if key == "GIT_CONFIG_GLOBAL"}
-    before, room.site.env = room.site.env, {**room.site.env, **env}
-    try:
-        return room.site.run([check], room.path, f"{name}-{hook}")
-    finally:
-        room.site.env = before
+    return room.site.run(check, room.path, f"{name}-{hook}", env=env)
 
 
 def merged(git: Git, tip: str, commit: str) -> tuple[str, list[str]]:

@@ -221,11 +221,12 @@ class Run:
         """The patterns of files that an attempt may not change, unless its task allows it."""
         return list(self.plan.settings.get("protect", []))
 
-    def room(self, name: str = "room", env: Mapping[str, str] | None = None) -> Room:
-        """The clean room, or another one of this name; `env` is added to the environment of its checks."""
+    def room(self, env: Mapping[str, str] | None = None, anew: bool = False) -> Room:
+        """The clean room, or one made anew; `env` is added to the environment of its checks."""
         site = replace(self.site, control=self.control, env=self.env(env), told=self.view.check)
-        index = self.paths.private / f"{name}.index"
-        return Room(site, Place(self.git, self.paths.room.with_name(name), index, full=True))  # as a clone is
+        folder = files.clear(self.paths.places / "recheck") if anew else self.paths.room
+        index = self.paths.private / f"{folder.name}.index"
+        return Room(site, Place(self.git, folder, files.clear(index) if anew else index, full=True))
 
     def ladder(self, task: Task | None = None) -> tuple[str, ...]:
         """The agents of `task`, a rung for each failed attempt: those given, else its own, else the plan's,

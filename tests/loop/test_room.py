@@ -213,7 +213,8 @@ def hooked(repo: Repo, script: str, hook: str = "pre-commit") -> tuple[bool, str
     with made.at(head(repo)):
         message = made.path / ".git/COMMIT_EDITMSG"
         message.write_text("T1: é\n")
-        (result,) = run_hook(hook, folder, made, message, "0001")
+        result = run_hook(hook, folder, made, message, "0001")
+        assert result is not None
         tree = made.rewritten()
         said = message.read_text()
     assert on_disk(made.path).keys() >= {"a.txt", "new.txt"}

@@ -139,9 +139,9 @@ def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
     # no room of its own, and what is ignored stays where it lies
     sabotage = """
 from _ralph.model import Paths
-from _ralph.git import workspace
+from _ralph.loop.room import Room
 Paths.room = property(Paths.workspace)
-workspace.Place.reset = lambda self, tree, clean="", real=workspace.Place.reset: real(self, tree, clean.replace("x", ""))
+Room._purge = lambda *_: None
 """
     repo.ralph(*words, first=sabotage)
     assert repo.verdicts()[-1] == "T1 passed"

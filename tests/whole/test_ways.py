@@ -28,7 +28,8 @@ from tests.oracle import (
 IN_THE_WORKSPACE = """
 import _ralph.loop.room
 def run(room, checks, name, label=""):
-    return room.site.run(checks, room.place.root.with_name("work-1"), f"{name}-check", label)
+    place = room.place.root.with_name("work-1")
+    return [room.site.run(check, place, f"{name}-check{n}", label) for n, check in enumerate(checks)]
 _ralph.loop.room.Room.run = run
 import contextlib, _ralph.git.workspace
 _ralph.git.workspace.Place.away = contextlib.contextmanager(lambda place: (yield))
