@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _ralph import text
 from _ralph.errors import BadInput
 
 
@@ -294,12 +293,10 @@ class Work:
     """What is said of an attempt here and in its record. `base` is the commit that it began at, `left` the
     tree of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
     `message`. `leftover` says that no agent runs, for the work was done in an earlier attempt and only lacks
-    its checks or its judge; `unjudged` that it lacks its judge. `command` is the agent that worked it, as a
-    person named it; `launch` the prefix behind which no worker answered. `baseline` are checks that were
-    green before it, or red; `parked` is the ref of its work that did not pass; `blocked` why the task needs
-    a person."""
+    its checks or its judge; `unjudged` that it lacks its judge. `launch` is the prefix behind which no
+    worker answered. `baseline` are checks that were green before it, or red; `parked` is the ref of its work
+    that did not pass; `blocked` why the task needs a person."""
 
-    command: str = ""
     launch: str = ""
     base: str = ""
     left: str = ""
@@ -317,45 +314,6 @@ class Work:
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     handoff: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Attempt(Work):
-    """One attempt at one task, from its `start` record to its verdict, by the worker of this number. It may
-    spend `share`. `tree` is what its agent left, with all that is protected as before; `clean` says that it
-    began without the work of earlier attempts, which is kept at the ref `earlier`."""
-
-    task: Task
-    number: int
-    iteration: int
-    worker: int = 1
-    share: Share = field(default_factory=Share)
-    clean: bool = False
-    earlier: str = ""
-    tree: str = ""
-    result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
-    checks: list[CheckResult] = field(default_factory=list)
-    fixed: bool = False
-    verdict: Verdict = Verdict.INTERRUPTED
-    judgement: Judgement | None = None
-    ignored: list[str] = field(default_factory=list)
-    began: float = 0.0
-    said: str = ""
-    changed: list[str] = field(default_factory=list)
-    changes: str = ""
-
-    @property
-    def spent(self) -> Spent:
-        """What its agent, its checks and its judge took."""
-        total = spent_on([self.result], self.checks)
-        if self.judgement:
-            total.add(self.judgement)
-        return total
-
-    @property
-    def name(self) -> str:
-        """What its files in the scratch folder are called: `0017-US-003`."""
-        return f"{self.iteration:04}-{text.slug(self.task.id)}"
 
 
 @dataclass(frozen=True)

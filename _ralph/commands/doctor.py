@@ -22,10 +22,10 @@ from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import set_up_workspace
 from _ralph.loop.checks import every_check
+from _ralph.loop.jobs import Checked
 from _ralph.loop.launch import greet
 from _ralph.loop.run import Options, Run, examined, load_plan
-from _ralph.loop.worker import Checked
-from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
+from _ralph.model import CheckResult, Finding, Findings, Plan
 from _ralph.process.awake import cannot_stay_awake
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
@@ -202,11 +202,11 @@ def _in_the_places(run: Run, commit: str) -> Checked:
     checks = {check.command: check for check in (*every_check(run.plan), *own)}
     results = room.run(list(checks.values()), "doctor")
     if not run.history.open_starts:
-        stand_in = Attempt(Task("doctor", "", 0, {}), 0, 0)
-        place = run.workspace(stand_in)
+        place = run.workspace(1)
         new = place.reset(commit)
         run.site.furnish(place, commit)
-        set_up_workspace(run, stand_in, place, new)
+        if red := set_up_workspace(run, place, new, "doctor"):
+            return Checked(checks=[red])
     return Checked(checks=results, notices=room.notices, commit=commit)
 
 

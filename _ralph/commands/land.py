@@ -14,11 +14,11 @@ from _ralph.git.branch import Branch, Moved, current_branch
 from _ralph.git.git import Git, freeze_settings, top_level
 from _ralph.loop.candidate import checking
 from _ralph.loop.checks import every_check
+from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.preflight import require_repository
 from _ralph.loop.room import merged
 from _ralph.loop.run import Options, Run, require_network
-from _ralph.loop.worker import CheckJob
 from _ralph.model import Check
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal

@@ -22,14 +22,15 @@ from _ralph.loop.candidate import (
     tip_of,
 )
 from _ralph.loop.checks import checks_for
+from _ralph.loop.jobs import Attempt, Worked
 from _ralph.loop.launch import work_elsewhere
 from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.room import merged
 from _ralph.loop.run import Run, trim_scratch
 from _ralph.loop.verdict import weigh
-from _ralph.loop.worker import Worked, WorkerDied
-from _ralph.model import AgentResult, Attempt, Outcome, Task, Verdict
+from _ralph.loop.worker import WorkerDied
+from _ralph.model import AgentResult, CheckResult, Outcome, Task, Verdict
 from _ralph.state import prd
 from _ralph.state.history import parse_handoff
 from _ralph.state.records import AttemptBegan
@@ -42,8 +43,7 @@ def begin(run: Run, task: Task) -> Attempt:
     agent = run.agent(task)
     require_agent(run, agent, here=not run.launch_of(task))  # the plan may have changed since the run began
     number, iteration = known.attempts + 1, run.history.iteration + 1
-    attempt = Attempt(task, number, iteration, command=agent.command)
-    attempt.worker = run.pool.free_worker(task.key, run.jobs)
+    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker(task.key, run.jobs))
     attempt.share = run.share_of(task) or attempt.share
     tip = tip_of(run)
     attempt.base, attempt.left = tip, ""
@@ -77,7 +77,7 @@ def go_on(run: Run, attempt: Attempt, tip: str) -> None:
     before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
     if known.lacks == "judge" or (known.lacks and before != known.base):
         attempt.leftover, attempt.base, attempt.left = known.lacks, known.base, known.left
-        attempt.command = known.command or attempt.command
+        attempt.agent = run.named(known.command) if known.command else attempt.agent
         ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
         attempt.result = AgentResult(ended, "an attempt was cut off, and what it left was checked")
         return
@@ -102,8 +102,8 @@ async def work(run: Run, attempt: Attempt) -> None:
         await check_before(run, attempt)
         found = await run.in_worker(lambda inside: _work(inside, attempt), Worked, attempt.worker)
     except WorkerDied as error:
-        agent, place = run.named(attempt.command), run.paths.workspace(attempt.worker)
-        attempt.result = cut_off(run, agent, attempt.name, place, str(error))
+        place = run.paths.workspace(attempt.worker)
+        attempt.result = cut_off(run, attempt.agent, attempt.name, place, str(error))
         with contextlib.suppress(WorkerDied):
             salvage(run, attempt)
     else:
@@ -132,7 +132,7 @@ def _work(run: Run, attempt: Attempt) -> Worked:
 
 def work_here(run: Run, attempt: Attempt) -> Worked:
     """Let the agent work in the workspace, which nobody moves meanwhile; what it left."""
-    place = run.workspace(attempt)
+    place = run.workspace(attempt.worker, attempt.task.allow)
     with place.held():
         return _agent_at_work(run, attempt, place)
 
@@ -147,16 +147,18 @@ def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> Worked:
     copies = place.copy_state()
     if attempt.leftover:
         return _left_behind(run, attempt, place, {})
-    set_up_workspace(run, attempt, place, new)
+    if red := set_up_workspace(run, place, new, attempt.name):
+        if not attempt.left:  # else it is an agent's unfinished work, and the next one will see
+            raise NeedsPerson(setup_failed(run, red))
+        attempt.notices.append(f"setup {red.outcome} in the workspace")
     scratch = files.clear(place.root / ".ralph")
     scratch.mkdir()
     prompt = prompt_for(run, attempt)
     files.atomic_write(ready_mark(run, attempt), str(attempt.iteration).encode())
     attempt.began = time.time()
     run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
-    agent = run.named(attempt.command)
     env = run.env(run.names(attempt))
-    attempt.result = run_role(run, agent, prompt, attempt.name, env, attempt.share, place.root)
+    attempt.result = run_role(run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root)
     if run.control.orphaned:
         raise StopNow
     return _left_behind(run, attempt, place, copies)
@@ -215,7 +217,7 @@ def salvage(run: Run, attempt: Attempt) -> None:
         return
 
     def look(inside: Run) -> Worked:
-        place = inside.workspace(attempt)
+        place = inside.workspace(attempt.worker, attempt.task.allow)
         with place.held():
             place.bring_back()  # the kill may have come while checks ran
             if not place.exists:
@@ -226,19 +228,17 @@ def salvage(run: Run, attempt: Attempt) -> None:
     take(attempt, run.wait(run.in_worker(look, Worked)))
 
 
-def set_up_workspace(run: Run, attempt: Attempt, place: Place, new: bool) -> None:
-    """Run the plan's `setup` in the workspace if it is new or a manifest changed. NeedsPerson if it fails
-    on the branch's own files; on an agent's unfinished work, the agent will see."""
-    inputs, known = run.site.inputs_of(place), place.noted_setup()
-    if inputs == known.get("inputs", "") and not new:
-        return
-    result = run.site.set_up(place, attempt.name)
-    if result and not result.ok and not attempt.left:
-        raise NeedsPerson(setup_failed(run, result))
+def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResult | None:
+    """Run the plan's `setup` in a workspace that is new, or whose manifests changed; its result if red."""
+    inputs = run.site.inputs_of(place)
+    if inputs == place.noted_setup().get("inputs", "") and not new:
+        return None
+    result = run.site.set_up(place, name)
     if result and not result.ok:
-        attempt.notices.append(f"setup {result.outcome} in the workspace")
-    elif result:
+        return result
+    if result:
         place.note_setup(inputs, place.note_made())
+    return None
 
 
 def prompt_for(run: Run, attempt: Attempt) -> str:
@@ -252,7 +252,7 @@ def prompt_for(run: Run, attempt: Attempt) -> str:
         run.plan, task, run.history, run.paths, checks,
         handoff=run.paths.handoff(attempt.worker),
         attempts=run.limits.attempts,
-        reads_rulebook="AGENTS.md" in run.named(attempt.command).row.get("reads", []),
+        reads_rulebook="AGENTS.md" in attempt.agent.row.get("reads", []),
         recent=run.branch.recent(attempt.base),
         beside=[f"{one.task.id}: {one.task.title}" for one in run.pool.attempts if one.task is not task],
         clean_start=attempt.clean or not attempt.left,
@@ -264,9 +264,9 @@ def prompt_for(run: Run, attempt: Attempt) -> str:
 
 def preview(run: Run, task: Task) -> str:
     """What the agent would be sent now, with nothing run."""
-    attempt = Attempt(task, run.history.of(task).attempts + 1, run.history.iteration + 1)
-    attempt.command = run.agent(task).command
-    attempt.base, attempt.left = run.branch.tip() or "HEAD", run.history.of(task).left
+    known = run.history
+    attempt = Attempt(task, known.of(task).attempts + 1, known.iteration + 1, run.agent(task))
+    attempt.base, attempt.left = run.branch.tip() or "HEAD", known.of(task).left
     attempt.clean = is_last(run, attempt)
     return prompt_for(run, attempt)
 

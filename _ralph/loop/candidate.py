@@ -10,12 +10,12 @@ from _ralph.agents.prompt import render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.workspace import restore
 from _ralph.loop.checks import checks_for
+from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.launch import check_elsewhere
-from _ralph.loop.preflight import commit_values
 from _ralph.loop.room import Room, merged, run_hook
 from _ralph.loop.run import Run
-from _ralph.loop.worker import Checked, CheckJob, Job, WorkerDied
-from _ralph.model import Attempt, Check, CheckResult, Outcome, Verdict
+from _ralph.loop.worker import Job, WorkerDied
+from _ralph.model import Check, CheckResult, Outcome, Verdict
 
 _MESSAGE = 1 << 16
 
@@ -90,7 +90,7 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:
     """What the attempt made in the workspace and git ignores."""
-    place = run.workspace(attempt)
+    place = run.workspace(attempt.worker)
     found = place.ignored_since(attempt.began) if attempt.began and place.exists else []
     return [text.one_line(name) for name in found[:20]]
 
@@ -183,6 +183,7 @@ def setup_failed(run: Run, result: CheckResult) -> str:
 
 def commit_message(run: Run, attempt: Attempt) -> str:
     """The message of a passed task's commit: the plan's template, and two trailers."""
-    subject = render_line(run.commit_template(), commit_values(attempt), f"{run.paths.prd.name}: commit")
+    values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
+    subject = render_line(run.commit_template(), values, f"{run.paths.prd.name}: commit")
     agent = text.one_line(attempt.command, 100)
     return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"

@@ -19,11 +19,12 @@ from _ralph import __version__, files, text
 from _ralph.errors import BadInput, Exit, TryLater
 from _ralph.git.git import BULK, attempted
 from _ralph.git.workspace import restore, throwaway_config
+from _ralph.loop.jobs import Attempt, Checked, CheckJob, Worked
 from _ralph.loop.room import SETUP_TIMEOUT
 from _ralph.loop.run import Run
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
-from _ralph.loop.worker import Checked, CheckJob, Failed, Result, Worked, WorkerDied
-from _ralph.model import AgentResult, Attempt, Outcome
+from _ralph.loop.worker import Failed, Result, WorkerDied
+from _ralph.model import AgentResult, Outcome
 from _ralph.process import process
 from _ralph.state.records import made
 
@@ -37,7 +38,7 @@ _PAUSES = (5.0, 30.0, 120.0, 300.0)
 """Seconds between the tries to have a worker where none answers: a machine starts anew."""
 _LOGS, _MOST_LOGS = 64 << 20, 200
 _LOG_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
-_FIELDS = ("number", "iteration", "worker", "command", "base", "clean", "earlier", "baseline")
+_FIELDS = ("number", "iteration", "worker", "base", "clean", "earlier", "baseline")
 _OPTIONS = ("agent_timeout", "idle_timeout", "full_permissions", "sandbox", "verbose")
 _TEMPLATE = ".ralph/template.md"
 _OBJECT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
@@ -67,7 +68,8 @@ def work_elsewhere(run: Run, attempt: Attempt) -> Worked:
     left = attempt.left and run.branch.commit(attempt.left, attempt.base, "ralph: unfinished work\n")
     parked = run.branch.commit_at(attempt.earlier or run.history.of(attempt.task).parked)
     begun = {name: getattr(attempt, name) for name in _FIELDS}
-    begun |= {"task": attempt.task.id, "left": left, "share": asdict(attempt.share)}
+    begun |= {"task": attempt.task.id, "agent": attempt.command}
+    begun |= {"left": left, "share": asdict(attempt.share)}
     order = Order(
         prefix=prefix,
         job={"kind": "attempt", "attempt": begun},
@@ -145,31 +147,8 @@ class NoWorker(TryLater):
 def greet(run: Run, prefix: str) -> None:
     """Start a worker behind the prefix, and let it go. BadInput where it is of another version, NoWorker
     where none answers within a minute."""
-    with _worker(run, prefix) as (wire, child):
-        _meet(run, prefix, wire, child, _GREETING)
-
-
-def _meet(run: Run, prefix: str, wire: Wire, child: subprocess.Popen[bytes], seconds: float) -> None:
-    try:
-        hello = wire.message(seconds, begins="event")
-    except Broken as error:
-        if run.control.stop_now:
-            raise WorkerDied("ralph was stopped") from None
-        said = wire.beside()
-        why = text.last_line(said) if said else str(error)
-        process.ends_within(child.pid, 0.5)
-        if child.poll() in (126, 127):
-            raise BadInput(
-                f"there is no ralph behind `{_short(prefix)}`: {why}; put it on the PATH there"
-            ) from None
-        raise NoWorker(f"no worker answers behind `{_short(prefix)}`: {why}") from None
-    wire.met = True
-    theirs = (hello.get("ralph"), hello.get("protocol"))
-    if theirs != (__version__, PROTOCOL):
-        raise BadInput(
-            f"the worker behind `{_short(prefix)}` is ralph {theirs[0]}, and this is {__version__}; "
-            f"install the same there"
-        )
+    with _worker(run, prefix, _GREETING):
+        pass
 
 
 def _short(prefix: str) -> str:
@@ -192,14 +171,13 @@ def _ask(run: Run, order: Order[Result]) -> tuple[Result, str]:
 
 def _ask_once(run: Run, order: Order[Result]) -> tuple[Result, str]:
     try:
-        with _worker(run, order.prefix) as (wire, child):
-            _meet(run, order.prefix, wire, child, _HELLO)
+        with _worker(run, order.prefix, _HELLO) as wire:
             prd, objects = (
                 run.git.name_of(run.paths.prd),
                 run.git("rev-parse", "--show-object-format").strip(),
             )
             wire.send({"project": f"{run.paths.places.name}-{order.copy}", "prd": prd, "objects": objects})
-            known = _event(wire, "has", _HELLO)["commits"]
+            known = _commits_there(wire)
             refs, bundle = _bundle(run, order, known)
             wire.send({**_home(run), **order.job, "base": order.parent, "refs": refs}, bundle)
             return _answer(run, order, wire)
@@ -231,8 +209,9 @@ def _answer(run: Run, order: Order[Result], wire: Wire) -> tuple[Result, str]:
 
 
 @contextlib.contextmanager
-def _worker(run: Run, prefix: str) -> Iterator[tuple[Wire, subprocess.Popen[bytes]]]:
-    """A worker behind the prefix, which ends with its stdin, whatever happens in here; and the prefix."""
+def _worker(run: Run, prefix: str, patience: float) -> Iterator[Wire]:
+    """A worker behind the prefix, which ends with its stdin, whatever happens in here; and the prefix.
+    BadInput where it is of another version, NoWorker where none answers within `patience` seconds."""
     words = [*shlex.split(prefix), "ralph", "worker"]
     try:
         child = subprocess.Popen(
@@ -242,20 +221,45 @@ def _worker(run: Run, prefix: str) -> Iterator[tuple[Wire, subprocess.Popen[byte
     except OSError as error:
         raise BadInput(f"--launch: {words[0]} cannot be started: {error.strerror}") from None
     assert child.stdin and child.stdout and child.stderr
-    for stream in (child.stdin, child.stdout, child.stderr):
+    streams = (child.stdin, child.stdout, child.stderr)
+    for stream in streams:
         os.set_blocking(stream.fileno(), False)
     wire = Wire(child.stdout.fileno(), child.stdin.fileno(), run.control, child.stderr.fileno())
+    grace = 0.1
     try:
-        yield wire, child
+        _require_hello(run, prefix, wire, child, patience)
+        grace = 3.0
+        yield wire
     except Broken as error:
-        said = wire.beside()
-        raise Broken(f"{error}: {text.last_line(said)}" if said else str(error)) from None
+        said = wire.stderr_tail()
+        raise Broken(f"{error}: {said}" if said else str(error)) from None
     finally:
-        for stream in (child.stdin, child.stdout, child.stderr):
+        for stream in streams:
             with contextlib.suppress(OSError):
                 stream.close()
-        process.ends_within(child.pid, 3.0 if wire.met else 0.1)
+        process.ends_within(child.pid, grace)
         process.sweep(process.GRACE, child)
+
+
+def _require_hello(
+    run: Run, prefix: str, wire: Wire, child: subprocess.Popen[bytes], patience: float
+) -> None:
+    behind = f"behind `{_short(prefix)}`"
+    try:
+        hello = wire.message(patience, begins="event")
+    except Broken as error:
+        if run.control.stop_now:
+            raise WorkerDied("ralph was stopped") from None
+        why = wire.stderr_tail() or str(error)
+        process.ends_within(child.pid, 0.5)
+        if child.poll() in (126, 127):
+            raise BadInput(f"there is no ralph {behind}: {why}; put it on the PATH there") from None
+        raise NoWorker(f"no worker answers {behind}: {why}") from None
+    theirs = hello.get("ralph")
+    if (theirs, hello.get("protocol")) != (__version__, PROTOCOL):
+        raise BadInput(
+            f"the worker {behind} is ralph {theirs}, and this is {__version__}; install the same there"
+        )
 
 
 def _raise(message: Mapping[str, Any]) -> NoReturn:
@@ -267,15 +271,14 @@ def _raise(message: Mapping[str, Any]) -> NoReturn:
     raise WorkerDied(said)
 
 
-def _event(wire: Wire, name: str, seconds: float) -> dict[str, Any]:
-    message = wire.message(seconds)
+def _commits_there(wire: Wire) -> list[Any]:
+    """The commits that a worker has already. NoWorker while the one before it has not ended there."""
+    message = wire.message(_HELLO)
     if message.get("event") == "error":
-        if message["exit"] == Exit.LATER:  # one before it is about to end there
+        if message["exit"] == Exit.LATER:
             raise NoWorker(str(message["said"]))
         _raise(message)
-    if message.get("event") != name:
-        raise Broken(f"it said {message.get('event')!r} in place of {name!r}")
-    return message
+    return list(message["commits"])
 
 
 def _home(run: Run) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from _ralph.loop import worker
+from _ralph.loop.jobs import Attempt
 from _ralph.loop.worker import Hear, Job, Result, Work
-from _ralph.model import Attempt, Verdict
+from _ralph.model import Verdict
 from _ralph.process.process import Control
 
 _LONGEST_WAIT = 60.0

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from _ralph.agents import registry
 from _ralph.agents.prompt import compile_prompt, render_line
 from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput
 from _ralph.git.git import Git
 from _ralph.loop.run import Run
-from _ralph.model import Attempt
 
 OLDEST = (2, 38)
 """The first git with `merge-tree --write-tree`."""
@@ -54,19 +51,14 @@ def try_templates(run: Run) -> None:
     """A template that is wrong is found now, not behind the night's first pass."""
     for task in run.plan.tasks:
         if not task.passed:
-            values = commit_values(Attempt(task, number=1, iteration=1))
-            render_line(run.commit_template(), values, f"{run.paths.prd.name}: commit, for {task.id}")
+            where = f"{run.paths.prd.name}: commit, for {task.id}"
+            render_line(run.commit_template(), {"task": task, "iteration": 1, "attempt": 1}, where)
     template = run.template()
     if not template.is_file():
         raise BadInput(
             f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
         )
     compile_prompt(template)
-
-
-def commit_values(attempt: Attempt) -> dict[str, Any]:
-    """What the template of a commit subject may use."""
-    return {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
 
 
 def require_repository(run: Run) -> None:

@@ -7,15 +7,15 @@ import time
 from dataclasses import fields
 
 from _ralph import files, text
-from _ralph.agents.registry import Agent
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import checking, tip_of
 from _ralph.loop.checks import checks_for
+from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.room import merged
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import reason_to_block
-from _ralph.loop.worker import CheckJob, WorkerDied
-from _ralph.model import COUNTED, Attempt, Judgement, Plan, Task, Verdict, Work
+from _ralph.loop.worker import WorkerDied
+from _ralph.model import COUNTED, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.limits import ahead
 from _ralph.state.records import AttemptEnded, Failure, Landed, Rechecked
@@ -41,7 +41,7 @@ def record(run: Run, attempt: Attempt) -> None:
     run.write(
         record_of(run, attempt),
         f"iteration {attempt.iteration} | {attempt.task.id} {attempt.task.title} | {attempt.verdict}{number}",
-        record_lines(attempt, run.named(attempt.command)),
+        record_lines(attempt),
     )
     run.view.ended(attempt)
     carry_out(run, live=True)
@@ -71,7 +71,8 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         attempt=attempt.number,
         task=attempt.task.id,
         title=attempt.task.title,
-        agent=run.named(attempt.command).name,
+        command=attempt.command,
+        agent=attempt.agent.name,
         verdict=attempt.verdict,
         checks={check.command: check.ok for check in attempt.checks},
         failure=failure_of(attempt),
@@ -192,17 +193,17 @@ def set_back(run: Run) -> None:
         run.edit(lambda plan: edit.set_blocked(plan, again, reason))
 
 
-def record_lines(attempt: Attempt, agent: Agent) -> list[str]:
+def record_lines(attempt: Attempt) -> list[str]:
     """What a person reads of an attempt in progress.txt: the first line of each part behind its label,
     the others quoted; everything an agent wrote is."""
     result, judgement = attempt.result, attempt.judgement
     failed = attempt.verdict is not Verdict.PASSED
     red = next((check for check in attempt.checks if failed and not check.ok), None)
     handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
-    command, ended = text.one_line(agent.command, 80), ended_words(result) or "ended well"
+    command, ended = text.one_line(attempt.command, 80), ended_words(result) or "ended well"
     parts = [
         ("agent", f"{command}, {spent(result)}, {ended}"),
-        ("session", agent.reopen(result.session)),
+        ("session", attempt.agent.reopen(result.session)),
         ("split this task", result.overload),
         ("judge", _judge_words(judgement) if judgement else ""),
         ("checks", ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)),

@@ -20,12 +20,13 @@ from _ralph.errors import BadInput, translate
 from _ralph.git.git import BULK, Git, attempted, freeze_settings, git
 from _ralph.loop.attempt import work_here
 from _ralph.loop.candidate import checking, ignored_by
+from _ralph.loop.jobs import Attempt, CheckJob, Worked
 from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.run import Options, Run
-from _ralph.loop.view import View
+from _ralph.loop.view import Reporter
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
-from _ralph.loop.worker import CheckJob, Job, Worked
-from _ralph.model import Attempt, Check, Share
+from _ralph.loop.worker import Job
+from _ralph.model import Check, Share
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
@@ -110,29 +111,12 @@ def _run_of(job: Mapping[str, Any], copy: Git, run_id: str, wire: Wire) -> Run:
     given = {**job["options"], "prd": copy.root / job["prd"], "branch": job["branch"]}
     if given["prompt"]:
         given["prompt"] = copy.root / given["prompt"]
-    run = replace(
-        peek(Options(**given)),
-        control=control,
-        view=_Told(wire, job["stays"], job["options"]["verbose"]),
-        run_id=run_id,
-    )
+    view = Reporter(wire.send, stays=job["stays"], verbose=given["verbose"])
+    run = replace(peek(Options(**given)), control=control, view=view, run_id=run_id)
     run.site.carries = list(job["carries"])
     freeze_settings(run.git, run.paths.private)
     open_sandbox(run)
     return run
-
-
-class _Told(View):
-    """Tells the loop what a view would show."""
-
-    def __init__(self, wire: Wire, stays: bool, verbose: bool) -> None:
-        self._wire, self.stays, self.verbose = wire, stays, verbose
-
-    def hear(self, event: dict[str, Any], worker: int = 0) -> None:
-        self._wire.send(event)
-
-    def tick(self) -> None:
-        """Nothing is drawn here."""
 
 
 @dataclass
@@ -207,12 +191,13 @@ def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
 def _attempt_of(given: Mapping[str, Any], run: Run) -> Attempt:
     """The attempt of a job."""
     task, left = run.plan.task(given["task"]), given["left"] and run.git.tree(given["left"])
-    return Attempt(**{**given, "task": task, "left": left, "share": Share(**given["share"])})
+    agent, share = run.named(given["agent"]), Share(**given["share"])
+    return Attempt(**{**given, "task": task, "left": left, "agent": agent, "share": share})
 
 
 def _attempt(run: Run, attempt: Attempt) -> Worked:
     """Let the agent work; what it left, as a commit on its base."""
-    registry.require(run.named(attempt.command))
+    registry.require(attempt.agent)
     found = work_here(run, attempt)
     attempt.began = found.began
     found.ignored = ignored_by(run, attempt)

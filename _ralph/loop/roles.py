@@ -15,10 +15,11 @@ from _ralph.agents.prompt import render_prompt, task_values
 from _ralph.agents.registry import Agent
 from _ralph.files import resource
 from _ralph.git.workspace import Place
+from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import kept_away
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Attempt, Judgement, Outcome, Share, Task, Verdict, spent_on
+from _ralph.model import AgentResult, Judgement, Outcome, Share, Task, Verdict, spent_on
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16

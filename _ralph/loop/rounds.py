@@ -15,11 +15,12 @@ from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import baseline_job, baseline_of, checking, tip_of
 from _ralph.loop.checks import every_check
+from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.record import carry_out, record, set_back
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run
-from _ralph.loop.worker import CheckJob, WorkerDied
-from _ralph.model import AgentResult, Attempt, Check, CheckResult, Outcome, Task, Verdict, spent_on
+from _ralph.loop.worker import WorkerDied
+from _ralph.model import AgentResult, Check, CheckResult, Outcome, Task, Verdict, spent_on
 from _ralph.process.process import run_process
 from _ralph.state import limits, prd
 from _ralph.state.layout import stop_is_asked
@@ -45,9 +46,9 @@ def resume(run: Run) -> None:
         task = next((t for t in run.plan.tasks if t.key == start.key), None)
         task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
         run.view.line(f"{task.id}: an attempt was cut off; what it left is looked at first")
-        attempt = Attempt(task, start.attempt, start.iteration, base=start.base, leftover=start.leftover)
-        attempt.worker = start.worker or 1
-        attempt.command = start.command or run.agent(task).command
+        agent = run.named(start.command) if start.command else run.agent(task)
+        attempt = Attempt(task, start.attempt, start.iteration, agent, start.worker or 1)
+        attempt.base, attempt.leftover = start.base, start.leftover
         attempt.result = _told_before(run, attempt)
         attempt.reason = attempt.result.reason
         salvage(run, attempt)
@@ -59,8 +60,8 @@ def resume(run: Run) -> None:
 
 def _told_before(run: Run, attempt: Attempt) -> AgentResult:
     """What the agent of an attempt told that was cut off with all of ralph, and what its judge did."""
-    agent, why = run.named(attempt.command), "the attempt was cut off"
-    result = cut_off(run, agent, attempt.name, run.paths.workspace(attempt.worker), why)
+    why = "the attempt was cut off"
+    result = cut_off(run, attempt.agent, attempt.name, run.paths.workspace(attempt.worker), why)
     if run.judge:
         judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.role, why)
         both = spent_on([result, judge])

@@ -22,11 +22,12 @@ from _ralph.git.git import Git
 from _ralph.git.patterns import matching
 from _ralph.git.workspace import Place
 from _ralph.loop.detect import detect_checks
+from _ralph.loop.jobs import Attempt
 from _ralph.loop.pool import Pool, Turn
 from _ralph.loop.room import Room, Site
 from _ralph.loop.view import Reporter, View
 from _ralph.loop.worker import Hear, Job, Result
-from _ralph.model import Attempt, Paths, Plan, Share, Task
+from _ralph.model import Paths, Plan, Share, Task
 from _ralph.process.process import Control
 from _ralph.process.sandbox import Sandbox
 from _ralph.state import edit, limits, prd
@@ -179,7 +180,7 @@ class Run:
         the dataclass `kind` that it returns."""
 
         def job(control: Control, report: Hear) -> Result:
-            view = Reporter(report, self.view)
+            view = Reporter(report, self.view.stays, self.view.verbose)
             control.on_tick = view.tick if view.stays else None
             site = replace(self.site, control=control, told=view.check)
             return work(replace(self, control=control, view=view, _site=site))
@@ -199,12 +200,12 @@ class Run:
         finally:
             self.view.doing("")  # what it said is over
 
-    def workspace(self, attempt: Attempt) -> Place:
-        """Where the agent works; a rulebook that the task may change is a file like any other there."""
-        place = self.place(self.paths.workspace(attempt.worker))
+    def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
+        """Where an agent works; a rulebook that its task may change is a file like any other there."""
+        place = self.place(self.paths.workspace(worker))
         place.made = list(place.noted_setup().get("made", []))
         own = self.git.name_of(self.paths.rulebook)
-        if matching(attempt.task.allow, [own]):
+        if matching(allow, [own]):
             place.state = tuple(name for name in place.state if name != own)
         return place
 

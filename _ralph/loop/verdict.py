@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from _ralph import text
+from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
-from _ralph.model import COUNTED, AgentResult, Attempt, CheckResult, Outcome, Task, Verdict
+from _ralph.model import COUNTED, AgentResult, CheckResult, Outcome, Task, Verdict
 
 INTERRUPTIONS = 3
 """Interrupted attempts in a row that block a task: it may never fit into the time it gets."""

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from _ralph.agents.events import StreamParser
-from _ralph.model import Attempt, CheckResult
+from _ralph.loop.jobs import Attempt
+from _ralph.model import CheckResult
 
 _LINES_A_SECOND = 40
 _RETRY_LINES = 5.0  # seconds between them
@@ -58,9 +59,8 @@ class View:
 class Reporter(View):
     """The view of a worker: what happens in it, as events for the view of the loop, which prints them."""
 
-    def __init__(self, report: Callable[[dict[str, Any]], None], view: View) -> None:
-        self._report = report
-        self.verbose, self.stays = view.verbose, view.stays
+    def __init__(self, report: Callable[[dict[str, Any]], object], stays: bool, verbose: bool) -> None:
+        self._report, self.stays, self.verbose = report, stays, verbose
         self._agent: StreamParser | None = None
         self._second, self._lines = 0, 0
         self._retry = "", float("-inf")

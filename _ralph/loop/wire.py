@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _ralph import text
 from _ralph.errors import RalphError
 from _ralph.process.process import Control
 
@@ -33,8 +34,8 @@ class Broken(RalphError):
 
 @dataclass
 class Wire:
-    """One end: `read` and `write` are descriptors that do not block, `err` is one for what is said beside, of
-    which the end is kept; `met` says that the other end has said hello. Every wait ends with `control`."""
+    """One end: `read` and `write` are descriptors that do not block, `err` is that of the other end's stderr,
+    if it has one here. Every wait ends with `control`."""
 
     read: int
     write: int
@@ -42,7 +43,6 @@ class Wire:
     err: int | None = None
     rest: bytearray = field(default_factory=bytearray)
     said: bytes = b""
-    met: bool = False
 
     def send(self, message: dict[str, Any], file: Path | None = None) -> None:
         """Send a message, and the content of a file after it. Broken where nobody takes it."""
@@ -93,26 +93,26 @@ class Wire:
                 size -= len(chunk)
         return target
 
-    def beside(self) -> str:
-        """The end of what was said beside the messages."""
-        for _ in range(64):  # some say the same for ever
+    def stderr_tail(self) -> str:
+        """The last line of the other end's stderr."""
+        for _ in range(64):  # some never stop
             if self.err is None or not select.select([self.err], [], [], 0.2)[0]:
                 break
-            self._hear_beside(os.read(self.err, _CHUNK))
-        return self.said.decode("utf-8", "replace").strip()
+            self._read_stderr(self.err)
+        return text.last_line(self.said.decode("utf-8", "replace")) if self.said.strip() else ""
 
-    def _hear_beside(self, data: bytes) -> None:
+    def _read_stderr(self, fd: int) -> None:
+        data = os.read(fd, _CHUNK)
         self.said = (self.said + data)[-4096:]
-        self.err = self.err if data else None
+        self.err = fd if data else None
 
     def _more(self, end: float) -> None:
         self._wait(end)
-        both = [self.read, *([self.err] if self.err is not None else [])]
+        both = [fd for fd in (self.err, self.read) if fd is not None]
         for fd in self.control.wait(max(end - time.monotonic(), 0.01), both):
-            data = os.read(fd, _CHUNK)
             if fd == self.err:
-                self._hear_beside(data)
-            elif data:
+                self._read_stderr(fd)
+            elif data := os.read(fd, _CHUNK):
                 self.rest += data
             else:
                 raise Broken("it ended")

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
 from _ralph.errors import (
@@ -25,7 +25,6 @@ from _ralph.errors import (
     translate,
 )
 from _ralph.git import git
-from _ralph.model import AgentResult, Check, CheckResult
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
@@ -39,55 +38,6 @@ Hear = Callable[[dict[str, Any]], None]
 Result = TypeVar("Result")
 Work = Callable[[Control, Hear], Result]
 """A job: it reports events, and returns its result, a dataclass."""
-
-
-@dataclass(kw_only=True)
-class Worked:
-    """The result of an agent at work: what it left, by the names of an `Attempt`. From elsewhere, `left` is
-    a commit of the tree."""
-
-    result: AgentResult
-    left: str = ""
-    tree: str = ""
-    restored: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
-    said: str = ""
-    launch: str = ""
-    began: float = 0.0
-
-
-@dataclass(kw_only=True)
-class CheckJob:
-    """`checks` to be run on `commit` in the clean room or, with `anew`, in a new checkout. `env` is added to
-    their environment, their logs are called `name`, and `label` stands before what is shown of them. With a
-    `tip`, `commit` is a candidate on it: the commit hooks run first, with its `message`; `allow` are patterns
-    of protected files that they may change."""
-
-    commit: str
-    checks: list[Check]
-    name: str
-    label: str = ""
-    anew: bool = False
-    env: dict[str, str] = field(default_factory=dict)
-    tip: str = ""
-    message: str = ""
-    allow: tuple[str, ...] = ()
-
-
-@dataclass(kw_only=True)
-class Checked:
-    """The result of a `CheckJob`: `commit` and `message` are those that the commit hooks made."""
-
-    checks: list[CheckResult] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
-    commit: str = ""
-    message: str = ""
-
-    @property
-    def red(self) -> list[CheckResult]:
-        return [check for check in self.checks if not check.ok]
 
 
 @dataclass(kw_only=True)

@@ -14,8 +14,9 @@ from typing import Any, TextIO
 from click import style
 
 from _ralph import text
+from _ralph.loop.jobs import Attempt
 from _ralph.loop.view import View
-from _ralph.model import Attempt, CheckResult, Tokens, Verdict
+from _ralph.model import CheckResult, Tokens, Verdict
 from _ralph.state.wording import dollars, ended_words, spent, thousands
 
 _EVENTS = ("line", "lines", "checked", "raw", "heard")

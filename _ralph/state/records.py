@@ -87,11 +87,13 @@ class Failure:
 
 @dataclass(kw_only=True)
 class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
-    """The verdict on an attempt, the one commit point. Only a pass has a `commit`, and only the others have
-    what is `left`. `checks` says which were green; `prd_before` is the digest of the plan it was given on."""
+    """The verdict on an attempt, the one commit point. `command` is the agent that worked it, as a person
+    named it, and `agent` the row that knows it. Only a pass has a `commit`, and only the others have what is
+    `left`. `checks` says which were green; `prd_before` is the digest of the plan it was given on."""
 
     iteration: int
     attempt: int = 0
+    command: str = ""
     agent: str = ""
     verdict: Verdict
     checks: dict[str, bool] = field(default_factory=dict)

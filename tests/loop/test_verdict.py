@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from _ralph.agents.registry import PLAIN, Agent
 from _ralph.loop.checks import checks_for, every_check
+from _ralph.loop.jobs import Attempt
 from _ralph.loop.verdict import decide, fixed_checks
-from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Verdict
+from _ralph.model import AgentResult, CheckResult, Outcome, Task, Verdict
 from _ralph.state.prd import load
 
 GLOBAL, OWN = "make test", "test -f own"
@@ -103,6 +105,7 @@ def case(outcome: str, active: str, checks: str, own: str, tree: str) -> tuple[A
         Task("T1", "a task", 0, {}),
         number=1,
         iteration=1,
+        agent=Agent("plain", ("agent",), PLAIN),
         tip="before",
         commit="after" if tree == "changed" else "before",
         result=AgentResult(Outcome(outcome), reason="why", active=active == "active"),

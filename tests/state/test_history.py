@@ -15,8 +15,9 @@ import pytest
 from _ralph import text
 from _ralph.agents.registry import PLAIN, Agent
 from _ralph.errors import BadInput
+from _ralph.loop.jobs import Attempt
 from _ralph.loop.record import record_lines
-from _ralph.model import AgentResult, Attempt, CheckResult, Outcome, Task, Tokens, Verdict
+from _ralph.model import AgentResult, CheckResult, Outcome, Task, Tokens, Verdict
 from _ralph.state.history import History, newest, parse_handoff, replay
 from _ralph.state.log import Journal, parse
 from _ralph.state.records import Record, from_json
@@ -102,7 +103,8 @@ def harmless(data: bytes, records: int) -> None:
 def attempt_with(hostile: str) -> Attempt:
     """An attempt in which every text that somebody else wrote is `hostile`; of an agent's result,
     reason and denials have been through `agents.conclude`, which makes each one line."""
-    attempt = Attempt(Task(hostile, text.one_line(hostile, 120), 0, {}), number=1, iteration=17)
+    agent = Agent("plain", (hostile,), PLAIN)
+    attempt = Attempt(Task(hostile, text.one_line(hostile, 120), 0, {}), 1, 17, agent)
     attempt.result = AgentResult(
         Outcome.FAILED, reason=text.one_line(hostile, 300), text=hostile, session=hostile, usd=0.5,
         tokens=Tokens(1, 2, 3), denials=[text.one_line(hostile)] * 2, exit=1, survivors=[12],
@@ -135,7 +137,7 @@ def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None
     append(
         notes,
         f"iteration 17 | {hostile} | failed",
-        record_lines(attempt, Agent("plain", (hostile,), PLAIN)),
+        record_lines(attempt),
         written,
     )
     append(notes, f"iteration 18 | {hostile}", [], start(18, title=hostile))

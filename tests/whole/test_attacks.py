@@ -11,6 +11,7 @@ import pytest
 
 from _ralph import files
 from _ralph.loop import worker
+from _ralph.loop.jobs import Checked
 from _ralph.process import process
 from tests.conftest import Repo
 from tests.git.test_workspace import head, place_of
@@ -155,7 +156,7 @@ def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(rep
 def test_garbage_in_the_pipe_of_a_worker_is_its_death() -> None:
     pipe, write = os.pipe()
     os.write(write, b'garbage\n{"event": "done", "value": {}}\n')
-    job = worker.Job(pid=0, pipe=pipe, alive=os.dup(pipe), kind=worker.Checked)
+    job = worker.Job(pid=0, pipe=pipe, alive=os.dup(pipe), kind=Checked)
     job.tell()
     assert (job.open, job.result) == (False, None)
     for fd in (write, job.pipe, job.alive):

@@ -1,0 +1,115 @@
+"""What goes between the loop and its workers: an attempt, the jobs that it consists of, and their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from _ralph import text
+from _ralph.agents.registry import Agent
+from _ralph.model import (
+    AgentResult,
+    Check,
+    CheckResult,
+    Judgement,
+    Outcome,
+    Share,
+    Spent,
+    Task,
+    Verdict,
+    Work,
+    spent_on,
+)  # fmt: skip
+
+
+@dataclass
+class Attempt(Work):
+    """One attempt at one task, from its `start` record to its verdict, by `agent` in the worker of this
+    number. It may spend `share`. `tree` is what the agent left, with all that is protected as before; `clean`
+    says that it began without the work of earlier attempts, which is kept at the ref `earlier`."""
+
+    task: Task
+    number: int
+    iteration: int
+    agent: Agent
+    worker: int = 1
+    share: Share = field(default_factory=Share)
+    clean: bool = False
+    earlier: str = ""
+    tree: str = ""
+    result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
+    checks: list[CheckResult] = field(default_factory=list)
+    fixed: bool = False
+    verdict: Verdict = Verdict.INTERRUPTED
+    judgement: Judgement | None = None
+    ignored: list[str] = field(default_factory=list)
+    began: float = 0.0
+    said: str = ""
+    changed: list[str] = field(default_factory=list)
+    changes: str = ""
+
+    @property
+    def command(self) -> str:
+        """The agent that works it, as a person named it."""
+        return self.agent.command
+
+    @property
+    def spent(self) -> Spent:
+        """What its agent, its checks and its judge took."""
+        total = spent_on([self.result], self.checks)
+        if self.judgement:
+            total.add(self.judgement)
+        return total
+
+    @property
+    def name(self) -> str:
+        """What its files in the scratch folder are called: `0017-US-003`."""
+        return f"{self.iteration:04}-{text.slug(self.task.id)}"
+
+
+@dataclass(kw_only=True)
+class Worked:
+    """The result of an agent at work: what it left, by the names of an `Attempt`. From elsewhere, `left` is
+    a commit of the tree."""
+
+    result: AgentResult
+    left: str = ""
+    tree: str = ""
+    restored: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    said: str = ""
+    launch: str = ""
+    began: float = 0.0
+
+
+@dataclass(kw_only=True)
+class CheckJob:
+    """`checks` to be run on `commit` in the clean room or, with `anew`, in a new checkout. `env` is added to
+    their environment, their logs are called `name`, and `label` stands before what is shown of them. With a
+    `tip`, `commit` is a candidate on it: the commit hooks run first, with its `message`; `allow` are patterns
+    of protected files that they may change."""
+
+    commit: str
+    checks: list[Check]
+    name: str
+    label: str = ""
+    anew: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    tip: str = ""
+    message: str = ""
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Checked:
+    """The result of a `CheckJob`: `commit` and `message` are those that the commit hooks made."""
+
+    checks: list[CheckResult] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    commit: str = ""
+    message: str = ""
+
+    @property
+    def red(self) -> list[CheckResult]:
+        return [check for check in self.checks if not check.ok]
