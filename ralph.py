@@ -34,7 +34,7 @@ from _ralph.errors import BadInput, Exit, RalphError, Stop, translate
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.loop.run import Options, Run
-    from _ralph.model import Attempt
+    from _ralph.loop.jobs import Attempt
 
 
 # ---------------------------------------------------------------- the loop

@@ -28,7 +28,7 @@ from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.room import merged
 from _ralph.loop.run import Run, trim_scratch
-from _ralph.loop.verdict import weigh
+from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Outcome, Task, Verdict
 from _ralph.state import prd
@@ -277,18 +277,16 @@ async def examine(run: Run, attempt: Attempt) -> None:
     if not make_candidate(run, attempt):
         return
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
-    done = attempt.commit != attempt.tip
-    away = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and not done
     if run.control.stop_now:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
-    elif not away and (done or attempt.result.outcome is not Outcome.INTERRUPTED or attempt.leftover):
+    elif needs_checks(attempt):
         await check_candidate(run, attempt)
     if not attempt.handoff:
         attempt.handoff = parse_handoff(next_step(attempt))
-    weigh(run, attempt)
-    judge, attempt.unjudged = run.judge, False
-    if attempt.verdict is Verdict.PASSED and judge:
-        await ask_judge(run, attempt, judge)
+    weigh(attempt, run.history, judge=run.judge is not None)
+    attempt.unjudged = False
+    if attempt.verdict is Verdict.PASSED and run.judge:
+        await ask_judge(run, attempt, run.judge)
 
 
 def handoff_text(attempt: Attempt) -> str:

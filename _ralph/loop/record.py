@@ -26,7 +26,9 @@ def record(run: Run, attempt: Attempt) -> None:
     """Write the verdict, the one commit point of an attempt; then do what follows from it."""
     run.read_plan()
     take_back_claim(run, attempt)
-    attempt.blocked = reason_to_block(run, attempt)
+    attempt.blocked = reason_to_block(
+        attempt, run.history.of(attempt.task), run.limits.attempts, by_person=bool(run.control.interrupts)
+    )
     if attempt.verdict is Verdict.PASSED and attempt.commit != attempt.tip and run.branch.signs:
         tree = run.git.tree(attempt.commit)
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message, sign=True)

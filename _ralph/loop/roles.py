@@ -17,9 +17,9 @@ from _ralph.files import resource
 from _ralph.git.workspace import Place
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
-from _ralph.loop.verdict import kept_away
+from _ralph.loop.verdict import weigh_judge
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Judgement, Outcome, Share, Task, Verdict, spent_on
+from _ralph.model import AgentResult, Judgement, Outcome, Share, Task, spent_on
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -43,14 +43,7 @@ async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],
         session=result.session or "",
     )  # fmt: skip
-    if verdict := kept_away(result):
-        attempt.unjudged = True
-        attempt.verdict, attempt.reason = verdict, f"the judge: {result.reason}"
-        attempt.result = replace(attempt.result, outcome=result.outcome, reset=result.reset)
-    elif result.outcome is not Outcome.DONE:
-        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge ended without a word: {result.reason}"
-    elif unmet:
-        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {unmet[0]}"
+    weigh_judge(attempt, result, unmet)
 
 
 def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from _ralph import text
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import Run
-from _ralph.model import COUNTED, AgentResult, CheckResult, Outcome, Task, Verdict
+from _ralph.model import COUNTED, AgentResult, CheckResult, Outcome, Verdict
+from _ralph.state.history import History, TaskHistory
 
 INTERRUPTIONS = 3
 """Interrupted attempts in a row that block a task: it may never fit into the time it gets."""
@@ -18,17 +19,26 @@ _KEPT_AWAY = {
 }
 
 
-def weigh(run: Run, attempt: Attempt) -> None:
-    """The verdict by the evidence rule."""
-    task, known = attempt.task, run.history.of(attempt.task)
-    own = {check.command for check in task.checks}
+def needs_checks(attempt: Attempt) -> bool:
+    """Whether there is anything to check: work, or an agent that came to its end without any."""
+    if attempt.commit != attempt.tip or attempt.leftover:
+        return True
+    return attempt.result.outcome not in _KEPT_AWAY
+
+
+def weigh(attempt: Attempt, history: History, judge: bool) -> None:
+    """The verdict by the evidence rule; whether there is a `judge` to agree with a pass."""
+    own = {check.command for check in attempt.task.checks}
     green = {check.command for check in attempt.checks if check.ok}
-    binding = own | binding_of(run, task, attempt.checks)
-    attempt.fixed = fixed_checks(attempt.checks, own, {**attempt.baseline, **known.baseline})
-    attempt.verdict, attempt.reason = decide(attempt, own, binding, run.judge is not None)
+    ran = {check.command for check in attempt.checks}
+    binding = own | green | ran - history.red  # all but what was red before the work, and never green
+    attempt.fixed = fixed_checks(
+        attempt.checks, own, {**attempt.baseline, **history.of(attempt.task).baseline}
+    )
+    attempt.verdict, attempt.reason = decide(attempt, own, binding, judge)
     passed = attempt.verdict is Verdict.PASSED
     attempt.denied = not passed and bool(attempt.result.denials) and attempt.commit == attempt.tip
-    attempt.weak = passed and not attempt.fixed and not run.history.red & green
+    attempt.weak = passed and not attempt.fixed and not history.red & green
     if passed:
         loose = [check.name for check in attempt.checks if not check.ok and check.command not in binding]
         attempt.notices += [
@@ -38,12 +48,6 @@ def weigh(run: Run, attempt: Attempt) -> None:
         attempt.notices += [
             f"{name} is ignored by git and not part of the work" for name in attempt.ignored[:6]
         ]
-
-
-def binding_of(run: Run, task: Task, results: list[CheckResult]) -> set[str]:
-    """Those of the checks that ran which bind: all but what was red before the work, and never green."""
-    own = {check.command for check in task.checks}
-    return {result.command for result in results if result.ok or result.command not in run.history.red - own}
 
 
 def decide(attempt: Attempt, own: set[str], binding: set[str], judge: bool = False) -> tuple[Verdict, str]:
@@ -105,13 +109,25 @@ def _no_verdict(result: AgentResult, changed: bool) -> tuple[Verdict, str] | Non
     return None
 
 
-def reason_to_block(run: Run, attempt: Attempt) -> str:
-    """Why this attempt was the task's last for now, or nothing."""
-    known = run.history.of(attempt.task)
+def weigh_judge(attempt: Attempt, result: AgentResult, objections: list[str]) -> None:
+    """The verdict on an attempt that passes by evidence, after its judge ended with `result`."""
+    if away := kept_away(result):
+        attempt.unjudged = True
+        attempt.verdict, attempt.reason = away, f"the judge: {result.reason}"
+        attempt.result = replace(attempt.result, outcome=result.outcome, reset=result.reset)
+    elif result.outcome is not Outcome.DONE:
+        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge did not finish: {result.reason}"
+    elif objections:
+        attempt.verdict, attempt.reason = Verdict.FAILED, f"the judge says no: {objections[0]}"
+
+
+def reason_to_block(attempt: Attempt, known: TaskHistory, attempts: int, by_person: bool) -> str:
+    """Why this attempt was the task's last for now, or nothing. `known` is what came before it, `attempts`
+    how many the task has; `by_person` says that a person interrupted it."""
     if (
         attempt.verdict is Verdict.INTERRUPTED
         and not attempt.leftover
-        and not run.control.interrupts  # a person's own word, and no slot that is too short
+        and not by_person
         and known.interrupted + 1 >= INTERRUPTIONS
     ):
         return text.one_line(f"interrupted {INTERRUPTIONS} times in a row, the last: {attempt.reason}", 500)
@@ -125,7 +141,7 @@ def reason_to_block(run: Run, attempt: Attempt) -> str:
             "already done? two attempts changed nothing, and every check is green: "
             "set its passes to true, or give it a check that is red now"
         )
-    if known.attempts + 1 >= run.limits.attempts:
+    if known.attempts + 1 >= attempts:
         return text.one_line(
             f"{text.count(known.attempts + 1, 'failed attempt')}, the last: {attempt.reason}", 500
         )
