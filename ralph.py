@@ -33,8 +33,8 @@ from _ralph.errors import BadInput, Exit, RalphError, Stop, translate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
-    from _ralph.loop.run import Options, Run
     from _ralph.loop.jobs import Attempt
+    from _ralph.loop.run import Options, Run
 
 
 # ---------------------------------------------------------------- the loop
@@ -49,20 +49,20 @@ def run_loop(run: Run) -> Stop:
     rounds.resume(run)
     stop: Stop | None = None
     while True:
-        rounds.take_in_what_people_did(run)
+        rounds.read_edits(run)
         end = stop or rounds.asked_to_stop(run)
-        task = None if end else rounds.choose(run)
+        task = None if end else rounds.next_task(run)
         if task and not (end := rounds.limit_reached(run)):
             rounds.open_run_record(run)
             try:
                 attempt = begin(run, task)
             except RalphError as error:
-                stop = rounds.after_the_others(run, error)
+                stop = rounds.stop_after_others(run, error)
                 continue
             run.pool.add(attempt, run_attempt(run, attempt))
         elif run.pool.lanes:
-            stop = rounds.next_to_end(run) or stop
-        elif end := end or rounds.idle(run):
+            stop = rounds.await_attempt(run) or stop
+        elif end := end or rounds.wait_or_finish(run):
             return end
 
 
@@ -330,11 +330,11 @@ def prompt(**given: Any) -> None:
     """
     from _ralph.loop.attempt import preview
     from _ralph.loop.opening import peek
-    from _ralph.loop.rounds import choose
+    from _ralph.loop.rounds import next_task
     from _ralph.loop.run import Options
 
     peeked = peek(Options(**given))
-    wanted = peeked.plan.task(given["task"]) if given["task"] else choose(peeked)
+    wanted = peeked.plan.task(given["task"]) if given["task"] else next_task(peeked)
     if wanted is None:
         raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
     click.echo(preview(peeked, wanted), nl=False)

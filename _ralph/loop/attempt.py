@@ -37,20 +37,20 @@ from _ralph.state.records import AttemptBegan
 
 
 def begin(run: Run, task: Task) -> Attempt:
-    """The `start` record, and all that must be known before it: where the work begins, by whom, and with
-    what."""
+    """Decide where the next attempt at `task` starts, which agent works it and what it may spend; write the
+    `start` record."""
     known = run.history.of(task)
     agent = run.agent(task)
-    require_agent(run, agent, here=not run.launch_of(task))  # the plan may have changed since the run began
+    require_agent(run, agent, here=not run.launch_of(task))  # the plan may have changed since
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker(task.key, run.jobs))
     attempt.share = run.share_of(task) or attempt.share
     tip = tip_of(run)
     attempt.base, attempt.left = tip, ""
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
-        go_on(run, attempt, tip)
+        resume_work(run, attempt, tip)
     trim_scratch(run.paths, [other.iteration for other in run.pool.attempts])
-    for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # of another night: they tell what is spent
+    for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
         files.clear(old)
     files.clear(ready_mark(run, attempt))
     compile_prompt(run.template())
@@ -71,33 +71,33 @@ def begin(run: Run, task: Task) -> Attempt:
     return attempt
 
 
-def go_on(run: Run, attempt: Attempt, tip: str) -> None:
-    """Go on with what earlier attempts at this task left, on the tip if it merges; else begin clean."""
+def resume_work(run: Run, attempt: Attempt, tip: str) -> None:
+    """Start from what earlier attempts at this task left, merged with the tip; clean if that conflicts."""
     known = run.history.of(attempt.task)
     before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
     if known.lacks == "judge" or (known.lacks and before != known.base):
         attempt.leftover, attempt.base, attempt.left = known.lacks, known.base, known.left
         attempt.agent = run.named(known.command) if known.command else attempt.agent
         ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
-        attempt.result = AgentResult(ended, "an attempt was cut off, and what it left was checked")
+        attempt.result = AgentResult(ended, "an attempt was cut off; what it left was checked")
         return
     tree, _ = (known.left, []) if known.base == tip else merged(run.git, tip, before)
     if is_last(run, attempt) or not tree:
         attempt.clean = True
         if before != known.base:
             attempt.earlier = run.branch.keep(before, f"{attempt.name}-before")
-            attempt.notices.append(f"it started clean; earlier work is kept at {attempt.earlier}")
+            attempt.notices.append(f"it started clean; earlier work is parked at {attempt.earlier}")
         return
     attempt.left = tree
 
 
 def is_last(run: Run, attempt: Attempt) -> bool:
-    """Whether it is the task's last attempt for now, which starts clean."""
+    """Whether it is the task's last attempt, which starts clean."""
     return attempt.number > 1 and attempt.number >= run.limits.attempts
 
 
 async def work(run: Run, attempt: Attempt) -> None:
-    """Let the agent work, in a worker; a worker that is killed costs this attempt and not the night."""
+    """Run the agent in a worker. If the worker is killed, only this attempt is lost."""
     try:
         await check_before(run, attempt)
         found = await run.in_worker(lambda inside: _work(inside, attempt), Worked, attempt.worker)
@@ -111,7 +111,7 @@ async def work(run: Run, attempt: Attempt) -> None:
 
 
 async def check_before(run: Run, attempt: Attempt) -> None:
-    """See which of the task's own checks are green before its first attempt, where nobody knows it yet."""
+    """Run those of the task's own checks whose state before its first attempt is not known yet."""
     known = run.history.of(attempt.task).baseline
     unknown = [check for check in attempt.task.checks if check.command not in known]
     if unknown:
@@ -121,7 +121,7 @@ async def check_before(run: Run, attempt: Attempt) -> None:
 
 
 def take(attempt: Attempt, found: Worked) -> None:
-    """Take what was found in the workspace into the attempt, which has fields of the same names."""
+    """Copy a result into the attempt, which has fields of the same names."""
     vars(attempt).update(vars(found))
 
 
@@ -131,24 +131,24 @@ def _work(run: Run, attempt: Attempt) -> Worked:
 
 
 def work_here(run: Run, attempt: Attempt) -> Worked:
-    """Let the agent work in the workspace, which nobody moves meanwhile; what it left."""
+    """Run the agent in its workspace; what it left."""
     place = run.workspace(attempt.worker, attempt.task.allow)
     with place.held():
         return _agent_at_work(run, attempt, place)
 
 
 def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> Worked:
-    """Make the workspace that of the attempt, let the agent work, and look at what stands there then."""
+    """Prepare the workspace, run the agent, take a snapshot."""
     run.view.doing("preparing the workspace")
     new = place.reset(attempt.left or attempt.base)
     if attempt.left and not attempt.leftover:
-        put_back_protected(run, attempt, place)
+        restore_protected(run, attempt, place)
     run.site.furnish(place, attempt.base)
     copies = place.copy_state()
     if attempt.leftover:
         return _left_behind(run, attempt, place, {})
     if red := set_up_workspace(run, place, new, attempt.name):
-        if not attempt.left:  # else it is an agent's unfinished work, and the next one will see
+        if not attempt.left:  # else unfinished work may be the cause, and the agent will see
             raise NeedsPerson(setup_failed(run, red))
         attempt.notices.append(f"setup {red.outcome} in the workspace")
     scratch = files.clear(place.root / ".ralph")
@@ -165,12 +165,12 @@ def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> Worked:
 
 
 def ready_mark(run: Run, attempt: Attempt) -> Path:
-    """The file that names the attempt whose agent has begun in the workspace of this worker."""
+    """The file that names the attempt whose agent has started in this worker's workspace."""
     return run.paths.private / f"work-{attempt.worker}.ready"
 
 
-def put_back_protected(run: Run, attempt: Attempt, place: Place) -> None:
-    """What an earlier attempt did to protected files is gone for the next one, as its prompt says."""
+def restore_protected(run: Run, attempt: Attempt, place: Place) -> None:
+    """Undo what an earlier attempt did to protected files; the prompt says so."""
     allow = attempt.task.allow
     tree, put_back, _ = restore(place.git, attempt.base, attempt.left, run.protected, allow, place.state)
     if put_back:
@@ -178,13 +178,14 @@ def put_back_protected(run: Run, attempt: Attempt, place: Place) -> None:
 
 
 def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, bytes]) -> Worked:
-    """The tree of what stands in the workspace, with everything protected as it was before."""
+    """A snapshot of the workspace, as it is and with all protected files as in the base."""
     if not place.exists:
         place.open()
-        gone = "the workspace was removed or replaced, and all that stood in it is gone"
+        gone = "the workspace was removed or replaced; all work in it is lost"
         return Worked(result=attempt.result, notices=[*attempt.notices, gone], began=attempt.began)
     said = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
-    changed = [name for name, data in copies.items() if not _is_same(place.root / name, data)]
+    now = {name: files.read_regular(place.root / name, len(data) + 1) for name, data in copies.items()}
+    changed = [name for name, data in copies.items() if now[name] != data]
     plan = run.git.name_of(run.paths.prd)
     how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
     left, notices = place.snapshot(attempt.base)
@@ -207,12 +208,8 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, byt
     )
 
 
-def _is_same(path: Path, data: bytes) -> bool:
-    return files.read_regular(path, len(data) + 1) == data
-
-
 def salvage(run: Run, attempt: Attempt) -> None:
-    """What stands in the workspace after an attempt that was cut off, if its agent had begun."""
+    """Take a snapshot after an attempt that was cut off, if its agent had started."""
     if files.read_regular(ready_mark(run, attempt)) != str(attempt.iteration).encode():
         return
 
@@ -242,7 +239,7 @@ def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResul
 
 
 def prompt_for(run: Run, attempt: Attempt) -> str:
-    """Exactly what the agent is sent for this attempt now."""
+    """The prompt of this attempt."""
     task, known = attempt.task, run.history.of(attempt.task)
     own = {**attempt.baseline, **known.baseline}
     checks = checks_for(run.plan, task)
@@ -263,7 +260,7 @@ def prompt_for(run: Run, attempt: Attempt) -> str:
 
 
 def preview(run: Run, task: Task) -> str:
-    """What the agent would be sent now, with nothing run."""
+    """The prompt that an attempt would get now; nothing is run."""
     known = run.history
     attempt = Attempt(task, known.of(task).attempts + 1, known.iteration + 1, run.agent(task))
     attempt.base, attempt.left = run.branch.tip() or "HEAD", known.of(task).left
@@ -272,7 +269,7 @@ def preview(run: Run, task: Task) -> str:
 
 
 async def examine(run: Run, attempt: Attempt) -> None:
-    """Say what the attempt is worth: its work on the tip of the branch, in the clean room."""
+    """Check the work on the tip of the branch, in the clean room; the verdict is put into the attempt."""
     attempt.handoff = parse_handoff(handoff_text(attempt))
     if not make_candidate(run, attempt):
         return
@@ -298,7 +295,7 @@ def handoff_text(attempt: Attempt) -> str:
 
 
 def next_step(attempt: Attempt) -> str:
-    """What is known without a handoff."""
+    """A handoff for an agent that wrote none."""
     red = [check.name for check in attempt.checks if not check.ok]
     left = f"files: {', '.join(attempt.changed[:20])}\n" if attempt.changed else ""
     return left + (f"next step: make this check green: {red[0]}" if red else "")

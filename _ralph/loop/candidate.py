@@ -21,7 +21,7 @@ _MESSAGE = 1 << 16
 
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
-    """Put the work on the tip of the branch; False where they conflict, which is the verdict."""
+    """Merge the work with the tip of the branch; False, with the verdict, if they conflict."""
     attempt.tip = attempt.commit = tip_of(run)
     if not attempt.tree:
         return True
@@ -35,7 +35,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         tree, conflicts = merged(run.git, attempt.tip, made)
         if not tree:
             attempt.verdict = Verdict.CONFLICT
-            attempt.reason = f"it does not merge with what was committed meanwhile: {text.few(conflicts)}"
+            attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
             attempt.parked = run.branch.keep(made, attempt.name)
             return False
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message)
@@ -43,7 +43,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
 
 
 def tip_of(run: Run) -> str:
-    """The commit that the branch is at. NeedsPerson where a person deleted or rewrote it during the run."""
+    """The commit that the branch is at. NeedsPerson if it was deleted or rewritten during the run."""
     tip = run.branch.tip()
     if tip == run.tip or (tip and not run.tip) or (tip and run.branch.contains(run.tip, tip)):
         run.tip = tip
@@ -51,8 +51,8 @@ def tip_of(run: Run) -> str:
     kept = run.branch.keep(run.tip, "verified")
     what = "rewritten" if tip else "deleted"
     raise NeedsPerson(
-        f"the branch {run.branch.name} was {what} while ralph worked; its verified work is kept at {kept}; "
-        f"put the branch where it should go on, then run it again"
+        f"the branch {run.branch.name} was {what} during the run; its verified work is at {kept}; "
+        f"set the branch to where ralph should continue, then run it again"
     )
 
 
@@ -70,7 +70,7 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
 
     def work(inside: Run) -> Checked:
         found = check_commit(inside, job)
-        if found.red or found.commit == attempt.tip:  # what git ignores may be why
+        if found.red or found.commit == attempt.tip:  # ignored files may be the reason
             found.ignored = ignored_by(inside, attempt)
         return found
 
@@ -89,22 +89,22 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
 
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:
-    """What the attempt made in the workspace and git ignores."""
+    """What the attempt made in the workspace that git ignores."""
     place = run.workspace(attempt.worker)
     found = place.ignored_since(attempt.began) if attempt.began and place.exists else []
     return [text.one_line(name) for name in found[:20]]
 
 
 def deciding_hooks(attempt: Attempt) -> list[str]:
-    """A notice for each file that decides what the commit hooks do, and that the attempt changed."""
+    """A notice for each changed file that decides what the commit hooks do."""
     names = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
     changed = [name for name in attempt.changed if Path(name).name in names]
     return [f"{name} decides what the commit hooks do, and the attempt changed it" for name in changed]
 
 
 def check_commit(run: Run, job: CheckJob) -> Checked:
-    """What the clean room says of a commit, here or behind --launch-checks; a red `setup` stands for the
-    checks. StopNow if ralph was stopped."""
+    """Check a commit in the clean room, here or behind --launch-checks. If `setup` is red, it is the only
+    result. StopNow if ralph was stopped."""
     run.view.doing("running checks")
     if run.options.launch_checks:
         return check_elsewhere(run, job)
@@ -122,10 +122,10 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
 
 
 def _check(run: Run, job: CheckJob, room: Room) -> Checked:
-    """Run the commit hooks, then all checks on what these made of the commit."""
+    """Run the commit hooks, then all checks on the commit as the hooks rewrote it."""
     found, hooked = Checked(commit=job.commit, message=job.message), list[CheckResult]()
     setup = room.prepare(found.commit, job.name)
-    for _ in range(2 if job.tip else 0):  # a hook that rewrites files and fails has a second chance
+    for _ in range(2 if job.tip else 0):  # a hook that rewrites files and fails runs again
         if setup or not room.site.hooks(room.path)[0]:
             break
         before = found.commit
@@ -148,8 +148,9 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
             result = run_hook(hook, folder, room, path, job.name)
             results += [result] if result else []
         said = files.read_regular(path, _MESSAGE) if room.place.exists else None
-        if said is None:  # the hook is the candidate's own, and removed the room or the message
-            return [replace(result, ok=False, tail="it removed what it was given") for result in results]
+        if said is None:  # a hook in the tree can be the agent's
+            gone = "it removed the checkout or the commit message"
+            return [replace(result, ok=False, tail=gone) for result in results]
         message, tree = said.decode("utf-8", "replace"), room.rewritten()
     protect, state = run.protected, run.state
     tree, _, _ = restore(room.place.git, job.tip, tree, protect, job.allow, state)
@@ -164,7 +165,7 @@ def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:
 
 
 def baseline_job(commit: str, checks: list[Check], name: str, env: dict[str, str]) -> CheckJob:
-    """What says which checks are green on a commit of the branch before there is work on it."""
+    """The job that finds which checks are green on the branch before the work."""
     return CheckJob(commit=commit, checks=checks, name=name, label="before the work: ", env=env)
 
 
@@ -176,7 +177,7 @@ def baseline_of(run: Run, found: Checked) -> dict[str, bool]:
 
 
 def setup_failed(run: Run, result: CheckResult) -> str:
-    """What a person is told where `setup` fails on the branch's own files."""
+    """The message for a `setup` that fails on the branch's own files."""
     command = run.plan.setup.run if run.plan.setup else ""
     return f"setup {result.outcome}: {command}; its output is in {result.log}"
 

@@ -1,5 +1,5 @@
-"""Workers elsewhere: a job goes through a command that a person named (`--launch 'ssh node7'`) to a `ralph
-worker`. What comes back is not trusted."""
+"""Workers elsewhere: jobs are sent to a `ralph worker` behind a command (`--launch 'ssh node7'`). Its answers
+are not trusted."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from _ralph.process import process
 from _ralph.state.records import made
 
 _HELLO, _GREETING = 600.0, 60.0
-"""Seconds until a worker answers, which may have to wait for a machine; the same where a run only asks
+"""Seconds until a worker answers, which may wait for a machine; and at the start of a run, which only asks
 whether there is one."""
 _SLACK = 900.0
 _SILENCE = 6 * BEAT
-"""Seconds after which a worker that says nothing is taken for dead, and its machine with it."""
+"""Seconds of silence after which a worker, or its machine, counts as dead."""
 _PAUSES = (5.0, 30.0, 120.0, 300.0)
-"""Seconds between the tries to have a worker where none answers: a machine starts anew."""
+"""Seconds between retries while no worker answers: a machine may be rebooting."""
 _LOGS, _MOST_LOGS = 64 << 20, 200
 _LOG_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _FIELDS = ("number", "iteration", "worker", "base", "clean", "earlier", "baseline")
@@ -43,7 +43,7 @@ _OPTIONS = ("agent_timeout", "idle_timeout", "full_permissions", "sandbox", "ver
 _TEMPLATE = ".ralph/template.md"
 _OBJECT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
 _UNREADABLE = (Broken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError)
-"""What an answer can raise that is not as it should be."""
+"""What a malformed answer can raise."""
 
 
 @dataclass(kw_only=True)
@@ -63,7 +63,7 @@ class Order(Generic[Result]):
 
 
 def work_elsewhere(run: Run, attempt: Attempt) -> Worked:
-    """Let an agent work behind the launch prefix; what it left. WorkerDied where no answer can be used."""
+    """Run an agent behind the launch prefix; what it left. WorkerDied if the answer is unusable."""
     prefix = run.launch_of(attempt.task)
     left = attempt.left and run.branch.commit(attempt.left, attempt.base, "ralph: unfinished work\n")
     parked = run.branch.commit_at(attempt.earlier or run.history.of(attempt.task).parked)
@@ -113,7 +113,7 @@ def check_elsewhere(run: Run, job: CheckJob) -> Checked:
     if commit:
         left, tree = _protected(run, order, commit, job.allow)
         if left != tree:
-            raise WorkerDied("the checks elsewhere answered with a commit that changes protected files")
+            raise WorkerDied("the hooks elsewhere changed protected files")
     message = found.message[:65536] if commit else job.message
     commit = commit or (job.tip if found.commit == job.tip else job.commit)  # hooks can undo all of it
     return replace(found, notices=_lines(found.notices), commit=commit or job.commit, message=message)
@@ -124,17 +124,17 @@ def _lines(told: list[str]) -> list[str]:
 
 
 def _protected(run: Run, order: Order[Any], commit: str, allow: Collection[str]) -> tuple[str, str]:
-    """The tree of a worker's commit, and the same with all that is protected as in its parent. WorkerDied
-    where it holds what no workspace could have left."""
+    """The tree of a worker's commit, as it is and with all protected files as in its parent. WorkerDied if
+    it holds what no workspace could."""
     index = run.paths.private / f"launch-{order.copy}.index"
     git = run.git.seen_at(run.git.root, index)
     left = git.tree(commit)
     code, _, said = attempted(git, "read-tree", left, timeout=BULK)  # no path of it leads elsewhere
     if code:
-        raise WorkerDied(f"the worker's answer holds what git refuses: {text.one_line(said, 200)}")
+        raise WorkerDied(f"git refuses the worker's commit: {text.one_line(said, 200)}")
     own = tuple(f"{name}/" for name in (*run.state, ".ralph"))
     if any(name.startswith(own) for name in git.names("ls-files", "-z", "--", *own, timeout=BULK)):
-        raise WorkerDied("the worker's answer has folders in the place of ralph's own files")
+        raise WorkerDied("the worker's commit has folders in place of ralph's own files")
     tree, _, _ = restore(git, order.parent, left, run.protected, allow, run.state)
     files.clear(index)
     return left, tree
@@ -145,8 +145,8 @@ class NoWorker(TryLater):
 
 
 def greet(run: Run, prefix: str) -> None:
-    """Start a worker behind the prefix, and let it go. BadInput where it is of another version, NoWorker
-    where none answers within a minute."""
+    """Check that a worker answers behind the prefix. BadInput if its version differs, NoWorker if none
+    answers within a minute."""
     with _worker(run, prefix, _GREETING):
         pass
 
@@ -156,8 +156,8 @@ def _short(prefix: str) -> str:
 
 
 def _ask(run: Run, order: Order[Result]) -> tuple[Result, str]:
-    """Send an order: the result, and the commit that came with it, if one did. Where no worker answers, it
-    is tried again for some minutes; NoWorker then."""
+    """Send an order; the result, and the commit that came with it, if any. Retries for some minutes while no
+    worker answers, then NoWorker."""
     for pause in () if run.options.once or run.options.no_wait else _PAUSES:
         try:
             return _ask_once(run, order)
@@ -190,7 +190,7 @@ def _ask_once(run: Run, order: Order[Result]) -> tuple[Result, str]:
 
 
 def _answer(run: Run, order: Order[Result], wire: Wire) -> tuple[Result, str]:
-    """Hear a worker until it is done."""
+    """Read a worker's messages until it is done."""
     end = time.monotonic() + order.seconds
     while True:
         if time.monotonic() > end:
@@ -210,8 +210,8 @@ def _answer(run: Run, order: Order[Result], wire: Wire) -> tuple[Result, str]:
 
 @contextlib.contextmanager
 def _worker(run: Run, prefix: str, patience: float) -> Iterator[Wire]:
-    """A worker behind the prefix, which ends with its stdin, whatever happens in here; and the prefix.
-    BadInput where it is of another version, NoWorker where none answers within `patience` seconds."""
+    """A worker behind the prefix, which is ended on exit. BadInput if its version differs, NoWorker if none
+    answers within `patience` seconds."""
     words = [*shlex.split(prefix), "ralph", "worker"]
     try:
         child = subprocess.Popen(
@@ -263,8 +263,8 @@ def _require_hello(
 
 
 def _raise(message: Mapping[str, Any]) -> NoReturn:
-    """Raise what ended a job elsewhere: what only a person or time can change there ends the run, as it would
-    here; all else costs the attempt."""
+    """Raise the error of a job elsewhere: one that needs a person or time ends the run, as it would here; any
+    other only costs the attempt."""
     said = text.one_line(str(message["said"]), 500)
     if message["exit"] in (Exit.PERSON, Exit.AGENT, Exit.LATER):
         Failed(said=f"{said} (on the worker's machine)", exit=message["exit"]).throw()
@@ -272,7 +272,7 @@ def _raise(message: Mapping[str, Any]) -> NoReturn:
 
 
 def _commits_there(wire: Wire) -> list[Any]:
-    """The commits that a worker has already. NoWorker while the one before it has not ended there."""
+    """The commits that a worker already has. NoWorker while another one holds its place."""
     message = wire.message(_HELLO)
     if message.get("event") == "error":
         if message["exit"] == Exit.LATER:
@@ -282,7 +282,7 @@ def _commits_there(wire: Wire) -> list[Any]:
 
 
 def _home(run: Run) -> dict[str, Any]:
-    """What every worker must know of home; the commits come in a bundle."""
+    """What every job needs from home but commits, which come in a bundle."""
     limits = {name: value for name, value in asdict(run.limits).items() if value < 10**12 and name != "until"}
     return {
         "prd": run.git.name_of(run.paths.prd),
@@ -299,9 +299,8 @@ def _home(run: Run) -> dict[str, Any]:
 
 
 def _files(run: Run) -> dict[str, str]:
-    """The files of home that a worker needs and no commit has, by their names, in base64: plan, notes and
-    rulebook, what `.worktreeinclude` names, a prompt template, and the settings of git that decide how files
-    are checked out."""
+    """The files that a worker needs and no commit has, by name, in base64: plan, notes, rulebook, what
+    `.worktreeinclude` names, a prompt template, and git's settings for checking out files."""
     names = (*run.state, *run.site.carried())
     found = {name: files.read_regular(run.paths.root / name) for name in names}
     found[".git/config"] = throwaway_config(run.git).encode()
@@ -314,8 +313,8 @@ def _files(run: Run) -> dict[str, str]:
 
 
 def _bundle(run: Run, order: Order[Any], known: list[Any]) -> tuple[dict[str, str], Path | None]:
-    """The refs that a worker needs, and a bundle of those of their commits that are not `known` there; None
-    where all are."""
+    """The refs that a worker needs, and a bundle of their commits that are not `known` there; None if all
+    are."""
     git, target = run.git, _file_of(run, order)
     asked = [one for one in known if isinstance(one, str) and _OBJECT.fullmatch(one)][:1000]
     lines = git("cat-file", "--batch-check", stdin="\n".join(asked).encode()).splitlines()
@@ -336,20 +335,20 @@ def _bundle(run: Run, order: Order[Any], known: list[Any]) -> tuple[dict[str, st
 
 
 def _file_of(run: Run, order: Order[Any]) -> Path:
-    """Where the bundles of this worker lie for a moment."""
+    """The temporary file for this worker's bundles."""
     return run.paths.private / f"launch-{order.copy}.bundle"
 
 
 def _save_log(run: Run, order: Order[Any], message: Mapping[str, Any]) -> None:
-    """A part of a log that grows elsewhere, put where people and a recovery look for it."""
+    """Append a part of a log that grows elsewhere to the copy in the scratch folder."""
     name, at = str(message["name"]), int(message["at"])
     if not (_LOG_NAME.fullmatch(name) and name.startswith(order.name)) or at < 0:
-        raise Broken(f"it tells of a log that is none of its own: {name[:60]!r}")
+        raise Broken(f"it sent a log that is not its own: {name[:60]!r}")
     path, data = run.paths.scratch / name, base64.b64decode(message["data"])
     if at == 0:
         files.clear(path)
         if len(list(run.paths.scratch.glob(f"{order.name}*"))) > _MOST_LOGS:
-            raise Broken("it tells of too many logs")
+            raise Broken("it sent too many logs")
     with path.open("ab") as out:
         if out.tell() + len(data) > _LOGS:
             raise Broken("its logs are too long")
@@ -357,8 +356,8 @@ def _save_log(run: Run, order: Order[Any], message: Mapping[str, Any]) -> None:
 
 
 def _taken(run: Run, order: Order[Any], message: Mapping[str, Any], bundle: Path) -> str:
-    """The one commit that a worker answered with, once git has it; nothing where there is none. Broken if it
-    is anything but one commit on the parent that was given."""
+    """Fetch the commit that a worker answered with; nothing if there is none. Broken if the bundle is
+    anything but one commit on the order's parent."""
     commit, git = str(message.get("commit") or ""), run.git
     try:
         if not commit or not message["file"]:

@@ -40,7 +40,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     notices = journal.open()
     plan = load_plan(paths, options)
     records = journal.records(plan.key)
-    notices += put_aside(paths, {one.prd_before for one in records if isinstance(one, AttemptEnded)})
+    notices += back_up_edits(paths, {one.prd_before for one in records if isinstance(one, AttemptEnded)})
     run = glance(options, paths, plan, replay(records), notices)
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
     require_repository(run)
@@ -61,7 +61,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     return run
 
 
-def put_aside(paths: Paths, known: Collection[str]) -> list[str]:
+def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
     """Move files beside the plan that a killed edit of it left into the private folder, and say so: one may
     be what a person had just saved. What stands in the plan, or whose digest is in `known`, is no loss."""
     real, said = Path(os.path.realpath(paths.prd)), []

@@ -62,7 +62,7 @@ class Lane:
     def ready(self) -> bool:
         return self.awaited is None or self.awaited.ready
 
-    def goes_on(self) -> bool:
+    def advance(self) -> bool:
         """Go on to where it waits again; False if it has ended. Raises what the attempt raises."""
         try:
             self.awaited = self.steps.send(None)
@@ -118,11 +118,11 @@ class Pool:
             ready = [lane for lane in self.lanes.values() if lane.ready]
             for lane in ready:
                 try:
-                    goes_on = lane.goes_on()
+                    advance = lane.advance()
                 except BaseException:
                     del self.lanes[lane.attempt.worker]
                     raise
-                if not goes_on:
+                if not advance:
                     return self._ended(lane.attempt)
             left = end - time.monotonic()
             if not ready and left <= 0:
@@ -148,7 +148,7 @@ class Pool:
         readable = control.wait(min(seconds, longest), [job.pipe for job in self.jobs])
         for job in list(self.jobs):
             if job.pipe in readable:
-                job.tell()
+                job.receive()
             if control.stop_now:
                 job.stop()
             job.kill_if_stopped()

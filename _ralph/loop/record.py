@@ -25,7 +25,7 @@ from _ralph.state.wording import ended_words, spent
 def record(run: Run, attempt: Attempt) -> None:
     """Write the verdict, the one commit point of an attempt; then do what follows from it."""
     run.read_plan()
-    take_back_claim(run, attempt)
+    set_back_claim(run, attempt)
     attempt.blocked = reason_to_block(
         attempt, run.history.of(attempt.task), run.limits.attempts, by_person=bool(run.control.interrupts)
     )
@@ -46,11 +46,11 @@ def record(run: Run, attempt: Attempt) -> None:
         record_lines(attempt),
     )
     run.view.ended(attempt)
-    carry_out(run, live=True)
+    apply_verdict(run, live=True)
     set_back(run)
 
 
-def take_back_claim(run: Run, attempt: Attempt) -> None:
+def set_back_claim(run: Run, attempt: Attempt) -> None:
     """A pass that stands in prd.json though no verdict gave it, set while this very task was worked on,
     is taken back: only ralph says that its work passes."""
     now = next((task for task in run.plan.tasks if task.key == attempt.task.key), None)
@@ -100,7 +100,7 @@ def failure_of(attempt: Attempt) -> Failure:
     return Failure(name=red[0].name, tail=red[0].tail, log=red[0].log, others=others)
 
 
-def carry_out(run: Run, live: bool = False) -> None:
+def apply_verdict(run: Run, live: bool = False) -> None:
     """Do what the last verdict says: mark the task, land its work. Doing it again is harmless.
 
     After a crash, a prd.json that changed since the verdict is a person's word, and stays.
@@ -147,7 +147,7 @@ def land(run: Run, verdict: AttemptEnded) -> None:
                 tip, commit = now, run.branch.commit(tree, now, verdict.message)
                 red = "" if commit == tip else recheck_task(run, verdict, commit)
             if red:
-                refuse(run, verdict, commit, red)
+                reject_landing(run, verdict, commit, red)
                 return
             continue
         run.tip = commit
@@ -172,7 +172,7 @@ def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
         return str(error)
 
 
-def refuse(run: Run, verdict: AttemptEnded, commit: str, why: str) -> None:
+def reject_landing(run: Run, verdict: AttemptEnded, commit: str, why: str) -> None:
     """Note that a pass does not hold on what was committed meanwhile; its work is parked."""
     kept = run.branch.keep(verdict.commit, f"{verdict.iteration:04}-conflict")
     said = f"{verdict.task} passed, and does not hold on what was committed meanwhile: {why}"

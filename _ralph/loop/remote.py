@@ -130,7 +130,7 @@ class _Logs:
     sent: dict[str, int] = field(default_factory=dict)
     beat: float = 0.0
 
-    def tell(self) -> None:
+    def send(self) -> None:
         for path in sorted(self.folder.glob(f"{self.name}*")):
             at = self.sent.get(path.name, 0)
             while at < _LOGS and (data := _part(path, at)):
@@ -165,7 +165,7 @@ def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
     else:
         raise BadInput(f"this worker knows no job of the kind {job['kind']!r}")
     logs = _Logs(run.paths.scratch, name, wire)
-    run.control.on_tick = logs.tell
+    run.control.on_tick = logs.send
     while not begun.ready:
         try:
             run.pool.serve(run.control, 1.0)
@@ -175,7 +175,7 @@ def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
             process.sweep(0.0)
             raise Broken("the loop is gone")
     value = begun.value
-    logs.tell()
+    logs.send()
     commit, bundle = getattr(value, commit_of), cache / "answer.bundle"
     known = [job["base"], *job["refs"].values()]
     if commit and commit not in known:

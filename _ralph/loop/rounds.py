@@ -16,7 +16,7 @@ from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import baseline_job, baseline_of, checking, tip_of
 from _ralph.loop.checks import every_check
 from _ralph.loop.jobs import Attempt, CheckJob
-from _ralph.loop.record import carry_out, record, set_back
+from _ralph.loop.record import apply_verdict, record, set_back
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run
 from _ralph.loop.worker import WorkerDied
@@ -40,7 +40,7 @@ def resume(run: Run) -> None:
     """Go on where a dead run stopped: land what had passed, keep what was under way for the checks."""
     for notice in run.notices:
         run.view.line(notice)
-    carry_out(run)
+    apply_verdict(run)
     set_back(run)
     for start in list(run.history.open_starts.values()):
         task = next((t for t in run.plan.tasks if t.key == start.key), None)
@@ -49,7 +49,7 @@ def resume(run: Run) -> None:
         agent = run.named(start.command) if start.command else run.agent(task)
         attempt = Attempt(task, start.attempt, start.iteration, agent, start.worker or 1)
         attempt.base, attempt.leftover = start.base, start.leftover
-        attempt.result = _told_before(run, attempt)
+        attempt.result = _recovered(run, attempt)
         attempt.reason = attempt.result.reason
         salvage(run, attempt)
         known = run.history.of(task)
@@ -58,7 +58,7 @@ def resume(run: Run) -> None:
         record(run, attempt)
 
 
-def _told_before(run: Run, attempt: Attempt) -> AgentResult:
+def _recovered(run: Run, attempt: Attempt) -> AgentResult:
     """What the agent of an attempt told that was cut off with all of ralph, and what its judge did."""
     why = "the attempt was cut off"
     result = cut_off(run, attempt.agent, attempt.name, run.paths.workspace(attempt.worker), why)
@@ -69,7 +69,7 @@ def _told_before(run: Run, attempt: Attempt) -> AgentResult:
     return result
 
 
-def take_in_what_people_did(run: Run) -> None:
+def read_edits(run: Run) -> None:
     """Read prd.json again if it changed; a `blocked` taken away starts anew."""
     run.read_plan()
     for task in run.history.opened(run.plan):
@@ -80,7 +80,7 @@ def take_in_what_people_did(run: Run) -> None:
         run.write(record, f"{task.id} {task.title} | a person took the block away")
 
 
-def choose(run: Run) -> Task | None:
+def next_task(run: Run) -> Task | None:
     """The task that a free worker takes up next: one that it had before, else the first that is ready and
     whose agent can be had. None while no worker is free, or the money left is that of the others. What is
     under way has not passed, whatever the plan says, and is the same task under another title."""
@@ -147,7 +147,7 @@ def _green_before(run: Run, tip: str) -> dict[str, bool]:
         return {check.command: False for check in checks}
 
 
-def next_to_end(run: Run) -> Stop | None:
+def await_attempt(run: Run) -> Stop | None:
     """Wait for the next attempt to end, and say what it means for the run. None also now and then, for a
     free worker may have something to do."""
     try:
@@ -155,16 +155,16 @@ def next_to_end(run: Run) -> Stop | None:
     except RalphError as error:
         if run.history.pending or run.journal.failed:
             raise  # nothing may be written on top
-        return after_the_others(run, error)
-    return after(run, ended) if ended else None
+        return stop_after_others(run, error)
+    return after_attempt(run, ended) if ended else None
 
 
-def after(run: Run, attempt: Attempt) -> Stop | None:
+def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
     """What an attempt means for the run: go on, or stop."""
     if attempt.blocked:
         notify(run, None)
     if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
-        return go_without(run, attempt)
+        return fall_back(run, attempt)
     if stop := asked_to_stop(run):
         return stop
     if len(run.history.this_run.denied) >= DENIED:
@@ -181,7 +181,7 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
     return None
 
 
-def after_the_others(run: Run, error: RalphError) -> Stop:
+def stop_after_others(run: Run, error: RalphError) -> Stop:
     """The stop for an attempt that could not begin or go on; those under way finish first. Raises it where
     there are none."""
     if not run.pool.lanes:
@@ -190,7 +190,7 @@ def after_the_others(run: Run, error: RalphError) -> Stop:
     return Stop("error", error.exit, str(error))
 
 
-def go_without(run: Run, attempt: Attempt) -> Stop | None:
+def fall_back(run: Run, attempt: Attempt) -> Stop | None:
     """Go on without the agent, or the judge, that this attempt could not have: another one takes over, or
     its provider is waited for; the stop that ends the run, if any."""
     missing = attempt.command
@@ -235,7 +235,7 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
     return None
 
 
-def idle(run: Run) -> Stop | None:
+def wait_or_finish(run: Run) -> Stop | None:
     """Nothing is under way, and nothing can begin: wait for a provider, or end. None goes on."""
     waiting = ready(run)
     if not waiting:

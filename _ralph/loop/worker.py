@@ -91,7 +91,7 @@ class Job(Generic[Result]):
             self.result.throw()
         return self.result
 
-    def tell(self) -> None:
+    def receive(self) -> None:
         """Let `hear` have the events that came; what nobody can read is the worker's death."""
         try:
             for event in self._read():

@@ -157,7 +157,7 @@ def test_garbage_in_the_pipe_of_a_worker_is_its_death() -> None:
     pipe, write = os.pipe()
     os.write(write, b'garbage\n{"event": "done", "value": {}}\n')
     job = worker.Job(pid=0, pipe=pipe, alive=os.dup(pipe), kind=Checked)
-    job.tell()
+    job.receive()
     assert (job.open, job.result) == (False, None)
     for fd in (write, job.pipe, job.alive):
         os.close(fd)

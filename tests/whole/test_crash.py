@@ -216,10 +216,10 @@ module.Run.write = write
     "what a verdict says is not done at the next start": (
         """
 from _ralph.loop import record, rounds
-def carry_out(run, live=False, real=record.carry_out):
+def apply_verdict(run, live=False, real=record.apply_verdict):
     if live: real(run, live)
     run.history.pending = None
-record.carry_out = rounds.carry_out = carry_out
+record.apply_verdict = rounds.apply_verdict = apply_verdict
 """,
         "swapped prd.json",
         "finished tasks were worked again",
