@@ -1,5 +1,5 @@
-"""The pool: attempts side by side, each of which waits for its jobs, and for its turn in the clean room.
-One process, no threads; the jobs are done by workers (see `worker`)."""
+"""The pool: attempts side by side, each waiting for its jobs and for its turn in the clean room. One process,
+no threads; workers do the jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Awaited(Protocol):
 
 
 Steps = Coroutine[Awaited, None, None]
-"""An attempt under way: it stops wherever it waits."""
+"""An attempt under way, as a coroutine that stops where it waits."""
 
 
 @dataclass(eq=False)
@@ -52,7 +52,7 @@ class Turn:
 
 @dataclass(eq=False)
 class Lane:
-    """One attempt of the pool, and what it waits for."""
+    """An attempt under way, and what it waits for."""
 
     attempt: Attempt
     steps: Steps
@@ -63,7 +63,7 @@ class Lane:
         return self.awaited is None or self.awaited.ready
 
     def advance(self) -> bool:
-        """Go on to where it waits again; False if it has ended. Raises what the attempt raises."""
+        """Run it until it waits again; False if it has ended. Raises what the attempt raises."""
         try:
             self.awaited = self.steps.send(None)
         except StopIteration:
@@ -73,8 +73,8 @@ class Lane:
 
 @dataclass(eq=False)
 class Pool:
-    """The attempts and jobs under way. `spare` are pids of children that are none of them; `last` says
-    which worker has a task that is not done, by the task's key."""
+    """The attempts and jobs under way. `spare` are pids of other children, which are never killed; `last` is
+    the worker of each unfinished task, by the task's key."""
 
     lanes: dict[int, Lane] = field(default_factory=dict)
     jobs: list[Job[Any]] = field(default_factory=list)
@@ -89,30 +89,30 @@ class Pool:
 
     @property
     def children(self) -> frozenset[int]:
-        """All children of this process that are to live."""
+        """The children of this process that must live."""
         return self.spare | {job.pid for job in self.jobs}
 
     def free_worker(self, key: str, size: int) -> int:
-        """The worker that takes up a task: the one that had it before, whose caches are warm, else one
-        that has none."""
+        """The worker for a task: the one that had it before, whose caches are warm, else one without a
+        task."""
         free = [number for number in range(1, size + 1) if number not in self.lanes]
         own = self.last.get(key, 0)
         return own if own in free else min(free, key=lambda number: (number in self.last.values(), number))
 
     def add(self, attempt: Attempt, steps: Steps) -> None:
-        """Let an attempt go its way beside the others."""
+        """Start an attempt beside the others."""
         self.last = {key: number for key, number in self.last.items() if number != attempt.worker}
         self.last[attempt.task.key] = attempt.worker
         self.lanes[attempt.worker] = Lane(attempt, steps)
 
     def turn(self, attempt: Attempt) -> Turn:
-        """Stand in line for the clean room: candidates are checked in the order in which they come."""
+        """Queue for the clean room: first come, first served."""
         self.line.append(Turn(self.line, attempt.task.id))
         return self.line[-1]
 
     def next(self, control: Control, patience: float) -> Attempt | None:
-        """The next attempt that ends; None after `patience` seconds without one. Raises what an attempt
-        raises; the others can go on."""
+        """Wait for an attempt to end; None after `patience` seconds. Raises what an attempt raises; the
+        others stay in the pool."""
         end = time.monotonic() + patience
         while True:
             ready = [lane for lane in self.lanes.values() if lane.ready]
@@ -131,19 +131,19 @@ class Pool:
                 self.serve(control, left)
 
     def start(self, work: Work[Result], kind: type[Result], hear: Hear) -> Job[Result]:
-        """Begin a job in a process of its own, beside the others."""
+        """Start a job in a process of its own."""
         job = worker.start(work, kind, hear, self.jobs)
         self.jobs.append(job)
         return job
 
     def wait(self, control: Control, job: Job[Result]) -> Result:
-        """The result of a job; meanwhile the other jobs go on, and no attempt does."""
+        """The result of a job. Other jobs go on meanwhile; attempts do not."""
         while not job.ready:
             self.serve(control, _LONGEST_WAIT)
         return job.value
 
     def serve(self, control: Control, seconds: float) -> None:
-        """Take in what the jobs tell, at most `seconds` long; take down those that have ended."""
+        """Receive events of the jobs for at most `seconds`, and end those that are done."""
         longest = 1.0 if control.stop_now else _LONGEST_WAIT
         readable = control.wait(min(seconds, longest), [job.pipe for job in self.jobs])
         for job in list(self.jobs):
@@ -156,7 +156,7 @@ class Pool:
                 self._end(job)
 
     def close(self) -> None:
-        """End all that is under way, now; what it was is in no record."""
+        """End all that is under way, now, without a record."""
         for job in self.jobs:
             job.stop()
         for job in list(self.jobs):
@@ -166,7 +166,7 @@ class Pool:
         self.lanes.clear()
 
     def _ended(self, attempt: Attempt) -> Attempt:
-        """Note that an attempt has ended: its worker keeps the task until it passes or is blocked."""
+        """Remove an attempt that has ended. Its worker keeps the task until that passes or is blocked."""
         del self.lanes[attempt.worker]
         if attempt.verdict is Verdict.PASSED or attempt.blocked:
             self.last.pop(attempt.task.key, None)

@@ -1,4 +1,4 @@
-"""What follows from an attempt: its record, the mark, the landing. All of it can be done again."""
+"""After an attempt: its record, the mark in the plan, the landing. All of it can be done twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from _ralph.state.wording import ended_words, spent
 
 
 def record(run: Run, attempt: Attempt) -> None:
-    """Write the verdict, the one commit point of an attempt; then do what follows from it."""
+    """Write the verdict, the one commit point of an attempt; then apply it."""
     run.read_plan()
     set_back_claim(run, attempt)
     attempt.blocked = reason_to_block(
@@ -51,8 +51,7 @@ def record(run: Run, attempt: Attempt) -> None:
 
 
 def set_back_claim(run: Run, attempt: Attempt) -> None:
-    """A pass that stands in prd.json though no verdict gave it, set while this very task was worked on,
-    is taken back: only ralph says that its work passes."""
+    """Set back a `passes` that became true during the attempt without a verdict."""
     now = next((task for task in run.plan.tasks if task.key == attempt.task.key), None)
     if now and now.passed and attempt.verdict is not Verdict.PASSED:
         run.edit(lambda plan: edit.set_passed(plan, now, False))
@@ -101,15 +100,15 @@ def failure_of(attempt: Attempt) -> Failure:
 
 
 def apply_verdict(run: Run, live: bool = False) -> None:
-    """Do what the last verdict says: mark the task, land its work. Doing it again is harmless.
+    """Mark the task and land its work, as the last verdict says. Harmless if done twice.
 
-    After a crash, a prd.json that changed since the verdict is a person's word, and stays.
+    After a crash, `live` is False, and the edits of a person since the verdict win.
     """
     verdict = run.history.pending
     if verdict and (verdict.lands or verdict.blocked):
         task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
         untouched = live or run.plan_digest == verdict.prd_before
-        if task and verdict.lands:  # a person can have given it other checks meanwhile
+        if task and verdict.lands:  # a person may have changed its checks
             untouched = untouched and all(check.command in verdict.checks for check in task.checks)
         if task and untouched and not task.passed and task.blocked is None:
             run.edit(functools.partial(mark, task, verdict))
@@ -126,8 +125,8 @@ def mark(task: Task, verdict: AttemptEnded, plan: Plan) -> str:
 
 
 def land(run: Run, verdict: AttemptEnded) -> None:
-    """Move the branch to the verified commit. Where somebody moved it first, what lands is put on the
-    new tip and checked again; if it does not hold there, the pass is taken back."""
+    """Move the branch to the verified commit. If somebody moved it first, merge with the new tip and check
+    again; if that is red, set the pass back."""
     commit, tip = verdict.commit, verdict.tip
     title = f"{verdict.task}: {text.one_line(verdict.title, 60)}"
     if commit == tip:
@@ -160,7 +159,7 @@ def land(run: Run, verdict: AttemptEnded) -> None:
 
 
 def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
-    """Check a passed task's commit again, merged with a new tip; what is red, or nothing."""
+    """Check a passed task's commit on a new tip; what is red, if anything."""
     task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
     checks = checks_for(run.plan, task) if task else list(run.plan.checks)
     name = f"{verdict.iteration:04}-merged"
@@ -173,16 +172,16 @@ def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
 
 
 def reject_landing(run: Run, verdict: AttemptEnded, commit: str, why: str) -> None:
-    """Note that a pass does not hold on what was committed meanwhile; its work is parked."""
+    """Record that a pass does not hold on what was committed meanwhile, and park its work."""
     kept = run.branch.keep(verdict.commit, f"{verdict.iteration:04}-conflict")
     said = f"{verdict.task} passed, and does not hold on what was committed meanwhile: {why}"
-    run.view.line(f"! {said}; its work is kept at {kept}", color="yellow")
+    run.view.line(f"! {said}; its work is parked at {kept}", color="yellow")
     found = Rechecked(broken=[verdict.key], since={verdict.key: [why]}, commit=commit)
     run.write(found, said, [f"- parked: {kept}"])
 
 
 def set_back(run: Run) -> None:
-    """Take back the passes that the last records found broken, in one write; doing it again is harmless."""
+    """Set back the passes that the last record found broken, in one write. Harmless if done twice."""
     broken = [task for task in run.plan.tasks if task.key in run.history.broken and task.passed]
     run.history.broken = []
     if not broken:
@@ -196,8 +195,8 @@ def set_back(run: Run) -> None:
 
 
 def record_lines(attempt: Attempt) -> list[str]:
-    """What a person reads of an attempt in progress.txt: the first line of each part behind its label,
-    the others quoted; everything an agent wrote is."""
+    """The lines of an attempt in progress.txt: each part begins with a label, and its further lines, as all
+    that an agent wrote, are quoted."""
     result, judgement = attempt.result, attempt.judgement
     failed = attempt.verdict is not Verdict.PASSED
     red = next((check for check in attempt.checks if failed and not check.ok), None)

@@ -1,4 +1,4 @@
-"""Around the attempts: going on after a crash, choosing, waiting, the last check, the stop."""
+"""Between the attempts: recovery after a crash, the next task, waits, the re-check, the stop."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from _ralph.state.wording import summary
 from _ralph.text import last_line, quote
 
 RECHECK_AFTER = 10
-"""Passes after which the whole branch is checked once more in the middle of a run."""
+"""Passes after which the branch is checked again in the middle of a run."""
 _LOOK = 2.0
-"""Seconds after which a worker that is free looks for a task again."""
+"""Seconds after which a free worker looks for a task again."""
 DENIED = 3
-"""Tasks in a row that were denied what they needed, which end a run: no other will fare better."""
+"""Tasks in a row that were denied what they needed before a run ends: the next would be, too."""
 
 
 def resume(run: Run) -> None:
-    """Go on where a dead run stopped: land what had passed, keep what was under way for the checks."""
+    """Recover from a run that died: land what had passed, keep what was under way, to be checked."""
     for notice in run.notices:
         run.view.line(notice)
     apply_verdict(run)
@@ -45,7 +45,7 @@ def resume(run: Run) -> None:
     for start in list(run.history.open_starts.values()):
         task = next((t for t in run.plan.tasks if t.key == start.key), None)
         task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
-        run.view.line(f"{task.id}: an attempt was cut off; what it left is looked at first")
+        run.view.line(f"{task.id}: an attempt was cut off; what it left will be checked first")
         agent = run.named(start.command) if start.command else run.agent(task)
         attempt = Attempt(task, start.attempt, start.iteration, agent, start.worker or 1)
         attempt.base, attempt.leftover = start.base, start.leftover
@@ -59,7 +59,7 @@ def resume(run: Run) -> None:
 
 
 def _recovered(run: Run, attempt: Attempt) -> AgentResult:
-    """What the agent of an attempt told that was cut off with all of ralph, and what its judge did."""
+    """What the transcripts say of an attempt that died with ralph: agent and judge together."""
     why = "the attempt was cut off"
     result = cut_off(run, attempt.agent, attempt.name, run.paths.workspace(attempt.worker), why)
     if run.judge:
@@ -70,20 +70,20 @@ def _recovered(run: Run, attempt: Attempt) -> AgentResult:
 
 
 def read_edits(run: Run) -> None:
-    """Read prd.json again if it changed; a `blocked` taken away starts anew."""
+    """Read prd.json if it changed. A task whose `blocked` was removed starts over."""
     run.read_plan()
     for task in run.history.opened(run.plan):
         notes = task.raw.get("notes") or ""
         said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
         answer = said[-1] if said and run.history.of(task).question else ""
         record = Retried(task=task.id, title=task.title, answer=answer)
-        run.write(record, f"{task.id} {task.title} | a person took the block away")
+        run.write(record, f"{task.id} {task.title} | unblocked in prd.json")
 
 
 def next_task(run: Run) -> Task | None:
-    """The task that a free worker takes up next: one that it had before, else the first that is ready and
-    whose agent can be had. None while no worker is free, or the money left is that of the others. What is
-    under way has not passed, whatever the plan says, and is the same task under another title."""
+    """The next task for a free worker: an unfinished one that it had before, else the first that is ready and
+    whose agent is available. None if no worker is free, or the others may need the money that is left. A
+    task under way has not passed, whatever the plan says, and is the same under another title."""
     under_way = {attempt.task.id for attempt in run.pool.attempts}
     if len(under_way) >= run.jobs:
         return None
@@ -94,7 +94,7 @@ def next_task(run: Run) -> Task | None:
 
 
 def ready(run: Run) -> list[Task]:
-    """The tasks that can be worked on, in their order; no other but the one that --task names."""
+    """The tasks that can be worked, in order; with --task, only that one."""
     only = run.options.task
     if only is None:
         return prd.ready_tasks(run.plan)
@@ -104,14 +104,14 @@ def ready(run: Run) -> list[Task]:
 
 
 def _back_at(run: Run, task: Task) -> float:
-    """When (unix time) all agents that a task needs can be had, and a worker for it; 0 is now."""
+    """When (unix time) a task's agent, judge and worker are available; 0 is now."""
     away = run.history.this_run.away.get(run.launch_of(task), 0.0)
     agents = (run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
     return max(away if away > time.time() else 0.0, *agents)
 
 
 def open_run_record(run: Run) -> None:
-    """Once a run, before its first work: the branch, setup, what is red and green now, the `run` record."""
+    """Write the `run` record, once, before the first attempt, with which checks are green now."""
     if run.recorded:
         return
     run.recorded = True
@@ -143,24 +143,24 @@ def _green_before(run: Run, tip: str) -> dict[str, bool]:
         return {}
     try:
         return baseline_of(run, run.wait(checking(run, baseline_job(tip, checks, "baseline", {}))))
-    except WorkerDied:  # a check can kill it; what is not known to be green does not bind
+    except WorkerDied:  # killed by a check; what is not known to be green does not bind
         return {check.command: False for check in checks}
 
 
 def await_attempt(run: Run) -> Stop | None:
-    """Wait for the next attempt to end, and say what it means for the run. None also now and then, for a
-    free worker may have something to do."""
+    """Wait for an attempt to end; the stop that it means, if any. Returns now and then without one, as a free
+    worker may have a task now."""
     try:
         ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
     except RalphError as error:
         if run.history.pending or run.journal.failed:
-            raise  # nothing may be written on top
+            raise  # nothing may be recorded after it
         return stop_after_others(run, error)
     return after_attempt(run, ended) if ended else None
 
 
 def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
-    """What an attempt means for the run: go on, or stop."""
+    """The stop that an attempt means for the run, if any."""
     if attempt.blocked:
         notify(run, None)
     if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
@@ -182,17 +182,17 @@ def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
 
 
 def stop_after_others(run: Run, error: RalphError) -> Stop:
-    """The stop for an attempt that could not begin or go on; those under way finish first. Raises it where
-    there are none."""
+    """The stop for an attempt that raised an error; those under way finish first. Raises the error if there
+    are none."""
     if not run.pool.lanes:
         raise error
-    run.view.line(f"! {error}; what is under way is finished first", color="yellow")
+    run.view.line(f"! {error}; stopping after the attempts under way", color="yellow")
     return Stop("error", error.exit, str(error))
 
 
 def fall_back(run: Run, attempt: Attempt) -> Stop | None:
-    """Go on without the agent, or the judge, that this attempt could not have: another one takes over, or
-    its provider is waited for; the stop that ends the run, if any."""
+    """Replace or wait for the agent, judge or worker that this attempt could not get; the stop that ends the
+    run, if any."""
     missing = attempt.command
     if attempt.unjudged and run.judge:
         missing, back = run.judge.command, limits.NONE
@@ -214,15 +214,15 @@ def fall_back(run: Run, attempt: Attempt) -> Stop | None:
 
 
 def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> Stop | None:
-    """Begin nothing with the agent `command` before the end of the limit that `result` tells of, because of
-    `reason`; the stop that ends the run, if any."""
+    """Start nothing with the agent `command` until the limit in `result` ends; the stop that ends the run
+    instead, if any."""
     if stop := asked_to_stop(run):
         return stop
     if run.options.no_wait or run.options.once:
         return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
     now, known = time.time(), run.history.this_run
     if command in known.waits and known.waits[command].until > now:
-        return None  # another worker met the same limit
+        return None  # another worker hit the same limit
     until = limits.wait_for(run.limits, result, known.fruitless.get(command, 0), now, reason)
     if isinstance(until, Stop):
         return until
@@ -236,7 +236,7 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
 
 
 def wait_or_finish(run: Run) -> Stop | None:
-    """Nothing is under way, and nothing can begin: wait for a provider, or end. None goes on."""
+    """Nothing is under way and nothing can start: wait for a provider (None), or the stop."""
     waiting = ready(run)
     if not waiting:
         return finish(run)
@@ -251,7 +251,7 @@ def wait_or_finish(run: Run) -> Stop | None:
         billed = run.bills_extra_until(agent) > now
         reason = "the provider is limited"
         if billed:
-            reason = "the provider bills extra usage; --allow-overage lets it"
+            reason = "the provider bills extra usage; --allow-overage permits it"
             run.view.line(f"! {reason}", color="yellow")
         limited = AgentResult(Outcome.LIMITED, reset=until, overage=billed)
         if stop := await_provider(run, agent.command, limited, reason):
@@ -262,7 +262,7 @@ def wait_or_finish(run: Run) -> Stop | None:
 
 
 def wait(run: Run, until: float) -> None:
-    """Wait until `until` (unix time), no longer than the run's time lasts; a change of prd.json ends it."""
+    """Wait until `until` (unix time), the end of the run's time, or a change of prd.json."""
     end = min(until, run.ends)
     seen = files.signature(run.paths.prd)
     run.view.doing(f"waiting until {time.strftime('%H:%M:%S', time.localtime(end))}")
@@ -271,7 +271,7 @@ def wait(run: Run, until: float) -> None:
 
 
 def finish(run: Run) -> Stop | None:
-    """Nothing is left to try: say what is blocked, or that all is done. None goes on."""
+    """The stop where no task is left to try; None if the re-check or a person reopened one."""
     plan = run.plan.text
     if not recheck(run):
         return None
@@ -295,7 +295,7 @@ def finish(run: Run) -> Stop | None:
 
 
 def recheck_now_and_then(run: Run) -> None:
-    """Check the whole branch once more after so many passes, also in the middle of a run."""
+    """Check the branch again after every tenth pass."""
     if run.history.passes_since_recheck >= RECHECK_AFTER and not asked_to_stop(run):
         recheck(run)
 
@@ -306,8 +306,8 @@ def limit_reached(run: Run) -> Stop | None:
 
 
 def recheck(run: Run) -> bool:
-    """Check the branch once more, in a place made anew, if anything changed since the last time: fresh
-    checkout, setup, all checks of the plan and of every passed task. False if a pass was taken back."""
+    """Check the branch again if it changed since the last time: new checkout, setup, all checks of the plan
+    and of every passed task. False if a pass was set back."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
     checks, names = _checks_of(run, passed)
     tip = run.branch.tip()
@@ -341,7 +341,7 @@ def recheck(run: Run) -> bool:
 
 
 def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
-    """The checks that must be green where these tasks have passed, and a digest of them."""
+    """The checks that must be green if these tasks have passed, and a digest of them."""
     checks = every_check(replace(run.plan, tasks=tuple(passed)))
     return checks, digest("\0".join(check.command for check in checks).encode())
 
@@ -361,7 +361,7 @@ def asked_to_stop(run: Run) -> Stop | None:
 
 
 def notify(run: Run, stop: Stop | None) -> None:
-    """Tell --notify's command; it has 30 seconds, and its failure changes nothing."""
+    """Run --notify's command, for at most 30 seconds; its failure changes nothing."""
     if run.options.notify:
         payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
         told = run_process(
@@ -373,7 +373,7 @@ def notify(run: Run, stop: Stop | None) -> None:
 
 
 def close_run(run: Run, stop: Stop) -> Stop:
-    """The last re-check, the last record, people told; the stop, which the re-check can change."""
+    """The last re-check, the `stop` record, --notify; the stop, which the re-check may change."""
     if stop.word not in ("error", "complete", "terminated", "hung-up", "interrupted") and run.recorded:
         run.read_plan()
         out_of_time = time.time() >= run.ends
@@ -391,6 +391,6 @@ def close_run(run: Run, stop: Stop) -> Stop:
         files.atomic_write(kept, run.plan.text.encode())
         run.view.line(f"! {run.trouble}; the plan as it should be is {kept}", color="yellow")
     run.branch.tidy()
-    run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
+    run.control.stop_signal = None  # only another signal cuts --notify short
     notify(run, stop)
     return stop

@@ -1,5 +1,5 @@
-"""A worker: a process of ralph's own for one job, forked from the loop. It reports by a pipe, in JSON
-lines, and writes no state. Neither outlives the other."""
+"""A worker: a process forked from the loop for one job. It reports through a pipe, in JSON lines, and writes
+no state. Neither outlives the other."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _STOP_DEADLINE = 60.0
 _ERRORS = {int(cls.exit): cls for cls in (BadInput, NeedsPerson, AgentUnavailable, TryLater)}
 
 Hear = Callable[[dict[str, Any]], None]
-"""Gets one event of a job."""
+"""Receives one event of a job."""
 Result = TypeVar("Result")
 Work = Callable[[Control, Hear], Result]
-"""A job: it reports events, and returns its result, a dataclass."""
+"""What a job does: it may report events, and returns a dataclass."""
 
 
 @dataclass(kw_only=True)
@@ -57,14 +57,13 @@ class Failed:
 
 
 class WorkerDied(RalphError):
-    """A worker ended without its result: it was killed, or the system was short of memory."""
+    """A worker ended without a result: it was killed, perhaps for want of memory."""
 
 
 @dataclass(eq=False)
 class Job(Generic[Result]):
-    """One job under way: the worker's `pid`, the pipe that it reports by, and the one that tells it that
-    the loop is alive; `hear` gets its events as they come, and `kind` is the dataclass of its result. To
-    await a job is to wait for its result."""
+    """A job under way: the worker's `pid`, the `pipe` that it reports through, and the one that stays open
+    while the loop is `alive`; `hear` gets its events, and its result is a `kind`, which awaiting returns."""
 
     pid: int
     pipe: int
@@ -92,11 +91,17 @@ class Job(Generic[Result]):
         return self.result
 
     def receive(self) -> None:
-        """Let `hear` have the events that came; what nobody can read is the worker's death."""
+        """Handle the events that have come. A worker whose events cannot be read counts as dead."""
         try:
             for event in self._read():
                 self._take(event)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the agent wrote into it
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+        ):  # an agent wrote into the pipe
             self.open, self.result = False, None
 
     def _read(self) -> list[dict[str, Any]]:
@@ -111,7 +116,6 @@ class Job(Generic[Result]):
         return [json.loads(line) for line in lines]
 
     def _take(self, event: dict[str, Any]) -> None:
-        """The last event of a job is its result."""
         match event["event"]:
             case "done":
                 self.result = made(self.kind, event["value"])
@@ -121,7 +125,7 @@ class Job(Generic[Result]):
                 self.hear(event)
 
     def stop(self) -> None:
-        """Ask the worker to end what it does; kill it if it was asked long ago."""
+        """Terminate the worker; kill it if it was told so a minute ago."""
         now = time.monotonic()
         if not self.asked:
             self.asked = now
@@ -130,14 +134,14 @@ class Job(Generic[Result]):
             os.kill(self.pid, signal.SIGKILL if late else signal.SIGTERM)
 
     def kill_if_stopped(self) -> None:
-        """End a worker that its agent has stopped by a signal: nobody else would end what it does."""
+        """Kill a worker that its agent has stopped with a signal: it could not end the agent."""
         if _stays_stopped(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def end(self, spare: frozenset[int]) -> None:
-        """Take it down: the worker first, which ends its own, then whatever it left but `spare`, pids of
-        our own children."""
+        """End the worker, which ends its own processes, then all that it left but `spare`, our other
+        children."""
         if self.result is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -166,7 +170,7 @@ def start(
     if pid == 0:
         os.close(pipe)
         os.close(alive)
-        for other in others:  # while we held them, the others could not see that the loop is gone
+        for other in others:  # else the others could not see that the loop is gone
             os.close(other.pipe)
             os.close(other.alive)
         os._exit(_worker(work, alive_read, write))
@@ -177,8 +181,8 @@ def start(
 
 
 def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
-    """Whether our child was stopped by a signal, and is not let go on: somebody may hold all of ralph for a
-    moment, and lets the loop go first."""
+    """Whether our child was stopped by a signal and not continued. A person who stops all of ralph continues
+    the loop first."""
     end = time.monotonic() + patience
     with contextlib.suppress(ChildProcessError):
         while _is_stopped(pid):
@@ -208,7 +212,7 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
 
     def report(event: dict[str, Any]) -> None:
         data = json.dumps(event).encode() + b"\n"
-        with contextlib.suppress(BrokenPipeError):  # the loop is gone; the control says so next
+        with contextlib.suppress(BrokenPipeError):  # the loop is gone, as `control` will say
             while data:
                 data = data[os.write(pipe, data) :]
 

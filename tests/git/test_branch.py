@@ -326,7 +326,7 @@ def test_what_a_blocked_task_s_every_way_came_to_is_parked(repo: Repo) -> None:
     assert repo.run(agent)[0] == 4
     last = repo.records("verdict")[-1]
     assert repo.git("show", f"{last['parked']}:seen") == "['way3']"
-    (earlier,) = [note.split(" ")[-1] for note in last["notices"] if "earlier work is kept at" in note]
+    (earlier,) = [note.split(" ")[-1] for note in last["notices"] if "earlier work is parked at" in note]
     assert repo.git("show", f"{earlier}:seen") == "['way1', 'way2']"
     prompt = (repo.outside / "prompt3").read_text()
     assert f"`git show {head(repo, earlier)}`" in prompt and "starts clean" in prompt
