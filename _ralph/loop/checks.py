@@ -1,4 +1,4 @@
-"""Checks: which ones there are, and what came of one."""
+"""Checks: which ones apply, and the result of one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from _ralph.model import Check, CheckResult, Plan, Task
 from _ralph.process.process import ProcessResult
 
 TAIL = 6000
-"""Bytes of a failing check's output that the next prompt shows."""
+"""Bytes of a red check's output that the next prompt shows."""
 
 
 def checks_for(plan: Plan, task: Task) -> list[Check]:
-    """The task's own checks, then the plan's; identical commands once."""
+    """The task's own checks, then the plan's, without duplicates."""
     return _distinct([*task.checks, *plan.checks])
 
 
 def every_check(plan: Plan) -> list[Check]:
-    """All distinct checks of a plan that still mean something at its end (not `once`)."""
+    """All checks of a plan that must hold at its end (not `once`), without duplicates."""
     every = [*plan.checks, *(check for task in plan.tasks for check in task.checks)]
     return _distinct(check for check in every if not check.once)
 
 
 def result_of(check: Check, done: ProcessResult, log: Path) -> CheckResult:
-    """What a check came to whose process is done, with its output in `log`."""
+    """The result of a check from that of its process, whose output is in `log`."""
     return CheckResult(
         name=check.name,
         command=check.command,

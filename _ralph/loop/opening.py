@@ -1,4 +1,4 @@
-"""One run's opening: find what a dead run left, read the state, open the branch."""
+"""The opening of a run: recover from one that died, read the state, open the branch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from _ralph.state.records import AttemptEnded
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
-    """The run, ready to loop: notes closed, plan and history read, the branch there."""
+    """A run, ready to loop: plan and history read, all that it needs checked, the branch made."""
     paths = locate(options.prd)
     journal = Journal(paths.progress)
     notices = journal.open()
@@ -55,20 +55,20 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)
     run.notices += said + unseen(run) + unprotected(run) + led_back(run) + reached(run)
-    if run.history.run is None:  # the last one ended; one that crashed goes on with its own limits
+    if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
     return run
 
 
 def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
-    """Move files beside the plan that a killed edit of it left into the private folder, and say so: one may
-    be what a person had just saved. What stands in the plan, or whose digest is in `known`, is no loss."""
+    """Move temporary files that a killed edit of the plan left into the private folder: one may hold what a
+    person had just saved. Those with the plan's content, or a digest in `known`, are deleted."""
     real, said = Path(os.path.realpath(paths.prd)), []
     pattern = f".{glob.escape(real.name)}.*{files.TEMPORARY}"
     if not any(real.parent.glob(pattern)):
         return []
-    with edit.lock(paths.private):  # nobody is in the middle of one
+    with edit.lock(paths.private):  # so that no edit is under way
         stands = files.read_regular(real)
         for left in sorted(real.parent.glob(pattern)):
             found = files.read_regular(left)
@@ -76,13 +76,12 @@ def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
                 files.clear(left)
             else:
                 kept = files.move_aside(left, paths.private / "aside", real.name)
-                said.append(f"a killed ralph left another version of {real.name}; it was moved to {kept}")
+                said.append(f"a killed ralph left another version of {real.name}; moved to {kept}")
     return said
 
 
 def unseen(run: Run) -> list[str]:
-    """A line on the files at home that the agent will not see, for they are not committed; those first
-    that a check names."""
+    """A warning of uncommitted files, which the agent will not see; those first that a check names."""
     entries = run.git.names("status", "--porcelain", "-z", "-uall", "--no-renames", timeout=BULK)
     own = (*run.state, ".gitignore", ".worktreeinclude")
     names = [entry[3:] for entry in entries if entry[3:] not in own]
@@ -96,7 +95,7 @@ def unseen(run: Run) -> list[str]:
 
 
 def unprotected(run: Run) -> list[str]:
-    """A line for the patterns of `protect` that match nothing, and one for the tests that none covers."""
+    """Warnings of `protect` patterns that match nothing, and of tests that none covers."""
     protect = list(run.plan.settings.get("protect", []))
     names = run.git.names("ls-files", "-z", timeout=BULK)
     loose = patterns.unmatched(set(protect) - patterns.plain_names(protect), names)
@@ -108,8 +107,8 @@ def unprotected(run: Run) -> list[str]:
 
 
 def led_back(run: Run) -> list[str]:
-    """A line on what the Python on PATH has installed that leads back here: checks that use it test the
-    files at home, and not the work."""
+    """A warning if the Python on PATH has this project installed from home: checks that use it would test the
+    files there, not the work."""
     commands = [check.command for check in every_check(run.plan)]
     found = detect_python.led_back(run.paths.root, commands, run.plan.setup is not None)
     what = f"the Python on PATH has this project installed from here, by {found}"
@@ -119,7 +118,7 @@ def led_back(run: Run) -> list[str]:
 
 
 def reached(run: Run) -> list[str]:
-    """A line for each launch prefix behind which no worker answers now. BadInput where none ever could."""
+    """A warning for each launch prefix behind which no worker answers now. BadInput if none ever can."""
     said = []
     for prefix in run.prefixes:
         try:
@@ -130,7 +129,7 @@ def reached(run: Run) -> list[str]:
 
 
 def open_sandbox(run: Run) -> None:
-    """The sandbox that was asked for, if one was; BadInput if it cannot work, or hides an agent."""
+    """Make the sandbox, with --sandbox. BadInput if it cannot work, or hides an agent."""
     if run.options.sandbox:
         agents_here = agents_of(run)
         names = {agent.name for agent in agents_here}
@@ -141,12 +140,12 @@ def open_sandbox(run: Run) -> None:
         for agent in agents_here:
             found = Path(shutil.which(agent.program) or agent.program)
             if not run.box.sees(found):
-                raise BadInput(f"{found} is not there inside the sandbox; install {agent.program} elsewhere")
+                raise BadInput(f"{found} is hidden inside the sandbox; install {agent.program} elsewhere")
 
 
 def branch_of(options: Options, plan: Plan, git: Git) -> str:
-    """The branch that this plan's work lands on: the one named, else the current one unless it is the
-    default branch, else one of its own."""
+    """The branch that the work lands on: the one named, else the current one unless it is the default branch,
+    else the plan's own."""
     if named := options.branch or plan.branch:
         return named
     here = current_branch(git)
@@ -154,7 +153,7 @@ def branch_of(options: Options, plan: Plan, git: Git) -> str:
 
 
 def beginning(run: Run) -> str:
-    """The commit that a run would begin at; BadInput without one."""
+    """The commit that a run would start from; BadInput without one."""
     head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
     tip = run.branch.tip()
     if not (tip or head):
@@ -163,7 +162,7 @@ def beginning(run: Run) -> str:
 
 
 def peek(options: Options) -> Run:
-    """A run to look at: as `open_run` makes one, but nothing is locked, written or made."""
+    """A run for reading only: nothing is locked, written or made."""
     paths, plan, history = read_state(options.prd)
     return glance(options, paths, examined(plan, options), history)
 
@@ -176,7 +175,7 @@ def glance(
     notices: Sequence[str] = (),
     git: Git | None = None,
 ) -> Run:
-    """A run to look at, of what was read already."""
+    """A run for reading only, from a plan and a history."""
     found = limits.resolve(plan.settings, options.limits)
     if options.until:
         found = replace(found, until=limits.next_time(options.until, time.time()))

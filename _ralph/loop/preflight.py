@@ -1,4 +1,4 @@
-"""What a run refuses to begin with; `ralph doctor` asks the same beforehand."""
+"""What a run requires before it starts; `ralph doctor` checks the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OLDEST = (2, 38)
 
 
 def require_agents(run: Run) -> None:
-    """Every agent that this plan can need is there, is permitted, and tells what is limited."""
+    """Require every agent that this plan can need."""
     for agent in agents_of(run):
         require_agent(run, agent)
 
@@ -25,8 +25,8 @@ def agents_of(run: Run) -> list[Agent]:
 
 
 def workers(run: Run) -> list[Agent]:
-    """The agents of the open tasks that are worked here, with every rung of their ladders, each once; and
-    the fallback."""
+    """The agents of the open tasks that are worked here, each once, with every rung of their ladders; and the
+    fallback."""
     here = (task for task in run.plan.tasks if not task.passed and not run.launch_of(task))
     ladders = {run.ladder(task) for task in here}
     commands = dict.fromkeys(command for ladder in sorted(ladders) for command in ladder)
@@ -35,20 +35,21 @@ def workers(run: Run) -> list[Agent]:
 
 
 def require_agent(run: Run, agent: Agent, here: bool = True) -> None:
-    """Refuse an agent that is missing `here`, may not run as it would, or does not tell what is limited."""
+    """BadInput or AgentUnavailable for an agent that is missing `here`, lacks permissions, or does not report
+    what is limited."""
     if here:
         registry.require(agent)
     wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
     for unit in wanted:
         if wanted[unit] and unit not in agent.row.get("reports", []):
             raise BadInput(
-                f"a limit in {unit} cannot be kept: {agent.command} reports none; "
+                f"a limit in {unit} cannot be enforced: {agent.command} does not report {unit}; "
                 f"use --max-hours or --max-iterations, or an agent that reports them"
             )
 
 
 def try_templates(run: Run) -> None:
-    """A template that is wrong is found now, not behind the night's first pass."""
+    """BadInput for a template of prompts or commit messages that cannot be rendered."""
     for task in run.plan.tasks:
         if not task.passed:
             where = f"{run.paths.prd.name}: commit, for {task.id}"
@@ -62,7 +63,7 @@ def try_templates(run: Run) -> None:
 
 
 def require_repository(run: Run) -> None:
-    """BadInput where this repository cannot be worked from: no identity, a git too old, a bad branch name."""
+    """BadInput if git has no identity or is too old, or the branch name is invalid."""
     if not run.git("var", "GIT_COMMITTER_IDENT", check=False):
         raise BadInput("git does not know who commits here; set git config user.name and user.email")
     version = version_of(run.git)
@@ -72,7 +73,7 @@ def require_repository(run: Run) -> None:
         )
     if not run.git("check-ref-format", "--branch", run.branch.name, check=False):
         raise BadInput(
-            f"{run.branch.name!r} is no name for a branch; name another with --branch or branchName"
+            f"{run.branch.name!r} is not a valid branch name; use another with --branch or branchName"
         )
 
 

@@ -1,5 +1,5 @@
-"""`ralph worker`: one job that comes on stdin, done on this machine, its events and its result on stdout.
-It keeps a copy of the repository and its places here, and ends with its stdin, with all that it started."""
+"""`ralph worker`: does one job from stdin on this machine, and sends events and the result to stdout. It
+keeps a copy of the repository and its places here, and ends with its stdin, with all that it started."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _KNOWN = "refs/ralph/known"
 
 
 def serve() -> int:
-    """Do one job; the exit status. What goes wrong is the loop's to hear, and is said to it."""
+    """Do one job; the exit status. Errors are sent to the loop."""
     become_subreaper()
     wire = Wire(0, os.dup(1), Control())
-    os.dup2(2, 1)  # what else is printed here is no message
+    os.dup2(2, 1)  # nothing else may print into the messages
     os.set_blocking(wire.write, False)
     try:
         wire.send({"event": "hello", "ralph": __version__, "protocol": PROTOCOL})
@@ -62,7 +62,7 @@ def serve() -> int:
 
 
 def _serve(asked: Mapping[str, Any], wire: Wire) -> None:
-    """Make the copy of the repository ready, and do the job in it, alone."""
+    """Prepare the copy of the repository, and do the job in it, under its lock."""
     cache = layout.places_folder() / "worker" / str(asked["project"]).replace("/", "-")
     os.environ["RALPH_PLACES"] = str(cache / "places")
     home = cache / "home"
@@ -86,13 +86,13 @@ def _serve(asked: Mapping[str, Any], wire: Wire) -> None:
 
 
 def _import_what_a_job_needs() -> None:
-    """While the loop makes its bundle: they take 100 ms, and the loop would wait for them later."""
+    """Import while the loop makes its bundle: they take 100 ms, for which the loop would wait later."""
     for name in ("jinja2", "jsonschema", "psutil"):
         importlib.import_module(name)
 
 
 def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
-    """The files and refs of home that this job needs: the plan, the notes, settings of git, commits."""
+    """Write the files and refs of home that this job needs: plan, notes, git's settings, commits."""
     for name, data in job["files"].items():
         path = copy.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
 
 
 def _run_of(job: Mapping[str, Any], copy: Git, run_id: str, wire: Wire) -> Run:
-    """A run as the loop has it, on the copy. Its control ends with stdin."""
+    """A run as the loop has it, on the copy. It is orphaned when stdin ends."""
     control = Control(alive=0)
     control.install()
     given = {**job["options"], "prd": copy.root / job["prd"], "branch": job["branch"]}
@@ -121,8 +121,8 @@ def _run_of(job: Mapping[str, Any], copy: Git, run_id: str, wire: Wire) -> Run:
 
 @dataclass
 class _Logs:
-    """The logs of a job, told as they grow, so that they lie where the loop is, too; and now and then that
-    this worker lives, for a machine can go without a word."""
+    """Sends the logs of a job as they grow, and now and then a sign of life, as a machine can vanish
+    silently."""
 
     folder: Path
     name: str
@@ -151,7 +151,7 @@ def _part(path: Path, at: int) -> bytes:
 
 
 def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
-    """Do the job in a process of its own, and answer. Where the loop is gone, everything ends at once."""
+    """Do the job in a process of its own, and answer. If the loop is gone, end everything at once."""
     begun: Job[Any]
     if job["kind"] == "attempt":
         attempt = _attempt_of(job["attempt"], run)
@@ -163,7 +163,7 @@ def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
         name, commit_of = given.name, "commit"
         begun = checking(run, given)
     else:
-        raise BadInput(f"this worker knows no job of the kind {job['kind']!r}")
+        raise BadInput(f"unknown kind of job: {job['kind']!r}")
     logs = _Logs(run.paths.scratch, name, wire)
     run.control.on_tick = logs.send
     while not begun.ready:
@@ -196,7 +196,7 @@ def _attempt_of(given: Mapping[str, Any], run: Run) -> Attempt:
 
 
 def _attempt(run: Run, attempt: Attempt) -> Worked:
-    """Let the agent work; what it left, as a commit on its base."""
+    """Run the agent; what it left, as a commit on its base."""
     registry.require(attempt.agent)
     found = work_here(run, attempt)
     attempt.began = found.began

@@ -1,5 +1,5 @@
-"""Roles: one function runs the agent of each. The judge reads the work once the checks are green,
-and can only say no."""
+"""Roles: one function runs the agent of each. The judge reads work whose checks are green, and can only
+reject it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ _ANSWER = 1 << 16
 
 
 async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
-    """Let `judge` look at an attempt that passes by evidence; its verdict stands in the attempt.
-
-    A judge that is limited or cannot run is no verdict: the work stays, and is judged later.
-    """
+    """Ask `judge` about an attempt that passes by evidence; the verdict is put into the attempt. If the judge
+    is limited or cannot run, the work is kept and judged later."""
     run.view.line(f"asking the judge: {judge.command}", "  ")
     try:
         job = run.in_worker(lambda inside: _judge(inside, attempt, judge), AgentResult, attempt.worker)
@@ -47,7 +45,7 @@ async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
 
 
 def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:
-    """What the worker does: the judge sees the candidate, in a place of its own."""
+    """Run the judge on a checkout of the candidate."""
     run.view.doing("judge")
     place = place_of_role(run, attempt.commit)
     prompt, env = _judge_prompt(run, attempt), run.env(run.names(attempt))
@@ -56,7 +54,7 @@ def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:
 
 
 def place_of_role(run: Run, commit: str) -> Place:
-    """Where a judge or a planner reads `commit`: nothing that the one before left lies there."""
+    """A clean checkout of `commit` for a judge or a planner."""
     place = run.place(run.paths.role)
     place.reset(commit, "-ffdx")
     run.site.furnish(place, commit)
@@ -64,8 +62,8 @@ def place_of_role(run: Run, commit: str) -> Place:
 
 
 def objections(task: Task, said: str) -> list[str]:
-    """Why the judge does not agree; nothing if it found every criterion met. An answer that cannot be
-    read, or more than one, is an objection."""
+    """The judge's objections; none if it found every criterion met. An answer that cannot be read, or more
+    than one, is an objection."""
     answers = [found for found in json_objects(said[-_ANSWER:]) if isinstance(found.get("criteria"), list)]
     if len(answers) != 1:
         return [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
@@ -76,7 +74,7 @@ def objections(task: Task, said: str) -> list[str]:
         for entry in unmet
     ]
     if len(entries) < len(criteria_of(task)):
-        found.append(f"it spoke of {len(entries)} criteria, and there are {len(criteria_of(task))}")
+        found.append(f"it judged {len(entries)} of {len(criteria_of(task))} criteria")
     return found
 
 
@@ -94,8 +92,8 @@ def run_role(
     share: Share,
     cwd: Path,
 ) -> AgentResult:
-    """Run the agent of any role in its place `cwd`; `name` is what its files in the scratch folder are
-    called, `share` what it may spend. It ends when the run's time is up."""
+    """Run the agent of any role in `cwd`, at most until the run's time is up; its files in the scratch folder
+    are called `name`, and it may spend `share`."""
     left = run.time_left
     result = registry.run_agent(
         agent,
@@ -122,7 +120,7 @@ def run_role(
 
 
 def cut_off(run: Run, agent: Agent, name: str, cwd: Path, reason: str) -> AgentResult:
-    """What the agent of a role told that ended with its worker, or with all of ralph, because of `reason`;
+    """The result of an agent that died with its worker or with ralph, for `reason`, as its transcripts show;
     `name` and `cwd` are as for `run_role`."""
     price = run.history.price(agent.command)
     return registry.recovered(agent, run.paths.scratch / name, cwd, price, reason)
@@ -141,7 +139,7 @@ def _judge_prompt(run: Run, attempt: Attempt) -> str:
 
 
 def json_objects(said: str) -> list[dict[str, Any]]:
-    """Every JSON object in a text that is not inside of another one."""
+    """Every top-level JSON object in a text."""
     decoder, found, at = json.JSONDecoder(), [], said.find("{")
     while at >= 0:
         try:

@@ -1,4 +1,4 @@
-"""The clean room: a checkout where no agent has ever been. What is green here is what lands."""
+"""The clean room: a checkout where no agent ever works. What is green here is what lands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Signature = list[int]
 @dataclass
 class Site:
     """What all places of a plan have in common: the repository, the branch, the plan's `setup`, the files
-    to carry over from home (`carries`, once they are known), and how a command is run."""
+    to copy from home (`carries`, once known), and how a command is run."""
 
     home: Git
     branch: str
@@ -37,7 +37,7 @@ class Site:
     control: Control
     env: dict[str, str]
     log: Callable[[str], Path]
-    told: Callable[[CheckResult, str], None]
+    show: Callable[[CheckResult, str], None]
     wrap: Callable[[list[str], Path], list[str]]
     _config: str = ""
     _packed: bytes | None = None
@@ -45,7 +45,7 @@ class Site:
     _hooks: str = ""
 
     def warm(self) -> None:
-        """Ask git once, before workers are forked, for what every place gets."""
+        """Ask git for what every place gets, once, before workers are forked."""
         if self._packed is None:
             self._config = throwaway_config(self.home)
             form = "--format=%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
@@ -57,8 +57,8 @@ class Site:
             self._hooks = own[-1] if own else str(self.home.common / "hooks")
 
     def hooks(self, room: Path) -> tuple[list[str], str]:
-        """The commit hooks that this repository has, as they are found in a place, and the folder they lie
-        in. One that `core.hooksPath` leads to inside of the tree is the candidate's own."""
+        """The names of this repository's commit hooks, and their folder. With a relative `core.hooksPath`
+        they are the candidate's own."""
         self.warm()
         folder = room / self._hooks
         names = ("pre-commit", "commit-msg")
@@ -79,7 +79,7 @@ class Site:
     def run(
         self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None
     ) -> CheckResult | None:
-        """Run a command in a place, its log called `name`; its result, None if ralph was told to stop."""
+        """Run a command in a place, its log called `name`; its result, None if ralph was stopped."""
         argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
         log, environment = self.log(f"{name}.log"), {**self.env, **(env or {})}
         done = run_process(
@@ -93,11 +93,11 @@ class Site:
         if done.ended == "interrupted":
             return None
         result = result_of(check, done, log)
-        self.told(result, label)
+        self.show(result, label)
         return result
 
     def inputs_of(self, place: Place) -> str:
-        """A fingerprint of all that `setup` depends on: the command, and the files it reads."""
+        """A digest of all that `setup` depends on: the command, and the files that it reads."""
         if self.setup is None:
             return ""
         entries = [entry.split("\t", 1) for entry in place.git.names("ls-files", "-s", "-z", timeout=BULK)]
@@ -108,7 +108,7 @@ class Site:
         return files.digest(os.fsencode("\0".join([self.setup.run, listed, *carried])))
 
     def set_up(self, place: Place, name: str) -> CheckResult | None:
-        """Run the plan's `setup` in a place; its result, None if there is no setup or ralph was stopped."""
+        """Run the plan's `setup` in a place; its result, None without a setup or if ralph was stopped."""
         if self.setup is None:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
@@ -117,8 +117,8 @@ class Site:
 
 @dataclass
 class Room:
-    """One clean room. `made` are the files that `setup` left, by name with their signatures: what else
-    git does not track goes before the next candidate, but for `keep`."""
+    """The clean room. `_made` are the files that `setup` made, with their signatures; all other untracked
+    files are removed before the next candidate, except those that `keep` names."""
 
     site: Site
     place: Place
@@ -133,8 +133,8 @@ class Room:
         return self.place.root
 
     def prepare(self, commit: str, name: str) -> CheckResult | None:
-        """Make the room that of the candidate `commit`: its files, those that `setup` makes, nothing
-        else. The result of `setup` where it ran and was red."""
+        """Make the room hold the files of `commit` and those that `setup` makes, nothing else. The result of
+        `setup` if it ran and was red."""
         self._tree = commit
         if self.place.reset(commit, ""):
             files.clear(self.place.stamp)
@@ -148,13 +148,13 @@ class Room:
         return None
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks, each on the candidate's files; what one leaves behind is named and put back. What
-        is no candidate has a `label`; there, nobody asks what the last check left."""
+        """Run all checks, each on the candidate's files; what one changes is named and put back. With a
+        `label` this is no candidate, and what the last check changed does not matter."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
             result = self.site.run(check, self.path, f"{name}-check{number + 1}", label)
             if not result:
-                break  # ralph was told to stop
+                break  # ralph was stopped
             results.append(result)
             if not self.place.exists:
                 gone = "it removed or replaced the folder that it ran in"
@@ -170,28 +170,28 @@ class Room:
 
     @contextlib.contextmanager
     def at(self, head: str) -> Iterator[Git]:
-        """The room's repository as it is just before the candidate is committed on `head`: what hooks see."""
+        """The room's repository as it is just before the candidate is committed on `head`, for hooks."""
         self.site.furnish(self.place, head)
         try:
             yield Git(self.path, self.path / ".git", self.path / ".git")
         finally:
-            if self.place.exists:  # what runs in it can remove it
+            if self.place.exists:  # a hook may have removed it
                 self.site.furnish(self.place, self._tree)
 
     def rewritten(self) -> str:
-        """The tree of the tracked files as they stand now; that of the candidate if none was changed."""
+        """The tree of the tracked files as they are now."""
         self.place.git("add", "-u", "--sparse", "--", ":/", check=False, timeout=BULK)
         return self.place.git("write-tree", timeout=BULK).strip()
 
     def _put_back(self, name: str, again: str) -> str:
-        """Undo what a check did to the candidate's files and to those that setup made; what it was."""
+        """Undo what a check did to the candidate's files and to those that setup made; a notice of it."""
         changed, new = self.place.dirt(self._tree)
         new = self._strangers_in(new)
         spoiled = self._is_spoiled()
         if not (changed or new or spoiled):
             return ""
         self.place.reset(self._tree, "")
-        hidden = self._strangers_in(self.place.dirt(self._tree)[1])  # by a .gitignore of its own
+        hidden = self._strangers_in(self.place.dirt(self._tree)[1])  # by a .gitignore that it changed
         for one in {*new, *hidden}:
             files.clear(self.path / one)
         self.site.furnish(self.place, self._tree)
@@ -201,11 +201,11 @@ class Room:
         return f"check {name} changed {text.few(what)}; put back before the next check"
 
     def _strangers_in(self, new: list[str]) -> list[str]:
-        """Those of the files that git neither tracks nor ignores which `setup` did not make."""
+        """Those of these untracked files that `setup` did not make."""
         return self._not_kept([one for one in new if one not in self._made])
 
     def _set_up_anew(self, inputs: str, name: str) -> CheckResult | None:
-        """Run `setup` from nothing, and note what it made; its result if it is red."""
+        """Run `setup` from scratch, and note what it made; its result if it is red."""
         files.clear(self.place.stamp)
         self._made, self._inputs = {}, ""
         self._purge()
@@ -222,11 +222,11 @@ class Room:
         return None
 
     def _signatures(self) -> dict[str, Signature]:
-        """Every file here that git does not track, with what changes whenever the file does."""
+        """All untracked files, with what changes whenever the file does."""
         return {name: _signature(self.path / name) for name in self._untracked()}
 
     def _untracked(self) -> list[str]:
-        """The files here that git does not track, but for ralph's own and those that `keep` names."""
+        """The files here that git does not track, without ralph's own and those that `keep` names."""
         tracked = self.place.tracked(self._tree)
         names = [os.path.relpath(path, self.path) for path in files.walk(self.path)]
         own = {*tracked, *self.place.carried}
@@ -238,14 +238,14 @@ class Room:
         return [name for name in names if name not in kept]
 
     def _is_spoiled(self) -> bool:
-        """Whether a file that setup made was changed or is gone since: no check may count on it."""
+        """Whether a file that setup made was changed or removed since."""
         try:
             return any(_signature(self.path / name) != was for name, was in self._made.items())
         except OSError:
             return True
 
     def _purge(self, kept: Container[str] = ()) -> None:
-        """Remove every file that is neither tracked nor in `kept`, and the folders that get empty."""
+        """Remove every file that is neither tracked nor in `kept`, and empty folders."""
         for name in self._untracked():
             if name not in kept:
                 files.clear(self.path / name)
@@ -256,7 +256,7 @@ class Room:
 
 
 def carried_names(home: Git, include: Path) -> list[str]:
-    """The files at home that git ignores and the file `include` names, as .gitignore would."""
+    """The files at home that git ignores and that match the patterns in the file `include`."""
     if not include.is_file():
         return []
     words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
@@ -266,7 +266,7 @@ def carried_names(home: Git, include: Path) -> list[str]:
 
 
 def run_hook(hook: str, folder: str, room: Room, message: Path, name: str) -> CheckResult | None:
-    """Run one commit hook in the room, as git would; its result, None if ralph was told to stop."""
+    """Run a commit hook in the room, as git would; its result, None if ralph was stopped."""
     words = ("git", "-c", f"core.hooksPath={folder}", "hook", "run", hook)
     check = Check(hook, (*words, "--", str(message)) if hook == "commit-msg" else words)
     env = {"GIT_INDEX_FILE": str(room.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
@@ -275,7 +275,7 @@ def run_hook(hook: str, folder: str, room: Room, message: Path, name: str) -> Ch
 
 
 def merged(git: Git, tip: str, commit: str) -> tuple[str, list[str]]:
-    """The tree of `commit` put together with `tip`, or nothing and the files that conflict."""
+    """The tree of `commit` merged with `tip`; or nothing, and the files that conflict."""
     words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", tip, commit)
     code, out, err = attempted(git, *words, timeout=BULK)
     tree, *names = out.split("\0")

@@ -171,7 +171,9 @@ def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
         reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
         return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
     if run.limits.in_dollars and attempt.spent.tokens.total and not attempt.spent.usd:
-        reason = f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be kept"
+        reason = (
+            f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be enforced"
+        )
         return Stop("no-price", Exit.USAGE, reason)
     if not run.pool.lanes:
         run.branch.tidy()

@@ -1,4 +1,4 @@
-"""A run: what the command line said, everything that the loop knows, and which plan it may work."""
+"""A run: its options, its state, and which plans it accepts."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from _ralph.state.records import AttemptEnded, Record
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 PATIENCE = 30.0
-"""Seconds that a prd.json which cannot be read is waited for in the middle of a run."""
+"""Seconds to wait in the middle of a run for a prd.json that cannot be read."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line said; None and empty mean that prd.json or the default decides."""
+    """The command line; None and empty mean that prd.json or the default decides."""
 
     prd: Path = Path("prd.json")
     once: bool = False
@@ -70,12 +70,12 @@ class Options:
     quiet: bool = False
     verbose: bool = False
     words: tuple[str, ...] = ()
-    """All of it as words of a command line."""
+    """All of it, as a command line."""
 
 
 @dataclass
 class Run:
-    """Everything the loop knows; all of it can be read again from disk."""
+    """All that the loop knows; everything can be read again from disk."""
 
     options: Options
     paths: Paths
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long the run has gone, this process and those before it that crashed."""
+        """How long the run has lasted, including processes before this one that crashed."""
         return self.carried + time.monotonic() - self.started
 
     @property
@@ -119,19 +119,18 @@ class Run:
 
     @property
     def under_way(self) -> bool:
-        """Whether something was begun or decided that is not done: the next start goes on with it,
-        as after a kill, if nothing is written on top."""
+        """Whether something is begun or decided and not done. The next start recovers it, as after a kill,
+        if nothing is recorded after it."""
         known = self.history
         return bool(known.open_starts or known.pending or known.broken or self.journal.failed)
 
     @property
     def jobs(self) -> int:
-        """How many tasks are worked side by side."""
+        """How many tasks may be worked side by side."""
         return 1 if self.options.once else self.limits.jobs
 
     def launch_of(self, task: Task) -> str:
-        """The command behind which this task is worked, on another machine or in a container; nothing where
-        it is worked here."""
+        """The command behind which this task is worked, on another machine or in a container, if any."""
         return self.options.launch or task.launch or str(self.plan.settings.get("launch") or "")
 
     @property
@@ -141,22 +140,22 @@ class Run:
         return sorted({*map(self.launch_of, open_tasks), self.options.launch_checks or ""} - {""})
 
     def share_of(self, task: Task) -> Share | None:
-        """What an attempt at this task may spend beside those under way; None if that is too little."""
+        """What an attempt at this task may spend beside those under way; None if too little is left."""
         given = [attempt.share for attempt in self.pool.attempts]
         return limits.share(self.limits, self.history, given, self.jobs, self.history.of(task))
 
     @property
     def permissions(self) -> str:
-        """What agents may do; inside ralph's own sandbox that is everything that it lets them."""
+        """What agents may do; inside ralph's own sandbox, all that it allows."""
         return "sandbox" if self.options.sandbox else "full" if self.options.full_permissions else "edit"
 
     def wrap(self, argv: list[str], place: Path) -> list[str]:
-        """A command as it is run in a place: inside the sandbox, if there is one."""
+        """A command as it runs in a place: inside the sandbox, if there is one."""
         return self.box.wrap(argv, place) if self.box else argv
 
     @property
     def state(self) -> tuple[str, ...]:
-        """What git calls the files that no work changes: the plan, the notes, the rulebook."""
+        """What git calls the files that no work may change: the plan, the notes, the rulebook."""
         places = (self.paths.prd, self.paths.progress, self.paths.rulebook)
         return tuple(name for place in places if (name := self.git.name_of(place)))
 
@@ -176,20 +175,20 @@ class Run:
         return Place(self.git, folder, self.paths.private / f"{folder.name}.index", self.state)
 
     def in_worker(self, work: Callable[[Run], Result], kind: type[Result], number: int = 0) -> Job[Result]:
-        """Begin `work(run)` in a process of its own, for the worker of this number: a job, whose result is
+        """Start `work(run)` in a process of its own, for the worker of this number: a job, whose result is
         the dataclass `kind` that it returns."""
 
         def job(control: Control, report: Hear) -> Result:
             view = Reporter(report, self.view.stays, self.view.verbose)
             control.on_tick = view.tick if view.stays else None
-            site = replace(self.site, control=control, told=view.check)
+            site = replace(self.site, control=control, show=view.check)
             return work(replace(self, control=control, view=view, _site=site))
 
         self.site.warm()
         return self.pool.start(job, kind, lambda event: self.view.hear(event, number))
 
     def turn(self, attempt: Attempt) -> Turn:
-        """Stand in line for the clean room."""
+        """Queue for the clean room."""
         self.view.doing("in line for the clean room", attempt.worker)
         return self.pool.turn(attempt)
 
@@ -198,10 +197,10 @@ class Run:
         try:
             return self.pool.wait(self.control, job)
         finally:
-            self.view.doing("")  # what it said is over
+            self.view.doing("")
 
     def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
-        """Where an agent works; a rulebook that its task may change is a file like any other there."""
+        """Where an agent works. A rulebook that its task may change is a file like any other there."""
         place = self.place(self.paths.workspace(worker))
         place.made = list(place.noted_setup().get("made", []))
         own = self.git.name_of(self.paths.rulebook)
@@ -211,7 +210,7 @@ class Run:
 
     @contextlib.contextmanager
     def workspaces_away(self) -> Iterator[None]:
-        """Have the workspaces out of the way while checks run, but for those in which others are at work."""
+        """Move the workspaces out of the way while checks run, except those in use."""
         with contextlib.ExitStack() as stack:
             for folder in self.paths.places.glob("work-*"):
                 stack.enter_context(self.place(folder).away())
@@ -223,37 +222,37 @@ class Run:
         return list(self.plan.settings.get("protect", []))
 
     def room(self, env: Mapping[str, str] | None = None, anew: bool = False) -> Room:
-        """The clean room, or one made anew; `env` is added to the environment of its checks."""
-        site = replace(self.site, control=self.control, env=self.env(env), told=self.view.check)
+        """The clean room, or with `anew` a new one; `env` is added to the environment of its checks."""
+        site = replace(self.site, control=self.control, env=self.env(env), show=self.view.check)
         folder = files.clear(self.paths.places / "recheck") if anew else self.paths.room
         index = self.paths.private / f"{folder.name}.index"
         return Room(site, Place(self.git, folder, files.clear(index) if anew else index, full=True))
 
     def ladder(self, task: Task | None = None) -> tuple[str, ...]:
-        """The agents of `task`, a rung for each failed attempt: those given, else its own, else the plan's,
-        else claude."""
+        """The agents of `task`, one for each failed attempt: those given, else its own, else the plan's, else
+        claude."""
         own = task.agents if task else ()
         return self.options.agent or own or prd.commands(self.plan.settings.get("agent")) or ("claude",)
 
     def agent(self, task: Task) -> Agent:
-        """Who works the next attempt at `task`: its rung of the ladder, or the fallback while that one's
-        provider is away."""
+        """The agent of the next attempt at `task`: its rung of the ladder, or the fallback while that one is
+        unavailable."""
         rungs = self.ladder(task)
         first, other = self.named(rungs[min(self.history.of(task).attempts, len(rungs) - 1)]), self.fallback
         return min((first, other), key=self.back_at) if other else first
 
     @property
     def fallback(self) -> Agent | None:
-        """The agent that works while the provider of another one is away, if there is one."""
+        """The agent that works while another one is unavailable, if there is one."""
         command = self.options.fallback or self.plan.settings.get("fallback")
         return self.named(command) if command else None
 
     def named(self, command: str) -> Agent:
-        """The agent that a person named, as it may work here."""
+        """The agent of a command, with the permissions of this run."""
         return registry.find_agent(command, self.rows, self.permissions)
 
     def back_at(self, agent: Agent) -> float:
-        """When (unix time) an agent can be used again: 0 is now, NONE is not in this run."""
+        """When (unix time) an agent is available again: 0 is now, NONE not in this run."""
         known = self.history.this_run
         if agent.command in known.gone:
             return limits.NONE
@@ -261,7 +260,7 @@ class Run:
         return at if at > time.time() else 0.0
 
     def bills_extra_until(self, agent: Agent) -> float:
-        """Until when (unix time) an agent's provider bills extra usage, which nobody allowed."""
+        """Until when (unix time) an agent's provider bills extra usage, if that is not allowed."""
         allowed = self.options.allow_overage or self.plan.settings.get("allowOverage")
         return 0.0 if allowed else self.history.overage.get(agent.name, 0.0)
 
@@ -280,7 +279,7 @@ class Run:
 
     @property
     def own_prompt(self) -> Path | None:
-        """The prompt template of a person's own, if there is one."""
+        """The user's own prompt template, if there is one."""
         named = self.options.prompt or self.plan.settings.get("prompt")
         return self.paths.prd.parent / named if named else None
 
@@ -295,7 +294,7 @@ class Run:
         return registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})})
 
     def names(self, attempt: Attempt) -> dict[str, str]:
-        """What the environment says of an attempt."""
+        """The environment variables of an attempt."""
         return {
             "RALPH_TASK_ID": attempt.task.id.replace("\0", ""),
             "RALPH_ITERATION": str(attempt.iteration),
@@ -304,7 +303,7 @@ class Run:
         }
 
     def log(self, name: str) -> Path:
-        """The path of a new file in the scratch folder; the newest 50 attempts are kept."""
+        """The path of a new file in the scratch folder."""
         return files.clear(scratch(self.paths) / name)
 
     @property
@@ -312,15 +311,15 @@ class Run:
         return files.digest(self.plan.text.encode())
 
     def write(self, record: Record, headline: str, lines: Sequence[str] = ()) -> None:
-        """Append one record of this run and take it into the history."""
+        """Append a record of this run, and apply it to the history."""
         if isinstance(record, AttemptEnded):
-            files.sync_all(self.git.common)  # the objects that it names must outlive a power cut, too
+            files.sync_all(self.git.common)  # the objects that it names must survive a power cut, too
         record = replace(record, plan=self.plan.key, run=self.run_id)
         self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
-        """Take in what a person changed in prd.json since it was last read. A file that cannot be read is
-        waited for, a person may be saving it; then the last plan holds, and the trouble is said."""
+        """Read prd.json if it changed. If it cannot be read, wait: it may be half saved. After that the last
+        good plan is used, with a warning."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -335,29 +334,29 @@ class Run:
             except BadInput as error:
                 if time.monotonic() > end or self.trouble or self.control.stop_now:
                     self.trouble = str(error)
-                    self.view.line(f"! {error}; the plan as it was before is worked on", color="yellow")
+                    self.view.line(f"! {error}; using the last good plan", color="yellow")
                     return
             self.pool.serve(self.control, 0.5)
 
     def admitted(self, plan: Plan) -> Plan:
-        """`plan` as it can be worked here; only a loop knows what checks and judge it was given."""
+        """`plan`, validated. Only a loop knows its checks and judge, and refuses a plan without them."""
         return admit(plan, self.paths, self.options) if self.run_id else examined(plan, self.options)
 
     def edit(self, change: Callable[[Plan], str]) -> None:
-        """Change prd.json, and take it in: what ralph itself changed needs no new validation. While the
-        file cannot be read the change is owed, and made as soon as it can."""
+        """Change prd.json. If it cannot be read, the change is applied to the plan in memory, and to the file
+        as soon as possible."""
         self.owed.append(change)
         try:
             self._pay()
         except BadInput as error:
             if not self.trouble:
-                self.view.line(f"! {error}; what is to be changed there is not lost", color="yellow")
+                self.view.line(f"! {error}; ralph will update it once it can be read", color="yellow")
             self.trouble = str(error)
             new = prd.read(change(self.plan), self.plan.path)
             self.plan = replace(new, checks=self.plan.checks)
 
     def _pay(self) -> None:
-        """Make the changes of prd.json that are owed. BadInput if it cannot be read still."""
+        """Make the changes that prd.json lacks. BadInput if it still cannot be read."""
         while self.owed:
             with edit.lock(self.paths.private):
                 new = edit.apply(self.plan, self.owed[0], 0.5 if self.trouble else edit.PATIENCE)
@@ -366,9 +365,11 @@ class Run:
 
 
 def scratch(paths: Paths) -> Path:
-    """The folder for people, `.ralph/`, which hides itself from git."""
+    """The folder `.ralph/`, made if needed, which git ignores."""
     if os.path.lexists(paths.scratch) and not paths.scratch.is_dir():
-        raise BadInput(f"{paths.scratch} is no folder, and ralph keeps its logs there; move it away")
+        raise BadInput(
+            f"{paths.scratch} is not a folder, and ralph needs one there for its logs; move it away"
+        )
     paths.scratch.mkdir(exist_ok=True)
     ignore = paths.scratch / ".gitignore"
     if files.read_regular(ignore) != b"*\n":
@@ -377,8 +378,7 @@ def scratch(paths: Paths) -> Path:
 
 
 def trim_scratch(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
-    """Before an attempt, which makes the fiftieth: delete the logs of all but the newest `keep`, and of
-    those `under_way`, by their iterations."""
+    """Delete the logs of all attempts but the newest `keep` and those `under_way`, by their iterations."""
     names = [(entry.name.partition("-")[0], entry) for entry in scratch(paths).iterdir()]
     numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
     newest = sorted({number for number, _ in numbered})[-keep:]
@@ -388,7 +388,7 @@ def trim_scratch(paths: Paths, under_way: Collection[int] = (), keep: int = 49) 
 
 
 def load_plan(paths: Paths, options: Options) -> Plan:
-    """The plan of a run, as `admit` lets it in; BadInput without the one task that is asked for."""
+    """The plan of a run, as `admit` returns it; BadInput if --task names none of its tasks."""
     plan = admit(prd.load(paths.prd), paths, options)
     if options.task is not None:
         plan.task(options.task)
@@ -396,7 +396,7 @@ def load_plan(paths: Paths, options: Options) -> Plan:
 
 
 def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
-    """The plan, validated, with the checks of the command line; refused if nothing could prove it."""
+    """The plan, validated, with the checks of the command line. BadInput if nothing could prove a task."""
     plan = examined(plan, options)
     if is_starter(plan):
         raise BadInput(
@@ -412,13 +412,13 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
 
 
 def require_network(plan: Plan, options: Options) -> None:
-    """BadInput where a plan says that there is no network, and nothing could keep it: a silent lie."""
+    """BadInput if the plan forbids the network and there is no sandbox to enforce it."""
     if plan.settings.get("network") is False and not options.sandbox:
-        raise BadInput(f"{plan.path.name}: network: false can only be kept with --sandbox bwrap")
+        raise BadInput(f"{plan.path.name}: network: false needs --sandbox bwrap")
 
 
 def examined(plan: Plan, options: Options) -> Plan:
-    """The plan held against the schema, with the checks of the command line."""
+    """The plan, validated against the schema, with the checks of the command line."""
     prd.validate(plan)
     return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
 

@@ -1,4 +1,4 @@
-"""The verdict: what the evidence of an attempt is worth, and when a task is blocked."""
+"""The verdict: what counts as evidence of work, and when a task is blocked."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _KEPT_AWAY = {
 
 
 def needs_checks(attempt: Attempt) -> bool:
-    """Whether there is anything to check: work, or an agent that came to its end without any."""
+    """Whether there is anything to check: changes, or an agent that could work and made none."""
     if attempt.commit != attempt.tip or attempt.leftover:
         return True
     return attempt.result.outcome not in _KEPT_AWAY
 
 
 def weigh(attempt: Attempt, history: History, judge: bool) -> None:
-    """The verdict by the evidence rule; whether there is a `judge` to agree with a pass."""
+    """Put the verdict into the attempt; `judge` says whether a judge must agree to a pass."""
     own = {check.command for check in attempt.task.checks}
     green = {check.command for check in attempt.checks if check.ok}
     ran = {check.command for check in attempt.checks}
@@ -42,7 +42,7 @@ def weigh(attempt: Attempt, history: History, judge: bool) -> None:
     if passed:
         loose = [check.name for check in attempt.checks if not check.ok and check.command not in binding]
         attempt.notices += [
-            f"{name} does not count: it was red before the work, and still is" for name in loose
+            f"{name} does not count: it was red before the work and still is" for name in loose
         ]
     elif attempt.checks and attempt.ignored:
         attempt.notices += [
@@ -53,10 +53,9 @@ def weigh(attempt: Attempt, history: History, judge: bool) -> None:
 def decide(attempt: Attempt, own: set[str], binding: set[str], judge: bool = False) -> tuple[Verdict, str]:
     """The verdict on an attempt and the reason for it, from evidence alone.
 
-    `own` and `binding` are check commands; with a `judge` to come, a plan may have none at all.
-    The agent's outcome can only take a pass away: a pass needs every binding check green and a trace of
-    work, either an own check that was red before the first attempt (`attempt.fixed`) or, from an agent
-    that ended well, a candidate that differs from the tip of the branch.
+    `own` and `binding` are check commands; with a `judge`, there may be none. A pass needs every binding
+    check green, and evidence of work: an own check that was red before the first attempt
+    (`attempt.fixed`) or, from an agent that ended well, a candidate that differs from the tip.
     """
     result, changed = attempt.result, attempt.commit != attempt.tip
     bound = [check for check in attempt.checks if check.command in binding]
@@ -85,20 +84,20 @@ def decide(attempt: Attempt, own: set[str], binding: set[str], judge: bool = Fal
 
 
 def fixed_checks(checks: Sequence[CheckResult], own: set[str], baseline: Mapping[str, bool]) -> bool:
-    """Whether an own check that was red before the first attempt is green now."""
+    """Whether an own check turned green that was red before the first attempt."""
     return any(check.ok and check.command in own and baseline.get(check.command) is False for check in checks)
 
 
 def kept_away(result: AgentResult, changed: bool = False) -> Verdict | None:
-    """The verdict where an agent of any role could not do its part: its end is nobody's failure. A
-    deadline without a word or a deed is a provider that did not answer."""
+    """The verdict if an agent of any role could not do its part, which is no failure. A timeout without any
+    output or change is a provider that did not answer."""
     if result.outcome is Outcome.TIMED_OUT and not result.active and not changed:
         return Verdict.LIMITED
     return _KEPT_AWAY.get(result.outcome)
 
 
 def _no_verdict(result: AgentResult, changed: bool) -> tuple[Verdict, str] | None:
-    """What an agent's end means where no pass is possible, before any check counts."""
+    """The verdict that follows from how the agent ended, whatever the checks say, if any does."""
     timed_out = result.outcome is Outcome.TIMED_OUT
     if away := kept_away(result, changed):
         return away, f"{result.reason}, in silence" if timed_out else result.reason
@@ -122,8 +121,8 @@ def weigh_judge(attempt: Attempt, result: AgentResult, objections: list[str]) ->
 
 
 def reason_to_block(attempt: Attempt, known: TaskHistory, attempts: int, by_person: bool) -> str:
-    """Why this attempt was the task's last for now, or nothing. `known` is what came before it, `attempts`
-    how many the task has; `by_person` says that a person interrupted it."""
+    """Why this attempt blocks its task, or nothing. `known` is the task's history before it, `attempts` the
+    limit; `by_person` says that a person interrupted it."""
     if (
         attempt.verdict is Verdict.INTERRUPTED
         and not attempt.leftover

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, for whoever watches."""
+"""What a run shows while it goes on: the interface that `show` draws, and its end in a worker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _RETRY_LINES = 5.0  # seconds between them
 
 
 class View:
-    """What a run tells; this one tells nobody. With `stays`, there is a terminal that shows what goes on;
-    `verbose` wants all that an agent prints; `named` puts its task before each line of a worker. `sums`
-    makes the words for the whole run of the dollars of those under way."""
+    """A view that shows nothing. With `stays`, a terminal shows a status that stays; with `verbose`, all that
+    an agent prints; `named` puts the task before each line of a worker. `sums` makes the line for the
+    whole run from the dollars of the attempts under way."""
 
     stays = False
     verbose = False
@@ -32,32 +32,32 @@ class View:
         """Notices, a line each."""
 
     def check(self, result: CheckResult, label: str = "") -> None:
-        """What a check came to."""
+        """The result of a check."""
 
     def doing(self, words: str, worker: int = 0) -> None:
-        """What a worker does from now on, or the loop itself; an empty text takes that away."""
+        """What a worker, or the loop itself (0), does from now on; nothing to clear it."""
 
     def started(self, attempt: Attempt, of: int) -> None:
-        """An attempt begins, of so many that its task has."""
+        """An attempt begins, one `of` those that its task has."""
 
     def ended(self, attempt: Attempt) -> None:
         """An attempt has its verdict."""
 
     def last(self, words: str, failed: bool) -> None:
-        """The line that a run ends with."""
+        """The last line of a run."""
 
     def watch(self, agent: StreamParser) -> None:
-        """Follow an agent that begins; only a worker has one."""
+        """Follow an agent that starts, in a worker."""
 
     def hear(self, event: dict[str, Any], worker: int = 0) -> None:
-        """Take in one event of the `Reporter` of a worker."""
+        """Show an event of a worker's `Reporter`."""
 
     def tick(self) -> None:
         """Called about once a second while something runs."""
 
 
 class Reporter(View):
-    """The view of a worker: what happens in it, as events for the view of the loop, which prints them."""
+    """The view of a worker: sends all that happens as events to the view of the loop."""
 
     def __init__(self, report: Callable[[dict[str, Any]], object], stays: bool, verbose: bool) -> None:
         self._report, self.stays, self.verbose = report, stays, verbose
@@ -79,7 +79,7 @@ class Reporter(View):
         self._tell("doing", words)
 
     def watch(self, agent: StreamParser) -> None:
-        """Follow an agent that begins: its words as they come, what it has used so far."""
+        """Follow an agent that starts: its words, and what it has used so far."""
         self._agent = agent
         if self.verbose:
             agent.raw = lambda line: self._tell("raw", line[:100_000])
@@ -88,20 +88,20 @@ class Reporter(View):
         agent.retry = self._retried
 
     def _retried(self, words: str) -> None:
-        """That the provider is asked again; some agents do so many times a minute."""
+        """The agent retries its provider, which some do many times a minute."""
         now = time.monotonic()
         if words != self._retry[0] and now - self._retry[1] > _RETRY_LINES:
             self._retry = words, now
             self.line(words, "  ", "yellow")
 
     def tick(self) -> None:
-        """What the agent has used so far, told about once a second."""
+        """Send what the agent has used so far, about once a second."""
         if self._agent is not None and self.stays:
             idle, tokens = time.monotonic() - self._agent.heard, self._agent.tokens()
             self._tell("used", idle, tokens.as_dict(), self._agent.usd)
 
     def _heard(self, kind: str, words: str) -> None:
-        """A few lines of each message, and not more in a second than anybody can read."""
+        """Send a few lines of each message, and no more a second than a person can read."""
         if int(time.monotonic()) != self._second:
             self._second, self._lines = int(time.monotonic()), 0
         lines = words.strip().splitlines()[:3]
@@ -110,7 +110,7 @@ class Reporter(View):
             self._tell("heard", kind, [line[:1000] for line in lines])
 
     def hear(self, event: dict[str, Any], _worker: int = 0) -> None:
-        """Pass on an event of a worker behind this one."""
+        """Forward an event of a worker behind this one."""
         self._report(event)
 
     def _tell(self, name: str, *args: Any) -> None:

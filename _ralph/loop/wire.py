@@ -1,5 +1,5 @@
-"""The wire between a loop and a worker elsewhere: JSON lines, and files between them. docs/worker.md says
-what goes over it."""
+"""The wire between a loop and a worker elsewhere: JSON lines, with files between them. docs/worker.md has the
+protocol."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from _ralph.process.process import Control
 
 PROTOCOL = 1
 BEAT = 10.0
-"""Seconds between two signs of life of a worker."""
+"""Seconds between a worker's signs of life."""
 LONGEST_LINE = 32 << 20
 LARGEST_FILE = 1 << 30
-"""Bytes of a message, and of a file, that anybody takes from the other end."""
+"""The most bytes of a message, and of a file, that either end accepts."""
 _SENDING = 3600.0
 """Seconds that it may take to send a message with its file."""
 _CHUNK = 1 << 16
@@ -29,7 +29,7 @@ _BANNER = 1 << 16  # of a shell, of ssh: what stands before the first message
 
 
 class Broken(RalphError):
-    """The other end is gone, or says what nobody can read."""
+    """The other end is gone, or sent what is no message."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Wire:
     said: bytes = b""
 
     def send(self, message: dict[str, Any], file: Path | None = None) -> None:
-        """Send a message, and the content of a file after it. Broken where nobody takes it."""
+        """Send a message, followed by the content of a file. Broken if the other end is gone."""
         size, end = file.stat().st_size if file else 0, time.monotonic() + _SENDING
         self._put(json.dumps({**message, "file": size}).encode() + b"\n", end)
         if file:
@@ -54,8 +54,8 @@ class Wire:
                     self._put(chunk, end)
 
     def message(self, seconds: float, begins: str = "") -> dict[str, Any]:
-        """The next message, which comes within `seconds`; lines before the first one that has the key
-        `begins` are no messages. Broken where none comes."""
+        """The next message, within `seconds`. With `begins`, lines before the first object with that key are
+        skipped, as a banner. Broken if none comes."""
         end, skipped = time.monotonic() + seconds, 0
         while True:
             line = self._line(end)
@@ -79,7 +79,7 @@ class Wire:
         return line
 
     def file(self, message: dict[str, Any], target: Path, seconds: float) -> Path:
-        """Save the file that follows a message. Broken where it is too large, or does not come."""
+        """Save the file that follows a message. Broken if it is too large, or does not come."""
         size, end = message.get("file"), time.monotonic() + seconds
         if not isinstance(size, int) or not 0 <= size <= LARGEST_FILE:
             raise Broken(f"it wants to send a file of {size!r} bytes")

@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
     "its plan is gone": (lambda r: (r.path / "plans/y/prd.json").unlink(), "ralph/y", "no plan is known whose work lands on ralph/y"),
     "no plan here": (lambda r: None, "", "prd.json; `ralph init` writes one, --prd names another"),
     "another repository's": (lambda r: Repo(r.outside / "b").plan({}), "ralph/x --prd ../b/repo/prd.json", "is a plan of another repository"),
-    "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "network: false can only be kept with --sandbox bwrap"),
+    "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "network: false needs --sandbox bwrap"),
 }  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def test_the_network_can_be_cut(boxed: Repo, network: dict[str, Any], reached: b
 def test_a_cut_network_is_not_forgotten_without_the_sandbox(repo: Repo) -> None:
     repo.plan({"checks": ["true"]}, network=False)
     code, _, printed = repo.run("true")
-    assert code == 2 and "network: false can only be kept with --sandbox bwrap" in printed
+    assert code == 2 and "network: false needs --sandbox bwrap" in printed
 
 
 def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
@@ -215,7 +215,7 @@ def test_an_agent_that_is_not_there_inside_is_refused(boxed: Repo, tmp_path: Pat
     (tmp_path / "mine").write_text("#!/bin/sh\n")
     (tmp_path / "mine").chmod(0o755)
     code, _, printed = boxed.run(str(tmp_path / "mine"), "--sandbox", "bwrap")
-    assert code == 2 and "is not there inside the sandbox" in printed
+    assert code == 2 and "is hidden inside the sandbox" in printed
 
 
 def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:

@@ -319,7 +319,7 @@ def test_a_plan_that_stays_broken_is_said_and_the_last_good_one_is_worked(repo: 
     done = repo.ralph("run", "--agent", agent, first="from _ralph.loop import run; run.PATIENCE = 0.6")
     assert done.returncode == 0, done.stdout
     assert repo.verdicts() == [f"T{i} passed" for i in (1, 2, 3)]
-    assert "the plan as it was before is worked on" in done.stdout
+    assert "using the last good plan" in done.stdout
     assert [task["passes"] for task in json.loads(repo.read("prd.json"))["userStories"]] == [True] * 3
 
 
