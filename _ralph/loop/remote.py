@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.run import Options, Run
 from _ralph.loop.view import Reporter
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
-from _ralph.loop.worker import Job
+from _ralph.loop.worker import Job, as_json
 from _ralph.model import Check, Share
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
@@ -183,7 +183,7 @@ def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
         since = [f"^{one}" for one in known]
         attempted(run.git, "bundle", "create", "-q", str(bundle), ANSWER, *since, timeout=BULK)
     wire.send(
-        {"event": "done", "value": asdict(value), "commit": commit}, bundle if bundle.exists() else None
+        {"event": "done", "value": as_json(value), "commit": commit}, bundle if bundle.exists() else None
     )
     files.clear(bundle)
 

@@ -28,7 +28,7 @@ from _ralph.git import git
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
-from _ralph.state.records import made
+from _ralph.state.records import MOST, made
 
 _STOP_DEADLINE = 60.0
 _ERRORS = {int(cls.exit): cls for cls in (BadInput, NeedsPerson, AgentUnavailable, TryLater)}
@@ -157,6 +157,15 @@ class Job(Generic[Result]):
         self.ready = True
 
 
+def as_json(result: Any) -> dict[str, Any]:
+    """A result as `made` reads it: numbers that an agent made up are cut."""
+
+    def cut(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: min(one, MOST) if type(one) in (int, float) else one for name, one in items}
+
+    return asdict(result, dict_factory=cut)
+
+
 def start(
     work: Work[Result], kind: type[Result], hear: Hear = lambda _: None, others: Sequence[Job[Any]] = ()
 ) -> Job[Result]:
@@ -220,7 +229,7 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
         value = work(control, report)
         process.sweep(0.0)
         if not control.orphaned:
-            report({"event": "done", "value": asdict(value)})
+            report({"event": "done", "value": as_json(value)})
     except Exception as error:
         process.sweep(0.0)
         if os.environ.get("RALPH_DEBUG") and not isinstance(error, RalphError):
