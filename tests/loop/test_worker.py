@@ -1,0 +1,91 @@
+"""What a worker sends through its pipe becomes a result, an error, or its death."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
+from _ralph.loop.jobs import Attempt, Checked, Worked
+from _ralph.loop.worker import Job, WorkerDied, as_json
+from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
+from _ralph.state.records import MOST, made
+
+Pipe = tuple[Job[Checked], int]
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    """A job, and the end of the pipe that its worker writes to."""
+    read, write = os.pipe()
+    yield Job(pid=0, pipe=read, alive=-1, kind=Checked), write
+    os.close(read)
+    os.close(write)
+
+
+def sent(pipe: Pipe, *events: Any) -> Job[Checked]:
+    job, write = pipe
+    for event in events:
+        os.write(write, json.dumps(event).encode() + b"\n")
+        job.receive()
+    return job
+
+
+def test_events_are_heard_and_the_last_one_is_the_result(pipe: Pipe) -> None:
+    heard: list[Any] = []
+    job, write = pipe
+    job.hear = heard.append
+    green = CheckResult("test", "make test", True, 0, 1.5)
+    line = json.dumps({"event": "done", "value": as_json(Checked(checks=[green], commit="c0"))}).encode()
+    sent(pipe, {"event": "view", "name": "line"})
+    for piece in (line[:7], line[7:] + b"\n"):
+        os.write(write, piece)
+        job.receive()
+    assert heard == [{"event": "view", "name": "line"}]
+    assert job.value == Checked(checks=[green], commit="c0")
+
+
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        ({"exit": 1}, RalphError), ({"exit": 2}, BadInput), ({"exit": 4}, NeedsPerson),
+        ({"exit": 5}, AgentUnavailable), ({"exit": 75}, TryLater), ({"exit": 99}, RalphError),
+        ({"exit": 1, "stopped": True}, StopNow), ({"exit": 1, "died": True}, WorkerDied),
+    ],
+)  # fmt: skip
+def test_an_error_is_raised_as_what_it_was(pipe: Pipe, event: dict[str, Any], error: type[Exception]) -> None:
+    job = sent(pipe, {"event": "error", "said": "why", **event})
+    with pytest.raises(error, match="why") as raised:
+        assert job.value
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        7, {}, {"event": "done"}, {"event": "done", "value": 7}, {"event": "done", "value": {"checks": 7}},
+        {"event": "done", "value": {"checks": [{"name": "x"}]}}, {"event": "error"},
+        {"event": "error", "said": 7}, {"event": "error", "said": "x", "exit": "y"},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_the_death_of_the_worker(pipe: Pipe, event: Any) -> None:
+    job = sent(pipe, event)
+    assert not job.open
+    with pytest.raises(WorkerDied):
+        assert job.value
+
+
+def test_a_result_survives_the_pipe_and_numbers_that_an_agent_made_up_are_cut() -> None:
+    result = AgentResult(Outcome.FAILED, "why", usd=1e15, tokens=Tokens(10**15, 2, 3), exit=0, denials=["x"])
+    found = made(Worked, json.loads(json.dumps(as_json(Worked(result=result, left="tree", notices=["n"])))))
+    assert (found.result.usd, found.result.tokens.input) == (MOST, MOST)
+    assert (found.result.exit, found.result.denials, found.left, found.notices) == (0, ["x"], "tree", ["n"])
+
+
+def test_an_attempt_has_a_field_for_all_that_a_worker_found() -> None:
+    assert {one.name for one in fields(Worked)} <= {one.name for one in fields(Attempt)}
