@@ -28,18 +28,17 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     attempt.message = commit_message(run, attempt)
     made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
     run.branch.hold_candidate(made)
-    if made == attempt.base:
+    if attempt.tip == attempt.base or made == attempt.base:
+        attempt.commit = attempt.tip if made == attempt.base else made
         return True
-    attempt.commit = made
-    if attempt.tip != attempt.base:
-        tree, conflicts = merged(run.git, attempt.tip, made)
-        if not tree:
-            attempt.verdict = Verdict.CONFLICT
-            attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
-            attempt.parked = run.branch.keep(made, attempt.name)
-            return False
+    tree, conflicts = merged(run.git, attempt.tip, made)
+    if tree:
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message)
-    return True
+        return True
+    attempt.verdict = Verdict.CONFLICT
+    attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
+    attempt.parked = run.branch.keep(made, attempt.name)
+    return False
 
 
 def tip_of(run: Run) -> str:

@@ -93,7 +93,10 @@ def test_every_rung_and_the_fallback_are_looked_at_before_the_first_attempt(repo
     plain = repo.agent(WORKS)
     plan(repo, OWN, agent=say, fallback=plain)
     done = repo.ralph("run", "--max-usd", "1")
-    assert done.returncode == 2 and f"a limit in dollars cannot be enforced: {plain} does not report dollars" in done.stderr
+    assert (
+        done.returncode == 2
+        and f"a limit in dollars cannot be enforced: {plain} does not report dollars" in done.stderr
+    )
     assert not (repo.path / "progress.txt").exists()
 
 

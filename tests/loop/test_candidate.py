@@ -1,0 +1,154 @@
+"""The candidate: the work on the tip of the branch, and what the clean room makes of it and says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph.errors import NeedsPerson
+from _ralph.git import git as git_module
+from _ralph.loop.candidate import baseline_of, check_commit, make_candidate, tip_of
+from _ralph.loop.jobs import Attempt, Checked, CheckJob
+from _ralph.loop.opening import peek
+from _ralph.loop.run import Options, Run
+from _ralph.model import Check, Verdict
+from tests.conftest import Repo
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head, listing
+from tests.test_files import within
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
+    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    with within(90):
+        yield
+
+
+def run_of(repo: Repo, **top: Any) -> Run:
+    """A run whose branch begins at HEAD."""
+    repo.plan({"checks": ["true"]}, **top)
+    run = peek(Options(prd=repo.path / "prd.json"))
+    run.paths.private.mkdir(parents=True, exist_ok=True)
+    run.tip, _ = run.branch.open()
+    return run
+
+
+def attempt_of(run: Run, base: str, tree: str) -> Attempt:
+    task = run.plan.tasks[0]
+    return Attempt(task, 1, 1, run.agent(task), base=base, left=tree, tree=tree)
+
+
+def checked(run: Run, commit: str, *commands: str, **more: Any) -> Checked:
+    checks = [Check(one, one) for one in commands]
+    return check_commit(run, CheckJob(commit=commit, checks=checks, name="0001", **more))
+
+
+# ---------------------------------------------------------------- the commit
+
+
+def test_a_candidate_is_the_work_on_the_tip(repo: Repo) -> None:
+    run, base = run_of(repo), head(repo)
+    one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
+    assert make_candidate(run, one)
+    assert repo.git("rev-parse", f"{one.commit}^").strip() == one.tip == base
+    run.branch.land(work_on(repo, base, "other.txt"), base, "somebody")
+    one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
+    assert make_candidate(run, one)
+    assert repo.git("rev-parse", f"{one.commit}^").strip() == one.tip != base
+    assert {"work.txt", "other.txt"} <= listing(repo, one.commit).keys()
+
+
+def test_work_that_conflicts_with_the_tip_is_parked(repo: Repo) -> None:
+    run, base = run_of(repo), head(repo)
+    run.branch.land(work_on(repo, base, content="theirs\n"), base, "somebody")
+    one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
+    assert not make_candidate(run, one)
+    assert (one.verdict, one.commit) == (Verdict.CONFLICT, one.tip) and "work.txt" in one.reason
+    assert repo.git("show", f"{one.parked}:work.txt") == "work\n"
+
+
+def test_no_work_is_no_commit(repo: Repo) -> None:
+    run, base = run_of(repo), head(repo)
+    for tree in ("", run.git.tree(base)):
+        one = attempt_of(run, base, tree)
+        assert make_candidate(run, one) and one.commit == one.tip == base
+
+
+@pytest.mark.parametrize("deed", ["deleted", "rewritten"])
+def test_a_branch_that_loses_verified_work_needs_a_person_and_the_work_is_kept(repo: Repo, deed: str) -> None:
+    run, base = run_of(repo), head(repo)
+    run.branch.land(run_tip := work_on(repo, base), base, "ralph")
+    assert tip_of(run) == run_tip
+    if deed == "deleted":
+        repo.git("branch", "-qD", run.branch.name)
+    else:
+        repo.git("branch", "-qf", run.branch.name, base)
+    with pytest.raises(NeedsPerson, match=f"was {deed}"):
+        tip_of(run)
+    (kept,) = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/parked").split()
+    assert kept == run_tip
+
+
+# ---------------------------------------------------------------- what the room says
+
+
+def test_the_checks_see_what_the_hooks_made_and_the_commit_is_that(repo: Repo) -> None:
+    repo.program(".git/hooks/pre-commit", "echo formatted > work.txt; touch ignored-by-nobody")
+    repo.program(".git/hooks/commit-msg", 'echo "Change-Id: 1" >> "$1"')
+    run, base = run_of(repo), head(repo)
+    commit = work_on(repo, base)
+    found = checked(
+        run, commit, "grep -qx formatted work.txt", "test ! -e ignored-by-nobody", tip=base, message="T1: x\n"
+    )
+    assert [result.name for result in found.red] == []
+    assert [result.name for result in found.checks][2:] == ["pre-commit", "commit-msg"]
+    assert listing(repo, found.commit)["work.txt"][1] == "formatted\n"
+    assert repo.git("log", "-1", "--format=%B", found.commit).split("\n")[:2] == ["T1: x", "Change-Id: 1"]
+    assert repo.git("rev-parse", f"{found.commit}^").strip() == base
+
+
+def test_hooks_are_for_candidates_alone_and_may_not_touch_protected_files(repo: Repo) -> None:
+    repo.program(".git/hooks/pre-commit", "echo gutted > a.txt; exit 1")
+    run, base = run_of(repo, protect=["a.txt"]), head(repo)
+    assert checked(run, base, "true").checks[-1].name == "true"
+    commit = work_on(repo, base)
+    found = checked(run, commit, "grep -q gutted a.txt", tip=base, message="T1: x\n")
+    assert [result.name for result in found.red] == ["grep -q gutted a.txt", "pre-commit"]
+    assert found.commit == commit
+
+
+def test_a_red_setup_is_the_only_result(repo: Repo) -> None:
+    run = run_of(repo, setup="exit 3")
+    found = checked(run, head(repo), "true")
+    assert [(result.name, result.exit) for result in found.checks] == [("setup", 3)]
+    with pytest.raises(NeedsPerson, match="setup failed with exit 3"):
+        baseline_of(run, found)
+
+
+def test_the_baseline_is_what_each_check_says(repo: Repo) -> None:
+    run = run_of(repo)
+    assert baseline_of(run, checked(run, head(repo), "true", "exit 4")) == {"true": True, "exit 4": False}
+
+
+def test_a_checkout_made_anew_has_nothing_in_it_before_and_is_gone_after(repo: Repo) -> None:
+    repo.write(".gitignore", "built\n")
+    repo.commit("ignore")
+    run = run_of(repo)
+    for _ in range(2):
+        assert not checked(run, head(repo), "test ! -e built && touch built", anew=True).red
+    assert not (run.paths.places / "recheck").exists()
+
+
+def test_workspaces_are_away_while_checks_run(repo: Repo) -> None:
+    run = run_of(repo)
+    place = run.workspace(1)
+    place.reset(head(repo))
+    assert not checked(run, head(repo), f"test ! -e {place.root}").red
+    assert place.exists

@@ -1,0 +1,45 @@
+"""A transcript holds the beginning and the end, and no disk that fails stops what it follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from _ralph.process.transcript import Transcript
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_below_the_cap_all_is_kept(tmp_path: Path, piece: int) -> None:
+    data = bytes(range(200)) * 5
+    with Transcript(tmp_path / "log", 1000) as log:
+        for at in range(0, len(data), piece):
+            log.write(data[at : at + piece])
+    assert (tmp_path / "log").read_bytes() == data and (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("size", [1001, 5000, 100_000])
+def test_beyond_it_the_middle_is_cut_and_counted(tmp_path: Path, size: int) -> None:
+    data = bytes(97 + number % 26 for number in range(size))
+    with Transcript(tmp_path / "log", 1000) as log:
+        for at in range(0, size, 100):
+            log.write(data[at : at + 100])
+    found = (tmp_path / "log").read_bytes()
+    head, _, rest = found.partition(b"\n[")
+    cut, _, end = rest.partition(b" bytes cut here]\n")
+    assert head == data[:125] and data.endswith(end) and len(end) >= 125 and len(found) < 1200
+    assert size <= 125 + int(cut) + len(end) <= size * 1.05  # the words in between are counted, too
+
+
+def test_what_stands_in_its_place_is_no_way_out(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "log").symlink_to(tmp_path / "mine")
+    with Transcript(tmp_path / "log", 1000) as log:
+        log.write(b"theirs")
+    assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "log").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("path", ["/dev/full/no", "no-such-folder/log"])
+def test_a_disk_that_is_gone_is_no_error(tmp_path: Path, path: str) -> None:
+    with Transcript(tmp_path / path, 1000) as log:
+        log.write(b"words")
