@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents.prompt import render_line
@@ -81,7 +80,7 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
         return
     attempt.checks, attempt.commit, attempt.message = found.checks, found.commit, found.message
     attempt.ignored = found.ignored or attempt.ignored
-    attempt.notices += found.notices + deciding_hooks(attempt)
+    attempt.notices += found.notices
     if found.red and attempt.base != attempt.tip:
         between = "; ".join(run.branch.between(attempt.base, attempt.tip))
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
@@ -92,13 +91,6 @@ def ignored_by(run: Run, attempt: Attempt) -> list[str]:
     place = run.workspace(attempt.worker)
     found = place.ignored_since(attempt.began) if attempt.began and place.exists else []
     return [text.one_line(name) for name in found[:20]]
-
-
-def deciding_hooks(attempt: Attempt) -> list[str]:
-    """A notice for each changed file that decides what the commit hooks do."""
-    names = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
-    changed = [name for name in attempt.changed if Path(name).name in names]
-    return [f"{name} decides what the commit hooks do, and the attempt changed it" for name in changed]
 
 
 def check_commit(run: Run, job: CheckJob) -> Checked:

@@ -1,5 +1,5 @@
-"""What kind of project this is, seen from the files in it: setup, checks and protection to propose.
-What is known of each kind stands in templates/detect.json."""
+"""Detect the kind of a project from its files, to propose setup, checks and protection. The facts of each
+kind are in templates/detect.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from _ralph.loop.detect_python import TABLE, read_text
 from _ralph.model import Finding
 
 SETUP_INPUTS: list[str] = TABLE["inputs"]
-"""Manifests and lock files, as patterns: where one changed, setup runs again."""
+"""Patterns of manifests and lock files: when one changes, setup runs again."""
 
 _NOT_OURS = frozenset({"node_modules", ".venv", "venv", "vendor", "target", ".git"})
 
@@ -32,7 +32,7 @@ _MODULE = re.compile(r"""(?:No module named|Cannot find (?:module|package)) ['"]
 
 
 def detect_setup(root: Path) -> str | None:
-    """The command that installs what the project at `root` needs; None where it needs nothing."""
+    """The command that installs what the project at `root` needs; None if it needs nothing."""
     found = [detect_python.setup(root), _node_setup(root)]
     for row in _kinds(root):
         needy = "needs" in row and re.search(row["needs"], read_text(root / row["file"]), re.MULTILINE)
@@ -41,8 +41,8 @@ def detect_setup(root: Path) -> str | None:
 
 
 def detect_checks(root: Path, setup: str | None = None) -> list[str]:
-    """Commands that check the project at `root`, in what its `setup` makes (None: the one that would be
-    proposed); empty if nothing is known."""
+    """Commands that check the project at `root` after `setup` (None: the one that `detect_setup` proposes);
+    empty if nothing is known."""
     found = detect_python.checks(root, (detect_setup(root) or "") if setup is None else setup)
     by_tool = {row["tool"]: row["check"] for row in reversed(_kinds(root)) if "check" in row}
     found += [*_node_checks(root), *reversed(by_tool.values())]
@@ -50,18 +50,18 @@ def detect_checks(root: Path, setup: str | None = None) -> list[str]:
 
 
 def detect_keep(root: Path) -> list[str]:
-    """Patterns of caches, told by content from what is stale, that may stay when the room is made clean."""
+    """Patterns of caches that may stay in the clean room, as they go by content."""
     return list(dict.fromkeys(row["keep"] for row in _kinds(root) if "keep" in row))
 
 
 def _kinds(root: Path) -> list[dict[str, str]]:
-    """The rows whose file is there; of those with the same tool, the first one's check is meant."""
+    """The rows whose file exists. Of rows with the same tool, the check of the first one counts."""
     return [row for row in TABLE["kinds"] if any(root.glob(row["file"]))]
 
 
 def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | None:
-    """What a red check lacks that a setup could bring, if there is one: an error, but a warning for a module
-    that neither the setup nor a manifest names, for a task may be about to make it."""
+    """A finding if a red check lacks what a setup could install: a warning if it lacks a module that neither
+    the setup nor a manifest names, as a task may be about to make it, else an error."""
     lacks = exit_status in (126, 127) or _MISSING.search(output)
     command = detect_setup(root) if lacks else None
     if command is None:
@@ -75,8 +75,8 @@ def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | No
 
 
 def detect_protected(root: Path) -> list[str]:
-    """Patterns of `protect` that fit this project: what an agent could make a check green with, or run
-    later with. Those of tests are proposed for tests that none before them covers."""
+    """Patterns of `protect` for this project: tests, and files that could make a check green or run code
+    later. A pattern is proposed if it covers tests that no earlier one does."""
     names = files_of(root)
     tests, found = set(patterns.uncovered_tests([], names)), []
     for pattern in TABLE["tests"]:
@@ -91,7 +91,7 @@ def detect_protected(root: Path) -> list[str]:
 
 
 def files_of(root: Path) -> list[str]:
-    """The files of the project, whether git tracks them yet or not, without those that it ignores."""
+    """The files of the project, tracked or not, without those that git ignores."""
     if top_level(root):
         listed = git(root, "ls-files", "-coz", "--exclude-standard", check=False)
         return [os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/")]
@@ -106,8 +106,8 @@ def files_of(root: Path) -> list[str]:
 
 
 def _package(root: Path) -> tuple[dict[str, Any], str]:
-    """What package.json holds, and the package manager of the project: the one that it names, else that of
-    its lock file, else npm."""
+    """The content of package.json, and the project's package manager: the one it names, else that of the lock
+    file, else npm."""
     try:
         package = json.loads(read_text(root / "package.json") or "{}")
     except (ValueError, RecursionError):
@@ -120,8 +120,8 @@ def _package(root: Path) -> tuple[dict[str, Any], str]:
 
 
 def _node_setup(root: Path) -> str | None:
-    """What installs what package.json asks for, by the lock file if there is one; a lock that setup writes
-    would be taken for work."""
+    """The command that installs the dependencies in package.json. Without a lock file it writes none, as that
+    would count as work."""
     package, manager = _package(root)
     kinds = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies", "workspaces")
     if not any(package.get(kind) for kind in kinds):
@@ -140,7 +140,7 @@ def _node_checks(root: Path) -> list[str]:
     found = []
     for name in ("typecheck", "type-check", "check", "lint", "test"):
         words = named.get(name, "no test specified")
-        again = name == "check" and re.search("test|lint", words)  # it stands for the others
+        again = name == "check" and re.search("test|lint", words)  # it runs the others
         if not again and not re.search("no test specified|--watch(?!=false)", words):
             ask = "test" if name == "test" and manager != "bun" else f"run {name}"
             found.append(f"{'CI=true ' * ('react-scripts test' in words)}{manager} {ask}")
@@ -148,7 +148,7 @@ def _node_checks(root: Path) -> list[str]:
 
 
 def _make(root: Path, found: list[str]) -> list[str]:
-    """Targets of a Makefile for what nothing else checks; `check` often stands for all of them."""
+    """Targets of a Makefile for what nothing else checks; `check` often runs all of them."""
     rules, known = read_text(root / "Makefile") or read_text(root / "makefile"), "\n".join(found)
     here = [name for name, said in TABLE["make"].items() if not re.search(said, known, re.MULTILINE)]
     here += [] if found else ["check"]

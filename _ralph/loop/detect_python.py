@@ -1,4 +1,4 @@
-"""Python projects: the tools that check one, and the setup that brings what they need."""
+"""Python projects: the tools that check one, and the setup that installs what they need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from _ralph.files import resource
 
 TABLE: dict[str, Any] = json.loads(resource("templates/detect.json").read_text("utf-8"))
 LOCKS: dict[str, dict[str, str]] = TABLE["python"]
-"""Of a lock file: what runs the tools that it names, what installs them, and what adds another one."""
+"""For each lock file: what runs its tools, what installs them, and what adds another one."""
 
 PIP = ".venv/bin/pip install -q"
 _CONFIG = (
@@ -26,7 +26,7 @@ _CONFIG = (
 _LISTS = ("requirements*.txt", "*[-_]requirements.txt", "requirements/*.txt")
 _TESTS = ("test_*.py", "tests/**/test_*.py", "test/**/test_*.py")
 Parts = dict[tuple[str, str], list[str]]
-"""Extras and groups, as `("extra", name)` and `("group", name)`, each with what it holds."""
+"""Extras and groups, as `("extra", name)` and `("group", name)`, with their requirements."""
 
 
 def checks(root: Path, setup: str) -> list[str]:
@@ -54,7 +54,7 @@ def _command(root: Path, tool: str, words: str, setup: str) -> str:
 
 
 def _tools(root: Path) -> dict[str, str]:
-    """The tools that check this project, each with its words."""
+    """The tools that check this project, with their arguments."""
     names = [name for name in _CONFIG if (root / name).exists()] + _requirements(root)
     config = "".join(f"[{name}]\n{read_text(root / name)}\n" for name in names)
     found = {}
@@ -83,7 +83,7 @@ def _tools(root: Path) -> dict[str, str]:
 
 
 def _sync(root: Path, lock: str, data: dict[str, Any], tools: list[str]) -> str:
-    """What the lock file names is installed; what holds tools and is not by itself, is asked for."""
+    """The command that installs from the lock file, with the extras and groups that hold the tools."""
     row, parts, present = LOCKS[lock], _parts(root, data), _required(root, data)
     for part in [part for part in parts if _comes_anyway(lock, data, *part)]:
         present += parts.pop(part)
@@ -95,7 +95,7 @@ def _sync(root: Path, lock: str, data: dict[str, Any], tools: list[str]) -> str:
 
 
 def _comes_anyway(lock: str, data: dict[str, Any], kind: str, name: str) -> bool:
-    """Whether what installs by this lock file installs a group without being asked to."""
+    """Whether a group is installed by default with this lock file."""
     if lock != "uv.lock":
         return kind == "group" and _table(data, "tool", "poetry", "group", name).get("optional") is not True
     uv = _table(data, "tool", "uv")
@@ -104,7 +104,8 @@ def _comes_anyway(lock: str, data: dict[str, Any], kind: str, name: str) -> bool
 
 
 def _pip(root: Path, data: dict[str, Any], tools: list[str]) -> str | None:
-    """A .venv with the project, what it requires and the tools; None where nothing is required."""
+    """The command that makes a .venv with the project, its requirements and the tools; None if it requires
+    nothing."""
     files, required, parts = _requirements(root), _required(root, data), _parts(root, data)
     layout = any(root.glob("src/*/__init__.py")) or any(root.glob("src/*.py"))
     if not (required or files or layout or "pytest" in tools):
@@ -125,7 +126,7 @@ def _pip(root: Path, data: dict[str, Any], tools: list[str]) -> str | None:
 
 
 def _required(root: Path, data: dict[str, Any]) -> list[str]:
-    """What the project itself requires, as far as it can be seen."""
+    """What the project itself requires, as far as its files say."""
     project = _lists(_table(data, "project"))
     found = project.get("dependencies", [])
     found += [name for name in project.get("dynamic", []) if name == "dependencies"]
@@ -135,14 +136,14 @@ def _required(root: Path, data: dict[str, Any]) -> list[str]:
 
 
 def _requirements(root: Path) -> list[str]:
-    """The lists of requirements for who works on it: the one of that name, and those for tests."""
+    """The requirements files for development: requirements.txt, and those for tests."""
     paths = {path for pattern in _LISTS for path in root.glob(pattern) if path.is_file()}
     names = sorted(path.relative_to(root).as_posix() for path in paths)
     return [name for name in names if name == "requirements.txt" or re.search("dev|test", name)]
 
 
 def _parts(root: Path, data: dict[str, Any]) -> Parts:
-    """The extras and the groups of the project, wherever they are written."""
+    """The extras and groups of the project, wherever they are defined."""
     extras = _lists(_table(data, "project", "optional-dependencies"))
     older = read_text(root / "setup.cfg").partition("[options.extras_require]")[2].partition("\n[")[0]
     listed = re.findall(r"^([\w-]+)[ \t]*=(.*(?:\n[ \t].*)*)", older, re.MULTILINE)
@@ -161,7 +162,7 @@ def _parts(root: Path, data: dict[str, Any]) -> Parts:
 
 
 def _holding(parts: Parts, tools: Iterable[str], present: list[str]) -> list[tuple[str, str]]:
-    """The first part for each of the tools that is not `present`, and that a part holds."""
+    """For each of the tools that is not `present`, the first part that holds it, if any."""
     found: list[tuple[str, str]] = []
     for tool in tools:
         if not _holds([*present, *(entry for part in found for entry in parts[part])], tool):
@@ -170,7 +171,7 @@ def _holding(parts: Parts, tools: Iterable[str], present: list[str]) -> list[tup
 
 
 def _holds(entries: Iterable[str], tool: str) -> bool:
-    """Whether one of these requirements is the tool; a plugin of pytest brings it."""
+    """Whether one of these requirements is the tool; a plugin of pytest installs it."""
     plugin = "(-[a-z-]+)?" if tool == "pytest" else ""
     return any(re.match(rf"\s*{tool}{plugin}\s*([^\w.-]|$)", entry, re.IGNORECASE) for entry in entries)
 
@@ -179,7 +180,7 @@ def _holds(entries: Iterable[str], tool: str) -> bool:
 
 
 def _lock(root: Path) -> str:
-    """The name of the lock file that is there, with its project."""
+    """The name of the project's lock file; nothing if it has none."""
     for name in LOCKS:
         project = root / ("Pipfile" if name == "Pipfile.lock" else "pyproject.toml")
         if (root / name).is_file() and project.is_file():
@@ -195,7 +196,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _table(data: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """The table to which these keys lead; an empty one if they lead to none."""
+    """The nested table at these keys; an empty one if there is none."""
     for key in keys:
         found = data.get(key)
         data = found if isinstance(found, dict) else {}
@@ -203,13 +204,13 @@ def _table(data: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _lists(table: dict[str, Any]) -> dict[str, list[str]]:
-    """Of what a table holds, the lists of texts."""
+    """The lists of strings in a table."""
     lists = {name: held for name, held in table.items() if isinstance(held, list)}
     return {name: [entry for entry in held if isinstance(entry, str)] for name, held in lists.items()}
 
 
 def read_text(path: Path) -> str:
-    """What stands in a file of the project; nothing if it is none."""
+    """The content of a file; nothing if it cannot be read."""
     try:
         return path.read_text("utf-8", "replace")
     except OSError:
@@ -223,8 +224,8 @@ _BARE = re.compile(r"(?:^|[;&|(]\s*|\b\w+=\S*\s+)(?:python[\d.]*|pytest)\b")
 
 
 def led_back(root: Path, commands: Iterable[str], sets_up: bool) -> str:
-    """What the Python on PATH has installed that leads back into `root`, as an editable install does;
-    nothing where `sets_up`, and none of `commands` starts that Python."""
+    """A file of the Python on PATH that leads into `root`, as an editable install does; nothing if the
+    project `sets_up` its own and none of `commands` starts that Python."""
     project = any((root / name).exists() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
     if not project or (sets_up and not any(_BARE.search(command) for command in commands)):
         return ""
@@ -233,7 +234,7 @@ def led_back(root: Path, commands: Iterable[str], sets_up: bool) -> str:
 
 
 def _sites(program: str) -> list[Path]:
-    """Where a Python finds what is installed."""
+    """The folders of a Python's installed packages."""
     with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
         words = [program, "-c", _PLACES]
         done = subprocess.run(words, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
@@ -242,7 +243,7 @@ def _sites(program: str) -> list[Path]:
 
 
 def _links(site: Path, root: Path) -> Iterator[Path]:
-    """What stands in a folder of installed packages and leads into `root`."""
+    """The files in a folder of installed packages that lead into `root`."""
     for pattern in ("*.pth", "__editable__*", "*.egg-link", "*.dist-info/direct_url.json"):
         for path in sorted(site.glob(pattern)):
             source = read_text(path)

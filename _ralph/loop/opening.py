@@ -173,14 +173,13 @@ def glance(
     plan: Plan,
     history: History,
     notices: Sequence[str] = (),
-    git: Git | None = None,
 ) -> Run:
     """A run for reading only, from a plan and a history."""
     found = limits.resolve(plan.settings, options.limits)
     if options.until:
         found = replace(found, until=limits.next_time(options.until, time.time()))
     rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
-    git = git or Git.at(paths.root)
+    git = Git.at(paths.root)
     branch = Branch(git, branch_of(options, plan, git), paths.private.name)
     return Run(
         options, paths, plan, git, branch, Journal(paths.progress), history, found, rows,

@@ -68,9 +68,6 @@ class Reporter(View):
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         self._tell("line", words, indent, color)
 
-    def lines(self, notices: list[str]) -> None:
-        self._tell("lines", notices)
-
     def check(self, result: CheckResult, label: str = "") -> None:
         self._tell("checked", asdict(result), label)
 

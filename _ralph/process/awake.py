@@ -1,4 +1,4 @@
-"""Awake: while a run goes on, the machine does not fall asleep by itself."""
+"""Keep the machine from falling asleep during a run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import subprocess
 import sys
 
 _INHIBIT = ["systemd-inhibit", "--who=ralph", "--why=a run goes on", "--mode=block"]
-# Where nobody is logged in, as under cron, a user may hold off only `idle`.
+# Without a login session, as under cron, a user may only inhibit `idle`.
 _LINUX = ([*_INHIBIT, "--what=idle:sleep"], [*_INHIBIT, "--what=idle"])
 _MACOS = (["caffeinate", "-i"],)
 
 
 def keep_awake(pid: int) -> frozenset[int]:
-    """Hold off sleep until process `pid` ends, killed or not; the process that does it, none where that
-    cannot be done."""
+    """Inhibit sleep until process `pid` ends, however it ends; the helper's pid, none if that cannot be
+    done."""
     if sys.platform == "darwin":
         ways = [[*way, "-w", str(pid)] for way in _MACOS]
     else:
@@ -33,7 +33,7 @@ def keep_awake(pid: int) -> frozenset[int]:
 
 
 def let_sleep(helpers: frozenset[int]) -> None:
-    """End what `keep_awake` began, and collect it."""
+    """End the helper of `keep_awake`."""
     for pid in helpers:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
@@ -42,7 +42,7 @@ def let_sleep(helpers: frozenset[int]) -> None:
 
 
 def cannot_stay_awake() -> str:
-    """Why this machine may fall asleep during a run, or nothing."""
+    """Why this machine may fall asleep during a run; nothing if it cannot."""
     why = ""
     for way in _MACOS if sys.platform == "darwin" else _LINUX:
         try:

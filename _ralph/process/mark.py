@@ -1,4 +1,4 @@
-"""The mark of a run: what it started is known by it, whoever its parent is by now."""
+"""The mark of a run, by which all that it started can be found, whatever its parent is by then."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """On Linux, let orphaned descendants become our children."""
+    """On Linux, adopt orphaned descendants."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def mark_run(run_id: str) -> None:
-    """Let this process, and so all that it starts, carry `run_id`: in the environment and, for that
-    can be cleared, on Linux in a limit that nobody comes near (tens of thousands of years)."""
+    """Mark this process, and so all that it starts, with `run_id`: in the environment and, as that can be
+    cleared, on Linux in a resource limit that is never reached (tens of thousands of years)."""
     os.environ["RALPH_RUN_ID"] = run_id
     if sys.platform == "linux":
         with contextlib.suppress(OSError, ValueError):
@@ -33,10 +33,10 @@ def mark_run(run_id: str) -> None:
 
 
 def kill_run(run_id: str) -> None:
-    """Kill what still carries `run_id`, and its descendants."""
+    """Kill all that carries the mark `run_id`, with its descendants."""
     import psutil
 
-    for _ in range(50):  # what was forked while they were looked for is found the next time
+    for _ in range(50):  # what is forked meanwhile is found the next time
         marked = {one for one in psutil.process_iter() if _carries(one, run_id)}
         for one in list(marked):
             with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Processes: run one with deadlines, hear what is asked meanwhile, end everything that it started."""
+"""Processes: run one with deadlines, heed signals meanwhile, end everything that it started."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ _KILL_DEADLINE = 10.0
 _CHUNK = _TAIL = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 _LINUX = sys.platform == "linux"
-_LOOK = 60.0 if _LINUX else 1.0  # where a process can leave our tree, it is seen before it does
+_LOOK = 60.0 if _LINUX else 1.0  # elsewhere a process can leave our tree, and must be seen before
 
 LineHandler = Callable[[bytes], str | None]
-"""Gets each complete line of stdout; answers `stop` to end the process, `quiet` if the line
-is no sign of life, else None."""
+"""Gets each complete line of stdout; returns `stop` to end the process, `quiet` if the line is no sign of
+life, else None."""
 
 
 class Control:
-    """What was asked of this process from outside: read by every wait, set by signals.
+    """The signals that this process got, which every wait heeds.
 
-    `interrupts` counts SIGINT, `stop_signal` is the signal that says stop now. `orphaned` means
-    that the loop is gone: end everything and write nothing. `on_interrupt` is called once, after
-    the first SIGINT, which stops now where there is none; `on_tick` about once a second while
-    something is waited for.
+    `interrupts` counts SIGINT; `stop_signal` is the signal that says to stop now. `orphaned` means that
+    the loop is gone: end everything and write nothing. `on_interrupt` is called once, after the first
+    SIGINT; without it, that stops now. `on_tick` is called about once a second during a wait.
     """
 
     def __init__(self, alive: int | None = None) -> None:
@@ -54,7 +53,7 @@ class Control:
         os.set_blocking(self._wake_write, False)
 
     def install(self) -> None:
-        """Let signals set flags and wake what waits; nothing else happens in a handler."""
+        """Handle signals: the handlers only set flags and wake what waits."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         ignored = signal.getsignal(signal.SIGHUP) in (signal.SIG_IGN, _ignore)  # nohup, here or in the loop
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -73,8 +72,8 @@ class Control:
         return self.stop_signal is not None or self.orphaned
 
     def wait(self, seconds: float, fds: Iterable[int] = ()) -> list[int]:
-        """Wait until one of `fds` can be read, a child ends or something is asked, at most `seconds`;
-        those of `fds` that can be read."""
+        """Wait until one of `fds` can be read, a child ends or a signal comes, at most `seconds`; those of
+        `fds` that can be read."""
         if self.on_tick is not None:
             if time.monotonic() - self._ticked >= 1.0:
                 self._ticked = time.monotonic()
@@ -84,7 +83,7 @@ class Control:
         ready = select.select([*own, *fds], [], [], seconds)[0]
         if self._wake in ready:
             os.read(self._wake, 512)
-        if self._alive in ready:  # nothing ever comes but its end
+        if self._alive in ready:  # nothing is ever written to it
             self.orphaned = True
         if self.interrupts and self.on_interrupt and not self._asked:  # here: a handler may do nothing
             self._asked = True
@@ -92,8 +91,8 @@ class Control:
         return [fd for fd in ready if fd not in own]
 
     def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
-        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`; no longer than
-        that is away now, for a clock can be set back."""
+        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`. A clock that is set back
+        makes the wait no longer."""
         end = time.monotonic() + until - time.time()
         while not interrupted() and (left := min(until - time.time(), end - time.monotonic())) > 0:
             self.wait(min(left, 5.0))
@@ -105,9 +104,9 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 @dataclass
 class ProcessResult:
-    """`ended` says who ended it: `itself`, `deadline`, `idle`, `stop` (the line handler),
-    `interrupted` (ralph was told to stop) or `missing` (it could not be started).
-    `tail` is the end of its output, `survivors` the processes that not even KILL ended."""
+    """`ended` says what ended it: `itself`, `deadline`, `idle`, `stop` (the line handler), `interrupted`
+    (ralph was stopped) or `missing` (it could not be started). `tail` is the end of its output,
+    `survivors` are processes that not even KILL ended."""
 
     exit: int | None = None
     seconds: float = 0.0
@@ -133,13 +132,12 @@ def run_process(
     cap: int = 16 << 20,
     spare: frozenset[int] = frozenset(),
 ) -> ProcessResult:
-    """Run `argv` in a session of its own and end all that it started, however it ends.
+    """Run `argv` in a session of its own, and end all that it started, however it ends.
 
-    stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in
-    order), each capped at `cap` bytes on disk. Deadlines `timeout` and `idle` are in seconds. Without
-    `by_line`, `on_line` gets stdout in pieces as they come, which costs next to nothing.
-    Memory is constant but for one line at a time; `spare` are children of ours that are not ended.
-    Never raises for what the process does.
+    stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in order), each
+    capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. Without `by_line`, `on_line` gets
+    stdout in pieces as they come, which is cheap. Memory is constant but for one line at a time. `spare` are
+    children of ours that are not ended. Never raises for what the process does.
     """
     started = time.monotonic()
     with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:
@@ -155,7 +153,7 @@ def run_process(
             )
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
-                raise  # of the system's, and nothing that the command could help
+                raise  # the system's fault, not the command's
             return ProcessResult(exit=127, ended="missing", error=str(error))
         pipes = [(pipe, log) for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)) if pipe]
         for pipe, _ in pipes:
@@ -171,8 +169,8 @@ def run_process(
 
 @contextlib.contextmanager
 def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
-    """A file without a name for what a process reads or prints, so that nobody waits at the other end; in
-    memory where it can be, for a disk may be full."""
+    """A nameless file for what a process reads or prints, instead of a pipe that could block; in memory if
+    possible, as a disk may be full."""
     with _nameless() as file:
         file.write(data)
         file.seek(0)
@@ -188,8 +186,8 @@ def _nameless() -> BinaryIO:
 
 
 def ends_within(pid: int, seconds: float) -> bool:
-    """Whether our child `pid` ends within `seconds`; it is not collected. At once when it ends, where
-    `Popen.wait` with a timeout sleeps a millisecond and more."""
+    """Whether our child `pid` ends within `seconds`; it is not reaped. Returns at once when it ends, while
+    `Popen.wait` with a timeout polls."""
     try:
         if sys.platform == "linux":
             try:
@@ -210,7 +208,7 @@ def ends_within(pid: int, seconds: float) -> bool:
 
 
 def _ends_soon(pid: int, seconds: float) -> bool:
-    """The same where the kernel has no descriptors for processes."""
+    """The same, for a kernel without descriptors for processes."""
     end = time.monotonic() + seconds
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > end:
@@ -221,7 +219,7 @@ def _ends_soon(pid: int, seconds: float) -> bool:
 
 @dataclass
 class _Pump:
-    """Moves bytes from one child to its transcripts, by descriptor, and to whoever reads its lines."""
+    """Moves the output of a child to its transcripts, by descriptor, and to the handler of its lines."""
 
     child: subprocess.Popen[bytes]
     logs: dict[int, Transcript]
@@ -235,7 +233,7 @@ class _Pump:
     active: float = field(default_factory=time.monotonic)
 
     def run(self, control: Control, deadline: float, idle: float | None) -> str:
-        """Until the child exits or must end; the word for `ProcessResult.ended`."""
+        """Run until the child exits or must end; the word for `ProcessResult.ended`."""
         while not self._has_ended():
             now = time.monotonic()
             limit = deadline if idle is None else min(deadline, self.active + idle)
@@ -253,12 +251,13 @@ class _Pump:
         return "itself"
 
     def _has_ended(self) -> bool:
-        """Whether the child has; orphans that have are collected, lest a night of them fills the table."""
+        """Whether the child has ended. Orphans are reaped, too, or a night of them would fill the process
+        table."""
         _reap(self.child)
         return self.child.returncode is not None
 
     def drain(self) -> None:
-        """Read what is still in the pipes, now that no writer is left, and close them."""
+        """Read what is left in the pipes after the last writer ended, and close them."""
         for fd in list(self.logs):
             while self._read(fd):
                 pass
@@ -269,7 +268,7 @@ class _Pump:
                 pipe.close()
 
     def _read(self, fd: int) -> bool:
-        """Whether there was something."""
+        """Read once; whether there was something."""
         try:
             chunk = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -286,7 +285,7 @@ class _Pump:
         return True
 
     def _split(self, chunk: bytes) -> None:
-        """Hand over complete lines; one longer than the limit is dropped, not kept."""
+        """Hand over complete lines; one over the limit is dropped."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             whole = bytes(self.line) + line if self.line else line
@@ -316,8 +315,8 @@ def sweep(
     """End every descendant of this process: TERM, `grace` seconds, then KILL until none is left.
 
     `strays` are others to end, where a process can leave our tree; `spare` are children that stay, with
-    their own. Returns the pids that are still there after that (a process in an uninterruptible wait).
-    On Linux, where this process is a subreaper, having no child means that nothing is left.
+    their own. Returns the pids that survive (in an uninterruptible wait). On Linux, where this process is a
+    subreaper, having no child means that nothing is left.
     """
     started = time.monotonic()
     signalled: set[int] = set()
@@ -337,7 +336,7 @@ def sweep(
 
 
 def _reap(child: subprocess.Popen[bytes] | None) -> bool:
-    """Collect ended children; whether any child is left."""
+    """Reap ended children; whether any child is left."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""The sandbox: what strangers' programs may see and change, as a bubblewrap command line."""
+"""The sandbox: what agents and checks may see and change, as a bubblewrap command line."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 
 from _ralph.errors import BadInput
 
-# Below a home folder: what opens doors elsewhere, and what a person would not show.
+# Below a home folder: credentials, and what is private.
 CREDENTIALS = (
     ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".git-credentials",
     ".config/gh", ".config/git/credentials", ".config/gcloud", ".config/google-chrome", ".config/chromium",
     ".mozilla", ".password-store", ".local/share/keyrings", ".bash_history", ".zsh_history",
 )  # fmt: skip
-# Ways out that are no files: agents of ssh and gpg, the session's bus.
+# Ways out that are not files: agents of ssh and gpg, the session's bus.
 DOORS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The system is read-only; the place of a command can be written, and so can `config`; what is
-    `hidden`, home among it, is empty, but for git's `objects` and `hooks` there. /tmp and the processes are
-    its own, and all of them die with ralph. In the place of `caches` stands a folder below `cache` that
-    lasts, one for each place: checks trust nothing that an agent left in its own."""
+    """The system is read-only; a command's place and `config` are writable; what is `hidden`, home included,
+    is empty but for git's `objects` and `hooks`. /tmp and processes are its own, and end with ralph.
+    `caches` are replaced by folders below `cache`, one for each place, as checks must not read what an agent
+    left in its cache."""
 
     objects: Path
     config: tuple[Path, ...]
@@ -39,7 +39,7 @@ class Sandbox:
     network: bool = True
 
     def sees(self, path: Path) -> bool:
-        """Whether `path` is the same file inside, where no place is."""
+        """Whether `path` is visible inside."""
         others = (Path("/tmp"), Path("/run"), *self.hidden, *self.caches)
         kept = self.config
         real = Path(os.path.realpath(path))
@@ -77,15 +77,15 @@ def sandbox_for(
     names: set[str],
     network: bool,
 ) -> Sandbox:
-    """The sandbox of a plan, in which the agents called `names` run: of all that `rows` know, only their
-    folders are seen, and nothing of `home`, the other places among it; its cache lies in `private`.
-    BadInput if bubblewrap is missing or cannot work here."""
+    """The sandbox of a plan for the agents called `names`: of the folders that `rows` list, only theirs are
+    visible, and nothing of `home`, which includes the other places; its cache is in `private`. BadInput if
+    bubblewrap is missing or does not work here."""
     if shutil.which("bwrap") is None:
         raise BadInput(
             "--sandbox bwrap needs bubblewrap, and bwrap is not on PATH; install it or run without"
         )
     homes = {Path.home()}
-    with contextlib.suppress(KeyError):  # a user that the system does not know
+    with contextlib.suppress(KeyError):  # a user without an entry
         homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir))
     own = [place for name in names for place in rows.get(name, {}).get("config", [])]
     others = [place for row in rows.values() for place in row.get("config", [])]
@@ -102,7 +102,7 @@ def sandbox_for(
 
 
 def _below(homes: set[Path], places: Sequence[str]) -> tuple[Path, ...]:
-    """Places below the home folders; one that begins with $ is what that variable names."""
+    """Paths below the home folders; one that begins with $ is the value of that variable."""
     named = [
         Path(os.environ[place[1:]]) for place in places if place[:1] == "$" and os.environ.get(place[1:])
     ]
@@ -110,5 +110,5 @@ def _below(homes: set[Path], places: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _seen(paths: Sequence[Path]) -> list[Path]:
-    """Those that exist, by the names that bwrap can bind: links resolved, each once."""
+    """Those that exist, with links resolved, as bwrap needs them, each once."""
     return list(dict.fromkeys(Path(os.path.realpath(path)) for path in paths if path.exists()))

@@ -1,4 +1,4 @@
-"""A file that keeps the beginning and the end of all that a process prints."""
+"""A file with the beginning and the end of what a process prints."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from pathlib import Path
 
 
 class Transcript:
-    """What is written goes to `path`, if there is one; beyond `cap` bytes its middle is taken out.
-
-    A disk that is full or gone stops the transcript, never the process.
-    """
+    """Writes to `path`, if there is one; beyond `cap` bytes the middle is cut out. A full disk stops the
+    transcript, never the process."""
 
     def __init__(self, path: Path | None, cap: int) -> None:
         self._cap, self._part = cap, cap // 8
@@ -38,8 +36,8 @@ class Transcript:
             self.__exit__()
 
     def _shorten(self, file: io.FileIO) -> None:
-        """Go on behind the first eighth and the last; what lies there still is written over, for to
-        give it back and to ask for it again costs ten times as much."""
+        """Move the last eighth behind the first and continue there. The file is truncated only at the end, as
+        to free and allocate its blocks each time would cost ten times as much."""
         self._lost += file.tell() - 2 * self._part
         file.seek(-self._part, os.SEEK_CUR)
         end = file.read(self._part)

@@ -18,11 +18,10 @@ def reporter(stays: bool = True, verbose: bool = False) -> tuple[Reporter, list[
 def test_all_that_a_worker_shows_is_sent() -> None:
     view, sent = reporter()
     view.line("words", "  ", "red")
-    view.lines(["one", "two"])
     view.doing("testing")
     view.check(CheckResult("test", "make test", False, 1, 0.5), "before: ")
-    assert sent[:3] == [("line", "words", "  ", "red"), ("lines", ["one", "two"]), ("doing", "testing")]
-    assert sent[3][0] == "checked" and CheckResult(**sent[3][1]).exit == 1 and sent[3][2] == "before: "
+    assert sent[:2] == [("line", "words", "  ", "red"), ("doing", "testing")]
+    assert sent[2][0] == "checked" and CheckResult(**sent[2][1]).exit == 1 and sent[2][2] == "before: "
 
 
 def test_what_an_agent_uses_is_sent_until_something_else_is_done() -> None:

@@ -59,7 +59,7 @@ def test_the_dollar_limit_stops_the_run_and_an_agent_without_a_price_is_refused(
     code, summary, _ = repo.run(say, "--max-usd", "0.4")
     assert (code, summary["stop"], summary["usd"]) == (3, "limit", 0.5)
     code, _, printed = repo.run(repo.agent("pass"), "--max-usd", "1")
-    assert code == 2 and "reports none" in printed
+    assert code == 2 and "does not report dollars" in printed
 
 
 def test_an_attempt_that_is_cut_off_counts_what_it_can_have_cost_and_not_all_that_it_was_allowed(

@@ -125,7 +125,7 @@ def waiter(repo: Repo) -> str:
 def test_several_workers_have_a_row_each_and_a_stop_is_seen(repo: Repo) -> None:
     plan(repo, *[{"checks": [f"sleep 0.3; test -f T{n}.txt"]} for n in (1, 2, 3)], checks=["true"])
     seen = Terminal(repo, "--jobs", "3", "--max-usd", "5", "--agent", waiter(repo))
-    seen.read(lambda: sum("idle" in line for line in seen.lines()) == 3)
+    seen.read(lambda: sum("1.0k tokens" in line for line in seen.lines()) == 3)
     *above, _, _, _, _ = seen.lines()
     for number, row in enumerate(seen.lines()[-4:-1], 1):
         assert re.fullmatch(rf"T{number} \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row), row
