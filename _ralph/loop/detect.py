@@ -18,16 +18,7 @@ from _ralph.model import Finding
 SETUP_INPUTS: list[str] = TABLE["inputs"]
 """Patterns of manifests and lock files: when one changes, setup runs again."""
 
-_NOT_OURS = frozenset({"node_modules", ".venv", "venv", "vendor", "target", ".git"})
-
-_MISSING = re.compile(
-    r"""No\ module\ named | command\ not\ found | :\ not\ found\s*$ | No\ such\ command
-    | Cannot\ find\ (module|package)\ ['"](?![./]) | ERR_MODULE_NOT_FOUND\](?!:\ Cannot\ find\ module)
-    | Could\ not\ find\ (gem|\S+\ in) | no\ required\ module\ provides\ package
-    """,
-    re.VERBOSE | re.MULTILINE,
-)
-
+_MISSING = re.compile("|".join(TABLE["missing"]), re.MULTILINE)
 _MODULE = re.compile(r"""(?:No module named|Cannot find (?:module|package)) ['"]?([\w@/-]+)""")
 
 
@@ -97,7 +88,7 @@ def files_of(root: Path) -> list[str]:
         return [os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/")]
     found = []
     for folder, inside, names in os.walk(root):
-        inside[:] = [name for name in inside if name not in _NOT_OURS]
+        inside[:] = [name for name in inside if name not in TABLE["not ours"]]
         found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
     return found
 
@@ -123,8 +114,7 @@ def _node_setup(root: Path) -> str | None:
     """The command that installs the dependencies in package.json. Without a lock file it writes none, as that
     would count as work."""
     package, manager = _package(root)
-    kinds = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies", "workspaces")
-    if not any(package.get(kind) for kind in kinds):
+    if not any(package.get(kind) for kind in TABLE["node needs"]):
         return None
     row = TABLE["node"][manager]
     if not any((root / lock).is_file() for lock in row["locks"]):
@@ -138,7 +128,7 @@ def _node_checks(root: Path) -> list[str]:
     scripts = package.get("scripts")
     named = {name: str(words) for name, words in scripts.items()} if isinstance(scripts, dict) else {}
     found = []
-    for name in ("typecheck", "type-check", "check", "lint", "test"):
+    for name in TABLE["node scripts"]:
         words = named.get(name, "no test specified")
         again = name == "check" and re.search("test|lint", words)  # it runs the others
         if not again and not re.search("no test specified|--watch(?!=false)", words):

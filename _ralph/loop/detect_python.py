@@ -19,12 +19,7 @@ LOCKS: dict[str, dict[str, str]] = TABLE["python"]
 """For each lock file: what runs its tools, what installs them, and what adds another one."""
 
 PIP = ".venv/bin/pip install -q"
-_CONFIG = (
-    "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "pytest.ini", "conftest.py", "mypy.ini",
-    "ruff.toml",
-)  # fmt: skip
-_LISTS = ("requirements*.txt", "*[-_]requirements.txt", "requirements/*.txt")
-_TESTS = ("test_*.py", "tests/**/test_*.py", "test/**/test_*.py")
+FILES: dict[str, list[str]] = TABLE["python files"]
 Parts = dict[tuple[str, str], list[str]]
 """Extras and groups, as `("extra", name)` and `("group", name)`, with their requirements."""
 
@@ -55,14 +50,14 @@ def _command(root: Path, tool: str, words: str, setup: str) -> str:
 
 def _tools(root: Path) -> dict[str, str]:
     """The tools that check this project, with their arguments."""
-    names = [name for name in _CONFIG if (root / name).exists()] + _requirements(root)
+    names = [name for name in FILES["config"] if (root / name).exists()] + _requirements(root)
     config = "".join(f"[{name}]\n{read_text(root / name)}\n" for name in names)
     found = {}
     if re.search("pytest|conftest", config):
         found["pytest"] = "-q"
     elif (root / "manage.py").exists():
         found["manage.py"] = "test"
-    elif tests := [path for pattern in _TESTS for path in root.glob(pattern)][:100]:
+    elif tests := [path for pattern in FILES["tests"] for path in root.glob(pattern)][:100]:
         sources = [read_text(path) for path in tests]
         plain = all(re.search(r"^\s*(import|from) unittest", source, re.MULTILINE) for source in sources)
         if plain and not any("pytest" in source for source in sources):
@@ -137,7 +132,7 @@ def _required(root: Path, data: dict[str, Any]) -> list[str]:
 
 def _requirements(root: Path) -> list[str]:
     """The requirements files for development: requirements.txt, and those for tests."""
-    paths = {path for pattern in _LISTS for path in root.glob(pattern) if path.is_file()}
+    paths = {path for pattern in FILES["requirements"] for path in root.glob(pattern) if path.is_file()}
     names = sorted(path.relative_to(root).as_posix() for path in paths)
     return [name for name in names if name == "requirements.txt" or re.search("dev|test", name)]
 

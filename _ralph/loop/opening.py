@@ -20,7 +20,7 @@ from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import detect_python
 from _ralph.loop.checks import every_check
 from _ralph.loop.launch import NoWorker, greet
-from _ralph.loop.preflight import agents_of, require_agents, require_repository, try_templates
+from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
@@ -46,7 +46,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     require_repository(run)
     freeze_settings(run.git, paths.private)
     run.notices += list(prd.misspelt(run.plan))
-    require_agents(run)
+    for agent in agents_of(run):
+        require_agent(run, agent)
     open_sandbox(run)
     try_templates(run)
     if (paths.private / "died").exists():

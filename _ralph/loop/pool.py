@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine, Generator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from _ralph.loop import worker
 from _ralph.loop.jobs import Attempt
@@ -15,17 +15,6 @@ from _ralph.model import Verdict
 from _ralph.process.process import Control
 
 _LONGEST_WAIT = 60.0
-
-
-class Awaited(Protocol):
-    """What an attempt can wait for: a job, or its turn."""
-
-    @property
-    def ready(self) -> bool: ...
-
-
-Steps = Coroutine[Awaited, None, None]
-"""An attempt under way, as a coroutine that stops where it waits."""
 
 
 @dataclass(eq=False)
@@ -50,13 +39,17 @@ class Turn:
         self.line.remove(self)
 
 
+Steps = Coroutine[Job[Any] | Turn, None, None]
+"""An attempt under way, as a coroutine that stops where it waits for a job or its turn."""
+
+
 @dataclass(eq=False)
 class Lane:
     """An attempt under way, and what it waits for."""
 
     attempt: Attempt
     steps: Steps
-    awaited: Awaited | None = None
+    awaited: Job[Any] | Turn | None = None
 
     @property
     def ready(self) -> bool:

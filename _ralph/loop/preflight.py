@@ -13,12 +13,6 @@ OLDEST = (2, 38)
 """The first git with `merge-tree --write-tree`."""
 
 
-def require_agents(run: Run) -> None:
-    """Require every agent that this plan can need."""
-    for agent in agents_of(run):
-        require_agent(run, agent)
-
-
 def agents_of(run: Run) -> list[Agent]:
     """The agents of the open tasks, and the judge."""
     return [agent for agent in (*workers(run), run.judge) if agent]

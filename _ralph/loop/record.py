@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from dataclasses import fields
 
@@ -15,7 +14,7 @@ from _ralph.loop.room import merged
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import reason_to_block
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import COUNTED, Judgement, Plan, Task, Verdict, Work
+from _ralph.model import COUNTED, Judgement, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.limits import ahead
 from _ralph.state.records import AttemptEnded, Failure, Landed, Rechecked
@@ -111,17 +110,18 @@ def apply_verdict(run: Run, live: bool = False) -> None:
         if task and verdict.lands:  # a person may have changed its checks
             untouched = untouched and all(check.command in verdict.checks for check in task.checks)
         if task and untouched and not task.passed and task.blocked is None:
-            run.edit(functools.partial(mark, task, verdict))
+            mark(run, task, verdict)
         if verdict.lands:
             land(run, verdict)
     run.history.pending = None
 
 
-def mark(task: Task, verdict: AttemptEnded, plan: Plan) -> str:
-    """The text of the plan in which the task is marked as the verdict says."""
+def mark(run: Run, task: Task, verdict: AttemptEnded) -> None:
+    """Mark the task in the plan as passed or blocked."""
     if verdict.lands:
-        return edit.set_passed(plan, task, True)
-    return edit.set_blocked(plan, task, verdict.blocked)
+        run.edit(lambda plan: edit.set_passed(plan, task, True))
+    else:
+        run.edit(lambda plan: edit.set_blocked(plan, task, verdict.blocked))
 
 
 def land(run: Run, verdict: AttemptEnded) -> None:
