@@ -45,10 +45,9 @@ def begin(run: Run, task: Task) -> Attempt:
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker(task.key, run.jobs))
     attempt.share = run.share_of(task) or attempt.share
-    tip = tip_of(run)
-    attempt.base, attempt.left = tip, ""
+    attempt.base = tip_of(run)
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
-        resume_work(run, attempt, tip)
+        resume_work(run, attempt)
     trim_scratch(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
         files.clear(old)
@@ -71,7 +70,7 @@ def begin(run: Run, task: Task) -> Attempt:
     return attempt
 
 
-def resume_work(run: Run, attempt: Attempt, tip: str) -> None:
+def resume_work(run: Run, attempt: Attempt) -> None:
     """Start from what earlier attempts at this task left, merged with the tip; clean if that conflicts."""
     known = run.history.of(attempt.task)
     before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
@@ -81,7 +80,7 @@ def resume_work(run: Run, attempt: Attempt, tip: str) -> None:
         ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
         attempt.result = AgentResult(ended, "an attempt was cut off; what it left was checked")
         return
-    tree, _ = (known.left, []) if known.base == tip else merged(run.git, tip, before)
+    tree, _ = (known.left, []) if known.base == attempt.base else merged(run.git, attempt.base, before)
     if is_last(run, attempt) or not tree:
         attempt.clean = True
         if before != known.base:

@@ -131,31 +131,26 @@ def land(run: Run, verdict: AttemptEnded) -> None:
     title = f"{verdict.task}: {text.one_line(verdict.title, 60)}"
     if commit == tip:
         return
-    again = False
     while True:
         try:
-            if again:
-                files.sync_all(run.git.common)  # the new commit, which no record made durable
             run.branch.land(commit, tip, title)
+            break
         except Moved:
-            run.tip, again = run.tip if run.tip != commit else tip, True
-            now = tip_of(run)
-            tree, conflicts = merged(run.git, now, commit)
+            run.tip = run.tip if run.tip != commit else tip
+            tip = tip_of(run)
+            tree, conflicts = merged(run.git, tip, commit)
             red = f"it conflicts in {text.few(conflicts)}" if not tree else ""
             if tree:
-                tip, commit = now, run.branch.commit(tree, now, verdict.message)
+                commit = run.branch.commit(tree, tip, verdict.message)
                 red = "" if commit == tip else recheck_task(run, verdict, commit)
             if red:
                 reject_landing(run, verdict, commit, red)
                 return
-            continue
-        run.tip = commit
-        if again:
-            landed = Landed(
-                task=verdict.task, title=verdict.title, iteration=verdict.iteration, commit=commit
-            )
-            run.write(landed, f"{title} | landed on the new tip")
-        return
+            files.sync_all(run.git.common)  # the new commit, which no record made durable
+    run.tip = commit
+    if commit != verdict.commit:
+        landed = Landed(task=verdict.task, title=verdict.title, iteration=verdict.iteration, commit=commit)
+        run.write(landed, f"{title} | landed on the new tip")
 
 
 def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:

@@ -388,7 +388,7 @@ def close_run(run: Run, stop: Stop) -> Stop:
             Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
         )
-    if run.owed:
+    if run.unwritten:
         kept = run.log(run.paths.prd.name)
         files.atomic_write(kept, run.plan.text.encode())
         run.view.line(f"! {run.trouble}; the plan as it should be is {kept}", color="yellow")

@@ -97,7 +97,7 @@ class Run:
     pool: Pool = field(default_factory=Pool)
     recorded: bool = False
     trouble: str = ""
-    owed: list[Callable[[Plan], str]] = field(default_factory=list)
+    unwritten: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
     _site: Site | None = None
@@ -329,7 +329,7 @@ class Run:
                     # another name is another plan for the notes: from the next run on
                     self.plan = replace(plan, project=self.plan.project, branch=self.plan.branch)
                 self.trouble = ""
-                self._pay()
+                self._write_edits()
                 return
             except BadInput as error:
                 if time.monotonic() > end or self.trouble or self.control.stop_now:
@@ -345,9 +345,9 @@ class Run:
     def edit(self, change: Callable[[Plan], str]) -> None:
         """Change prd.json. If it cannot be read, the change is applied to the plan in memory, and to the file
         as soon as possible."""
-        self.owed.append(change)
+        self.unwritten.append(change)
         try:
-            self._pay()
+            self._write_edits()
         except BadInput as error:
             if not self.trouble:
                 self.view.line(f"! {error}; ralph will update it once it can be read", color="yellow")
@@ -355,13 +355,13 @@ class Run:
             new = prd.read(change(self.plan), self.plan.path)
             self.plan = replace(new, checks=self.plan.checks)
 
-    def _pay(self) -> None:
+    def _write_edits(self) -> None:
         """Make the changes that prd.json lacks. BadInput if it still cannot be read."""
-        while self.owed:
+        while self.unwritten:
             with edit.lock(self.paths.private):
-                new = edit.apply(self.plan, self.owed[0], 0.5 if self.trouble else edit.PATIENCE)
+                new = edit.apply(self.plan, self.unwritten[0], 0.5 if self.trouble else edit.PATIENCE)
             self.plan = replace(new, checks=self.plan.checks)
-            del self.owed[0]
+            del self.unwritten[0]
 
 
 def scratch(paths: Paths) -> Path:
