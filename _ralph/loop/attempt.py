@@ -281,6 +281,9 @@ async def examine(run: Run, attempt: Attempt) -> None:
         attempt.handoff = parse_handoff(next_step(attempt))
     weigh(attempt, run.history, judge=run.judge is not None)
     attempt.unjudged = False
+    if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
+        between = "; ".join(run.branch.between(attempt.base, attempt.tip))
+        attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
     if attempt.verdict is Verdict.PASSED and run.judge:
         await ask_judge(run, attempt, run.judge)
 

@@ -81,9 +81,6 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
     attempt.checks, attempt.commit, attempt.message = found.checks, found.commit, found.message
     attempt.ignored = found.ignored or attempt.ignored
     attempt.notices += found.notices
-    if found.red and attempt.base != attempt.tip:
-        between = "; ".join(run.branch.between(attempt.base, attempt.tip))
-        attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
 
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:

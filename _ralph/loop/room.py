@@ -186,12 +186,12 @@ class Room:
     def _put_back(self, name: str, again: str) -> str:
         """Undo what a check did to the candidate's files and to those that setup made; a notice of it."""
         changed, new = self.place.dirt(self._tree)
-        new = self._strangers_in(new)
+        new = self._not_from_setup(new)
         spoiled = self._is_spoiled()
         if not (changed or new or spoiled):
             return ""
         self.place.reset(self._tree, "")
-        hidden = self._strangers_in(self.place.dirt(self._tree)[1])  # by a .gitignore that it changed
+        hidden = self._not_from_setup(self.place.dirt(self._tree)[1])  # by a .gitignore that it changed
         for one in {*new, *hidden}:
             files.clear(self.path / one)
         self.site.furnish(self.place, self._tree)
@@ -200,7 +200,7 @@ class Room:
         what = changed + new or ["files that setup had made"]
         return f"check {name} changed {text.few(what)}; put back before the next check"
 
-    def _strangers_in(self, new: list[str]) -> list[str]:
+    def _not_from_setup(self, new: list[str]) -> list[str]:
         """Those of these untracked files that `setup` did not make."""
         return self._not_kept([one for one in new if one not in self._made])
 

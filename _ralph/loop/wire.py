@@ -29,7 +29,7 @@ _BANNER = 1 << 16  # of a shell, of ssh: what stands before the first message
 
 
 class Broken(RalphError):
-    """The other end is gone, or sent what is no message."""
+    """The other end is gone, or sent something that is not a message."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Wire:
                     return found
             skipped += len(line)
             if not begins or skipped > _BANNER:
-                raise Broken(f"it sent what is no message: {line[:60]!r}")
+                raise Broken(f"it sent something that is not a message: {line[:60]!r}")
 
     def _line(self, end: float) -> bytes:
         looked = 0

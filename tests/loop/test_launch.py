@@ -124,7 +124,7 @@ def test_protected_files_and_state_stay_what_they_were(repo: Repo) -> None:
 @pytest.mark.parametrize(
     ("wrap", "said"),
     [
-        (f"echo '{HELLO}'; echo '[1]'; exec sleep 600", "what is no message"),
+        (f"echo '{HELLO}'; echo '[1]'; exec sleep 600", "is not a message"),
         (f"echo '{HELLO}'; cat > /dev/null", "no usable answer"),
         (f"echo '{HELLO}'; read asked; echo '{{\"event\": \"has\", \"commits\": 7}}'; sleep 600", "no usable answer"),
         (f"echo '{HELLO}'; yes | tr -d '\\n' | head -c 40000000; sleep 600", "a line without an end"),
@@ -153,7 +153,7 @@ def test_a_prefix_that_misbehaves_costs_that_attempt_and_not_the_night(
         ("exit 3", "it ended"),
         ("echo no route to host >&2; exit 255", "no route to host"),
         ("echo garbage; exec sleep 600", "did not answer"),  # a banner, and then nothing
-        ("yes 0123456789 | head -c 200000; exit 0", "what is no message"),
+        ("yes 0123456789 | head -c 200000; exit 0", "is not a message"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("checks", [False, True])
