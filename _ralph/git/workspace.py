@@ -85,19 +85,19 @@ class Place:
         they all stay."""
         new = self.open()
         self._remove_odd()
-        words = (*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
-        code, _, _ = attempted(self.git, *words, timeout=BULK)
-        if code:  # a folder that is closed to us
-            files.open_up(self.root)
-            self.git(*words, timeout=BULK)
+        self._insist(*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         if clean:
             apart = [word for name in self.made for word in ("-e", f"/{name}")]
-            if attempted(self.git, "clean", "-q", clean, *apart, timeout=BULK)[0]:  # or one below it
-                files.open_up(self.root)
-                self.git("clean", "-q", clean, *apart, check=False, timeout=BULK)
+            self._insist("clean", "-q", clean, *apart, check=False)
         for name, module in self.modules(tree).items():
             module.reset(self._links(tree)[name], clean)
         return new
+
+    def _insist(self, *words: str, check: bool = True) -> None:
+        """A git call; if it fails once more, with the folders opened that are closed to us."""
+        if attempted(self.git, *words, timeout=BULK)[0]:
+            files.open_up(self.root)
+            self.git(*words, check=check, timeout=BULK)
 
     def modules(self, tree: str) -> dict[str, Place]:
         """The submodules in `tree` that home has copies of, by their names in the tree."""
@@ -144,70 +144,59 @@ class Place:
 
     _known_links: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
-    def carry(self, home_names: Iterable[str]) -> None:
+    def carry(self, names: Iterable[str]) -> None:
         """Copy files that git ignores from home (`.worktreeinclude`); they are never committed."""
-        self.carried = []
-        for name in home_names:
-            source, target = self.home.root / name, self.root / name
-            data = files.read_regular(source)
-            if data is None:
-                continue
-            self.carried.append(name)
+        self.carried = [name for name in names if self._copied(name, self.home.root / name) is not None]
+
+    def copy_state(self) -> dict[str, bytes]:
+        """Copies of the plan, the notes and the rulebook for reading; what lies here now, by name."""
+        found = {name: Path(os.path.realpath(self.home.root / name)) for name in self.state}
+        copies = {name: self._copied(name, source) for name, source in found.items()}
+        return {name: data for name, data in copies.items() if data is not None}
+
+    def _copied(self, name: str, source: Path) -> bytes | None:
+        """Copy a regular file here, with its mode; its bytes. One that has them already stays as it is."""
+        data, target = files.read_regular(source), self.root / name
+        if data is not None:
             self._unlink_folders(name)
             if files.read_regular(target) != data:
                 files.clear(target)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
                 shutil.copymode(source, target)
-
-    def copy_state(self) -> dict[str, bytes]:
-        """Copies of the plan, the notes and the rulebook for reading; what lies here now, by name."""
-        copied = {}
-        for name in self.state:
-            data = files.read_regular(Path(os.path.realpath(self.home.root / name)))
-            if data is not None:
-                self._unlink_folders(name)
-                target = files.clear(self.root / name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-                copied[name] = data
-        return copied
+        return data
 
     def renew_git(self, head: str, branch: str, config: str, packed: bytes) -> None:
         """A `.git` as if somebody had cloned, written from nothing: HEAD on `branch` at the commit `head`,
         tags (`packed`), identity and filters (`config`), objects by reference; no remotes, no hooks."""
         own = self.root / ".git"
-        ignored = "\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state)
-        said = {
+        written = {
             "HEAD": os.fsencode(f"ref: refs/heads/{branch}\n"),
             "packed-refs": _PACKED + os.fsencode(f"{head} refs/heads/{branch}\n") + packed,
         }
-        for name in ("shallow", "info/sparse-checkout", "info/attributes", "info/exclude"):
-            source = (self.home.dir if "sparse" in name else self.home.common) / name
-            if (data := files.read_regular(source)) is not None and not (self.full and "sparse" in name):
-                said[name] = data
-        said["info/exclude"] = said.get("info/exclude", b"") + os.fsencode(ignored)
-        self._write_git(own, config, said)
+        sources = [self.home.common / name for name in ("shallow", "info/attributes", "info/exclude")]
+        sources += [] if self.full else [self.home.dir / "info/sparse-checkout"]
+        for source in sources:
+            if (data := files.read_regular(source)) is not None:
+                written[source.name if source.name == "shallow" else f"info/{source.name}"] = data
+        ignored = "\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state)
+        written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
+        self._write_git(own, config, written)
         (own / "hooks").mkdir()
         for path, module in self.modules(head).items():
-            module._renew_link(
-                own / "modules" / files.digest(os.fsencode(path))[:8], self._links(head)[path], config
-            )
+            inside = own / "modules" / files.digest(os.fsencode(path))[:8]
+            tree = f"[core]\n\tworktree = {os.path.relpath(module.root, inside)}\n"
+            module._write_git(inside, config + tree, {"HEAD": f"{self._links(head)[path]}\n".encode()})
+            files.clear(module.root / ".git").write_text(f"gitdir: {os.path.relpath(inside, module.root)}\n")
 
-    def _renew_link(self, own: Path, commit: str, config: str) -> None:
-        """A `.git` of this submodule at `own`, detached at `commit`, and the file that leads there."""
-        tree = f"[core]\n\tworktree = {os.path.relpath(self.root, own)}\n"
-        self._write_git(own, config + tree, {"HEAD": os.fsencode(f"{commit}\n")})
-        files.clear(self.root / ".git").write_text(f"gitdir: {os.path.relpath(own, self.root)}\n")
-
-    def _write_git(self, own: Path, config: str, said: dict[str, bytes]) -> None:
-        """Write a git folder from nothing: the files `said`, this place's index, the objects of home."""
+    def _write_git(self, own: Path, config: str, written: dict[str, bytes]) -> None:
+        """Write a git folder from nothing: the files `written`, this place's index, the objects of home."""
         files.clear(own)
-        said["config"] = config.encode("utf-8", "surrogateescape")
-        said["objects/info/alternates"] = os.fsencode(f"{self.home.common / 'objects'}\n")
+        written["config"] = config.encode("utf-8", "surrogateescape")
+        written["objects/info/alternates"] = os.fsencode(f"{self.home.common / 'objects'}\n")
         for folder in ("refs", "info", "objects/info"):  # git makes the others as it needs them
             (own / folder).mkdir(parents=True)
-        for name, data in said.items():
+        for name, data in written.items():
             (own / name).write_bytes(data)
         shutil.copyfile(self.index, own / "index")
 
@@ -216,45 +205,41 @@ class Place:
     def snapshot(self, tree: str) -> tuple[str, list[str]]:
         """The tree of all that stands here and git does not ignore, where `tree` stood before; and what
         git could not take, in words. Copies of files of home are removed first."""
-        said = self._make_way()
+        said = self._remove_unusable()
         for name in (*self.state, *self.carried, ".ralph"):  # copies, which are no part of the work
             if not self._leads_out(name):
                 files.clear(self.root / name)
-        links = self._links(tree)
-        apart = [f":(top,exclude,literal){name}" for name in (*links, *self.made, *self.state)]
-        words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *apart)
         try:
-            code, _, errors = attempted(self.git, *words, timeout=BULK)
+            said += self._add_all([*self._links(tree), *self.made, *self.state])
         except Late as error:  # a file of terabytes, with nothing in it
             self.unlock()
             return self.git.tree(tree), [*said, f"git could not take the work: {error}"]
-        if code and "Permission denied" in errors:
-            files.open_up(self.root)
-            code, _, errors = attempted(self.git, *words, timeout=BULK)
-        for _ in range(20):  # one that git cannot encode ends the call
-            named = _FATAL_NAME.findall(errors) if code else []
-            if not named:
-                break
-            said += [f"git cannot take {text.one_line(name)}; it is not part of the work" for name in named]
-            words += tuple(f":(top,exclude,literal){name}" for name in named)
-            code, _, errors = attempted(self.git, *words, timeout=BULK)
-        if code:
-            if "No space left" in errors:
-                raise TryLater(
-                    f"the disk is full (git add: {text.one_line(errors)}); run the same command again"
-                )
-            refused = [
-                line.partition(":")[2].strip() for line in errors.splitlines() if line.startswith("error:")
-            ]
-            said += [f"git cannot take a part of the work: {text.one_line(line)}" for line in refused[:3]]
-            if not refused:
-                said.append(f"git could not take the work: {text.one_line(errors, 200)}")
         for path, module in self.modules(tree).items():
             if module.exists and any(module.dirt()):
                 said.append(
                     f"{text.one_line(path)} is a submodule; what was changed in it is not part of the work"
                 )
         return self.git("write-tree", timeout=BULK).strip(), said
+
+    def _add_all(self, apart: list[str]) -> list[str]:
+        """Put all that stands here into the index, but for what is `apart`; what git could not take."""
+        said: list[str] = []
+        for _ in range(22):  # a file that git cannot encode ends the call
+            excluded = [f":(top,exclude,literal){name}" for name in apart]
+            words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+            if code == 0:
+                return said
+            opened = "Permission denied" in errors and files.open_up(self.root)
+            named = _FATAL_NAME.findall(errors)
+            if not (named or opened):
+                break
+            said += [f"git cannot take {text.one_line(name)}; it is not part of the work" for name in named]
+            apart = [*apart, *named]
+        if "No space left" in errors:
+            raise TryLater(f"the disk is full (git add: {text.one_line(errors)}); run the same command again")
+        refused = [line[6:].strip() for line in errors.splitlines() if line.startswith("error:")] or [errors]
+        return said + [f"git cannot take a part of the work: {text.one_line(line)}" for line in refused[:3]]
 
     def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
         """The tracked files that are not as ralph put them, and the files that are new and not ignored;
@@ -347,32 +332,23 @@ class Place:
         for path in _look(self.root)[0]:
             files.clear(path)
 
-    def _make_way(self) -> list[str]:
+    def _remove_unusable(self) -> list[str]:
         """Remove what git cannot take, before it is asked and waits for it: FIFOs, sockets, devices; and
-        the `.git` of nested repositories, whose files are files like any other. What was done."""
+        the `.git` of nested repositories that are not ignored, so that their files are files like any
+        other. What was done."""
         odd, nested = _look(self.root)
-        links = {self.root / path for path in next(iter(self._known_links.values()), {})}
-        said = []
         for path in odd:
             files.clear(path)
-            said.append(f"git cannot take {text.one_line(self._name(path))}; it was removed")
-        inside = [path for path in nested if path.parent not in links]
-        for path in self._not_ignored(list(dict.fromkeys(path.parent for path in inside))):
-            for one in inside:  # .GIT is the same to git
-                if one.parent == path:
-                    files.clear(one)
-            said.append(
-                f"{text.one_line(self._name(path))} was a git repository of its own; its files are files"
-            )
-        return said
-
-    def _not_ignored(self, paths: list[Path]) -> list[Path]:
-        """Those of `paths` that git does not ignore."""
-        if not paths:
-            return []
-        names = {self._name(path): path for path in paths}
-        hidden = self.git.names("check-ignore", "-z", "--no-index", "--stdin", stdin=nul(names), check=False)
-        return [path for name, path in names.items() if name not in hidden]
+        said = [f"git cannot take {text.one_line(self._name(path))}; it was removed" for path in odd]
+        submodules = {self.root / path for path in next(iter(self._known_links.values()), {})}
+        names = {path: self._name(path.parent) for path in nested if path.parent not in submodules}
+        words, stdin = ("check-ignore", "-z", "--no-index", "--stdin"), nul(names.values())
+        ignored = self.git.names(*words, stdin=stdin, check=False) if names else []
+        inside = {path: name for path, name in names.items() if name not in ignored}
+        for path in inside:  # there may be a .GIT too, which is the same to git
+            files.clear(path)
+        what = "was a git repository of its own; its files are files"
+        return said + [f"{text.one_line(name)} {what}" for name in dict.fromkeys(inside.values())]
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
