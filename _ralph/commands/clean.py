@@ -145,7 +145,7 @@ class Cleaner:
         if trouble:
             raise Stays(f"{trouble[0]}; look whether you need it, then run this again or delete it")
         if tree not in kept_trees(branch, tip):
-            ref = branch.park(tree, tip, f"clean-{name[1] or name[2]}")
+            ref = branch.park_tree(tree, tip, f"clean-{name[1] or name[2]}")
             self.echo(f"parked what was in {folder} and nowhere else: {ref}")
 
 

@@ -168,7 +168,7 @@ def _places(run: Run, found: dict[str, Any]) -> Findings:
     """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
     if layout.running(run.paths) or (run.options.sandbox and not run.box):
         return  # they would disturb the loop, or run outside of the sandbox
-    commit = opening.beginning(run)
+    commit = run.branch.beginning()
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)

@@ -77,7 +77,7 @@ def go_on(run: Run, attempt: Attempt, tip: str) -> None:
     if is_last(run, attempt) or not tree:
         attempt.clean = True
         if before != known.base:
-            attempt.earlier = run.branch.keep(before, f"{attempt.name}-before")
+            attempt.earlier = run.branch.park(before, f"{attempt.name}-before")
             attempt.notices.append(f"it started clean; earlier work is kept at {attempt.earlier}")
         return
     attempt.left = tree

@@ -30,7 +30,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         return True
     message = attempt.message = commit_message(run, attempt)
     made = attempt.apart = run.branch.commit(attempt.tree, attempt.base, message)
-    run.branch.hold_candidate(made)
+    run.branch.pin_candidate(made)
     if made == attempt.base:
         attempt.commit = attempt.tip
     elif attempt.tip == attempt.base:
@@ -40,7 +40,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         if not tree:
             attempt.verdict = Verdict.CONFLICT
             attempt.reason = f"it does not merge with what was committed meanwhile: {text.few(conflicts)}"
-            attempt.parked = run.branch.keep(made, attempt.name)
+            attempt.parked = run.branch.park(made, attempt.name)
             return False
         attempt.tree = tree
         attempt.commit = run.branch.commit(tree, attempt.tip, message)
@@ -53,7 +53,7 @@ def tip_of(run: Run) -> str:
     if tip == run.tip or (tip and not run.tip) or (tip and run.branch.contains(run.tip, tip)):
         run.tip = tip
         return tip
-    kept = run.branch.keep(run.tip, "verified")
+    kept = run.branch.park(run.tip, "verified")
     what = "rewritten" if tip else "deleted"
     raise NeedsPerson(
         f"the branch {run.branch.name} was {what} while ralph worked; its verified work is kept at {kept}; "
@@ -115,7 +115,7 @@ def green_apart(run: Run, attempt: Attempt, room: Room) -> list[str]:
     run.view.line("red on what was committed meanwhile; once more where it began", "  ")
     if is_red(run, attempt, run_candidate(run, attempt, room, attempt.apart, "-apart")):
         return []
-    between = "; ".join(run.branch.between(attempt.base, attempt.tip))
+    between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
     return [f"green where it began, red on what was committed meanwhile: {between}"]
 
 

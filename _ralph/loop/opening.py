@@ -50,7 +50,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     open_sandbox(run)
     try_templates(run)
     if (paths.private / "died").exists():
-        run.branch.unlock()
+        run.branch.recover()
         files.clear(paths.private / "died")
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)
@@ -151,15 +151,6 @@ def branch_of(options: Options, plan: Plan, git: Git) -> str:
         return named
     here = current_branch(git)
     return here if here and here not in default_branches(git, here) else own_branch(plan)
-
-
-def beginning(run: Run) -> str:
-    """The commit that a run would begin at; BadInput without one."""
-    head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-    tip = run.branch.tip()
-    if not (tip or head):
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
-    return tip if tip and not (head and run.branch.contains(tip, head)) else head
 
 
 def peek(options: Options) -> Run:

@@ -174,7 +174,7 @@ def after(run: Run, attempt: Attempt) -> Stop | None:
         reason = f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be kept"
         return Stop("no-price", Exit.USAGE, reason)
     if not run.pool.lanes:
-        run.branch.tidy()
+        run.branch.repack()
     if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -405,7 +405,7 @@ def close_run(run: Run, stop: Stop) -> Stop:
         kept = run.log(run.paths.prd.name)
         files.atomic_write(kept, run.plan.text.encode())
         run.view.line(f"! {run.trouble}; the plan as it should be is {kept}", color="yellow")
-    run.branch.tidy()
+    run.branch.repack()
     run.control.stop_signal = None  # it was obeyed; only another one cuts the notice short
     notify(run, stop)
     return stop

@@ -348,7 +348,7 @@ def test_everything_killed_while_git_writes_the_files(two: Repo) -> None:
     two.write("a.txt", "edited\n")
     old = tip(two)
     slows = "from _ralph.git import branch\nreal = branch.Branch._fast_forward\n"
-    slows += f"landing.Branch._fast_forward = lambda *a: (open({str(two.outside / 'slowly')!r}, 'w').close(), real(*a))[1]"
+    slows += f"branch.Branch._fast_forward = lambda *a: (open({str(two.outside / 'slowly')!r}, 'w').close(), real(*a))[1]"
     process = two.start("land", "ralph/y", first=slows)
     two.wait_for("../on")
     end(two)
