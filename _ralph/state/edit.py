@@ -14,8 +14,8 @@ from typing import Any
 from _ralph.errors import BadInput, TryLater
 from _ralph.files import exchange
 from _ralph.model import Plan, Task
-from _ralph.state import jsontext
-from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, STATE_KEYS, free_name, load, read, title_of
+from _ralph.state import jsontext, prd
+from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
 PATIENCE = 30.0
 """Seconds for which a plan that is half saved is waited for."""
@@ -53,7 +53,7 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
 
     def edits(task: Task) -> dict[str, Any]:
         found: dict[str, Any] = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
-        if str(task.raw.get("status")).lower() in HELD_WORDS:
+        if status_of(task.raw) in HELD_WORDS:
             found["status"] = _status(plan, False)
         return found | ({"blocked": _GONE} if "blocked" in task.raw else {})
 
@@ -95,9 +95,9 @@ def add_tasks(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool =
     taken = set() if in_place_of_all else {task.id for task in plan.tasks}
     shaped = []
     for entry in entries:
-        new = {key: value for key, value in entry.items() if key not in STATE_KEYS}
+        new = {key: value for key, value in entry.items() if key not in prd.STATE_KEYS}
         if "id" not in new and any("id" in task.raw for task in plan.tasks):
-            new = {"id": _next_id(plan, taken, title_of(new)), **new}
+            new = {"id": _next_id(plan, taken, prd.title_of(new)), **new}
         taken.add(str(new.get("id", "")))
         shaped.append(new | {_done_field(plan): False})
     return jsontext.add_entries(plan.text, _place(plan), shaped, in_place_of_all)
@@ -113,7 +113,7 @@ def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE)
     end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
     while True:
         source = change(plan)
-        new = read(source, plan.path)
+        new = prd.read(source, plan.path)
         try:
             if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
                 return new
@@ -131,7 +131,7 @@ def load_settled(path: Path, patience: float = PATIENCE) -> Plan:
     began = time.monotonic()
     while True:
         try:
-            return load(path)
+            return prd.load(path)
         except BadInput:
             waited = time.monotonic() - began
             if waited >= min(patience, AWAY) and not path.exists():
@@ -181,10 +181,11 @@ def _place(plan: Plan) -> int:
 
 def _status(plan: Plan, done: bool) -> str:
     """The plan's own status word for a task that is done, or is open."""
-    words = [task.raw["status"] for task in plan.tasks if isinstance(task.raw.get("status"), str)]
+    known = [task.raw for task in plan.tasks if isinstance(task.raw.get("status"), str)]
     if done:
-        return _most_used((word for word in words if word.lower() in DONE_WORDS), "done")
-    return _most_used((word for word in words if word.lower() not in (*DONE_WORDS, *HELD_WORDS)), "open")
+        return _most_used((raw["status"] for raw in known if status_of(raw) in DONE_WORDS), "done")
+    other = (*DONE_WORDS, *HELD_WORDS)
+    return _most_used((raw["status"] for raw in known if status_of(raw) not in other), "open")
 
 
 def _done_field(plan: Plan) -> str:
@@ -201,7 +202,7 @@ def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
     last = plan.tasks[-1]
     match = re.fullmatch(r"(.*?)(\d+)", last.id, re.DOTALL)
     if not match:
-        return free_name(title, taken)
+        return prd.free_name(title, taken)
     prefix, width = match[1], len(match[2])
     alike = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", task_id) for task_id in taken)
     following = f"{prefix}{max((int(m[1]) for m in alike if m), default=0) + 1:0{width}}"

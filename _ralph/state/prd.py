@@ -47,10 +47,11 @@ SETTINGS: dict[str, tuple[type, ...]] = {
 
 STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
-_TASK_KEYS = {name for names in ALIASES.values() for name in names}
-_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes", "blocked", "status"}
-_UNTOLD = _PLAN_KEYS - {"description", "notes"} | {*ALIASES["gates"], "$schema"}
+_TASK_KEYS = STATE_KEYS.union(*(ALIASES[meaning] for meaning in ("title", "criteria", "depends_on")))
+_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes"}
+_SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
+_DEEPEST = 100
 
 
 def load(path: Path) -> Plan:
@@ -93,41 +94,43 @@ def read(source: str, path: Path) -> Plan:
             project=text.one_line(str(_get(top, "project") or path.resolve().parent.name), 80),
             branch=_get(top, "branch", str) or None,
             checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
-            setup=_setup(settings["setup"], f"{path.name}: setup"),
+            setup=_setup(settings["setup"]),
             settings={key: value for key, value in settings.items() if value is not None},
         )
 
 
 def validate(plan: Plan) -> None:
-    """Hold the whole document against prd.schema.json; BadInput names the first wrong place."""
-    _hold(plan.data, plan.path.name)
+    """Check the whole document against prd.schema.json; BadInput names the first wrong place."""
+    _validate(plan.data, plan.path.name)
 
 
-def _hold(data: Any, name: str) -> None:
+def _validate(data: Any, name: str) -> None:
     import jsonschema
 
-    validator = jsonschema.Draft202012Validator(
-        json.loads(files.resource("prd.schema.json").read_text("utf-8")),
-        format_checker=jsonschema.FormatChecker(["regex"]),
-    )
-    error = jsonschema.exceptions.best_match(validator.iter_errors(data))
+    standard = jsonschema.Draft202012Validator
+    strict = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is no id
+    validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
+    schema = json.loads(files.resource("prd.schema.json").read_text("utf-8"))
+    found = validator(schema, format_checker=jsonschema.FormatChecker(["regex"])).iter_errors(data)
+    error = jsonschema.exceptions.best_match(found)
     if error is not None:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
         place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
         raise BadInput(f"{name}: {place}: {text.one_line(error.message, 300)}")
 
 
-class _Unexpected(Exception):
-    """A value of a kind that has no meaning in its place."""
+class _WrongType(BadInput):
+    """A value of a type that has no meaning under its key."""
 
 
 @contextlib.contextmanager
 def _explained(data: Any, name: str) -> Iterator[None]:
-    """What is unexpected in here, the schema has words for; it is asked for nothing else, being slow."""
+    """Let the schema say what is wrong with a value of a wrong type. It is asked for nothing else here:
+    to import jsonschema takes longer than all of `ralph status`."""
     try:
         yield
-    except _Unexpected:
-        _hold(data, name)
+    except _WrongType:
+        _validate(data, name)
         raise
 
 
@@ -147,10 +150,14 @@ def next_task(plan: Plan) -> Task | None:
 
 
 def constraints(plan: Plan) -> dict[str, Any]:
-    """What the plan says beside its tasks and ralph's own settings: rules, goals, context; first what
-    people told (`notes`), for a prompt has room for so much."""
-    told = {"notes": plan.top["notes"], **plan.top} if "notes" in plan.top else plan.top
-    return {key: said for key, said in told.items() if key not in _UNTOLD and said not in ("", [], {}, None)}
+    """What the plan says beside its tasks and ralph's own settings: rules, goals, context. `notes` come
+    first, for the prompt clips the rest."""
+    top = {"notes": plan.top.get("notes"), **plan.top}
+    return {
+        key: value
+        for key, value in top.items()
+        if key not in _SETTINGS_ONLY and value not in ("", [], {}, None)
+    }
 
 
 def foreign_gates(plan: Plan) -> list[str]:
@@ -171,21 +178,19 @@ def open_questions(plan: Plan) -> list[tuple[str, str]]:
 
 
 def misspelt(plan: Plan) -> Iterator[str]:
-    """Keys of the plan and of its tasks that look like another word for one that is read."""
+    """A line for each key of the plan or of its tasks that is not read, but looks like one that is."""
+    yield from _misspelt({"the plan": plan.top}, _PLAN_KEYS)
+    yield from _misspelt({task.id: task.raw for task in plan.tasks}, _TASK_KEYS)
+
+
+def _misspelt(objects: dict[str, dict[str, Any]], known: set[str]) -> Iterator[str]:
     import difflib
 
-    where: dict[str, list[str]] = {}
-    for name, raw in [("the plan", plan.top), *((task.id, task.raw) for task in plan.tasks)]:
-        for key in raw:
-            where.setdefault(key, []).append(name)
-    for key, names in where.items():
-        known = _PLAN_KEYS if names == ["the plan"] else _TASK_KEYS
-        camel_case_last = sorted(known, key=lambda name: not name.islower())
-        spelt = {name.replace("_", "").lower(): name for name in camel_case_last}
-        near = difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)
-        if near and key not in known:
-            have = "has" if len(names) == 1 else "have"
-            odd = text.one_line(repr(key), 60)
+    spelt = {name.replace("_", "").lower(): name for name in sorted(known, reverse=True)}
+    for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in known):
+        if near := difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8):
+            names = [name for name, raw in objects.items() if key in raw]
+            have, odd = "has" if len(names) == 1 else "have", text.one_line(repr(key), 60)
             yield f"{text.few(names)} {have} {odd}, which is not read; is {spelt[near[0]]!r} meant?"
 
 
@@ -222,13 +227,26 @@ def _document(source: str, name: str) -> Any:
         raise ValueError(f"{word} is not JSON; expected a number")
 
     try:
-        return json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
+        data = json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
+        _require_shallow(data)
     except json.JSONDecodeError as error:
         raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{name}: {'nested too deeply' if isinstance(error, RecursionError) else error}"
-        ) from None
+    except RecursionError:
+        raise BadInput(f"{name}: nested too deeply; expected at most {_DEEPEST} levels") from None
+    except ValueError as error:
+        raise BadInput(f"{name}: {error}") from None
+    return data
+
+
+def _require_shallow(data: Any) -> None:
+    """RecursionError for what is nested so deep that something else would run into one later."""
+    level: list[Any] = [[data]]
+    for _ in range(_DEEPEST):
+        inner = (values.values() if isinstance(values, dict) else values for values in level)
+        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
+        if not level:
+            return
+    raise RecursionError
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -267,13 +285,13 @@ def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
 
 def _task(raw: Any, index: int, where: str) -> Task:
     if not isinstance(raw, dict):
-        raise _Unexpected(where)
+        raise _WrongType(where)
     found = _get(raw, "id", int, str)
     given = "" if found is None else str(found)
     title = title_of(raw) or text.one_line(given, 120)
     if not title:
         raise BadInput(f"{where}: expected a title, a name or a description, found none")
-    flag, status = _get(raw, "passed", bool), _get(raw, "status", str) or ""
+    flag, _ = _get(raw, "passed", bool), _get(raw, "status", str)
     return Task(
         id=given,
         title=title,
@@ -282,13 +300,18 @@ def _task(raw: Any, index: int, where: str) -> Task:
         criteria=_texts(raw, "criteria"),
         priority=_priority(raw, where),
         depends_on=_texts(raw, "depends_on"),
-        passed=flag if flag is not None else status.lower() in DONE_WORDS,
+        passed=flag if flag is not None else status_of(raw) in DONE_WORDS,
         blocked=_blocked(raw),
         checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
         allow=_patterns(raw, "allow", f"{where}."),
         agents=commands(_get(raw, "agent", list, str)),
         launch=_get(raw, "launch", str) or "",
     )
+
+
+def status_of(raw: dict[str, Any]) -> str:
+    """A raw task's status word, as it is compared."""
+    return str(raw.get("status")).strip().lower()
 
 
 def commands(said: list[Any] | str | None) -> tuple[str, ...]:
@@ -306,7 +329,7 @@ def _blocked(raw: dict[str, Any]) -> str | None:
     """Why a task is held back, or None."""
     said = _get(raw, "blocked", str, bool)
     held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
-    held += [word for word in [str(raw.get("status"))] if word.lower() in HELD_WORDS]
+    held += [raw["status"].strip()] if status_of(raw) in HELD_WORDS else []
     if held and said in (True, False, "", None):
         said = _get(raw, "blocked_reason") or f"marked {held[0]}"
     return text.one_line(str(said), 500) or "marked blocked" if said else None
@@ -344,15 +367,13 @@ def _check(value: Any, where: str) -> Check:
     return replace(check, name=text.middle(_get(entry, "name", str) or check.command, 60))
 
 
-def _setup(value: Any, where: str) -> Setup | None:
+def _setup(value: Any) -> Setup | None:
     """The command that makes a checkout ready: a text, or an object with `run` and `when`."""
     entry = value if isinstance(value, dict) else {"run": value}
     run = _get(entry, "run", str) or ""
-    if run.strip():
-        return Setup(run, _texts(entry, "when"))
-    if isinstance(value, dict):
-        raise BadInput(f"{where}.run: expected a command, found none")
-    return None
+    if isinstance(value, dict) and not run.strip():
+        raise _WrongType("setup")
+    return Setup(run, _texts(entry, "when")) if run.strip() else None
 
 
 def _named(tasks: list[Task], where: str) -> list[Task]:
@@ -395,13 +416,13 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
 
 
 def _get(raw: dict[str, Any], meaning: str, *kinds: type) -> Any:
-    """What stands in an object under the first key of this meaning, or None; _Unexpected if it is none
+    """What stands in an object under the first key of this meaning, or None; _WrongType if it is none
     of `kinds`, where any are given."""
     for key in ALIASES.get(meaning, (meaning,)):
         found = raw.get(key)
         if found is not None:
             if kinds and type(found) not in kinds:
-                raise _Unexpected(meaning)
+                raise _WrongType(meaning)
             return found
     return None
 
@@ -412,7 +433,7 @@ def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:
     entries = [found] if isinstance(found, str) else found
     texts = [entry.get("text") if isinstance(entry, dict) else entry for entry in entries]
     if not all(type(said) in (str, int) for said in texts):
-        raise _Unexpected(meaning)
+        raise _WrongType(meaning)
     return tuple(str(said) for said in texts)
 
 
