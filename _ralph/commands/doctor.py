@@ -142,7 +142,7 @@ def _limits(run: Run) -> Findings:
 
 def _lock(run: Run) -> Findings:
     if holder := layout.running(run.paths):
-        said = f"`ralph {holder.get('what', 'run')}` runs here (pid {holder['pid']})"
+        said = f"`ralph {holder.what}` runs here (pid {holder.pid})"
         yield "warning", f"{said}, so neither setup nor a check was run; `ralph stop` ends a loop"
     else:
         yield "ok", "free"

@@ -98,8 +98,8 @@ def stop(prd_path: Path) -> str:
     holder = layout.loop_at_work(paths)
     if holder is None:
         raise BadInput("no loop is running on this plan")
-    files.atomic_write(layout.stop_file(paths), str(holder["run_id"]).encode())
-    return f"the loop (pid {holder['pid']}) will stop after what is under way"
+    files.atomic_write(layout.stop_file(paths), holder.run_id.encode())
+    return f"the loop (pid {holder.pid}) will stop after what is under way"
 
 
 def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:

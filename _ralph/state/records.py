@@ -7,6 +7,7 @@ import enum
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from _ralph.errors import BadInput
@@ -228,6 +229,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         return _reader(get_args(hint)[0])
     if is_dataclass(hint):
         return functools.partial(made, hint)
+    if hint is Path:
+        return lambda value: _path(_exactly(str, value))
     if get_origin(hint) is list:
         entry = _reader(get_args(hint)[0])
         return lambda value: [entry(one) for one in _exactly(list, value)]
@@ -239,6 +242,12 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if issubclass(hint, enum.Enum):
         return lambda value: hint(_exactly(str, value))
     return functools.partial(_number if hint in (int, float) else _exactly, hint)
+
+
+def _path(value: str) -> Path:
+    if "\0" in value:
+        raise ValueError("expected a path, found a null character")
+    return Path(value)
 
 
 def _exactly(kind: Any, value: Any) -> Any:
