@@ -7,7 +7,7 @@ import functools
 import json
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
-_PROMPT = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
@@ -104,37 +103,38 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
 
     BadInput names the template's line where it is wrong.
     """
-    try:
-        source = template.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "expected UTF-8")
-        raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
-    rendered = _rendered(source, values, str(template), **_PROMPT)
+    with _located(str(template)):
+        rendered = compile_prompt(template).render(**values)
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
 
 
-def compile_prompt(template: Path) -> None:
-    """Make a template ready in this process, before workers are forked; BadInput where it is wrong."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):  # to render it says so
+def compile_prompt(template: Path) -> jinja2.Template:
+    """A prompt template, ready to render; BadInput where it is wrong or cannot be read."""
+    try:
         source = template.read_text("utf-8")
-        try:
-            _compiled(source, **_PROMPT)
-        except Exception as error:
-            line = getattr(error, "lineno", None)
-            raise BadInput(f"{template}{f', line {line}' if line else ''}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "expected UTF-8")
+        raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
+    with _located(str(template)):
+        return _compiled(source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
 def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
     """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
-    return text.one_line(_rendered(source, values, where), 200)
+    with _located(where):
+        return text.one_line(_compiled(source).render(**values), 200)
 
 
-def _rendered(source: str, values: Mapping[str, Any], where: str, **options: Any) -> str:
+@contextlib.contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Whatever goes wrong in a template as BadInput with its line: an expression can raise anything."""
     try:
-        return _compiled(source, **options).render(**values)
-    except Exception as error:  # an expression in a template can raise anything
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
         line = getattr(error, "lineno", None) or next(reversed(lines), None)
@@ -143,7 +143,7 @@ def _rendered(source: str, values: Mapping[str, Any], where: str, **options: Any
 
 @functools.lru_cache(maxsize=4)
 def _compiled(source: str, **options: Any) -> jinja2.Template:
-    """A template, made ready once for all attempts."""
+    """A template, compiled once: workers inherit it from the loop."""
     import jinja2
 
     return jinja2.Environment(undefined=jinja2.StrictUndefined, **options).from_string(source)

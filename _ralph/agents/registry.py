@@ -51,12 +51,6 @@ class Agent:
     def program(self) -> str:
         return self.words[0]
 
-    def _permitted(self) -> list[str]:
-        """The row's words for the level; inside ralph's sandbox mostly those of `full`."""
-        levels = self.row["permissions"]
-        level = "full" if self.permissions == "sandbox" and "sandbox" not in levels else self.permissions
-        return list(levels.get(level, []))
-
     def reopen(self, session: str | None) -> str:
         """The command that opens a session of it again, where it has one."""
         return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
@@ -69,15 +63,16 @@ class Agent:
         if not self.row["argv"]:
             return list(self.words)
         budget = self.row.get("budget", []) if usd_left is not None else []
+        levels = self.row["permissions"]
+        level = "full" if self.permissions == "sandbox" and "sandbox" not in levels else self.permissions
         spread = {
-            "{args}": list(self.words[1:]),
-            "{permissions}": self._permitted(),
+            "{args}": self.words[1:],
+            "{permissions}": levels.get(level, []),
             "{budget}": [word.replace("{usd}", f"{usd_left:.2f}") for word in budget],
             "{prompt_file}": [str(prompt_file)],
             "{log}": [str(log)],
         }
-        rest = [w for word in self.row["argv"][1:] for w in spread.get(word, [word])]
-        return [self.program, *rest]
+        return [self.program, *(w for word in self.row["argv"][1:] for w in spread.get(word, [word]))]
 
 
 def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
@@ -104,7 +99,7 @@ def _split(command: str) -> tuple[str, ...]:
 def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of templates/agents.json, with those of the plan's `agents` over them."""
     rows: dict[str, Any] = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
-    rows.pop("", None)  # a word to the reader of the file
+    rows.pop("", None)  # a note to the reader of the file
     return rows
 
 
@@ -135,21 +130,21 @@ def require(agent: Agent) -> None:
         )
 
 
-def purse(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """What pays in an environment: a key, which goes before a login without a word, and where a login
-    stands. Neither is known of an agent that keeps its login elsewhere."""
+def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """What is billed in an environment: the name of an API key, which takes precedence, and the place of a
+    login. Neither is known of an agent that keeps its login elsewhere."""
     home = env.get("HOME") or os.path.expanduser("~")
-    key = next((name for name in agent.row.get("keys", []) if env.get(name)), None)
-    found = (
+    keys = (name for name in agent.row.get("keys", []) if env.get(name))
+    logins = (
         place
         for place in agent.row.get("login", [])
         if (env.get(place[1:]) if place[0] == "$" else os.path.isfile(os.path.join(home, place)))
     )
-    return key, next(found, None)
+    return next(keys, None), next(logins, None)
 
 
-def known_logins(agent: Agent) -> str:
-    """What `purse` looks for, in words."""
+def known_credentials(agent: Agent) -> str:
+    """What `credentials` looks for, in words."""
     return " or ".join([*agent.row.get("keys", []), *agent.row.get("login", [])])
 
 
@@ -199,7 +194,8 @@ def run_agent(
         by_line=parser.reads_lines,
     )
     _read_log(row, parser, own_log)
-    result = conclude(agent, parser, process, _stderr_tail(err))
+    stderr = (files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace")
+    result = conclude(agent, parser, process, stderr)
     return book(result, parser, row, known or Price(), len(sent))
 
 
@@ -258,6 +254,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
 
 
 def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
+    """How it ended, and why, where that was not well."""
     if process.ended == "missing":
         return Outcome.UNAVAILABLE, process.error
     if process.ended == "interrupted":
@@ -268,31 +265,22 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
     if parser.overspent and parser.final != "done":
         return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
-    if not parser.rules:
-        return _plain_outcome(process, stderr)
+    if not parser.rules:  # a command that prints no events
+        if process.exit == 0:
+            return Outcome.DONE, ""
+        outcome = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
+        return outcome, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
     if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
         return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
     hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}
     if (process.exit or 0) > 0 and (hints or not parser.events):
-        why = (line for line in stderr.splitlines() for words in hints if words in line)
-        said = f"exit {process.exit}: {next(why, '') or text.last_line(stderr)}"
+        lines = (line for line in stderr.splitlines() for words in hints if words in line)
+        said = f"exit {process.exit}: {next(lines, '') or text.last_line(stderr)}"
         return Outcome.UNAVAILABLE, "; ".join([said, *hints.values()])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
-
-
-def _plain_outcome(process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
-    """What the exit status of a command says that prints no events."""
-    if process.exit == 0:
-        return Outcome.DONE, ""
-    outcome = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
-    return outcome, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
 
 
 def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of agents, checks and hooks: ours without git's own, no prompts, and `extra`."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
-
-
-def _stderr_tail(path: Path) -> str:
-    return text.tail((files.read_regular(path) or b"")[-8192:].decode("utf-8", "replace"), 4096)

@@ -245,7 +245,7 @@ def _team(run: Run, team: list[Agent]) -> Findings:
 def _agent(run: Run, agent: Agent) -> Findings:
     preflight.require_agent(run, agent)
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
-    key, login = registry.purse(agent, os.environ)
+    key, login = registry.credentials(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
         yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
@@ -254,7 +254,7 @@ def _agent(run: Run, agent: Agent) -> Findings:
     elif login:
         yield "ok", f"the login in {login} pays; no key in the environment takes its place"
     elif agent.row.get("keys"):
-        wanted = registry.known_logins(agent)
+        wanted = registry.known_credentials(agent)
         yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
     if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
         option = "--max-usd" if "dollars" in units else "--max-tokens"
