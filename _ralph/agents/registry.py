@@ -265,11 +265,11 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
     if parser.overspent and parser.final != "done":
         return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
+    if not parser.rules and process.exit == 0:
+        return Outcome.DONE, ""
     if not parser.rules:  # a command that prints no events
-        if process.exit == 0:
-            return Outcome.DONE, ""
-        outcome = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
-        return outcome, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
+        plain = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
+        return plain, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
     if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
         return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
     hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}

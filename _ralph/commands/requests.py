@@ -13,7 +13,7 @@ from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.loop.run import is_starter
+from _ralph.loop.run import Options, is_starter
 from _ralph.model import Plan, Task
 from _ralph.state import edit, layout, prd
 
@@ -90,6 +90,20 @@ def _noted(plan: Plan, words: str) -> str:
     if named := next((task.id for task in plan.tasks if task.id == words.split()[0]), None):
         raise BadInput(f"is this for {named}? ralph tell {shlex.quote(named)} 'TEXT'")
     return edit.add_plan_note(plan, words)
+
+
+def prompt(options: Options) -> str:
+    """What the agent would be sent now for the task that is asked for, else for the next one. BadInput where
+    there is none."""
+    from _ralph.loop.attempt import preview
+    from _ralph.loop.opening import peek
+    from _ralph.loop.rounds import choose
+
+    run = peek(options)
+    task = run.plan.task(options.task) if options.task else choose(run)
+    if task is None:
+        raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
+    return preview(run, task)
 
 
 def stop(prd_path: Path) -> str:
