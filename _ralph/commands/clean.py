@@ -138,7 +138,7 @@ class Cleaner:
         place = Place(home, folder, paths.private / f"{name[1] or name[2]}.index", state)
         place.carried = carried_names(home, home.root / ".worktreeinclude")
         place.made = list(place.noted_setup().get("made", []))
-        place.unlock()
+        place.remove_lock()
         if not place.index.is_file():
             place.git("read-tree", tip, timeout=BULK)
         tree, trouble = place.snapshot(tip)

@@ -1,4 +1,4 @@
-"""ralph's own branch: where it is, what is put on it, and the work that is parked beside it."""
+"""The branch that verified work lands on, and the refs of work that did not pass."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson
-from _ralph.git.git import BULK, Git, attempted, git_output, in_peace, nul
+from _ralph.git.git import BULK, Git, attempted, git_output, nul, unhurried
 
 PARKED = "refs/ralph/parked"
 _KEPT = 50
 
 
 class Moved(Exception):
-    """Somebody else moved the branch first: what lands is to be checked again on the new tip."""
+    """Somebody else moved the branch: the work must be checked again on the new tip."""
 
 
 @dataclass
 class Branch:
-    """The branch `name` of a repository, on which only verified work lands. `plan` is a short name that
-    tells this plan's other refs from those of others."""
+    """The branch `name` of a repository. `plan` is a short name, in the names of this plan's other refs."""
 
     git: Git
     name: str
@@ -74,7 +73,7 @@ class Branch:
         """Move the branch from `tip` to `commit`. Where it is checked out, that working tree follows by
         git's fast-forward rules. Moved if the branch is elsewhere; NeedsPerson if edits are in the way."""
         said = ""
-        for pause in (0.0, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0):  # a person's git may hold a lock
+        for pause in (0.0, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0):  # somebody else's git may have a lock
             time.sleep(pause)
             worktree = self._checked_out()
             if worktree is None:
@@ -86,7 +85,7 @@ class Branch:
                 return
             now = self.tip()
             if now == commit or (now and now != tip and self.contains(commit, now)):
-                return  # it had landed before a kill
+                return  # it had landed before ralph was killed
             if now != tip:
                 raise Moved
             if ".lock" not in said:
@@ -98,22 +97,22 @@ class Branch:
         )
 
     def _fast_forward(self, worktree: Path, commit: str, tip: str) -> tuple[int, str]:
-        """Let a person's working tree follow: the exit status, and what git said. That the branch is at
-        `tip` is asked first; where it moves right then, git finds that this is no fast-forward."""
+        """Fast-forward a working tree that has the branch checked out: the exit status, and what git said.
+        If the branch moves after the first line, git finds that this is no fast-forward."""
         if self.tip() != tip:
             return 1, "the branch has moved"
         own = Git.at(worktree)
         self.mark.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write(self.mark, os.fsencode("\0".join((str(worktree), tip, commit))))
         words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
-        with in_peace():  # or an interrupt leaves it half way
+        with unhurried():  # an interrupt would leave it half done
             code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
         files.clear(self.mark)
         return code, said
 
     @property
     def mark(self) -> Path:
-        """Names the working tree that follows, and from which commit to which, for the start after a kill."""
+        """Names a working tree during its fast-forward, and the two commits: for `recover`."""
         return self.git.common / "ralph" / self.plan / "fast-forward"
 
     def recover(self) -> None:
@@ -131,8 +130,8 @@ class Branch:
         files.clear(self.mark)
 
     def _go_back(self, own: Git, tip: str, commit: str) -> None:
-        """Bring the files of a working tree back from `commit` to `tip`, where they are just as that has
-        them; git's own rules keep all others."""
+        """Move a working tree back from `commit` to `tip`: those files that are as in `commit`. Git's own
+        rules protect all others."""
         look = own.seen_at(own.root, self.mark.with_suffix(".index"))
         look("read-tree", commit, timeout=BULK)
         look("update-index", "-q", "--refresh", check=False, timeout=BULK)
@@ -150,21 +149,14 @@ class Branch:
 
     def _checked_out(self) -> Path | None:
         """The working tree of a person that has this branch checked out. NeedsPerson while one rebases it."""
-        heads = [self.git.common / "HEAD", *self.git.common.glob("worktrees/*/HEAD")]
-        found = [(files.read_regular(head) or b"").decode("utf-8", "replace").strip() for head in heads]
-        if not any(
-            head in (f"ref: {self.ref}", "ref: refs/heads/.invalid") or " " not in head for head in found
-        ):
-            return None  # without asking git: each working tree is on another branch
         entries = self.git("worktree", "list", "--porcelain", "-z", check=False).split("\0\0")
-        for entry in entries:
-            lines = [line for line in entry.split("\0") if line]
-            if not lines or not lines[0].startswith("worktree "):
+        for first, *lines in (entry.lstrip("\0").split("\0") for entry in entries):
+            folder = Path(first.removeprefix("worktree "))
+            if not first or not folder.is_dir():
                 continue
-            folder = Path(lines[0].removeprefix("worktree "))
-            if f"branch {self.ref}" in lines and folder.is_dir():
+            if f"branch {self.ref}" in lines:
                 return folder
-            if "detached" in lines and folder.is_dir() and self._is_rebased_in(folder):
+            if "detached" in lines and self._is_rebased_in(folder):
                 raise NeedsPerson(
                     f"a rebase of {self.name} is under way in {folder}; end it, then run it again"
                 )
@@ -176,14 +168,14 @@ class Branch:
         return any((files.read_regular(name) or b"").strip() == self.ref.encode() for name in names)
 
     def commit(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
-        """A commit of exactly `tree` on `parent`, and on `merge` where one is merged; else `parent` itself
-        where that has the same tree."""
+        """A commit of `tree` on `parent`, and on `merge` if one is merged. If nothing is merged or changed,
+        `parent` itself."""
         if not merge and tree == self.git.tree(parent):
             return parent
         others = ("-p", merge) if merge else ()
         words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
-        if sign:  # a key that asks for its passphrase: nobody is there
+        if sign:  # not if the key needs a passphrase: nobody is there to type it
             code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=15.0)
             if code == 0:
                 return made.strip()
@@ -246,14 +238,14 @@ class Branch:
         return text.clip(found.decode("utf-8", "replace"), size, "cut here")
 
     def repack(self) -> None:
-        """Pack what ralph made once it is a lot, as git itself would; outside of attempts."""
+        """Repack loose objects once there are many, as `git gc --auto` does; call it between attempts."""
         loose = self.git.common / "objects/17"
         if loose.is_dir() and len(os.listdir(loose)) > 27:  # git's own rule of thumb for 6,700 objects
             attempted(self.git, "repack", "-d", "-q", timeout=BULK)
 
 
 def default_branches(git: Git, here: str) -> set[str]:
-    """Names that no work should land on unasked: the usual ones, and where `here` is none of them, also
+    """Branches that work lands on only if they are named: main and master, and if `here` is neither, also
     the remote's default, and a branch that is the only one."""
     usual = {"main", "master"}
     if here in usual:

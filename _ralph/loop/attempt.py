@@ -123,7 +123,7 @@ def _work(run: Run, attempt: Attempt, unknown: list[Check]) -> dict[str, Any]:
 def work_here(run: Run, attempt: Attempt) -> dict[str, Any]:
     """Let the agent work in the workspace, which nobody moves meanwhile; what it left."""
     place = run.workspace(attempt)
-    with place.held():
+    with place.locked():
         return _agent_at_work(run, attempt, place)
 
 
@@ -205,11 +205,11 @@ def salvage(run: Run, attempt: Attempt) -> None:
 
     def look(inside: Run) -> dict[str, Any]:
         place = inside.workspace(attempt)
-        with place.held():
-            place.bring_back()  # the kill may have come while checks ran
+        with place.locked():
+            place.unhide()  # the kill may have come while checks ran
             if not place.exists:
                 return {}
-            place.unlock()
+            place.remove_lock()
             found = _left_behind(inside, attempt, place, {})
         baseline = baseline_of(inside, attempt, unknown_checks(run, attempt))
         return {**found, "baseline": {**attempt.baseline, **baseline}}

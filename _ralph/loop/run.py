@@ -225,7 +225,7 @@ class Run:
         """Have the workspaces out of the way while checks run, but for those in which others are at work."""
         with contextlib.ExitStack() as stack:
             for folder in self.paths.places.glob("work-*"):
-                stack.enter_context(self.place(folder).away())
+                stack.enter_context(self.place(folder).hidden())
             yield
 
     def protection(self, task: Task) -> tuple[list[str], list[str]]:
