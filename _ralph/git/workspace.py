@@ -268,7 +268,7 @@ class Place:
 
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:
-        """Hide this place while checks run elsewhere, unless it is in use: a check that follows a path into it
+        """Hide this place while checks run elsewhere, unless it is in use: one that follows a path into it
         would be green on this machine only."""
         hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
         moved = False

@@ -1,5 +1,5 @@
-"""Where everything of a plan lies, which loop runs on it, what plan and notes say. Everything here but
-`note_plan` only reads, takes no lock, and is quick to import."""
+"""Where the files of a plan are, which process is at work on it, and what plan and notes say. All but
+`note_plan` only reads and takes no lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from _ralph.state.log import Journal
 from _ralph.state.records import made
 
 NOTE = "plan.json"
-"""Says in the private folder of a plan, and in that of its places, whose they are."""
+"""The file that says which plan a private folder, or a folder of places, belongs to."""
 RUNNING = "running.json"
 Kind = TypeVar("Kind")
 
@@ -55,7 +55,7 @@ class Holder:
 
 
 def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
-    """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
+    """The paths, plan and history of a plan, for commands that only look."""
     paths = locate(prd_path)
     plan = prd.load(paths.prd)
     history = replay(Journal(paths.progress).records(plan.key))
@@ -65,8 +65,7 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
 
 
 def locate(prd_path: Path) -> Paths:
-    """Where the files of this plan lie, from the place of its prd.json. BadInput outside of a git
-    working tree."""
+    """The paths of the plan with this prd.json. BadInput outside of a git working tree."""
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
@@ -77,7 +76,7 @@ def locate(prd_path: Path) -> Paths:
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:
-    """Where the files of the plan `path` lie, in the working tree `root` of the repository `common`."""
+    """The paths of the plan `path` in the working tree `root` of the repository `common`."""
     name = files.digest(os.fsencode(path))
     return Paths(
         root=root,
@@ -97,7 +96,7 @@ def note_plan(paths: Paths, branch: str = "") -> None:
     branch = branch or (before.branch if before else "")
     note = Noted(paths.prd, paths.root, common, os.stat(common).st_dev, branch)
     data = json.dumps(asdict(note), default=os.fspath).encode()
-    if paths.places.is_symlink():  # an agent can have put it there, to lead elsewhere
+    if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()
     paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
     for path in (paths.private / NOTE, paths.places / NOTE):
@@ -106,12 +105,12 @@ def note_plan(paths: Paths, branch: str = "") -> None:
 
 
 def noted(folder: Path) -> Noted | None:
-    """The plan that is noted in a folder; None where nothing is that can be read."""
+    """The plan that is noted in a folder; None if there is no note that can be read."""
     return _read(Noted, folder / NOTE)
 
 
 def _read(kind: type[Kind], path: Path) -> Kind | None:
-    """The dataclass that stands in a file as JSON; None where none does."""
+    """A dataclass from a JSON file; None if it cannot be read."""
     try:
         found: Kind = made(kind, json.loads(files.read_regular(path, 1 << 16) or b""))
     except (ValueError, RecursionError):
@@ -144,8 +143,8 @@ def running(paths: Paths) -> Holder | None:
 
 
 def began(pid: int) -> float:
-    """When a process began, in seconds since some moment that no change of the clock moves;
-    ValueError if there is none."""
+    """When a process began, in seconds since a moment that does not move with the clock; ValueError if
+    there is no such process."""
     import psutil
 
     try:

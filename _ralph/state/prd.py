@@ -1,4 +1,4 @@
-"""prd.json: read, whatever its dialect, held against the schema, its tasks in order."""
+"""prd.json: read in any of its dialects, validated, its tasks in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
 from _ralph.model import Check, Plan, Setup, Task
 
-# Each meaning and the keys it has in files found in real repositories, ours first.
+# Each meaning and its keys in files from real repositories, ours first.
 ALIASES: dict[str, tuple[str, ...]] = {
     "tasks": ("userStories", "stories", "tasks", "features"),
     "project": ("project", "projectName", "productName", "name", "title", "repo"),
@@ -68,14 +68,14 @@ def load(path: Path) -> Plan:
 
 
 def plan_above(path: Path) -> Path | None:
-    """The plan of this name in a folder further up, for who stands in a subfolder."""
+    """The plan of this name in a folder further up, for a person in a subfolder."""
     folders = path.absolute().parent.parents
     return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
 
 
 def read(source: str, path: Path) -> Plan:
-    """The plan that `source` is, as if it stood at `path`; one without a name is called like its
-    folder. BadInput as for `load`."""
+    """The plan in `source`, as if it were the file `path`; without a name it is called like its folder.
+    BadInput as for `load`."""
     data = _document(source, path.name)
     with _explained(data, path.name):
         list_key, tasks = _tasks(data, path.name)
@@ -125,8 +125,8 @@ class _WrongType(BadInput):
 
 @contextlib.contextmanager
 def _explained(data: Any, name: str) -> Iterator[None]:
-    """Let the schema say what is wrong with a value of a wrong type. It is asked for nothing else here:
-    to import jsonschema takes longer than all of `ralph status`."""
+    """Explain a value of a wrong type by the schema. Only then: to import jsonschema takes longer than all of
+    `ralph status`."""
     try:
         yield
     except _WrongType:
@@ -167,7 +167,7 @@ def foreign_gates(plan: Plan) -> list[str]:
 
 
 def open_questions(plan: Plan) -> list[tuple[str, str]]:
-    """What the planner could not know: each question, and the answer that holds until a person gives one."""
+    """The planner's questions, each with the answer that is assumed until a person gives one."""
     asked = []
     found = plan.top.get("openQuestions")
     for entry in found if isinstance(found, list) else []:
@@ -218,7 +218,7 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _document(source: str, name: str) -> Any:
-    """Any JSON, as strictly as the standard has it: no key twice, no NaN."""
+    """JSON as the standard has it: no key twice, no NaN; and not too deep."""
     if not source.strip():
         raise BadInput(f"{name} is empty; expected a JSON object with a list of tasks")
     source = source.removeprefix("\ufeff")
@@ -239,7 +239,7 @@ def _document(source: str, name: str) -> Any:
 
 
 def _require_shallow(data: Any) -> None:
-    """RecursionError for what is nested so deep that something else would run into one later."""
+    """RecursionError for what is nested so deeply that other code would raise one later."""
     level: list[Any] = [[data]]
     for _ in range(_DEEPEST):
         inner = (values.values() if isinstance(values, dict) else values for values in level)
@@ -310,23 +310,23 @@ def _task(raw: Any, index: int, where: str) -> Task:
 
 
 def status_of(raw: dict[str, Any]) -> str:
-    """A raw task's status word, as it is compared."""
+    """A raw task's status word, in small letters and without blanks around it."""
     return str(raw.get("status")).strip().lower()
 
 
 def commands(said: list[Any] | str | None) -> tuple[str, ...]:
-    """The rungs of a ladder: one agent command, or a list of them."""
+    """Agent commands, from one or from a list: a ladder."""
     return tuple(filter(None, [said] if isinstance(said, str) else said or []))
 
 
 def title_of(raw: dict[str, Any]) -> str:
-    """A raw task's title: the first of its texts that says anything, its first line."""
+    """A raw task's title: the first line of the first of its texts that is not blank."""
     texts = [value.strip() for key in ALIASES["title"] if isinstance(value := raw.get(key), str)]
     return text.one_line(next((said.splitlines()[0] for said in texts if said), ""), 120)
 
 
 def _blocked(raw: dict[str, Any]) -> str | None:
-    """Why a task is held back, or None."""
+    """Why a task is blocked, or None."""
     said = _get(raw, "blocked", str, bool)
     held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
     held += [raw["status"].strip()] if status_of(raw) in HELD_WORDS else []
@@ -377,7 +377,7 @@ def _setup(value: Any) -> Setup | None:
 
 
 def _named(tasks: list[Task], where: str) -> list[Task]:
-    """Give tasks without an id one made from their title; refuse ids that stand twice."""
+    """Give tasks without an id one made from their title; BadInput if two have the same."""
     used = Counter(task.id for task in tasks if task.id)
     for task_id, times in used.most_common(1):
         if times > 1:
@@ -390,7 +390,7 @@ def _named(tasks: list[Task], where: str) -> list[Task]:
 
 
 def free_name(title: str, taken: set[str]) -> str:
-    """An id made from a title; where letters are lost on the way, a digest of the title tells it apart."""
+    """An id made from a title, with a hash of the title if letters had to be left out."""
     name = text.slug(title).lower()
     letters = [c for c in unicodedata.normalize("NFKD", title) if c.isalnum()]
     if not any(c.isascii() for c in letters) or not all(_is_latin(c) for c in letters):
@@ -438,5 +438,5 @@ def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:
 
 
 def _patterns(raw: dict[str, Any], meaning: str, where: str) -> tuple[str, ...]:
-    """Patterns of files, each in its one form."""
+    """Patterns of files, normalized."""
     return tuple(normal(said, f"{where}{meaning}[{i}]") for i, said in enumerate(_texts(raw, meaning)))
