@@ -1,4 +1,4 @@
-"""Templates to text: the prompt of one attempt, within its bound."""
+"""Templates: the prompt of an attempt, within its size limit."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def prompt_values(
     handoff: Path,
     parked: str = "",
 ) -> dict[str, Any]:
-    """Everything a prompt template may use, each part clipped to its share of the bound. `beside` are the
-    tasks that others work at the same time, `parked` is the commit of earlier work that does not lie in the
-    workspace."""
+    """Everything that a prompt template can use, each part clipped to its share of BOUND. `beside` are the
+    tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace."""
     known = history.of(task)
     last = known.last
     rulebook = rules_of(paths.rulebook)
@@ -78,13 +77,12 @@ def prompt_values(
 
 
 def patterns_of(plan: Plan, task: Task) -> list[str]:
-    """The protected patterns that hold for a task."""
+    """The patterns that are protected from a task."""
     return [one for one in plan.settings.get("protect", []) if one not in task.allow]
 
 
 def rules_of(rulebook: Path) -> str:
-    """What a rulebook says, without its comments; nothing where only headings are left, as in the one that
-    `ralph init` writes where it finds nothing."""
+    """A rulebook without its comments; empty if only headings are left, as in the one of `ralph init`."""
     said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
     return said if any(line.strip() and not line.startswith("#") for line in said.splitlines()) else ""
@@ -99,10 +97,8 @@ def task_values(task: Task) -> dict[str, Any]:
 
 
 def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
-    """The prompt: `template` with `values`, which are never rendered again, within BOUND bytes.
-
-    BadInput names the template's line where it is wrong.
-    """
+    """The prompt: `template` with `values`, which are not rendered themselves, in at most BOUND bytes.
+    BadInput names the line of a mistake in the template."""
     with _located(str(template)):
         rendered = compile_prompt(template).render(**values)
     if not rendered.strip():
@@ -129,7 +125,7 @@ def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
 
 @contextlib.contextmanager
 def _located(where: str) -> Iterator[None]:
-    """Whatever goes wrong in a template as BadInput with its line: an expression can raise anything."""
+    """Errors of a template as BadInput with its line: an expression can raise anything."""
     try:
         yield
     except BadInput:
@@ -150,7 +146,7 @@ def _compiled(source: str, **options: Any) -> jinja2.Template:
 
 
 def _seen(paths: Paths, path: Path) -> str:
-    """What a file of home is called in the workspace."""
+    """The name of a file of home in the workspace."""
     return text.one_line(path.relative_to(paths.root).as_posix(), 300)
 
 

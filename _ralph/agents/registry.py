@@ -1,4 +1,4 @@
-"""Agents: rows of agents.json become commands, what they print becomes results."""
+"""Agents: the commands of rows in agents.json, run, and the results of what they print."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from _ralph.process.process import Control, ProcessResult, run_process
 PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
 _LOG = "agent.log"
-# With these an agent takes itself for nested in another one and refuses to start.
+# With these, Claude Code thinks that it runs inside itself, and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A command a person named (`claude --model haiku`) joined with its row of agents.json."""
+    """A command that a person named (`claude --model haiku`), and its row of agents.json."""
 
     name: str
     words: tuple[str, ...]
@@ -39,12 +39,12 @@ class Agent:
 
     @property
     def streams(self) -> bool:
-        """Whether it prints events as it works, so that silence can be seen."""
+        """Whether it prints events as it works, so that silence means something."""
         return bool(self.row["events"]) and self.row["output"] == "json"
 
     @property
     def command(self) -> str:
-        """The command as the person wrote it."""
+        """The command as the person named it."""
         return shlex.join(self.words)
 
     @property
@@ -52,14 +52,12 @@ class Agent:
         return self.words[0]
 
     def reopen(self, session: str | None) -> str:
-        """The command that opens a session of it again, where it has one."""
+        """The command that resumes a session; empty if the row has none."""
         return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
 
     def argv(self, prompt_file: Path, log: Path, usd_left: float | None = None) -> list[str]:
-        """The command as it is run; `usd_left` in dollars, where the row has a limit for it.
-
-        `log` is for an agent that writes its events into a file instead of printing them.
-        """
+        """The command to run. `usd_left` is in dollars, for an agent with a limit of its own; `log` for one
+        that writes its events to a file."""
         if not self.row["argv"]:
             return list(self.words)
         budget = self.row.get("budget", []) if usd_left is not None else []
@@ -76,7 +74,7 @@ class Agent:
 
 
 def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
-    """The agent for `command`, its first word looked up among `rows`; anything else is plain."""
+    """The agent for `command`: with the row of its first word, else plain."""
     words = _split(command)
     name = Path(words[0]).name
     known = name in rows
@@ -104,7 +102,7 @@ def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require(agent: Agent) -> None:
-    """Refuse an agent that is missing, or that could not be held to its permissions."""
+    """AgentUnavailable if an agent is missing, or cannot be confined to its permissions."""
     if shutil.which(agent.program) is None:
         there = os.path.isfile(agent.program) and "/" in agent.program
         how = f"chmod +x {agent.program}" if there else "install it or name another"
@@ -117,7 +115,7 @@ def require(agent: Agent) -> None:
             f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: "
             f"--sandbox bwrap, or everything for it with --full-permissions"
             if agent.permissions == "edit"
-            else f"{agent.name} cannot be judge or planner: its row has no words for `read` permissions"
+            else f"{agent.name} cannot be judge or planner: its row has no `read` permissions"
         )
     if agent.permissions == "read":
         return
@@ -166,11 +164,10 @@ def run_agent(
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
-    `log(ending)` is a fresh path for a transcript (`.out`, `.err`) or a copy of the prompt, for people;
-    the agent's own files lie in `.ralph` below `cwd`. `known` is the price that it has shown before.
-    `watch` is shown the parser before the first line, `wrap` puts the command into the sandbox.
-    The outcome comes from the agent's final event, for a plain command from its exit status, never
-    from words that it prints.
+    `log(suffix)` is a new path for a transcript (`.out`, `.err`) or a copy of the prompt, for people; the
+    agent's own files are in `.ralph` below `cwd`. `known` is the price that it has shown before. `watch` gets
+    the parser before the first line, `wrap` puts the command into the sandbox. The outcome comes from the
+    agent's final event or, for a plain command, its exit status, never from words that it prints.
     """
     inside, err = cwd / ".ralph", log(".err")
     inside.mkdir(exist_ok=True)
@@ -200,9 +197,9 @@ def run_agent(
 
 
 def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str) -> AgentResult:
-    """What an agent told that was cut off together with the worker or all of ralph, because of `reason`:
-    session, tokens, dollars. `transcript` is the path of its files without their endings; there are none of
-    an agent that had not begun. `cwd` and `known` are as for `run_agent`."""
+    """The session, tokens and dollars of an agent that ended together with its worker or all of ralph,
+    because of `reason`. `transcript` is the path of its files without their suffixes; it has none if it had
+    not begun. `cwd` and `known` are as for `run_agent`."""
     parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
     printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
     if printed is None:
@@ -218,8 +215,7 @@ def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: s
 
 
 def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
-    """What an agent wrote into a log of its own instead of printing it; anybody can write such a file for
-    an agent that does not."""
+    """Parse the log of an agent that has one; for any other, an attempt could make up such a file."""
     if "{log}" not in row["argv"]:
         return
     for line in (files.read_regular(log, _LARGEST_LOG) or b"").splitlines():
@@ -254,7 +250,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
 
 
 def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
-    """How it ended, and why, where that was not well."""
+    """How it ended, and why if it did not end well."""
     if process.ended == "missing":
         return Outcome.UNAVAILABLE, process.error
     if process.ended == "interrupted":
@@ -281,6 +277,6 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
 
 
 def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of agents, checks and hooks: ours without git's own, no prompts, and `extra`."""
+    """The environment of agents, checks and hooks: ralph's own without git's variables, and `extra`."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
