@@ -125,8 +125,8 @@ class _WrongType(BadInput):
 
 @contextlib.contextmanager
 def _explained(data: Any, name: str) -> Iterator[None]:
-    """Explain a value of a wrong type by the schema. Only then: to import jsonschema takes longer than all of
-    `ralph status`."""
+    """Explain a value of a wrong type by the schema. Only then: the import of jsonschema would nearly double
+    the time of `ralph status`."""
     try:
         yield
     except _WrongType:
