@@ -205,7 +205,7 @@ class Place:
     def snapshot(self, tree: str) -> tuple[str, list[str]]:
         """The tree of all files here that git does not ignore, where `tree` was checked out; and lines about
         what is not in it. Copies of home's files are removed first."""
-        said = self._remove_unusable()
+        said = self._remove_unusable(tree)
         for name in (*self.state, *self.carried, ".ralph"):  # copies, which are no part of the work
             if not self._leads_out(name):
                 files.clear(self.root / name)
@@ -331,14 +331,14 @@ class Place:
         for path in _look(self.root)[0]:
             files.clear(path)
 
-    def _remove_unusable(self) -> list[str]:
-        """Remove what git cannot add: special files, and the `.git` of nested repositories that it does not
-        ignore, so that it adds their files. A line for each."""
+    def _remove_unusable(self, tree: str) -> list[str]:
+        """Remove what git cannot add, where `tree` was checked out: special files, and the `.git` of nested
+        repositories that it does not ignore, so that it adds their files. A line for each."""
         odd, nested = _look(self.root)
         for path in odd:
             files.clear(path)
         said = [f"git cannot take {text.one_line(self._name(path))}; it was removed" for path in odd]
-        submodules = {self.root / path for path in next(iter(self._known_links.values()), {})}
+        submodules = {self.root / path for path in self._links(tree)}
         names = {path: self._name(path.parent) for path in nested if path.parent not in submodules}
         words, stdin = ("check-ignore", "-z", "--no-index", "--stdin"), nul(names.values())
         ignored = self.git.names(*words, stdin=stdin, check=False) if names else []
