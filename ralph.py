@@ -18,23 +18,21 @@ The parts stand in `_ralph/`, the command line at the end.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from _ralph import __version__
-from _ralph.errors import BadInput, Exit, RalphError, Stop, translate
+from _ralph.commands import options
+from _ralph.errors import Exit, RalphError, Stop, translate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.loop.jobs import Attempt
-    from _ralph.loop.run import Options, Run
+    from _ralph.loop.run import Run
 
 
 # ---------------------------------------------------------------- the loop
@@ -84,154 +82,6 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
 
 # ---------------------------------------------------------------- the command line
 
-POSITIVE = click.IntRange(min=1)
-ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
-
-
-def duration(value: str) -> float:
-    """Seconds: the type of options that are durations."""
-    from _ralph import text
-
-    try:
-        return text.seconds(value, "duration")
-    except BadInput as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def hours(value: str) -> float:
-    """Hours, from a number of them or from a duration: the type of --max-hours."""
-    return duration(value if value.strip()[-1:].isalpha() else f"{value}h") / 3600
-
-
-def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Ids that a shell may complete; none if there is no plan that can be read."""
-    from _ralph.state import prd
-
-    with contextlib.suppress(RalphError, OSError):
-        plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
-        return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
-    return []
-
-
-def known_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Engines that a shell may complete."""
-    from _ralph.commands.job import engines
-
-    return [name for name in engines() if name.startswith(incomplete)]
-
-
-def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that is refused inside an attempt: an agent may not steer the loop that runs it."""
-
-    @functools.wraps(command)
-    def called(**given: Any) -> Any:
-        if os.environ.get("RALPH_RUN_ID"):
-            name = click.get_current_context().info_name
-            raise BadInput(f"`ralph {name}` is for people: it is refused inside an attempt")
-        return command(**given)
-
-    return called
-
-
-def was_given(name: str) -> bool:
-    """Whether an option was given, by hand or by a variable."""
-    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-
-
-PRD = click.option(
-    "--prd",
-    envvar="RALPH_PRD",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="prd.json",
-    show_default=True,
-    help="The plan; progress.txt lies beside it.",
-)
-
-
-class Command(click.types.StringParamType):
-    """A command; a variable holds one, with its blanks."""
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        return [rv]
-
-
-AGENT = click.option(
-    "--agent",
-    metavar="CMD",
-    type=Command(),
-    multiple=True,
-    help="Such as claude or 'aider --model sonnet'; given again, the next one for each failed attempt.",
-)
-CHECK = click.option(
-    "--check",
-    "checks",
-    metavar="CMD",
-    multiple=True,
-    allow_from_autoenv=False,
-    help="A command that proves the work; may be given again.",
-)
-TASK = click.option("--task", metavar="ID", shell_complete=known_tasks, help="This task and no other.")
-PROMPT = click.option(
-    "--prompt",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
-    help="Your own prompt template.",
-)
-TIMEOUT = click.option(
-    "--agent-timeout", type=duration, default="60m", show_default=True, help="Deadline of an agent."
-)
-SANDBOX = click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap.")
-JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdout; all else goes to stderr.")
-RUN_OPTIONS = (
-    click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
-    TASK,
-    click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Tasks worked side by side.  [default: 1]"),
-    AGENT,
-    click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
-    click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
-    CHECK,
-    PROMPT,
-    click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]"),
-    click.option("--max-attempts", type=POSITIVE, help="Attempts for one task.  [default: 3]"),
-    click.option("--max-hours", type=hours, help="Hours for this run, or 90m.  [default: 12]"),
-    click.option("--until", metavar="HH:MM", help="Start no attempt after this time of day."),
-    click.option("--max-usd", type=ABOVE_ZERO, help="Dollars for this run."),
-    click.option("--max-tokens", type=POSITIVE, help="Tokens for this run, in and out."),
-    click.option("--max-wait", type=duration, help="Longest wait for a provider's limit.  [default: 6h]"),
-    TIMEOUT,
-    click.option(
-        "--idle-timeout", type=duration, default="20m", show_default=True, help="Deadline of its silence."
-    ),
-    click.option("--branch", metavar="NAME", help="Work on this branch."),
-    click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage."),
-    click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting."),
-    click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do."),
-    SANDBOX,
-    click.option("--launch", metavar="PREFIX", help="Work behind this command: 'ssh node7', 'srun -n1'."),
-    click.option("--launch-checks", metavar="PREFIX", help="Run setup and checks behind this one."),
-    click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run."),
-    click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block."),
-    JSON,
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-    click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints."),
-)
-"""What `ralph run` takes, and `ralph doctor` and `ralph job` with it."""
-
-
-def with_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return functools.reduce(lambda inner, option: option(inner), reversed(RUN_OPTIONS), command)
-
-
-def run_options(given: dict[str, Any], *own: str) -> Options:
-    """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
-    of that command alone."""
-    from _ralph.commands.run import words_given
-    from _ralph.loop.run import Options
-
-    limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
-    limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
-    words = words_given(click.get_current_context(), leave_out=own)
-    return Options(limits=limits, words=words, **given)
-
 
 @click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ralph")
@@ -250,8 +100,8 @@ def cli() -> None:
 
 
 @cli.command()
-@PRD
-@with_run_options
+@options.PRD
+@options.takes(options.RUN_OPTIONS)
 def run(**given: Any) -> int:
     """Work until all is done or a limit is reached.
 
@@ -263,11 +113,11 @@ def run(**given: Any) -> int:
     """
     from _ralph.commands.run import spend_night
 
-    return spend_night(run_options(given), run_loop)
+    return spend_night(options.run_options(given), run_loop)
 
 
 @cli.command()
-@PRD
+@options.PRD
 @click.option(
     "--format",
     type=click.Choice(["text", "md", "json"]),
@@ -275,7 +125,7 @@ def run(**given: Any) -> int:
     show_default=True,
     help="For a terminal, to paste into an issue, for machines.",
 )
-@JSON
+@options.JSON
 def status(prd: Path, format: str, json: bool) -> None:
     """Show what passed, what is next, what is blocked.
 
@@ -291,7 +141,7 @@ def status(prd: Path, format: str, json: bool) -> None:
 
 
 @cli.command()
-@PRD
+@options.PRD
 @click.option(
     "-o",
     "--output",
@@ -316,10 +166,10 @@ def report(prd: Path, output: Path | None) -> None:
 
 
 @cli.command()
-@PRD
-@TASK
-@AGENT
-@PROMPT
+@options.PRD
+@options.TASK
+@options.AGENT
+@options.PROMPT
 def prompt(**given: Any) -> None:
     """Print what the agent would be sent now.
 
@@ -328,25 +178,19 @@ def prompt(**given: Any) -> None:
     \b
     ralph prompt --task US-003 | less
     """
-    from _ralph.loop.attempt import preview
-    from _ralph.loop.opening import peek
-    from _ralph.loop.rounds import next_task
+    from _ralph.commands import requests
     from _ralph.loop.run import Options
 
-    peeked = peek(Options(**given))
-    wanted = peeked.plan.task(given["task"]) if given["task"] else next_task(peeked)
-    if wanted is None:
-        raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
-    click.echo(preview(peeked, wanted), nl=False)
+    click.echo(requests.prompt(Options(**given)), nl=False)
 
 
 @cli.command()
-@PRD
+@options.PRD
 @click.argument("brief", type=click.Path(path_type=str, allow_dash=True))
 @click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
 @click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
-@TIMEOUT
-@for_people
+@options.TIMEOUT
+@options.for_people
 def plan(brief: str, force: bool, **given: Any) -> int:
     """Let an agent write the tasks from a brief.
 
@@ -363,27 +207,10 @@ def plan(brief: str, force: bool, **given: Any) -> int:
 
 
 @cli.command()
-@PRD
+@options.PRD
 @click.argument("what", metavar="TITLE|FILE")
-@CHECK
-@click.option(
-    "--criterion",
-    "acceptanceCriteria",
-    metavar="TEXT",
-    multiple=True,
-    help="What must be true when it is done; may be given again.",
-)
-@click.option("--description", metavar="TEXT", help="What is to be built, and why.")
-@click.option("--priority", type=int, help="1 is worked first.")
-@click.option(
-    "--depends-on",
-    "dependsOn",
-    metavar="ID",
-    multiple=True,
-    shell_complete=known_tasks,
-    help="Must pass first; may be given again.",
-)
-@for_people
+@options.takes(options.TASK_FIELDS)
+@options.for_people
 def add(prd: Path, what: str, **said: Any) -> None:
     """Add a task to the plan, also while a loop runs.
 
@@ -400,10 +227,10 @@ def add(prd: Path, what: str, **said: Any) -> None:
 
 
 @cli.command()
-@PRD
-@click.argument("task_id", metavar="ID", shell_complete=known_tasks)
+@options.PRD
+@click.argument("task_id", metavar="ID", shell_complete=options.known_tasks)
 @click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
-@for_people
+@options.for_people
 def retry(prd: Path, task_id: str, answer: str) -> None:
     """Unblock a task, with an answer if you have one.
 
@@ -418,9 +245,9 @@ def retry(prd: Path, task_id: str, answer: str) -> None:
 
 
 @cli.command()
-@PRD
-@click.argument("said", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=known_tasks)
-@for_people
+@options.PRD
+@click.argument("said", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=options.known_tasks)
+@options.for_people
 def tell(prd: Path, said: tuple[str, ...]) -> None:
     """Put a note into a task or, without ID, into the plan.
 
@@ -438,8 +265,8 @@ def tell(prd: Path, said: tuple[str, ...]) -> None:
 
 
 @cli.command()
-@PRD
-@for_people
+@options.PRD
+@options.for_people
 def stop(prd: Path) -> None:
     """Ask the running loop to stop after this attempt.
 
@@ -452,7 +279,7 @@ def stop(prd: Path) -> None:
 
 
 @cli.command()
-@PRD
+@options.PRD
 @click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
 def init(prd: Path, eject: bool) -> None:
     """Write prd.json, AGENTS.md, the .gitignore line.
@@ -469,8 +296,8 @@ def init(prd: Path, eject: bool) -> None:
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@PRD
-@with_run_options
+@options.PRD
+@options.takes(options.RUN_OPTIONS)
 @click.option(
     "--probe",
     is_flag=True,
@@ -490,15 +317,15 @@ def doctor(probe: bool, **given: Any) -> int:
     from _ralph.commands.doctor import examine
     from _ralph.commands.run import with_signals
 
-    options = run_options(given, "probe")
-    return with_signals(lambda control: examine(options, control, click.echo, probe))
+    chosen = options.run_options(given, "probe")
+    return with_signals(lambda control: examine(chosen, control, click.echo, probe))
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@PRD
-@click.argument("engine", shell_complete=known_engines)
+@options.PRD
+@click.argument("engine", shell_complete=options.known_engines)
 @click.argument("plans", metavar="[PLAN ...]", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
-@with_run_options
+@options.takes(options.RUN_OPTIONS)
 def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """Print a job file for an engine that you have.
 
@@ -512,16 +339,16 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """
     from _ralph.commands.job import job_file
 
-    options = run_options(given, "engine", "plans", "prd")
-    click.echo(job_file(engine, plans or (options.prd,), options), nl=False)
+    chosen = options.run_options(given, "engine", "plans", "prd")
+    click.echo(job_file(engine, plans or (chosen.prd,), chosen), nl=False)
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@PRD
+@options.PRD
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
-@CHECK
-@SANDBOX
-@for_people
+@options.CHECK
+@options.SANDBOX
+@options.for_people
 def land(branches: tuple[str, ...], **given: Any) -> int:
     """Put the work of the night on the current branch.
 
@@ -535,13 +362,13 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     from _ralph.commands.land import land_branches
     from _ralph.loop.run import Options
 
-    return land_branches(branches, Options(**given), was_given("prd") or not branches)
+    return land_branches(branches, Options(**given), options.was_given("prd") or not branches)
 
 
 @cli.command()
-@PRD
+@options.PRD
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
-@for_people
+@options.for_people
 def clean(prd: Path, dry_run: bool) -> int:
     """Remove the places of plans that are done or gone.
 
@@ -554,7 +381,7 @@ def clean(prd: Path, dry_run: bool) -> int:
     """
     from _ralph.commands.clean import clean_places
 
-    return clean_places(prd, was_given("prd"), dry_run, click.echo)
+    return clean_places(prd, options.was_given("prd"), dry_run, click.echo)
 
 
 @cli.command(hidden=True)

@@ -1,5 +1,4 @@
-"""How things end: exit codes, errors, and why a run stopped. Apart from the other words of `model`,
-for `--help` needs no more than these."""
+"""Exit codes, errors, and why a run stopped. Apart from `model`, so that `--help` imports little."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import os
 from typing import NamedTuple
 
 SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EFBIG)
-"""Errors that say that the system has too little of something now."""
+"""Errors that mean that the system is out of something for now."""
 
 
 class Exit(enum.IntEnum):
@@ -34,7 +33,7 @@ class RalphError(Exception):
 
 
 class StopNow(RalphError):
-    """A signal came at a moment when there is nothing to record."""
+    """A signal came while there was nothing to record."""
 
 
 class BadInput(RalphError):
@@ -44,7 +43,7 @@ class BadInput(RalphError):
 
 
 class NeedsPerson(RalphError):
-    """Nothing can go on until a person decides."""
+    """A person has to decide before anything can go on."""
 
     exit = Exit.PERSON
 
@@ -56,7 +55,7 @@ class AgentUnavailable(RalphError):
 
 
 class TryLater(RalphError):
-    """A later call of the same command can succeed."""
+    """The same command can succeed later."""
 
     exit = Exit.LATER
 
@@ -70,7 +69,7 @@ class Stop(NamedTuple):
 
 
 def translate(error: Exception) -> RalphError:
-    """Any error as one of ours; one that nobody expected is raised as it is with RALPH_DEBUG."""
+    """Any error as one of ours. With RALPH_DEBUG set, an unexpected one is raised as it is."""
     if isinstance(error, RalphError):
         return error
     if not isinstance(error, OSError):
@@ -79,7 +78,7 @@ def translate(error: Exception) -> RalphError:
         return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
     said = f"{error.strerror or error}: {error.filename or 'here'}"
     if error.errno in SHORTAGES:
-        return TryLater(f"{said}; nothing was lost, mend that and run the same command again")
+        return TryLater(f"{said}; nothing was lost; fix this, and run the same command again")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return BadInput(f"{said}; ralph must be able to write there")
     return RalphError(said)

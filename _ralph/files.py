@@ -1,4 +1,4 @@
-"""Files: written atomically and durably, read without following a trap."""
+"""Files: written atomically and durably, read without following links or waiting for FIFOs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TEMPORARY = ".ralph-tmp"
-"""How the names of files end that are being written; one that a kill left behind is nobody's."""
+"""The suffix of files that are being written; after a kill, one can be left behind."""
 
 
 def resource(name: str) -> Path:
@@ -27,7 +27,7 @@ def resource(name: str) -> Path:
 
 
 def digest(data: bytes) -> str:
-    """A short fingerprint, for telling two versions of a file apart."""
+    """A short hash, to tell two versions of a file apart."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
@@ -41,7 +41,7 @@ def fsync_dir(folder: Path) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """Make everything durable that was written on this file system: agents and git sync little."""
+    """Make everything on this file system durable: agents sync nothing, and git little."""
     import ctypes
 
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -56,7 +56,7 @@ def sync_all(folder: Path) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`; a short write (a full disk) goes on until the error shows."""
+    """Write all of `data`; after a short write (a full disk), go on until the error shows."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -77,25 +77,25 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def exchange(path: Path, data: bytes, expected: bytes) -> bytes | None:
-    """Replace `path` by `data` if it holds `expected`, as `atomic_write` does, and never lose what
-    somebody saved in between: None; or the newer bytes, which then stand there (half of them, if they
-    are still being written). FileNotFoundError if the file was deleted: it is not made again.
+    """Replace `path` by `data`, as `atomic_write` does, but only if it holds `expected`: None if it did, else
+    the bytes that somebody else saved, which are never overwritten (they may still be half written).
+    FileNotFoundError if the file was deleted; it is not made again.
     """
     path = Path(os.path.realpath(path))
     with _temporary(path, data, stat.S_IMODE(path.stat().st_mode)) as temporary:
-        stands = _at_rest(path)
-        if stands == expected != data:
-            newer = _change_places(temporary, path, data, expected)
+        current = _at_rest(path)
+        if current == expected != data:
+            newer = _swap_in(temporary, path, data, expected)
             fsync_dir(path.parent)
             return newer
-        path.lstat()  # is it gone?
+        path.lstat()  # raises if it was deleted
         temporary.unlink()
-    return None if stands == data else stands
+    return None if current == data else current
 
 
-def _change_places(temporary: Path, path: Path, data: bytes, expected: bytes) -> bytes | None:
-    """Let the two files change places, and look only then at the one that came out: were it looked at
-    before, a save could come in between. What nobody expected is newer, and goes back in its turn."""
+def _swap_in(temporary: Path, path: Path, data: bytes, expected: bytes) -> bytes | None:
+    """Swap the two files, and compare afterwards what came out: between a comparison and a replacement,
+    somebody could save. What was not expected is newer, and is swapped back."""
     put, out = data, expected
     while swapped(temporary, path):
         found = _at_rest(temporary)
@@ -103,12 +103,12 @@ def _change_places(temporary: Path, path: Path, data: bytes, expected: bytes) ->
             temporary.unlink()
             return None if put is data else put
         put, out = found, put
-    os.replace(temporary, path)  # this file system cannot do it; what stood there was read right before
+    os.replace(temporary, path)  # this file system cannot swap; the file was compared right before
     return None if put is data else put
 
 
 def swapped(one: Path, other: Path) -> bool:
-    """Let two files change places in one step; whether this system can. FileNotFoundError if one is gone."""
+    """Swap two files in one step; whether this system can. FileNotFoundError if one is gone."""
     import ctypes
 
     names, exchange = (os.fsencode(one), os.fsencode(other)), 2  # RENAME_EXCHANGE, and RENAME_SWAP
@@ -127,7 +127,7 @@ def swapped(one: Path, other: Path) -> bool:
 
 
 def _at_rest(path: Path, patience: float = 0.1) -> bytes:
-    """The bytes of a file once nobody has it open for writing, or after `patience` seconds."""
+    """The bytes of a file once no process has it open for writing, or after `patience` seconds."""
     end = time.monotonic() + patience
     while _is_written(path) and time.monotonic() < end:
         time.sleep(0.001)
@@ -135,7 +135,8 @@ def _at_rest(path: Path, patience: float = 0.1) -> bytes:
 
 
 def _is_written(path: Path) -> bool:
-    """Whether somebody has a file open for writing; only Linux tells, by refusing a lease on it."""
+    """Whether a process has a file open for writing: on Linux, the kernel then refuses a lease on it.
+    Elsewhere this is not known."""
     if sys.platform != "linux":
         return False
     import fcntl
@@ -144,7 +145,7 @@ def _is_written(path: Path) -> bool:
     fd = -1
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # who breaks it sends a signal: not one that kills
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # sent to us if a writer comes; ignored by default
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
         return error.errno == errno.EAGAIN
@@ -156,8 +157,8 @@ def _is_written(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _temporary(path: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """A new file beside `path` that holds `data`, synced, to be put in its place; removed on an error,
-    but not if it has changed places with a file that is still wanted."""
+    """A new file beside `path` that holds `data`, synced, to replace it; removed on an error, but not if it
+    was swapped with a file that is still needed."""
     name = path.with_name(f".{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode else 0o666)
     made = os.fstat(fd).st_ino
@@ -183,9 +184,7 @@ def append(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(path, flags, 0o666)
     try:
-        written = os.write(fd, data)
-        if written < len(data):
-            write_all(fd, data[written:])
+        write_all(fd, data)
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -194,10 +193,9 @@ def append(path: Path, data: bytes) -> None:
 
 
 def read_regular(path: Path, limit: int = -1) -> bytes | None:
-    """The bytes of `path` if it is a regular file (not a link, FIFO or folder), else None.
+    """The bytes of `path`, at most `limit`, if it is a regular file (not a link, FIFO or folder), else None.
 
-    Never blocks: what an agent put in a state file's place may be a FIFO. At most `limit` bytes
-    are read, for it may be huge too.
+    Never blocks: an agent can put a FIFO in the place of any file.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -211,7 +209,7 @@ def read_regular(path: Path, limit: int = -1) -> bytes | None:
 
 
 def signature(path: Path) -> tuple[int, ...] | None:
-    """Changes whenever the file does: the kernel sets ctime, and no user can set it back."""
+    """Changes whenever the file does: only the kernel sets ctime."""
     try:
         found = path.lstat()
     except OSError:
@@ -220,11 +218,11 @@ def signature(path: Path) -> tuple[int, ...] | None:
 
 
 def clear(path: Path) -> Path:
-    """`path`, with nothing standing there any more: for files that ralph is about to make anew."""
+    """Remove what is at `path`, a file or a folder with all in it; `path`."""
     if path.is_dir() and not path.is_symlink():
         try:
             shutil.rmtree(path, ignore_errors=True)
-            if path.exists():  # a folder in it is closed to us
+            if path.exists():  # we may not write to a folder in it
                 open_up(path)
                 shutil.rmtree(path, ignore_errors=True)
         except RecursionError:  # thousands of folders, one in the other
@@ -233,14 +231,24 @@ def clear(path: Path) -> Path:
     return path
 
 
-def open_up(folder: Path, since: float = 0.0) -> bool:
-    """Open to their owner the folders, and for reading the files, in `folder` that were closed to him
-    since then (unix seconds); whether there was one. Tools leave caches that way, and agents anything."""
-    opened = _open_one(str(folder), since)
-    for path, folders, names in os.walk(folder):  # goes into a folder after it was opened
+def open_up(folder: Path) -> bool:
+    """Give the owner of `folder` access to all in it: some tools leave read-only caches, and agents anything.
+    Whether a mode was changed."""
+    opened = _open_one(str(folder))
+    for path, folders, names in os.walk(folder):  # goes into a folder after its mode was changed
         for name in (*folders, *names):
-            opened = _open_one(os.path.join(path, name), since) or opened
+            opened = _open_one(os.path.join(path, name)) or opened
     return opened
+
+
+def _open_one(entry: str) -> bool:
+    with contextlib.suppress(OSError):  # it is gone, or another user's
+        mode = os.lstat(entry).st_mode
+        needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(mode), 0)
+        if needed & ~mode:
+            os.chmod(entry, stat.S_IMODE(mode) | needed)
+            return True
+    return False
 
 
 def walk(folder: Path) -> Iterator[Path]:
@@ -248,16 +256,6 @@ def walk(folder: Path) -> Iterator[Path]:
     for path, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(path, name))]
         yield from (Path(path, name) for name in (*names, *links))
-
-
-def _open_one(entry: str, since: float) -> bool:
-    with contextlib.suppress(OSError):  # gone meanwhile, or another user's
-        found = os.lstat(entry)
-        needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(found.st_mode), 0)
-        if needed & ~found.st_mode and found.st_ctime >= since:
-            os.chmod(entry, stat.S_IMODE(found.st_mode) | needed)
-            return True
-    return False
 
 
 def move_aside(path: Path, folder: Path, label: str) -> Path:

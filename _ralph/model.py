@@ -1,4 +1,4 @@
-"""The words: what the rooms hand to each other."""
+"""The terms: plans, tasks, checks, attempts, and what is spent on them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Setup:
 
 
 def task_key(task_id: Any, title: Any) -> str:
-    """`Task.key`, of what a record says of its task."""
+    """The `Task.key` of a task with this id and title."""
     return f"{task_id}\n{title}"
 
 
@@ -120,7 +120,7 @@ class Plan:
 
     @functools.cached_property
     def passed_ids(self) -> frozenset[str]:
-        """What dependencies are held against."""
+        """The ids of the tasks that have passed, for dependencies."""
         return frozenset(task.id for task in self.tasks if task.passed)
 
     def task(self, task_id: str) -> Task:
@@ -182,8 +182,8 @@ class Tokens:
 
 @dataclass(kw_only=True)
 class Price:
-    """What an agent was seen to charge, in dollars: for each token of `Tokens.weight`, as its events told
-    them, and for its largest request. 0 is not known."""
+    """What an agent was seen to charge, in dollars: the `rate` for each token of `Tokens.weight`, and the
+    largest `request`. 0 means not known."""
 
     rate: float = 0.0
     request: float = 0.0
@@ -191,8 +191,8 @@ class Price:
 
 @dataclass(kw_only=True)
 class Spent:
-    """What was spent: dollars, the part of them that was `estimated` and not told, tokens, seconds of agents
-    and checks."""
+    """What was spent: dollars, and the part of them that is `estimated` because the agent did not report it;
+    tokens; seconds of agents and checks."""
 
     usd: float = 0.0
     estimated: float = 0.0
@@ -203,7 +203,7 @@ class Spent:
         self.usd += other.usd
         self.estimated += other.estimated
         self.tokens.add(other.tokens)
-        self.seconds = round(self.seconds + other.seconds, 3)  # a sum of tenths has no dust
+        self.seconds = round(self.seconds + other.seconds, 3)  # 0.1 + 0.2 is 0.3
 
 
 class Outcome(enum.StrEnum):
@@ -224,9 +224,9 @@ OVERLOAD = 100_000
 @dataclass
 class AgentResult(Price):
     """What one agent process did, and the price that it showed. `usd` is None where the agent reports no
-    dollars, `estimated` the part of them that it did not tell; `reset` is the unix time at which the
-    provider's limit ends, if it was told; `overage` whether the provider bills extra usage until then;
-    `context` the most tokens that one request sent, `compacted` whether it shortened its own memory."""
+    dollars, `estimated` the part of them that it did not report; `reset` is the unix time at which the
+    provider's limit ends, if known; `overage` whether the provider bills extra usage until then; `context`
+    the tokens of the largest request, `compacted` whether the agent compacted its context."""
 
     outcome: Outcome
     reason: str = ""
@@ -247,7 +247,7 @@ class AgentResult(Price):
 
     @property
     def overload(self) -> str:
-        """Why the task was too large for one session, or nothing."""
+        """Why the task was too large for one session; empty if it was not."""
         if self.compacted:
             return "its context was full and got compacted"
         return f"its context grew to {self.context} tokens" if self.context > OVERLOAD else ""
@@ -290,12 +290,12 @@ class Judgement(Spent):
 
 @dataclass(kw_only=True)
 class Work:
-    """What is said of an attempt here and in its record. `base` is the commit that it began at, `left` the
-    tree of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
-    `message`. `leftover` says that no agent runs, for the work was done in an earlier attempt and only lacks
-    its checks or its judge; `unjudged` that it lacks its judge. `launch` is the prefix behind which no
-    worker answered. `baseline` are checks that were green before it, or red; `parked` is the ref of its work
-    that did not pass; `blocked` why the task needs a person."""
+    """What an attempt and its record have in common. `base` is the commit that it began at, `left` the tree
+    of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
+    `message`. `leftover` says that no agent runs, because the work is from an earlier attempt and only its
+    checks or its judge are missing; `unjudged` that its judge is. `launch` is the prefix behind which no
+    worker answered. `baseline` says which checks were green before it; `parked` is the ref of work that did
+    not pass; `blocked` why the task needs a person."""
 
     launch: str = ""
     base: str = ""

@@ -1,4 +1,4 @@
-"""Text from strangers: cleaned, clipped, quoted; durations read and written."""
+"""Text that ralph did not write: cleaned, clipped, quoted. Durations: read and written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def one_line(text: str, width: int = 200) -> str:
 
 
 def last_line(text: str, width: int = 160) -> str:
-    """The last line of `text` that says anything, on one line."""
+    """The last line of `text` that is not blank."""
     said = [line for line in clean(text).splitlines() if line.strip()]
     return one_line(said[-1], width) if said else "it said nothing"
 
@@ -112,14 +112,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def size(number: int) -> str:
-    """`number` bytes as people say it: `12.3 MB`."""
-    for unit, bytes in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= bytes:
-            return f"{number / bytes:.1f} {unit}"
-    return f"{number} B"
-
-
 def few(names: Sequence[str]) -> str:
     """The first few of `names`, and how many more there are."""
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
@@ -153,7 +145,7 @@ def slug(text: str, size: int = 40) -> str:
 
 
 def quote(text: str, size: int = 4000) -> list[str]:
-    """Lines that no parser of records can take for anything but quoted text."""
+    """`text` as indented lines, which no parser takes for a record."""
     return [f"    | {line}" for line in clip(clean(text), size).splitlines()]
 
 
@@ -170,7 +162,7 @@ def seconds(value: object, where: str = "duration") -> float:
 
 
 def duration(value: float, short: bool = False) -> str:
-    """`value` seconds as people say it: `12.3 s`, `5 min 12 s`, `2 h 5 min`; whole ones if `short`."""
+    """`value` seconds for people: `12.3 s`, `5 min 12 s`, `2 h 5 min`; no tenths if `short`."""
     if value < 60:
         return f"{int(value)} s" if short else f"{value:.1f} s"
     if value < 3600:
@@ -199,7 +191,7 @@ def _moment(words: str, now: float) -> float | None:
         month, day, year, clock = match.groups()
         date = f"{month} {day} {year}" if month else time.strftime("%b %d %Y", time.localtime(now))
         named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
-        # no seconds are told: a few minutes ago is now, and not tomorrow
+        # there are no seconds in it: a few minutes ago means now, and not tomorrow
         return named if month or named > now - 600 else named + 86400
     from email.utils import parsedate_to_datetime  # 10 ms, and rarely wanted
 

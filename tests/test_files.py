@@ -221,7 +221,7 @@ def test_an_exchange_that_loses_what_was_saved_is_caught(
         one.unlink()
         return found if mutant == "not put back" and found != expected else None
 
-    monkeypatch.setattr(files, "_change_places", broken)
+    monkeypatch.setattr(files, "_swap_in", broken)
     for name in ("rename", "in place", "over it"):
         path.write_bytes(b"old")
         monkeypatch.setattr(files, "swapped", real)
@@ -263,7 +263,7 @@ def test_an_exchange_keeps_the_mode_and_a_symlink(
     assert os.listdir(tmp_path / "real") == ["f"]
 
 
-def test_files_can_change_places_here(tmp_path: Path) -> None:
+def test_files_can_swap_in_here(tmp_path: Path) -> None:
     """Else the tests above try what is done elsewhere."""
     (tmp_path / "a").write_bytes(b"a")
     (tmp_path / "b").write_bytes(b"b")

@@ -1,4 +1,4 @@
-"""An agent's output becomes facts, line by line: the rules are data, in its row of agents.json."""
+"""An agent's output, parsed line by line with the rules of its row in agents.json."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from _ralph.model import Tokens
 _SEARCHED = 10_000
 _TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _FIELD = re.compile(r"\{([\w.*]+)\}")
-_MOST = 10**15  # more than that is nonsense, and a few hundred digits are no float any more
+_MOST = 10**15  # a few hundred digits would be no float any more
 Listener = Callable[[str, str], None]
-"""Hears what the agent does as it does it: a kind (`say` or `tool`) and one line."""
+"""Gets what the agent does as it does it: a kind (`say` or `tool`) and one line."""
 
 
 @dataclass
 class StreamParser:
-    """Applies a row's rules, in order, to each event; what the last matching rule says stands.
+    """Applies a row's rules, in order, to each event; the last matching rule wins.
 
-    An event is a line of JSON, or, with `text`, every line that is printed as `{"line": "..."}`: then
-    only lines of the agent's own log are JSON, for its words could be. With no
-    rules (a plain command) lines are only heard.
+    An event is a line of JSON. With `text`, every printed line is the event `{"line": "..."}`, and only the
+    agent's own log is JSON: what it prints could be anything. Without rules (a plain command), lines only go
+    to the listener.
 
-    `final` is the outcome that the agent's own last word gives, `outcome` what is to be thought
-    if that never comes. `usd_left` and `tokens_left` end the process once they are used up.
-    `came` is the weight of each request as it was told, whatever came after it: by the message's id where
-    the row has a rule with `meanwhile`, else one for each event that adds; `meanwhile` are those of them that
-    no result has counted. `overage` is whether the provider bills extra usage. `listen` hears words and
-    tools, `retry` each time that the provider is asked again (`unanswered` while it is), `raw` every line as
-    it came; `heard` is when (monotonic seconds) there was a sign of life.
+    `final` is the outcome that the agent's last event gives, `outcome` the one to assume if that never comes.
+    The process is stopped once `usd_left` or `tokens_left` is used up. `came` is the weight of each request:
+    by the message's id if the row has a rule with `meanwhile`, else one for each event that adds; `meanwhile`
+    are the requests that no result has counted yet. `overage` is whether the provider bills extra usage.
+    `listen` gets words and tools, `retry` each repeated request (`unanswered` describes it until there is an
+    answer), `raw` every line; `heard` is the time (monotonic seconds) of the last sign of life.
     """
 
     rules: list[dict[str, Any]]
@@ -63,7 +62,7 @@ class StreamParser:
     unanswered: str = ""
 
     def __post_init__(self) -> None:
-        """Sort the rules by the type of event they are for: most events concern none of them."""
+        """Index the rules by the type of event: most events match none of them."""
         self._by_message = any("meanwhile" in rule for rule in self.rules)
         kinds_of = [_kinds(rule["when"].get("type")) for rule in self.rules]
         self._rules_of = {
@@ -75,12 +74,12 @@ class StreamParser:
 
     @property
     def reads_lines(self) -> bool:
-        """Whether anything is made of a line: without rules and listeners, only that something came."""
+        """Whether lines are needed: without rules and listeners, any output is only a sign of life."""
         return bool(self.rules or self.listen or self.raw)
 
     def line(self, raw: bytes, printed: bool = True) -> str | None:
-        """Take in one line, `printed` or of the agent's own log; the answer is as `run_process`
-        expects it."""
+        """Parse one line, `printed` or from the agent's own log. The answer is for `run_process`: `stop`,
+        `quiet` (no sign of life) or None."""
         if self.raw is not None and printed:
             self.raw(raw.decode("utf-8", "replace"))
         answer = self._line(raw, printed)
@@ -94,7 +93,7 @@ class StreamParser:
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
         if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
-            self.events += 1  # nothing is made of it: what tools gave is most of all that is printed
+            self.events += 1  # not parsed: most of the output is that of tools
             return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
@@ -111,11 +110,11 @@ class StreamParser:
         return self._rules_of.get(kind, self._rules_of[""])
 
     def fact(self, name: str) -> str:
-        """What was last set as `name`, in one text."""
+        """What was last set as `name`, joined."""
         return " ".join(str(value) for value in self.facts.get(name, []) if value is not None)
 
     def tokens(self) -> Tokens:
-        """What the results say, and what was used since the last of them, or without any."""
+        """The tokens that results have counted, and those of requests since."""
         total = Tokens(**{key: int(self.sums.get(key, 0)) for key in Tokens().as_dict()})
         for one in self.meanwhile.values():
             total.add(one)
@@ -123,7 +122,7 @@ class StreamParser:
 
     @property
     def usd(self) -> float | None:
-        """The dollars that the agent itself named, or None."""
+        """The dollars that the agent reported, or None."""
         return self.sums.get("usd")
 
     def _apply(self, rule: dict[str, Any], event: dict[str, Any]) -> str | None:
@@ -143,7 +142,7 @@ class StreamParser:
         self.compacted = self.compacted or bool(rule.get("compacted"))
         self.overage = rule.get("overage", self.overage)
         if "final" in rule and not (self.final == "unavailable" and rule["final"] in ("failed", "limited")):
-            self.final = rule["final"]  # the event that says why may be followed by one that does not
+            self.final = rule["final"]  # an event that says why can be followed by one that does not
             self.active = self.active or self.final == "done"
         self.outcome = rule.get("outcome", self.outcome)
         if "reason" in rule:
@@ -152,7 +151,7 @@ class StreamParser:
         return "stop" if rule.get("stop") else "quiet" if rule.get("quiet") else None
 
     def _count(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
-        """The tokens of one request, each message once; a result counts all that came before it."""
+        """Count the tokens of one request, each message once; a result counts all before it."""
         if "add" in rule:
             if _tokens(event, rule["add"]).total:  # else it counted nothing
                 self.meanwhile.clear()
@@ -164,7 +163,7 @@ class StreamParser:
             self.came[of] = self.meanwhile[of].weight
 
     def _tell(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
-        """What the listener hears: whole lines, also of an agent that speaks in fragments."""
+        """Tell the listener, in whole lines, even if the agent prints fragments of them."""
         if not rule.get("fragment") and self.speaking:
             self._hear("say", self.unfinished)
             self.speaking, self.unfinished = False, ""
@@ -197,7 +196,7 @@ class StreamParser:
             self.listen(kind, words)
 
     def _overspent(self) -> str:
-        """The limit that is used up in the middle of the attempt, or nothing."""
+        """The limit that is used up, if any."""
         if self.usd_left is not None and (self.usd or 0) > self.usd_left:
             return "dollars"
         if self.tokens_left is not None and self.tokens().total > self.tokens_left:
@@ -206,14 +205,13 @@ class StreamParser:
 
 
 def _kinds(wanted: Any) -> list[str]:
-    """The types of event that a rule is for; none where it may be for any."""
+    """The types of event that a rule is for; empty if it is for any."""
     kinds = _listed(wanted)
     return kinds if all(isinstance(kind, str) for kind in kinds) else []
 
 
 def pick(event: Any, path: str) -> list[Any]:
-    """The values at a dotted path; `*` stands for every entry of a list or an object, nothing
-    for the event itself."""
+    """The values at a dotted path; `*` is every entry of a list or an object, and an empty path the event."""
     before, star, after = _parts(path)
     for step in before:
         if not isinstance(event, dict) or step not in event:
@@ -224,7 +222,7 @@ def pick(event: Any, path: str) -> list[Any]:
 
 @functools.cache
 def _parts(path: str) -> tuple[list[str], str, str]:
-    """The steps of a path as far as its first `*`, that, and the path behind it."""
+    """The steps of a path before its first `*`, the `*`, and the path after it."""
     before, star, after = path.partition("*")
     return [step for step in before.split(".") if step], star, after.removeprefix(".")
 
@@ -240,7 +238,7 @@ def _event(raw: bytes) -> dict[str, Any] | None:
 
 
 def _matches(found: list[Any], wanted: Any) -> bool:
-    """Whether a value is the one wanted, one of those wanted, or a text that a pattern is found in."""
+    """Whether a value is the one wanted, one of those wanted, or a text that the pattern matches."""
     if isinstance(wanted, dict):
         texts = [value[:_SEARCHED] for value in found if isinstance(value, str)]
         return any(re.search(wanted["match"], text) for text in texts)
@@ -257,7 +255,7 @@ def _amount(event: dict[str, Any], paths: list[str]) -> float:
 
 
 def _is_amount(value: Any) -> bool:
-    """Whether it can be counted: NaN would be below every limit for good."""
+    """Whether it can be counted: with NaN, no limit would ever be reached."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 

@@ -1,4 +1,4 @@
-"""Templates to text: the prompt of one attempt, within its bound."""
+"""Templates: the prompt of an attempt, within its size limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import json
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
-_PROMPT = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
@@ -44,9 +43,8 @@ def prompt_values(
     handoff: Path,
     parked: str = "",
 ) -> dict[str, Any]:
-    """Everything a prompt template may use, each part clipped to its share of the bound. `beside` are the
-    tasks that others work at the same time, `parked` is the commit of earlier work that does not lie in the
-    workspace."""
+    """Everything that a prompt template can use, each part clipped to its share of BOUND. `beside` are the
+    tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace."""
     known = history.of(task)
     last = known.last
     rulebook = rules_of(paths.rulebook)
@@ -79,13 +77,12 @@ def prompt_values(
 
 
 def patterns_of(plan: Plan, task: Task) -> list[str]:
-    """The protected patterns that hold for a task."""
+    """The patterns that are protected from a task."""
     return [one for one in plan.settings.get("protect", []) if one not in task.allow]
 
 
 def rules_of(rulebook: Path) -> str:
-    """What a rulebook says, without its comments; nothing where only headings are left, as in the one that
-    `ralph init` writes where it finds nothing."""
+    """A rulebook without its comments; empty if only headings are left, as in the one of `ralph init`."""
     said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
     return said if any(line.strip() and not line.startswith("#") for line in said.splitlines()) else ""
@@ -100,41 +97,40 @@ def task_values(task: Task) -> dict[str, Any]:
 
 
 def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
-    """The prompt: `template` with `values`, which are never rendered again, within BOUND bytes.
-
-    BadInput names the template's line where it is wrong.
-    """
-    try:
-        source = template.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "expected UTF-8")
-        raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
-    rendered = _rendered(source, values, str(template), **_PROMPT)
+    """The prompt: `template` with `values`, which are not rendered themselves, in at most BOUND bytes.
+    BadInput names the line of a mistake in the template."""
+    with _located(str(template)):
+        rendered = compile_prompt(template).render(**values)
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
 
 
-def compile_prompt(template: Path) -> None:
-    """Make a template ready in this process, before workers are forked; BadInput where it is wrong."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):  # to render it says so
+def compile_prompt(template: Path) -> jinja2.Template:
+    """A prompt template, ready to render; BadInput where it is wrong or cannot be read."""
+    try:
         source = template.read_text("utf-8")
-        try:
-            _compiled(source, **_PROMPT)
-        except Exception as error:
-            line = getattr(error, "lineno", None)
-            raise BadInput(f"{template}{f', line {line}' if line else ''}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "expected UTF-8")
+        raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
+    with _located(str(template)):
+        return _compiled(source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
 def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
     """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
-    return text.one_line(_rendered(source, values, where), 200)
+    with _located(where):
+        return text.one_line(_compiled(source).render(**values), 200)
 
 
-def _rendered(source: str, values: Mapping[str, Any], where: str, **options: Any) -> str:
+@contextlib.contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Errors of a template as BadInput with its line: an expression can raise anything."""
     try:
-        return _compiled(source, **options).render(**values)
-    except Exception as error:  # an expression in a template can raise anything
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
         line = getattr(error, "lineno", None) or next(reversed(lines), None)
@@ -143,14 +139,14 @@ def _rendered(source: str, values: Mapping[str, Any], where: str, **options: Any
 
 @functools.lru_cache(maxsize=4)
 def _compiled(source: str, **options: Any) -> jinja2.Template:
-    """A template, made ready once for all attempts."""
+    """A template, compiled once: workers inherit it from the loop."""
     import jinja2
 
     return jinja2.Environment(undefined=jinja2.StrictUndefined, **options).from_string(source)
 
 
 def _seen(paths: Paths, path: Path) -> str:
-    """What a file of home is called in the workspace."""
+    """The name of a file of home in the workspace."""
     return text.one_line(path.relative_to(paths.root).as_posix(), 300)
 
 

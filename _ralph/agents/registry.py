@@ -1,4 +1,4 @@
-"""Agents: rows of agents.json become commands, what they print becomes results."""
+"""Agents: the commands of rows in agents.json, run, and the results of what they print."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from _ralph.process.process import Control, ProcessResult, run_process
 PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
 _LOG = "agent.log"
-# With these an agent takes itself for nested in another one and refuses to start.
+# With these, Claude Code thinks that it runs inside itself, and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A command a person named (`claude --model haiku`) joined with its row of agents.json."""
+    """A command that a person named (`claude --model haiku`), and its row of agents.json."""
 
     name: str
     words: tuple[str, ...]
@@ -39,49 +39,42 @@ class Agent:
 
     @property
     def streams(self) -> bool:
-        """Whether it prints events as it works, so that silence can be seen."""
+        """Whether it prints events as it works, so that silence means something."""
         return bool(self.row["events"]) and self.row["output"] == "json"
 
     @property
     def command(self) -> str:
-        """The command as the person wrote it."""
+        """The command as the person named it."""
         return shlex.join(self.words)
 
     @property
     def program(self) -> str:
         return self.words[0]
 
-    def _permitted(self) -> list[str]:
-        """The row's words for the level; inside ralph's sandbox mostly those of `full`."""
-        levels = self.row["permissions"]
-        level = "full" if self.permissions == "sandbox" and "sandbox" not in levels else self.permissions
-        return list(levels.get(level, []))
-
     def reopen(self, session: str | None) -> str:
-        """The command that opens a session of it again, where it has one."""
+        """The command that resumes a session; empty if the row has none."""
         return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
 
     def argv(self, prompt_file: Path, log: Path, usd_left: float | None = None) -> list[str]:
-        """The command as it is run; `usd_left` in dollars, where the row has a limit for it.
-
-        `log` is for an agent that writes its events into a file instead of printing them.
-        """
+        """The command to run. `usd_left` is in dollars, for an agent with a limit of its own; `log` for one
+        that writes its events to a file."""
         if not self.row["argv"]:
             return list(self.words)
         budget = self.row.get("budget", []) if usd_left is not None else []
+        levels = self.row["permissions"]
+        level = "full" if self.permissions == "sandbox" and "sandbox" not in levels else self.permissions
         spread = {
-            "{args}": list(self.words[1:]),
-            "{permissions}": self._permitted(),
+            "{args}": self.words[1:],
+            "{permissions}": levels.get(level, []),
             "{budget}": [word.replace("{usd}", f"{usd_left:.2f}") for word in budget],
             "{prompt_file}": [str(prompt_file)],
             "{log}": [str(log)],
         }
-        rest = [w for word in self.row["argv"][1:] for w in spread.get(word, [word])]
-        return [self.program, *rest]
+        return [self.program, *(w for word in self.row["argv"][1:] for w in spread.get(word, [word]))]
 
 
 def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
-    """The agent for `command`, its first word looked up among `rows`; anything else is plain."""
+    """The agent for `command`: with the row of its first word, else plain."""
     words = _split(command)
     name = Path(words[0]).name
     known = name in rows
@@ -104,12 +97,12 @@ def _split(command: str) -> tuple[str, ...]:
 def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of templates/agents.json, with those of the plan's `agents` over them."""
     rows: dict[str, Any] = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
-    rows.pop("", None)  # a word to the reader of the file
+    rows.pop("", None)  # a note to the reader of the file
     return rows
 
 
 def require(agent: Agent) -> None:
-    """Refuse an agent that is missing, or that could not be held to its permissions."""
+    """AgentUnavailable if an agent is missing, or cannot be confined to its permissions."""
     if shutil.which(agent.program) is None:
         there = os.path.isfile(agent.program) and "/" in agent.program
         how = f"chmod +x {agent.program}" if there else "install it or name another"
@@ -122,7 +115,7 @@ def require(agent: Agent) -> None:
             f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: "
             f"--sandbox bwrap, or everything for it with --full-permissions"
             if agent.permissions == "edit"
-            else f"{agent.name} cannot be judge or planner: its row has no words for `read` permissions"
+            else f"{agent.name} cannot be judge or planner: its row has no `read` permissions"
         )
     if agent.permissions == "read":
         return
@@ -135,21 +128,21 @@ def require(agent: Agent) -> None:
         )
 
 
-def purse(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """What pays in an environment: a key, which goes before a login without a word, and where a login
-    stands. Neither is known of an agent that keeps its login elsewhere."""
+def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """What is billed in an environment: the name of an API key, which takes precedence, and the place of a
+    login. Neither is known of an agent that keeps its login elsewhere."""
     home = env.get("HOME") or os.path.expanduser("~")
-    key = next((name for name in agent.row.get("keys", []) if env.get(name)), None)
-    found = (
+    keys = (name for name in agent.row.get("keys", []) if env.get(name))
+    logins = (
         place
         for place in agent.row.get("login", [])
         if (env.get(place[1:]) if place[0] == "$" else os.path.isfile(os.path.join(home, place)))
     )
-    return key, next(found, None)
+    return next(keys, None), next(logins, None)
 
 
-def known_logins(agent: Agent) -> str:
-    """What `purse` looks for, in words."""
+def known_credentials(agent: Agent) -> str:
+    """What `credentials` looks for, in words."""
     return " or ".join([*agent.row.get("keys", []), *agent.row.get("login", [])])
 
 
@@ -171,11 +164,10 @@ def run_agent(
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
-    `log(ending)` is a fresh path for a transcript (`.out`, `.err`) or a copy of the prompt, for people;
-    the agent's own files lie in `.ralph` below `cwd`. `known` is the price that it has shown before.
-    `watch` is shown the parser before the first line, `wrap` puts the command into the sandbox.
-    The outcome comes from the agent's final event, for a plain command from its exit status, never
-    from words that it prints.
+    `log(suffix)` is a new path for a transcript (`.out`, `.err`) or a copy of the prompt, for people; the
+    agent's own files are in `.ralph` below `cwd`. `known` is the price that it has shown before. `watch` gets
+    the parser before the first line, `wrap` puts the command into the sandbox. The outcome comes from the
+    agent's final event or, for a plain command, its exit status, never from words that it prints.
     """
     inside, err = cwd / ".ralph", log(".err")
     inside.mkdir(exist_ok=True)
@@ -199,14 +191,15 @@ def run_agent(
         by_line=parser.reads_lines,
     )
     _read_log(row, parser, own_log)
-    result = conclude(agent, parser, process, _stderr_tail(err))
+    stderr = (files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace")
+    result = conclude(agent, parser, process, stderr)
     return book(result, parser, row, known or Price(), len(sent))
 
 
 def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str) -> AgentResult:
-    """What an agent told that was cut off together with the worker or all of ralph, because of `reason`:
-    session, tokens, dollars. `transcript` is the path of its files without their endings; there are none of
-    an agent that had not begun. `cwd` and `known` are as for `run_agent`."""
+    """The session, tokens and dollars of an agent that ended together with its worker or all of ralph,
+    because of `reason`. `transcript` is the path of its files without their suffixes; it has none if it had
+    not begun. `cwd` and `known` are as for `run_agent`."""
     parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
     printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
     if printed is None:
@@ -222,8 +215,7 @@ def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: s
 
 
 def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
-    """What an agent wrote into a log of its own instead of printing it; anybody can write such a file for
-    an agent that does not."""
+    """Parse the log of an agent that has one; for any other, an attempt could make up such a file."""
     if "{log}" not in row["argv"]:
         return
     for line in (files.read_regular(log, _LARGEST_LOG) or b"").splitlines():
@@ -258,6 +250,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
 
 
 def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
+    """How it ended, and why if it did not end well."""
     if process.ended == "missing":
         return Outcome.UNAVAILABLE, process.error
     if process.ended == "interrupted":
@@ -268,31 +261,22 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
     if parser.overspent and parser.final != "done":
         return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
-    if not parser.rules:
-        return _plain_outcome(process, stderr)
+    if not parser.rules and process.exit == 0:
+        return Outcome.DONE, ""
+    if not parser.rules:  # a command that prints no events
+        plain = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
+        return plain, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
     if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
         return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
     hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}
     if (process.exit or 0) > 0 and (hints or not parser.events):
-        why = (line for line in stderr.splitlines() for words in hints if words in line)
-        said = f"exit {process.exit}: {next(why, '') or text.last_line(stderr)}"
+        lines = (line for line in stderr.splitlines() for words in hints if words in line)
+        said = f"exit {process.exit}: {next(lines, '') or text.last_line(stderr)}"
         return Outcome.UNAVAILABLE, "; ".join([said, *hints.values()])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 
-def _plain_outcome(process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
-    """What the exit status of a command says that prints no events."""
-    if process.exit == 0:
-        return Outcome.DONE, ""
-    outcome = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
-    return outcome, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
-
-
 def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of agents, checks and hooks: ours without git's own, no prompts, and `extra`."""
+    """The environment of agents, checks and hooks: ralph's own without git's variables, and `extra`."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
-
-
-def _stderr_tail(path: Path) -> str:
-    return text.tail((files.read_regular(path) or b"")[-8192:].decode("utf-8", "replace"), 4096)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.filesize import decimal
+
 from _ralph import files, text
 from _ralph.commands.run import with_signals
 from _ralph.errors import BadInput, Exit, RalphError, StopNow, TryLater
@@ -56,13 +58,11 @@ class Cleaner:
                 continue
             freed += size
             if size:
-                self.echo(
-                    f"{'would remove' if self.dry_run else 'removed'} {folder}: {text.size(size)}; {why}"
-                )
+                self.echo(f"{'would remove' if self.dry_run else 'removed'} {folder}: {decimal(size)}; {why}")
             for name, said in left:
                 self.echo(f"! left {folder / name}: {said}")
                 code = Exit.PERSON
-        self.echo(f"{'it would free' if self.dry_run else 'freed'} {text.size(freed)}")
+        self.echo(f"{'it would free' if self.dry_run else 'freed'} {decimal(freed)}")
         return code
 
     def _reason(self, note: Noted) -> str:
@@ -138,14 +138,14 @@ class Cleaner:
         place = Place(home, folder, paths.private / f"{name[1] or name[2]}.index", state)
         place.carried = carried_names(home, home.root / ".worktreeinclude")
         place.made = list(place.noted_setup().get("made", []))
-        place.unlock()
+        place.remove_lock()
         if not place.index.is_file():
             place.git("read-tree", tip, timeout=BULK)
         tree, trouble = place.snapshot(tip)
         if trouble:
             raise Stays(f"{trouble[0]}; look whether you need it, then run this again or delete it")
         if tree not in kept_trees(branch, tip):
-            ref = branch.park(tree, tip, f"clean-{name[1] or name[2]}")
+            ref = branch.park_tree(tree, tip, f"clean-{name[1] or name[2]}")
             self.echo(f"parked what was in {folder} and nowhere else: {ref}")
 
 

@@ -143,7 +143,7 @@ def _limits(run: Run) -> Findings:
 
 def _lock(run: Run) -> Findings:
     if holder := layout.running(run.paths):
-        said = f"`ralph {holder.get('what', 'run')}` runs here (pid {holder['pid']})"
+        said = f"`ralph {holder.what}` runs here (pid {holder.pid})"
         yield "warning", f"{said}, so neither setup nor a check was run; `ralph stop` ends a loop"
     else:
         yield "ok", "free"
@@ -169,7 +169,7 @@ def _places(run: Run, found: Checked) -> Findings:
     """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
     if layout.running(run.paths) or (run.options.sandbox and not run.box):
         return  # they would disturb the loop, or run outside of the sandbox
-    commit = opening.beginning(run)
+    commit = run.branch.beginning()
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
@@ -248,7 +248,7 @@ def _team(run: Run, team: list[Agent]) -> Findings:
 def _agent(run: Run, agent: Agent) -> Findings:
     preflight.require_agent(run, agent)
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
-    key, login = registry.purse(agent, os.environ)
+    key, login = registry.credentials(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
         yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
@@ -257,7 +257,7 @@ def _agent(run: Run, agent: Agent) -> Findings:
     elif login:
         yield "ok", f"the login in {login} pays; no key in the environment takes its place"
     elif agent.row.get("keys"):
-        wanted = registry.known_logins(agent)
+        wanted = registry.known_credentials(agent)
         yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
     if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
         option = "--max-usd" if "dollars" in units else "--max-tokens"

@@ -149,7 +149,7 @@ def _make_ready(run: Run, name: str) -> None:
     open_sandbox(run)
     if (run.paths.private / "died").exists():
         for branch in (run.branch, replace(run.branch, name=name)):
-            branch.unlock()
+            branch.recover()
         files.clear(run.paths.private / "died")
 
 
@@ -165,7 +165,7 @@ def _land(run: Run, name: str, proved: list[Check]) -> None:
             run.view.line(f"{name} is in {onto.name} already")
             return
         commit = _merge(run, name, tip, work)
-        onto.hold_candidate(commit)
+        onto.pin_candidate(commit)
         checks = _require_green(run, name, commit, proved)
         files.sync_all(run.git.common)
         try:

@@ -17,7 +17,7 @@ from _ralph.commands.run import alone
 from _ralph.errors import AgentUnavailable, BadInput, Exit, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
-from _ralph.loop.opening import beginning, peek
+from _ralph.loop.opening import peek
 from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Options, Run, is_starter
@@ -124,7 +124,7 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
     """One turn of the planner, in a place of its own that holds what the first attempt will see."""
-    here = beginning(run)
+    here = run.branch.beginning()
     whole = limits.share(run.limits, run.history, [], 1) or Share()
     share = whole.without(spent_on(before))
     run.log(f"{name}.out")  # an earlier planner's is cleared: it is not what this one told

@@ -69,11 +69,11 @@ def surroundings(team: Sequence[Agent]) -> Findings:
     if other := [name for name in _obeyed(team, env) if os.environ.get(name, "") != env[name]]:
         yield "warning", f"not the same there as here: {text.few(other)}; the crontab sets it"
     for agent in team:
-        key, login = registry.purse(agent, env)
+        key, login = registry.credentials(agent, env)
         if key or login:
             yield "ok", f"{agent.name} finds {key or login} there"
         elif agent.row.get("keys"):
-            wanted = registry.known_logins(agent)
+            wanted = registry.known_credentials(agent)
             yield "warning", f"no login of {agent.name} found there ({wanted}); --probe tries it"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.loop.run import is_starter
+from _ralph.loop.run import Options, is_starter
 from _ralph.model import Plan, Task
 from _ralph.state import edit, layout, prd
 
@@ -92,14 +92,28 @@ def _noted(plan: Plan, words: str) -> str:
     return edit.add_plan_note(plan, words)
 
 
+def prompt(options: Options) -> str:
+    """What the agent would be sent now for the task that is asked for, else for the next one. BadInput where
+    there is none."""
+    from _ralph.loop.attempt import preview
+    from _ralph.loop.opening import peek
+    from _ralph.loop.rounds import next_task
+
+    run = peek(options)
+    task = run.plan.task(options.task) if options.task else next_task(run)
+    if task is None:
+        raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
+    return preview(run, task)
+
+
 def stop(prd_path: Path) -> str:
     """Let the running loop stop after its attempt; what was done."""
     paths = layout.locate(prd_path)
     holder = layout.loop_at_work(paths)
     if holder is None:
         raise BadInput("no loop is running on this plan")
-    files.atomic_write(layout.stop_file(paths), str(holder["run_id"]).encode())
-    return f"the loop (pid {holder['pid']}) will stop after what is under way"
+    files.atomic_write(layout.stop_file(paths), holder.run_id.encode())
+    return f"the loop (pid {holder.pid}) will stop after what is under way"
 
 
 def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:

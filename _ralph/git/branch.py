@@ -1,37 +1,33 @@
-"""ralph's own branch: where it is, what is put on it, and the work that is parked beside it."""
+"""The branch that verified work lands on, and the refs of work that did not pass."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson
-from _ralph.git.git import BULK, Git, attempted, git_output, in_peace, nul
+from _ralph.git.git import BULK, Git, attempted, git_output, nul, unhurried
 
 PARKED = "refs/ralph/parked"
-_PLAIN = ("--no-show-signature", "--no-mailmap")
 _KEPT = 50
 
 
 class Moved(Exception):
-    """Somebody else moved the branch first: what lands is to be checked again on the new tip."""
+    """Somebody else moved the branch: the work must be checked again on the new tip."""
 
 
 @dataclass
 class Branch:
-    """The branch `name` of a repository, on which only verified work lands. `plan` is a short name that
-    tells this plan's other refs from those of others."""
+    """The branch `name` of a repository. `plan` is a short name, in the names of this plan's other refs."""
 
     git: Git
     name: str
     plan: str
-    _tree: tuple[str, str] = "", ""
-    _recent: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def ref(self) -> str:
@@ -39,48 +35,45 @@ class Branch:
 
     def tip(self) -> str:
         """The commit that the branch is at; nothing if it does not exist."""
-        words = ("log", *_PLAIN, "-5", "--format=%H %T %h %s", self.ref, "--")
-        last = [line.split(" ", 3) for line in self.git(*words, check=False).splitlines()]
-        if not last:
-            return ""
-        self._tree = last[0][0], last[0][1]
-        self._recent = {last[0][0]: [_a_line(" ".join(words[2:])) for words in last]}
-        return self._tree[0]
+        return self.commit_at(self.ref)
 
     def contains(self, commit: str, tip: str) -> bool:
         """Whether `commit` is in the history of `tip`."""
         return attempted(self.git, "merge-base", "--is-ancestor", commit, tip)[0] == 0
 
-    def open(self) -> tuple[str, list[str]]:
-        """Make the branch at HEAD if there is none, and carry it forward if HEAD contains it; its tip,
-        and what was done. BadInput without a commit."""
-        head = self.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-        tip = self.tip()
-        if not head and not tip:
+    def beginning(self) -> str:
+        """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
+        BadInput without a commit."""
+        tip, head = self.tip(), self.commit_at("HEAD")
+        if not (tip or head):
             raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
+        return head if head and (not tip or self.contains(tip, head)) else tip
+
+    def open(self) -> tuple[str, list[str]]:
+        """Make the branch if there is none, or move it forward to where the run begins; its tip, and what was
+        done. BadInput without a commit."""
+        start, tip = self.beginning(), self.tip()
         if not tip:
-            code, _, said = attempted(self.git, "update-ref", "-m", "ralph: begin", self.ref, head, "")
+            code, _, said = attempted(self.git, "update-ref", "-m", "ralph: begin", self.ref, start, "")
             if code:
                 raise BadInput(f"the branch {self.name} cannot be made: {text.one_line(said, 300)}")
-            return head, [f"made branch {self.name}"]
-        if not head or tip == head:
-            return tip, []
-        if self.contains(tip, head):
+            return start, [f"made branch {self.name}"]
+        if start != tip:
             try:
-                self.land(head, tip, "carried forward to HEAD")
+                self.land(start, tip, "carried forward to HEAD")
             except Moved:
                 return self.open()
-            return head, [f"branch {self.name} had been merged and was carried forward to HEAD"]
-        behind = self.git("rev-list", "--count", f"{tip}..{head}", check=False).strip()
-        missing = text.count(int(behind or 0), "commit")
+            return start, [f"branch {self.name} had been merged and was carried forward to HEAD"]
+        behind = int(self.git("rev-list", "--count", f"{tip}..HEAD", check=False) or 0)
+        missing = text.count(behind, "commit")
         note = f"branch {self.name} goes on from its tip; HEAD has {missing} that it has not"
-        return tip, [note] if behind not in ("", "0") else []
+        return tip, [note] if behind else []
 
     def land(self, commit: str, tip: str, why: str) -> None:
         """Move the branch from `tip` to `commit`. Where it is checked out, that working tree follows by
         git's fast-forward rules. Moved if the branch is elsewhere; NeedsPerson if edits are in the way."""
         said = ""
-        for pause in (0.0, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0):  # a person's git may hold a lock
+        for pause in (0.0, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0):  # somebody else's git may have a lock
             time.sleep(pause)
             worktree = self._checked_out()
             if worktree is None:
@@ -92,7 +85,7 @@ class Branch:
                 return
             now = self.tip()
             if now == commit or (now and now != tip and self.contains(commit, now)):
-                return  # it had landed before a kill
+                return  # it had landed before ralph was killed
             if now != tip:
                 raise Moved
             if ".lock" not in said:
@@ -104,27 +97,27 @@ class Branch:
         )
 
     def _fast_forward(self, worktree: Path, commit: str, tip: str) -> tuple[int, str]:
-        """Let a person's working tree follow: the exit status, and what git said. That the branch is at
-        `tip` is asked first; where it moves right then, git finds that this is no fast-forward."""
+        """Fast-forward a working tree that has the branch checked out: the exit status, and what git said.
+        If the branch moves after the first line, git finds that this is no fast-forward."""
         if self.tip() != tip:
             return 1, "the branch has moved"
         own = Git.at(worktree)
         self.mark.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write(self.mark, os.fsencode("\0".join((str(worktree), tip, commit))))
         words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
-        with in_peace():  # or an interrupt leaves it half way
+        with unhurried():  # an interrupt would leave it half done
             code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
         files.clear(self.mark)
         return code, said
 
     @property
     def mark(self) -> Path:
-        """Names the working tree that follows, and from which commit to which, for the start after a kill."""
+        """Names a working tree during its fast-forward, and the two commits: for `recover`."""
         return self.git.common / "ralph" / self.plan / "fast-forward"
 
-    def unlock(self) -> None:
-        """Remove the locks that a dead run's git calls left, on this branch and on an index that was
-        following it, and undo what was done of a fast-forward that was killed half way."""
+    def recover(self) -> None:
+        """After a run that was killed: remove the locks of its git calls, on this branch and on an index that
+        was following it, and undo what was done of a fast-forward."""
         for lock in (self.git.common / f"{self.ref}.lock", *(self.git.common / "refs/ralph").rglob("*.lock")):
             files.clear(lock)
         worktree, *commits = os.fsdecode(files.read_regular(self.mark) or b"").split("\0")
@@ -137,8 +130,8 @@ class Branch:
         files.clear(self.mark)
 
     def _go_back(self, own: Git, tip: str, commit: str) -> None:
-        """Bring the files of a working tree back from `commit` to `tip`, where they are just as that has
-        them; git's own rules keep all others."""
+        """Move a working tree back from `commit` to `tip`: those files that are as in `commit`. Git's own
+        rules protect all others."""
         look = own.seen_at(own.root, self.mark.with_suffix(".index"))
         look("read-tree", commit, timeout=BULK)
         look("update-index", "-q", "--refresh", check=False, timeout=BULK)
@@ -156,21 +149,14 @@ class Branch:
 
     def _checked_out(self) -> Path | None:
         """The working tree of a person that has this branch checked out. NeedsPerson while one rebases it."""
-        heads = [self.git.common / "HEAD", *self.git.common.glob("worktrees/*/HEAD")]
-        found = [(files.read_regular(head) or b"").decode("utf-8", "replace").strip() for head in heads]
-        if not any(
-            head in (f"ref: {self.ref}", "ref: refs/heads/.invalid") or " " not in head for head in found
-        ):
-            return None  # without asking git: each working tree is on another branch
         entries = self.git("worktree", "list", "--porcelain", "-z", check=False).split("\0\0")
-        for entry in entries:
-            lines = [line for line in entry.split("\0") if line]
-            if not lines or not lines[0].startswith("worktree "):
+        for first, *lines in (entry.lstrip("\0").split("\0") for entry in entries):
+            folder = Path(first.removeprefix("worktree "))
+            if not first or not folder.is_dir():
                 continue
-            folder = Path(lines[0].removeprefix("worktree "))
-            if f"branch {self.ref}" in lines and folder.is_dir():
+            if f"branch {self.ref}" in lines:
                 return folder
-            if "detached" in lines and folder.is_dir() and self._is_rebased_in(folder):
+            if "detached" in lines and self._is_rebased_in(folder):
                 raise NeedsPerson(
                     f"a rebase of {self.name} is under way in {folder}; end it, then run it again"
                 )
@@ -182,16 +168,14 @@ class Branch:
         return any((files.read_regular(name) or b"").strip() == self.ref.encode() for name in names)
 
     def commit(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
-        """A commit of exactly `tree` on `parent`, and on `merge` where one is merged; else `parent` itself
-        where that has the same tree."""
-        if parent != self._tree[0]:
-            self._tree = parent, self.git.tree(parent)
-        if tree == self._tree[1] and not merge:
+        """A commit of `tree` on `parent`, and on `merge` if one is merged. If nothing is merged or changed,
+        `parent` itself."""
+        if not merge and tree == self.git.tree(parent):
             return parent
         others = ("-p", merge) if merge else ()
         words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
-        if sign:  # a key that asks for its passphrase: nobody is there
+        if sign:  # not if the key needs a passphrase: nobody is there to type it
             code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=15.0)
             if code == 0:
                 return made.strip()
@@ -203,58 +187,48 @@ class Branch:
         return self.git("config", "--bool", "commit.gpgSign", check=False).strip() == "true"
 
     def commit_at(self, ref: str) -> str:
-        """The commit that a parked ref names, which agents can look at; nothing if it is gone."""
+        """The commit that a ref names; nothing if it is gone."""
         words = ("rev-parse", "-q", "--verify", f"{ref}^{{commit}}")
         return self.git(*words, check=False).strip() if ref else ""
 
-    def hold_candidate(self, commit: str) -> None:
-        """Keep what is in the clean room from `git gc`, until the next one."""
+    def pin_candidate(self, commit: str) -> None:
+        """Protect what is in the clean room from `git gc`, until the next one."""
         self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
 
-    def hold(self, task: str, tree: str) -> None:
-        """Keep the unfinished work of a task from `git gc`."""
+    def pin_work(self, task: str, tree: str) -> None:
+        """Protect the unfinished work of a task from `git gc`."""
         name = f"{text.slug(task)}-{files.digest(task.encode('utf-8', 'replace'))[:4]}"
         files.sync_all(self.git.common)  # a ref outlives a power cut, and so must what it names
         self.git("update-ref", f"refs/ralph/work/{self.plan}/{name}", tree)
 
-    def park(self, tree: str, base: str, label: str) -> str:
-        """Keep work that did not pass as a commit below refs/ralph/parked/; the ref's name."""
+    def park_tree(self, tree: str, base: str, label: str) -> str:
+        """Park work that did not pass as a commit on `base`; the ref's name."""
         made = self.git("commit-tree", tree, "-p", base, "-m", f"ralph: parked work of {label}").strip()
-        return self.keep(made, label)
+        return self.park(made, label)
 
-    def keep(self, commit: str, label: str) -> str:
-        """Keep a commit below refs/ralph/parked/ under a name that holds nothing else; the ref's name."""
-        listed = self.git("for-each-ref", "--sort=-creatordate", "--format=%(refname) %(objectname)", PARKED)
-        held = dict(line.split(" ") for line in listed.splitlines())
-        names = (f"{PARKED}/{self.plan}/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
-        ref = next(name for name in names if held.get(name, commit) == commit)
+    def park(self, commit: str, label: str) -> str:
+        """Park a commit below refs/ralph/parked/ under a free name; the ref's name."""
+        own = f"{PARKED}/{self.plan}"
+        listed = self.git("for-each-ref", "--sort=-creatordate", "--format=%(refname) %(objectname)", own)
+        parked = dict(line.split(" ") for line in listed.splitlines())
+        names = (f"{own}/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+        ref = next(name for name in names if parked.get(name, commit) == commit)
         files.sync_all(self.git.common)
         self.git("update-ref", ref, commit)
-        own = [name for name in held if name.startswith(f"{PARKED}/{self.plan}/") and name != ref]
-        for old in own[_KEPT - 1 :]:
+        for old in [name for name in parked if name != ref][_KEPT - 1 :]:
             self.git("update-ref", "-d", old)
         return ref
 
     def recent(self, tip: str, since: int | None = None) -> list[str]:
         """The last commits, a line each; those since the pass of iteration `since`, if given."""
-        span = ["-5", tip]
-        if since is not None:
-            found = self.git(
-                "log", "-1", "--format=%H", f"--grep=^Ralph-Iteration: {since}$", tip, check=False
-            )
-            span = [f"{found.strip()}..{tip}"] if found.strip() else span
-        elif tip in self._recent:  # they came with the tip
-            return self._recent[tip]
-        return self._log(*span)
+        grep = ("log", "-1", "--format=%H", f"--grep=^Ralph-Iteration: {since}$", tip)
+        passed = "" if since is None else self.git(*grep, check=False).strip()
+        return self.log(f"{passed}..{tip}") if passed else self.log("-5", tip)
 
-    def between(self, base: str, tip: str) -> list[str]:
-        """The commits that came to the branch after `base`, a line each, the newest first."""
-        return self._log(f"{base}..{tip}")
-
-    def _log(self, *span: str) -> list[str]:
-        """The first twenty commits of a span, a line each."""
-        lines = self.git("log", *_PLAIN, *span, "--format=%h %s", check=False)
-        return [_a_line(line) for line in lines.splitlines()][:20]
+    def log(self, *span: str) -> list[str]:
+        """The newest twenty commits of a span such as `base..tip`, a line each."""
+        lines = self.git("log", "--no-show-signature", "--no-mailmap", *span, "--format=%h %s", check=False)
+        return [text.one_line(line, 100) for line in lines.splitlines()][:20]
 
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two trees or commits."""
@@ -263,19 +237,15 @@ class Branch:
             found = output.read(size + 1)
         return text.clip(found.decode("utf-8", "replace"), size, "cut here")
 
-    def tidy(self) -> None:
-        """Pack what ralph made once it is a lot, as git itself would; outside of attempts."""
+    def repack(self) -> None:
+        """Repack loose objects once there are many, as `git gc --auto` does; call it between attempts."""
         loose = self.git.common / "objects/17"
         if loose.is_dir() and len(os.listdir(loose)) > 27:  # git's own rule of thumb for 6,700 objects
             attempted(self.git, "repack", "-d", "-q", timeout=BULK)
 
 
-def _a_line(said: str) -> str:
-    return text.one_line(said, 100)
-
-
 def default_branches(git: Git, here: str) -> set[str]:
-    """Names that no work should land on unasked: the usual ones, and where `here` is none of them, also
+    """Branches that work lands on only if they are named: main and master, and if `here` is neither, also
     the remote's default, and a branch that is the only one."""
     usual = {"main", "master"}
     if here in usual:

@@ -1,4 +1,4 @@
-"""git: every call of it, with a deadline, and with settings that no agent can change."""
+"""git: every call has a deadline, and settings that no agent can change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from _ralph.errors import BadInput, RalphError, StopNow, TryLater
 from _ralph.process.process import buffer, ends_within
 
 QUICK, BULK = 30.0, 180.0
-"""Seconds that a call may take: one that reads or moves a ref, and one that reads or writes many files."""
+"""Deadlines in seconds: of calls that read or move refs, and of those that read or write many files."""
 _HURRY = 5.0
 _QUIET = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false", "core.untrackedCache=false",
@@ -31,7 +31,7 @@ _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
     "must be run in a work tree",
 )  # fmt: skip
-_LITTLE = 1 << 16  # where git could not write a ref, it does not say that the disk is full
+_LITTLE = 1 << 16  # bytes: git does not say that the disk is full if it cannot write a ref
 _FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
@@ -39,12 +39,12 @@ _IDENTITY = tuple(
 _SETTINGS: dict[str, str] = {}
 
 hurry: Callable[[], bool] = lambda: False  # noqa: E731
-"""Whether ralph was told to stop: a call under way then has a few seconds left."""
+"""Whether ralph must stop: a call under way then has five seconds left."""
 
 
 @contextlib.contextmanager
-def in_peace() -> Iterator[None]:
-    """No call is hurried in here: one that was cut off would leave a person's files half way."""
+def unhurried() -> Iterator[None]:
+    """Calls in here may take their whole time: one that is killed would leave a person's files half done."""
     global hurry
     before, hurry = hurry, lambda: False
     try:
@@ -59,8 +59,8 @@ class Late(RalphError):
 
 @dataclass(frozen=True)
 class Git:
-    """git in one working tree. `dir` is where git keeps this tree, `common` what it shares with other
-    worktrees of the repository; `env` is added to the environment of each call."""
+    """git in one working tree. `dir` is its git folder, `common` the one that all worktrees of the repository
+    share; `env` is added to the environment of each call."""
 
     root: Path
     dir: Path
@@ -76,7 +76,7 @@ class Git:
     def __call__(
         self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
     ) -> str:
-        """RalphError with git's words where it fails, or nothing without `check`."""
+        """The output. If the call fails: RalphError with git's own words, or "" without `check`."""
         said = git(self.root, *words, stdin=stdin, env={**self.env, **env}, check=check, timeout=timeout)
         return os.fsdecode(said)
 
@@ -113,8 +113,8 @@ def git(
     check: bool = True,
     timeout: float = QUICK,
 ) -> bytes:
-    """One git call with hooks, fsmonitor and prompts off; RalphError if it fails and `check`, or if it
-    does not end within `timeout` seconds. StopNow where ralph was told to stop and it would not end."""
+    """The output of one git call, with hooks, fsmonitor and prompts off. RalphError if it fails and `check`,
+    or does not end within `timeout` seconds; StopNow if it had to be killed because ralph must stop."""
     code, out, err = _run(cwd, words, stdin, env or {}, timeout)
     if check and code != 0:
         raise _error(cwd, words, code, err)
@@ -122,7 +122,7 @@ def git(
 
 
 def attempted(git: Git, *words: str, stdin: bytes = b"", timeout: float = QUICK) -> tuple[int, str, str]:
-    """The exit status, output and error text of a call that may well fail."""
+    """The exit status, output and error text of a call that may fail."""
     code, out, err = _run(git.root, words, stdin, git.env, timeout)
     return code, os.fsdecode(out), err.decode("utf-8", "replace")
 
@@ -148,7 +148,7 @@ def _run(
 
 
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
-    """Wait for a git call, no longer than its deadline; a few seconds once ralph was told to stop."""
+    """Wait for a git call until its deadline, or a few seconds once ralph must stop."""
     end, asked = time.monotonic() + timeout, False
     while not ends_within(process.pid, min(0.2, max(end - time.monotonic(), 0.01))):
         if hurry() and not asked:
@@ -161,7 +161,7 @@ def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
 
 
 def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError:
-    """What a failed call means for who started ralph."""
+    """The error of a failed call, with what a person can do about it."""
     said, what = text.one_line(err.decode("utf-8", "replace"), 300), next(iter(words))
     if any(word in said for word in _BROKEN):
         return BadInput(f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it again")
@@ -175,8 +175,8 @@ def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError
 def git_output(
     cwd: Path, *words: str, env: dict[str, str] | None = None, timeout: float = BULK
 ) -> Iterator[IO[bytes]]:
-    """The output of one git call as it comes, for what may be too large to hold. It ends with the
-    call, at `timeout`, or when nobody reads on; no error tells which."""
+    """The output of one git call as a stream, which may be large. It ends with the call or at `timeout`;
+    there is no error."""
     with subprocess.Popen(
         _quiet(words), cwd=cwd, env={**environment(), **(env or {})},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -210,7 +210,7 @@ def git_places(folder: Path) -> tuple[Path, Path] | None:
 
 
 def _paths(folder: Path, *asked: str) -> list[Path]:
-    """The paths that `git rev-parse` says; one call, but where one of them holds a line feed."""
+    """The paths that `git rev-parse` prints: in one call, unless one of them contains a line feed."""
     words = ("rev-parse", "--path-format=absolute")
     found = os.fsdecode(git(folder, *words, *asked)).removesuffix("\n").split("\n")
     if len(found) != len(asked):
@@ -225,8 +225,8 @@ def top_level(folder: Path) -> Path | None:
 
 
 def freeze_settings(home: Git, folder: Path) -> None:
-    """Copy this user's git settings, ignore rules and attributes into `folder`, and let every later call
-    read the copies: an agent can write into a home folder."""
+    """Copy this user's git settings, ignore rules and attributes into `folder`. Every later call reads the
+    copies, because an agent can change the originals."""
     _SETTINGS.clear()
     listed = home.names("config", "--global", "--includes", "--list", "-z", check=False)
     config = folder / "gitconfig"
@@ -248,7 +248,7 @@ LEFT_BY_AGENTS = (
     ".claude/.cc-writes", ".opencode/.gitignore", ".opencode/node_modules", ".opencode/package.json",
     ".opencode/package-lock.json", ".opencode/bun.lock",
 )  # fmt: skip
-"""What the agents of agents.json write beside the work, as a habit; seen in runs of their own programs."""
+"""Files that the agents of agents.json write besides their work; seen in runs of their own programs."""
 CACHES = b"".join(
     name + b"\n"
     for name in (
@@ -257,7 +257,7 @@ CACHES = b"".join(
         b"*.egg-info/", *map(str.encode, LEFT_BY_AGENTS),
     )
 )  # fmt: skip
-"""What tools write beside the work: no part of it, where git does not track it."""
+"""Files that tools and agents leave behind: not part of the work unless git tracks them."""
 
 
 def setting(entry: str) -> str:
@@ -287,7 +287,7 @@ def nul(names: Iterable[str]) -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """The environment of git calls: where git was told to look from outside does not count."""
+    """The environment of git calls, without variables that say where a repository is."""
     kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in kept}
     ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}

@@ -1,4 +1,4 @@
-"""A place: the files of a commit in a folder of ralph's own, seen only through a person's repository."""
+"""A place: a checkout of ralph's own, for agents or checks, that git sees through home's repository."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ _CARRIED = (
 _PACKED = b"# pack-refs with: peeled fully-peeled sorted \n"
 _FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
 _DEEP, _NESTED = 3500, 300
-"""The length of a path, and its folders: the system reads 4,096 bytes, Python's recursion ends at 1,000."""
+"""Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 
 
 @dataclass
 class Place:
-    """A folder in which strangers' programs work. What stands in `root` is seen through `home`, with an
-    index of ralph's own at `index`; the `.git` in `root` is a throwaway that ralph never reads. `state`
-    are the names of ralph's own files, of which copies lie here for reading; `made` is what `setup` left
-    that git does not ignore. A `full` place has all files also where home is a sparse checkout."""
+    """A checkout in which untrusted programs run. ralph looks at `root` through the repository of `home`,
+    with an index of its own at `index`; the `.git` in `root` is a throwaway that ralph never reads. `state`
+    are the names of ralph's own files, which are copied here for reading; `carried` those that
+    `.worktreeinclude` names; `made` what `setup` left that git does not ignore. A `full` place has all files,
+    even if home is a sparse checkout."""
 
     home: Git
     root: Path
@@ -53,20 +54,20 @@ class Place:
 
     @property
     def exists(self) -> bool:
-        """Whether it is there, and is the folder that ralph made: an agent can put a link in its place."""
+        """Whether it is there, and not a link: an agent can replace the folder."""
         return self.root.is_dir() and Path(os.path.realpath(self.root)) == self.root and self.index.is_file()
 
     # ---------------------------------------------------------------- set up
 
     def open(self) -> bool:
-        """Make the folder if it is not there, or is not what it was; whether it is new."""
-        self.bring_back()
+        """Make the folder if it is not there or was replaced; whether it is new."""
+        self.unhide()
         if self.exists:
-            self.unlock()
+            self.remove_lock()
             return False
         for folder in (*reversed(self.root.parents), self.root):
             if folder.is_symlink() and folder.is_relative_to(self.root.parents[1]):
-                folder.unlink()  # an agent can have put it there, to lead elsewhere
+                folder.unlink()  # an agent can have put it there
         files.clear(self.root)
         files.clear(self.index)
         self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -75,32 +76,31 @@ class Place:
         self.index.parent.mkdir(parents=True, exist_ok=True)
         return True
 
-    def unlock(self) -> None:
-        """Remove the lock of a git call that was killed."""
+    def remove_lock(self) -> None:
+        """Remove the index lock of a git call that was killed."""
         files.clear(self.index.with_name(f"{self.index.name}.lock"))
 
     def reset(self, tree: str, clean: str = "-ffd") -> bool:
-        """Make the files those of `tree`, whatever stands there; whether the place is new. `clean` are the
-        flags of `git clean` for the others: `-ffd` leaves what is ignored, `-ffdx` nothing, and without any
-        they all stay."""
+        """Check out `tree`, whatever is there; whether the place is new. `clean` are the flags of `git clean`
+        for other files: `-ffd` leaves ignored ones, `-ffdx` none; if empty, all of them stay."""
         new = self.open()
-        self._remove_odd()
-        words = (*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
-        code, _, _ = attempted(self.git, *words, timeout=BULK)
-        if code:  # a folder that is closed to us
-            files.open_up(self.root)
-            self.git(*words, timeout=BULK)
+        self._remove_special()
+        self._retried(*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         if clean:
             apart = [word for name in self.made for word in ("-e", f"/{name}")]
-            if attempted(self.git, "clean", "-q", clean, *apart, timeout=BULK)[0]:  # or one below it
-                files.open_up(self.root)
-                self.git("clean", "-q", clean, *apart, check=False, timeout=BULK)
+            self._retried("clean", "-q", clean, *apart, check=False)
         for name, module in self.modules(tree).items():
             module.reset(self._links(tree)[name], clean)
         return new
 
+    def _retried(self, *words: str, check: bool = True) -> None:
+        """A git call that is tried again if it fails, after `files.open_up`."""
+        if attempted(self.git, *words, timeout=BULK)[0]:
+            files.open_up(self.root)
+            self.git(*words, check=check, timeout=BULK)
+
     def modules(self, tree: str) -> dict[str, Place]:
-        """The submodules in `tree` that home has copies of, by their names in the tree."""
+        """The submodules in `tree` that home has copies of, by their paths."""
         links = self._links(tree)
         if not links:
             return {}
@@ -117,15 +117,15 @@ class Place:
         return found
 
     def tracked(self, tree: str) -> set[str]:
-        """The files that git tracks here, those of submodules too."""
+        """The files that git tracks here and in submodules."""
         found = set(self.git.names("ls-files", "-z", timeout=BULK))
         for path, module in self.modules(tree).items():
             found |= {f"{path}/{name}" for name in (".git", *module.tracked(self._links(tree)[path]))}
         return found
 
     def _module_folder(self, name: str, path: str) -> Path | None:
-        """Where home keeps a submodule: in its git folder, or, from an old git, in the tree. Its name is the
-        candidate's word, and must lead nowhere else: a git folder has commands in its configuration."""
+        """The git folder of a submodule at home: below `modules`, or, from an old git, in the tree. Its name
+        comes from the candidate, so it must lead nowhere else: its configuration holds commands."""
         own = self.home.common / "modules"
         kept = (own / name, self.home.root / path / ".git")
         if ".." in name or os.path.isabs(name):
@@ -134,7 +134,7 @@ class Place:
         return next((folder for folder in there if Path(os.path.realpath(folder)) == folder), None)
 
     def _links(self, tree: str) -> dict[str, str]:
-        """The submodules of a tree: the commit that each is at, by its path."""
+        """The commits of the submodules of a tree, by their paths."""
         if tree not in self._known_links:
             some = (self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()
             listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK) if some else []
@@ -144,111 +144,76 @@ class Place:
 
     _known_links: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
-    def carry(self, home_names: Iterable[str]) -> None:
+    def carry(self, names: Iterable[str]) -> None:
         """Copy files that git ignores from home (`.worktreeinclude`); they are never committed."""
-        self.carried = []
-        for name in home_names:
-            source, target = self.home.root / name, self.root / name
-            data = files.read_regular(source)
-            if data is None:
-                continue
-            self.carried.append(name)
-            self._unlink_folders(name)
+        self.carried = [name for name in names if self._copied(name, self.home.root / name) is not None]
+
+    def copy_state(self) -> dict[str, bytes]:
+        """Copy the plan, the notes and the rulebook, for reading; their bytes, by name."""
+        found = {name: Path(os.path.realpath(self.home.root / name)) for name in self.state}
+        copies = {name: self._copied(name, source) for name, source in found.items()}
+        return {name: data for name, data in copies.items() if data is not None}
+
+    def _copied(self, name: str, source: Path) -> bytes | None:
+        """Copy a regular file and its mode to `name`, unless it is the same already; its bytes."""
+        data, target = files.read_regular(source), self.root / name
+        if data is not None:
+            self._make_folders_real(name)
             if files.read_regular(target) != data:
                 files.clear(target)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
                 shutil.copymode(source, target)
-
-    def copy_state(self) -> dict[str, bytes]:
-        """Copies of the plan, the notes and the rulebook for reading; what lies here now, by name."""
-        copied = {}
-        for name in self.state:
-            data = files.read_regular(Path(os.path.realpath(self.home.root / name)))
-            if data is not None:
-                self._unlink_folders(name)
-                target = files.clear(self.root / name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-                copied[name] = data
-        return copied
+        return data
 
     def renew_git(self, head: str, branch: str, config: str, packed: bytes) -> None:
-        """A `.git` as if somebody had cloned, written from nothing: HEAD on `branch` at the commit `head`,
-        tags (`packed`), identity and filters (`config`), objects by reference; no remotes, no hooks."""
+        """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, tags (`packed`),
+        identity and filters (`config`), home's objects as alternates; no remotes, no hooks."""
         own = self.root / ".git"
-        ignored = "\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state)
-        said = {
+        written = {
             "HEAD": os.fsencode(f"ref: refs/heads/{branch}\n"),
             "packed-refs": _PACKED + os.fsencode(f"{head} refs/heads/{branch}\n") + packed,
         }
-        for name in ("shallow", "info/sparse-checkout", "info/attributes", "info/exclude"):
-            source = (self.home.dir if "sparse" in name else self.home.common) / name
-            if (data := files.read_regular(source)) is not None and not (self.full and "sparse" in name):
-                said[name] = data
-        said["info/exclude"] = said.get("info/exclude", b"") + os.fsencode(ignored)
-        self._write_git(own, config, said)
+        sources = [self.home.common / name for name in ("shallow", "info/attributes", "info/exclude")]
+        sources += [] if self.full else [self.home.dir / "info/sparse-checkout"]
+        for source in sources:
+            if (data := files.read_regular(source)) is not None:
+                written[source.name if source.name == "shallow" else f"info/{source.name}"] = data
+        ignored = "\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state)
+        written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
+        self._write_git(own, config, written)
         (own / "hooks").mkdir()
         for path, module in self.modules(head).items():
-            module._renew_link(
-                own / "modules" / files.digest(os.fsencode(path))[:8], self._links(head)[path], config
-            )
+            inside = own / "modules" / files.digest(os.fsencode(path))[:8]
+            tree = f"[core]\n\tworktree = {os.path.relpath(module.root, inside)}\n"
+            module._write_git(inside, config + tree, {"HEAD": f"{self._links(head)[path]}\n".encode()})
+            files.clear(module.root / ".git").write_text(f"gitdir: {os.path.relpath(inside, module.root)}\n")
 
-    def _renew_link(self, own: Path, commit: str, config: str) -> None:
-        """A `.git` of this submodule at `own`, detached at `commit`, and the file that leads there."""
-        tree = f"[core]\n\tworktree = {os.path.relpath(self.root, own)}\n"
-        self._write_git(own, config + tree, {"HEAD": os.fsencode(f"{commit}\n")})
-        files.clear(self.root / ".git").write_text(f"gitdir: {os.path.relpath(own, self.root)}\n")
-
-    def _write_git(self, own: Path, config: str, said: dict[str, bytes]) -> None:
-        """Write a git folder from nothing: the files `said`, this place's index, the objects of home."""
+    def _write_git(self, own: Path, config: str, written: dict[str, bytes]) -> None:
+        """Write a new git folder: the files `written`, this place's index, home's objects as alternates."""
         files.clear(own)
-        said["config"] = config.encode("utf-8", "surrogateescape")
-        said["objects/info/alternates"] = os.fsencode(f"{self.home.common / 'objects'}\n")
+        written["config"] = config.encode("utf-8", "surrogateescape")
+        written["objects/info/alternates"] = os.fsencode(f"{self.home.common / 'objects'}\n")
         for folder in ("refs", "info", "objects/info"):  # git makes the others as it needs them
             (own / folder).mkdir(parents=True)
-        for name, data in said.items():
+        for name, data in written.items():
             (own / name).write_bytes(data)
         shutil.copyfile(self.index, own / "index")
 
     # ---------------------------------------------------------------- what stands there
 
     def snapshot(self, tree: str) -> tuple[str, list[str]]:
-        """The tree of all that stands here and git does not ignore, where `tree` stood before; and what
-        git could not take, in words. Copies of files of home are removed first."""
-        said = self._make_way()
+        """The tree of all files here that git does not ignore, where `tree` was checked out; and lines about
+        what is not in it. Copies of home's files are removed first."""
+        said = self._remove_unusable(tree)
         for name in (*self.state, *self.carried, ".ralph"):  # copies, which are no part of the work
             if not self._leads_out(name):
                 files.clear(self.root / name)
-        links = self._links(tree)
-        apart = [f":(top,exclude,literal){name}" for name in (*links, *self.made, *self.state)]
-        words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *apart)
         try:
-            code, _, errors = attempted(self.git, *words, timeout=BULK)
-        except Late as error:  # a file of terabytes, with nothing in it
-            self.unlock()
+            said += self._add_all([*self._links(tree), *self.made, *self.state])
+        except Late as error:  # a sparse file of terabytes
+            self.remove_lock()
             return self.git.tree(tree), [*said, f"git could not take the work: {error}"]
-        if code and "Permission denied" in errors:
-            files.open_up(self.root)
-            code, _, errors = attempted(self.git, *words, timeout=BULK)
-        for _ in range(20):  # one that git cannot encode ends the call
-            named = _FATAL_NAME.findall(errors) if code else []
-            if not named:
-                break
-            said += [f"git cannot take {text.one_line(name)}; it is not part of the work" for name in named]
-            words += tuple(f":(top,exclude,literal){name}" for name in named)
-            code, _, errors = attempted(self.git, *words, timeout=BULK)
-        if code:
-            if "No space left" in errors:
-                raise TryLater(
-                    f"the disk is full (git add: {text.one_line(errors)}); run the same command again"
-                )
-            refused = [
-                line.partition(":")[2].strip() for line in errors.splitlines() if line.startswith("error:")
-            ]
-            said += [f"git cannot take a part of the work: {text.one_line(line)}" for line in refused[:3]]
-            if not refused:
-                said.append(f"git could not take the work: {text.one_line(errors, 200)}")
         for path, module in self.modules(tree).items():
             if module.exists and any(module.dirt()):
                 said.append(
@@ -256,10 +221,30 @@ class Place:
                 )
         return self.git("write-tree", timeout=BULK).strip(), said
 
+    def _add_all(self, apart: list[str]) -> list[str]:
+        """`git add` all but `apart`; a line for each thing that git could not add."""
+        said: list[str] = []
+        for _ in range(22):  # a file that git cannot convert ends the call
+            excluded = [f":(top,exclude,literal){name}" for name in apart]
+            words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
+            code, _, errors = attempted(self.git, *words, timeout=BULK)
+            if code == 0:
+                return said
+            opened = "Permission denied" in errors and files.open_up(self.root)
+            named = _FATAL_NAME.findall(errors)
+            if not (named or opened):
+                break
+            said += [f"git cannot take {text.one_line(name)}; it is not part of the work" for name in named]
+            apart = [*apart, *named]
+        if "No space left" in errors:
+            raise TryLater(f"the disk is full (git add: {text.one_line(errors)}); run the same command again")
+        refused = [line[6:].strip() for line in errors.splitlines() if line.startswith("error:")] or [errors]
+        return said + [f"git cannot take a part of the work: {text.one_line(line)}" for line in refused[:3]]
+
     def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
-        """The tracked files that are not as ralph put them, and the files that are new and not ignored;
-        those of the submodules of `tree` too."""
-        self._remove_odd()
+        """The tracked files that were changed, and the new files that are not ignored; with those in the
+        submodules of `tree`."""
+        self._remove_special()
         words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
         entries = self.git.names(*words, timeout=BULK)
         own = (*self.state, *self.carried)
@@ -271,35 +256,34 @@ class Place:
         return changed, new
 
     def _leads_out(self, name: str) -> bool:
-        """Whether a folder on the way to `name` is a link: what is behind it is not here."""
+        """Whether a folder on the way to `name` is a link."""
         parent = (self.root / name).parent
         return Path(os.path.realpath(parent)) != parent
 
-    def _unlink_folders(self, name: str) -> None:
-        """Make the folders on the way to `name` folders of this place, lest a write goes elsewhere."""
+    def _make_folders_real(self, name: str) -> None:
+        """Remove links and files where the folders of `name` should be, so that a write stays here."""
         for parent in reversed((self.root / name).parents):
             if parent.is_relative_to(self.root) and (parent.is_symlink() or parent.is_file()):
                 parent.unlink()
 
     @contextlib.contextmanager
-    def away(self) -> Iterator[None]:
-        """Have this place out of the way while checks run elsewhere: a path that leads into it, in a link or
-        in a generated file, would be green here and nowhere else."""
+    def hidden(self) -> Iterator[None]:
+        """Hide this place while checks run elsewhere, unless it is in use: one that follows a path into it
+        would be green on this machine only."""
         hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
         moved = False
-        with contextlib.suppress(BlockingIOError), self.held(fcntl.LOCK_NB):
+        with contextlib.suppress(BlockingIOError), self.locked(fcntl.LOCK_NB):
             if moved := self.exists:
                 self.root.rename(hidden)
         try:
             yield
         finally:
             if moved:
-                self.bring_back()
+                self.unhide()
 
     @contextlib.contextmanager
-    def held(self, how: int = 0) -> Iterator[None]:
-        """Be at work here: nobody has this place out of the way meanwhile. With LOCK_NB, BlockingIOError if
-        somebody is."""
+    def locked(self, how: int = 0) -> Iterator[None]:
+        """Use this place: no other process hides it. With LOCK_NB, BlockingIOError if one uses it."""
         path, flags = self.index.with_suffix(".held"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
             files.clear(path)  # an agent put it there
@@ -307,22 +291,22 @@ class Place:
             fcntl.flock(mark, fcntl.LOCK_EX | how)
             yield
 
-    def bring_back(self) -> None:
-        """Put the place back where it belongs, also one that a killed run left out of the way."""
+    def unhide(self) -> None:
+        """Put the place back, also one that a killed run left hidden."""
         for hidden in self.root.parent.glob(f".{self.root.name}-*"):
             if os.path.lexists(self.root):
                 files.clear(hidden)
             else:
-                with contextlib.suppress(FileNotFoundError):  # a worker that begins there brought it back
+                with contextlib.suppress(FileNotFoundError):  # another worker was quicker
                     hidden.rename(self.root)
 
     @property
     def stamp(self) -> Path:
-        """The file that says when `setup` last ran here."""
+        """The file that says what `setup` last ran on here."""
         return self.index.with_suffix(".setup")
 
     def noted_setup(self) -> dict[str, Any]:
-        """What was noted when `setup` last ran here: its inputs, and what it made."""
+        """What `note_setup` last wrote: `inputs` and `made`."""
         try:
             found = json.loads(files.read_regular(self.stamp) or b"{}")
         except ValueError:
@@ -335,51 +319,41 @@ class Place:
         files.atomic_write(self.stamp, data)
 
     def note_made(self) -> list[str]:
-        """Take what stands here now and git neither tracks nor ignores for what `setup` made."""
+        """Take the files here that git neither tracks nor ignores as `made` by `setup`; their names."""
         words = ("ls-files", "-o", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
         own = (*self.state, *self.carried)
         found = self.git.names(*words, check=False, timeout=BULK)
         self.made = [name.rstrip("/") for name in found if name not in own]
         return self.made
 
-    def _remove_odd(self) -> None:
-        """Remove FIFOs and their like: under a name that git reads it would wait for them."""
+    def _remove_special(self) -> None:
+        """Remove FIFOs and other special files: git would wait for one that is called .gitignore."""
         for path in _look(self.root)[0]:
             files.clear(path)
 
-    def _make_way(self) -> list[str]:
-        """Remove what git cannot take, before it is asked and waits for it: FIFOs, sockets, devices; and
-        the `.git` of nested repositories, whose files are files like any other. What was done."""
+    def _remove_unusable(self, tree: str) -> list[str]:
+        """Remove what git cannot add, where `tree` was checked out: special files, and the `.git` of nested
+        repositories that it does not ignore, so that it adds their files. A line for each."""
         odd, nested = _look(self.root)
-        links = {self.root / path for path in next(iter(self._known_links.values()), {})}
-        said = []
         for path in odd:
             files.clear(path)
-            said.append(f"git cannot take {text.one_line(self._name(path))}; it was removed")
-        inside = [path for path in nested if path.parent not in links]
-        for path in self._not_ignored(list(dict.fromkeys(path.parent for path in inside))):
-            for one in inside:  # .GIT is the same to git
-                if one.parent == path:
-                    files.clear(one)
-            said.append(
-                f"{text.one_line(self._name(path))} was a git repository of its own; its files are files"
-            )
-        return said
-
-    def _not_ignored(self, paths: list[Path]) -> list[Path]:
-        """Those of `paths` that git does not ignore."""
-        if not paths:
-            return []
-        names = {self._name(path): path for path in paths}
-        hidden = self.git.names("check-ignore", "-z", "--no-index", "--stdin", stdin=nul(names), check=False)
-        return [path for name, path in names.items() if name not in hidden]
+        said = [f"git cannot take {text.one_line(self._name(path))}; it was removed" for path in odd]
+        submodules = {self.root / path for path in self._links(tree)}
+        names = {path: self._name(path.parent) for path in nested if path.parent not in submodules}
+        words, stdin = ("check-ignore", "-z", "--no-index", "--stdin"), nul(names.values())
+        ignored = self.git.names(*words, stdin=stdin, check=False) if names else []
+        inside = {path: name for path, name in names.items() if name not in ignored}
+        for path in inside:  # there may be a .GIT too, which is the same to git
+            files.clear(path)
+        what = "was a git repository of its own; its files are files"
+        return said + [f"{text.one_line(name)} {what}" for name in dict.fromkeys(inside.values())]
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
     def ignored_since(self, moment: float) -> list[str]:
-        """What git ignores here and was made after `moment` (unix seconds); caches of known tools
-        and what agents leave as a habit apart."""
+        """What git ignores here and was changed after `moment` (unix seconds), but for caches of known tools
+        and what agents always leave."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
         found = []
         for name in self.git.names(*words, check=False, timeout=BULK):
@@ -395,7 +369,7 @@ class Place:
         return found
 
     def _unexpected(self, paths: Iterable[Path]) -> list[str]:
-        """The names of `paths`, caches of known tools and what agents leave as a habit apart."""
+        """The names of `paths`, without caches of known tools and what agents always leave."""
         names = [self._name(path) for path in paths if not _is_cache(path)]
         habits = patterns.matching(LEFT_BY_AGENTS, names)
         return [name for name in names if name not in habits]
@@ -420,10 +394,10 @@ def restore(
     allow: Collection[str],
     state: Collection[str],
 ) -> tuple[str, list[str], list[str]]:
-    """The tree `after` with everything protected as in `before`: existing files are the ones from before,
-    new ones may stay, but not where the pattern is a plain file name (`conftest.py`). `allow` lifts both, but
-    not for ralph's own files, `state`. The tree, what was put back, and what is new; `git` needs an index
-    that holds `after`."""
+    """The tree `after` with the files under `protect` as in `before`, but for those under `allow`: changed
+    and deleted files are restored, new ones stay unless the pattern is a plain file name (`conftest.py`).
+    ralph's own files, `state`, are always restored. The tree, what was restored, and what is new; the index
+    of `git` must hold `after`."""
     if before == after or not (protect or state):
         return after, [], []
     fields = git.names("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, timeout=BULK)
@@ -446,7 +420,7 @@ def restore(
 
 
 def throwaway_config(home: Git) -> str:
-    """The configuration of a throwaway `.git`: what decides how files are checked out, and who commits."""
+    """The configuration of a throwaway `.git`: what decides how files are checked out, and the identity."""
     listed = home.names("config", "--includes", "--list", "-z", check=False)
     kept: dict[str, str] = {}
     for entry in listed:
@@ -459,8 +433,8 @@ def throwaway_config(home: Git) -> str:
 
 
 def _look(root: Path) -> tuple[list[Path], list[Path]]:
-    """What lies below `root` and is no file, link or folder, or a folder so deep that no program of ours
-    could reach all of it; and every nested `.git`."""
+    """Everything below `root` that is no file, link or folder, or that is a folder too deep to be read; and
+    every nested `.git`."""
     odd, nested, folders = [], [], [str(root)]
     while folders:
         folder = folders.pop()

@@ -84,7 +84,7 @@ def resume_work(run: Run, attempt: Attempt) -> None:
     if is_last(run, attempt) or not tree:
         attempt.clean = True
         if before != known.base:
-            attempt.earlier = run.branch.keep(before, f"{attempt.name}-before")
+            attempt.earlier = run.branch.park(before, f"{attempt.name}-before")
             attempt.notices.append(f"it started clean; earlier work is parked at {attempt.earlier}")
         return
     attempt.left = tree
@@ -132,7 +132,7 @@ def _work(run: Run, attempt: Attempt) -> Worked:
 def work_here(run: Run, attempt: Attempt) -> Worked:
     """Run the agent in its workspace; what it left."""
     place = run.workspace(attempt.worker, attempt.task.allow)
-    with place.held():
+    with place.locked():
         return _agent_at_work(run, attempt, place)
 
 
@@ -214,11 +214,11 @@ def salvage(run: Run, attempt: Attempt) -> None:
 
     def look(inside: Run) -> Worked:
         place = inside.workspace(attempt.worker, attempt.task.allow)
-        with place.held():
-            place.bring_back()  # the kill may have come while checks ran
+        with place.locked():
+            place.unhide()  # the kill may have come while checks ran
             if not place.exists:
                 return Worked(result=attempt.result, left=attempt.left, notices=attempt.notices)
-            place.unlock()
+            place.remove_lock()
             return _left_behind(inside, attempt, place, {})
 
     take(attempt, run.wait(run.in_worker(look, Worked)))
@@ -282,7 +282,7 @@ async def examine(run: Run, attempt: Attempt) -> None:
     weigh(attempt, run.history, judge=run.judge is not None)
     attempt.unjudged = False
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
-        between = "; ".join(run.branch.between(attempt.base, attempt.tip))
+        between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
     if attempt.verdict is Verdict.PASSED and run.judge:
         await ask_judge(run, attempt, run.judge)

@@ -26,7 +26,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         return True
     attempt.message = commit_message(run, attempt)
     made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
-    run.branch.hold_candidate(made)
+    run.branch.pin_candidate(made)
     if attempt.tip == attempt.base or made == attempt.base:
         attempt.commit = attempt.tip if made == attempt.base else made
         return True
@@ -36,7 +36,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         return True
     attempt.verdict = Verdict.CONFLICT
     attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
-    attempt.parked = run.branch.keep(made, attempt.name)
+    attempt.parked = run.branch.park(made, attempt.name)
     return False
 
 
@@ -46,7 +46,7 @@ def tip_of(run: Run) -> str:
     if tip == run.tip or (tip and not run.tip) or (tip and run.branch.contains(run.tip, tip)):
         run.tip = tip
         return tip
-    kept = run.branch.keep(run.tip, "verified")
+    kept = run.branch.park(run.tip, "verified")
     what = "rewritten" if tip else "deleted"
     raise NeedsPerson(
         f"the branch {run.branch.name} was {what} during the run; its verified work is at {kept}; "

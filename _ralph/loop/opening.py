@@ -51,7 +51,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     open_sandbox(run)
     try_templates(run)
     if (paths.private / "died").exists():
-        run.branch.unlock()
+        run.branch.recover()
         files.clear(paths.private / "died")
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)

@@ -32,9 +32,9 @@ def record(run: Run, attempt: Attempt) -> None:
         tree = run.git.tree(attempt.commit)
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message, sign=True)
     elif attempt.left and attempt.blocked and not attempt.parked:
-        attempt.parked = run.branch.park(attempt.left, attempt.base, attempt.name)
+        attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
-        run.branch.hold(attempt.task.id, attempt.left)
+        run.branch.pin_work(attempt.task.id, attempt.left)
     if attempt.result.overage:
         attempt.notices.append("the subscription is used up, and the provider bills extra usage")
     counted = attempt.verdict in COUNTED
@@ -168,7 +168,7 @@ def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
 
 def reject_landing(run: Run, verdict: AttemptEnded, commit: str, why: str) -> None:
     """Record that a pass does not hold on what was committed meanwhile, and park its work."""
-    kept = run.branch.keep(verdict.commit, f"{verdict.iteration:04}-conflict")
+    kept = run.branch.park(verdict.commit, f"{verdict.iteration:04}-conflict")
     said = f"{verdict.task} passed, and does not hold on what was committed meanwhile: {why}"
     run.view.line(f"! {said}; its work is parked at {kept}", color="yellow")
     found = Rechecked(broken=[verdict.key], since={verdict.key: [why]}, commit=commit)

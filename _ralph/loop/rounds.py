@@ -176,7 +176,7 @@ def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
         )
         return Stop("no-price", Exit.USAGE, reason)
     if not run.pool.lanes:
-        run.branch.tidy()
+        run.branch.repack()
     if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -392,7 +392,7 @@ def close_run(run: Run, stop: Stop) -> Stop:
         kept = run.log(run.paths.prd.name)
         files.atomic_write(kept, run.plan.text.encode())
         run.view.line(f"! {run.trouble}; the plan as it should be is {kept}", color="yellow")
-    run.branch.tidy()
+    run.branch.repack()
     run.control.stop_signal = None  # only another signal cuts --notify short
     notify(run, stop)
     return stop

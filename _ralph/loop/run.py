@@ -213,7 +213,7 @@ class Run:
         """Move the workspaces out of the way while checks run, except those in use."""
         with contextlib.ExitStack() as stack:
             for folder in self.paths.places.glob("work-*"):
-                stack.enter_context(self.place(folder).away())
+                stack.enter_context(self.place(folder).hidden())
             yield
 
     @property

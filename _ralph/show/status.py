@@ -69,11 +69,12 @@ class Row:
 def read(prd_path: Path) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
     paths, plan, history = layout.read_state(prd_path)
-    running = layout.loop_at_work(paths)
-    if running:
+    running = None
+    if loop := layout.loop_at_work(paths):
         running = {
-            **{name: running[name] for name in ("pid", "since")},
-            "stopping": layout.stop_is_asked(paths, str(running["run_id"])),
+            "pid": loop.pid,
+            "since": loop.since,
+            "stopping": layout.stop_is_asked(paths, loop.run_id),
             "workers": _workers(paths, history),
         }
     return Status(plan, history, running, _places(paths))

@@ -1,4 +1,4 @@
-"""prd.json changed: one field of one task, or new tasks, and no other byte."""
+"""Edits of prd.json: one field of one task, or new tasks, and no other byte."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from _ralph.errors import BadInput, TryLater
 from _ralph.files import exchange
 from _ralph.model import Plan, Task
-from _ralph.state import jsontext
-from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, STATE_KEYS, free_name, load, read, title_of
+from _ralph.state import jsontext, prd
+from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
 PATIENCE = 30.0
-"""Seconds for which a plan that is half saved is waited for."""
+"""Seconds to wait for a plan that is half saved."""
 AWAY = 2.0
-"""The same for one that is not there: some editors move it away before they write the new one."""
+"""Seconds to wait for one that is not there: some editors move it away before they write the new one."""
 LOCK_PATIENCE = 10.0
 _GONE = object()
 
@@ -28,8 +28,8 @@ _GONE = object()
 def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
     """The plan's text with the done fields of these tasks set, in the file's own words.
 
-    Every boolean done field that stands in a task is set, and its status word; where
-    neither stands, the field that other tasks use (else `passes`) is inserted.
+    Every boolean done field that a task has is set, and its status word. If it has neither, the field that
+    other tasks use (else `passes`) is inserted.
     """
     field, word = _done_field(plan), _status(plan, passed)
 
@@ -49,11 +49,11 @@ def set_blocked(plan: Plan, tasks: Task | Iterable[Task], reason: str) -> str:
 
 
 def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
-    """The plan's text with whatever held these tasks back taken away."""
+    """The plan's text with these tasks unblocked."""
 
     def edits(task: Task) -> dict[str, Any]:
         found: dict[str, Any] = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
-        if str(task.raw.get("status")).lower() in HELD_WORDS:
+        if status_of(task.raw) in HELD_WORDS:
             found["status"] = _status(plan, False)
         return found | ({"blocked": _GONE} if "blocked" in task.raw else {})
 
@@ -67,7 +67,7 @@ def add_note(plan: Plan, tasks: Task | Iterable[Task], said: str) -> str:
 
 
 def add_plan_note(plan: Plan, said: str) -> str:
-    """The plan's text with `said` at the end of its own `notes`. BadInput where it is only a list."""
+    """The plan's text with `said` at the end of its own `notes`. BadInput if it is only a list of tasks."""
     if not plan.top:
         raise BadInput(f"{plan.path.name} is a list of tasks with no place for a note; name a task")
     return set_members(plan, {"notes": _with_note(plan.top.get("notes"), said)})
@@ -90,48 +90,48 @@ def set_members(plan: Plan, members: dict[str, Any]) -> str:
 
 
 def add_tasks(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool = False) -> str:
-    """The plan's text with open tasks at the end of its list, in the form of those that stand there;
-    or `in_place_of_all` of them. What `entries` say about being done or held does not count."""
+    """The plan's text with open tasks at the end of its list, formatted as those that are there, or
+    `in_place_of_all` of them. `entries` are never done or blocked."""
     taken = set() if in_place_of_all else {task.id for task in plan.tasks}
     shaped = []
     for entry in entries:
-        new = {key: value for key, value in entry.items() if key not in STATE_KEYS}
+        new = {key: value for key, value in entry.items() if key not in prd.STATE_KEYS}
         if "id" not in new and any("id" in task.raw for task in plan.tasks):
-            new = {"id": _next_id(plan, taken, title_of(new)), **new}
+            new = {"id": _next_id(plan, taken, prd.title_of(new)), **new}
         taken.add(str(new.get("id", "")))
         shaped.append(new | {_done_field(plan): False})
     return jsontext.add_entries(plan.text, _place(plan), shaped, in_place_of_all)
 
 
 def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE) -> Plan:
-    """Write the text that `change` makes of the plan in its place; the plan as it stands then.
+    """Write the text that `change` makes of the plan; the new plan.
 
-    What somebody saved since the plan was read is never lost: `change` is then asked again, of the
-    newer one. One that is half saved, broken or away is waited for, `patience` seconds. BadInput
-    if it stays that way, or before anything is written if the new text is no plan.
+    If somebody saved the file since the plan was read, `change` is called again with the newer plan. One that
+    is half saved, broken or away is waited for, `patience` seconds. BadInput if it stays that way, or, before
+    anything is written, if the new text is no plan.
     """
     end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
     while True:
         source = change(plan)
-        new = read(source, plan.path)
+        new = prd.read(source, plan.path)
         try:
             if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
                 return new
             if time.monotonic() > end:
                 raise TryLater(f"somebody saves {plan.path.name} again and again; try again later")
         except FileNotFoundError:
-            pass  # deleted, or between its two names, as some editors save
+            pass  # deleted, or being replaced by an editor
         time.sleep(next(pauses, 0.05))
         plan = load_settled(plan.path, end - time.monotonic())
 
 
 def load_settled(path: Path, patience: float = PATIENCE) -> Plan:
-    """The plan at `path`; one that is half saved, broken or away is waited for, `patience` seconds,
-    and then is BadInput."""
+    """The plan at `path`. One that is half saved, broken or away is waited for, `patience` seconds; then
+    BadInput."""
     began = time.monotonic()
     while True:
         try:
-            return load(path)
+            return prd.load(path)
         except BadInput:
             waited = time.monotonic() - began
             if waited >= min(patience, AWAY) and not path.exists():
@@ -143,8 +143,8 @@ def load_settled(path: Path, patience: float = PATIENCE) -> Plan:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """One at a time, of the processes of ralph that change a plan whose private folder this is;
-    TryLater after 10 seconds."""
+    """The lock for edits of the plan with this private folder, among processes of ralph; TryLater after 10
+    seconds."""
     import filelock
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,8 +156,8 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict[str, Any]]) -> str:
-    """The plan's text with fields of these tasks set, every other byte kept. A task that the plan does
-    not hold any more, or only with another title, is left out."""
+    """The plan's text with fields of these tasks set. A task that is not in the plan any more, or has another
+    title, is left out."""
     wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
     found = [task for task in plan.tasks if task.key in wanted]
     changes = {task.index: functools.partial(_set, edits=edits(task)) for task in found}
@@ -165,7 +165,7 @@ def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict
 
 
 def _set(source: str, edits: dict[str, Any]) -> str:
-    """The text of one task with its fields set, or taken out."""
+    """The text of one task with fields set or removed."""
     for key, value in edits.items():
         if value is _GONE:
             source = jsontext.remove_member(source, 0, key)
@@ -180,11 +180,12 @@ def _place(plan: Plan) -> int:
 
 
 def _status(plan: Plan, done: bool) -> str:
-    """The plan's own status word for a task that is done, or is open."""
-    words = [task.raw["status"] for task in plan.tasks if isinstance(task.raw.get("status"), str)]
+    """The status word that this plan uses for tasks that are done, or open."""
+    known = [task.raw for task in plan.tasks if isinstance(task.raw.get("status"), str)]
     if done:
-        return _most_used((word for word in words if word.lower() in DONE_WORDS), "done")
-    return _most_used((word for word in words if word.lower() not in (*DONE_WORDS, *HELD_WORDS)), "open")
+        return _most_used((raw["status"] for raw in known if status_of(raw) in DONE_WORDS), "done")
+    other = (*DONE_WORDS, *HELD_WORDS)
+    return _most_used((raw["status"] for raw in known if status_of(raw) not in other), "open")
 
 
 def _done_field(plan: Plan) -> str:
@@ -201,7 +202,7 @@ def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
     last = plan.tasks[-1]
     match = re.fullmatch(r"(.*?)(\d+)", last.id, re.DOTALL)
     if not match:
-        return free_name(title, taken)
+        return prd.free_name(title, taken)
     prefix, width = match[1], len(match[2])
     alike = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", task_id) for task_id in taken)
     following = f"{prefix}{max((int(m[1]) for m in alike if m), default=0) + 1:0{width}}"

@@ -1,4 +1,4 @@
-"""What the records of progress.txt say: the state of a plan, its tasks and its run, and the handoffs."""
+"""The records of progress.txt folded into the state of a plan, its tasks and its run; and handoffs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from _ralph import text
 from _ralph.model import COUNTED, Plan, Price, Spent, Task, Verdict
 from _ralph.state import records
 
-_NO_RESET = 1800.0  # seconds, where no reset was told
+_NO_RESET = 1800.0  # seconds, if the reset is not known
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
@@ -24,9 +24,9 @@ _LABEL = re.compile(
 
 @dataclass
 class RunHistory(Spent):
-    """What is counted for one run; `seconds` are those that it lasted. `away` are the unix times until which
-    the providers of agents are limited, by their commands; those in `gone` cannot be used in this run.
-    `waits` are the last waits for each, `fruitless` counts those in a row that brought nothing."""
+    """What is counted for one run; `seconds` is how long it took. `away` says until when (unix time) the
+    provider of an agent is limited, by its command; those in `gone` cannot be used in this run. `waits` are
+    the last waits for each, `fruitless` counts those in a row that did not help."""
 
     iterations: int = 0
     passed: int = 0
@@ -40,11 +40,10 @@ class RunHistory(Spent):
 
 @dataclass
 class TaskHistory(Spent):
-    """What the records say of one task. `attempts` are those that count against its limit since
-    the last `retry` or pass, `last` the record of the newest of them, `tried` all that ended with a
-    verdict on its work; `left` is the tree of its unfinished work, made from the commit `base`, and
-    `lacks` says what is missing before it is worked on: `checks`, `judge` or nothing; `command` is the agent
-    that worked it last."""
+    """What the records say about one task. `attempts` counts those that use up its limit since the last
+    `retry` or pass, `last` is the newest of them, `tried` counts all that ended with a verdict on the work.
+    `left` is the tree of unfinished work on the commit `base`; `lacks` says what it needs before an agent
+    goes on: `checks`, `judge` or nothing. `command` is its last agent."""
 
     attempts: int = 0
     tried: int = 0
@@ -72,23 +71,23 @@ class TaskHistory(Spent):
 
     @property
     def question(self) -> str:
-        """What its last attempt asked a person; empty if nothing."""
+        """The question of its last attempt to a person, if any."""
         return self.last.handoff.get("blocked on", "") if self.last else ""
 
     @property
     def passed_words(self) -> str:
-        """How it came to be passed."""
+        """How it passed: by a verdict, or by a person's edit."""
         return f"passed at iteration {self.passed_at}" if self.passed_at else "was marked as passed"
 
     def start_anew(self) -> None:
-        """Attempts begin at zero; what was spent and what was ruled out stay."""
+        """Set the attempts to zero. What was spent and ruled out stays."""
         self.attempts, self.last, self.baseline, self.answer = 0, None, {}, ""
         self.left, self.base, self.lacks, self.interrupted, self.conflicts = "", "", "", 0, 0
 
 
 @dataclass
 class AgentHistory(Spent, Price):
-    """What attempts with one agent came to, and the dearest price that it showed."""
+    """The attempts with one agent, and the highest price that it showed."""
 
     attempts: int = 0
     passed: int = 0
@@ -96,14 +95,13 @@ class AgentHistory(Spent, Price):
 
 @dataclass
 class History(Spent):
-    """The state of a plan, folded from its records alone: `apply` is called once for each.
+    """The state of a plan, from its records alone: `apply` is called for each.
 
-    `red` are checks of the plan that were red before the work and have not been green since;
-    `planned` is what prd.json was when `ralph plan` had written it; `overage` are the unix times until
-    which the providers of agents bill extra usage, by the names of their rows; `agents` goes by commands;
-    `limits` are those that the run was given, `last` is the newest record; `open_starts` are the attempts
-    under way, by their iterations;
-    `pending` is a verdict whose consequences may not have been carried out yet.
+    `red` are checks of the plan that were red before the work and have not been green since; `planned` is
+    the digest of the prd.json that `ralph plan` wrote; `overage` says until when (unix time) the provider of
+    an agent bills extra usage, by the name of its row; `agents` goes by commands; `limits` are those of this
+    run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration; `pending`
+    is a verdict that may not be in prd.json or on the branch yet.
     """
 
     iteration: int = 0
@@ -137,7 +135,7 @@ class History(Spent):
             self.broken = record.broken if isinstance(record, records.Rechecked) else []
 
     def _lasted(self, record: records.Record) -> float:
-        """The seconds from the last record to this one, as far as a loop was at work, or waited."""
+        """The seconds from the last record to this one in which a loop worked or waited."""
         if self.last is None:
             return 0.0
         until = self.last.until if isinstance(self.last, records.Waited) else self.last.time
@@ -153,16 +151,16 @@ class History(Spent):
         return self.tasks.setdefault(task.key, TaskHistory())
 
     def price(self, command: str) -> Price:
-        """The dearest that attempts with this agent have shown."""
+        """The highest price that attempts with this agent have shown."""
         return self.agents.get(command, Price())
 
     def proved(self, task: Task) -> bool:
-        """Whether a verdict says that it passed; a pass without one is a person's word."""
+        """Whether a verdict says that it passed; otherwise a person marked it."""
         known = self.tasks.get(task.key)
         return known is not None and known.passed_at is not None
 
     def opened(self, plan: Plan) -> list[Task]:
-        """The tasks whose block a person took away, and of which no record says so yet."""
+        """The tasks that a person unblocked, without a record of it yet."""
         still = [task for task in plan.tasks if task.blocked is None and not task.passed]
         return [task for task in still if task.key in self.tasks and self.of(task).blocked]
 
@@ -177,7 +175,7 @@ class History(Spent):
     def _start(self, record: records.AttemptBegan) -> None:
         self.open_starts[record.iteration] = record
         self.iteration = record.iteration
-        self.this_run.iterations += not record.leftover  # for that no agent is paid
+        self.this_run.iterations += not record.leftover  # no agent runs then
         self.of(record).command = record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:
@@ -220,8 +218,7 @@ class History(Spent):
         self._in_a_row(record)
 
     def _provider(self, record: records.AttemptEnded, back: float) -> None:
-        """Whether the agent can be had, by what became of this attempt with it; if it is limited, it is
-        `back` then."""
+        """Whether the agent can be used again in this run; one that is limited is `back` then."""
         run, command = self.this_run, record.launch or record.command
         limited = record.verdict is Verdict.LIMITED
         if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else: waited for
@@ -230,7 +227,7 @@ class History(Spent):
             run.gone.add(command)
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
-        """What the next attempt at this task finds in its workspace."""
+        """The work that the next attempt at this task begins with."""
         goes_on = record.base and not record.parked and record.verdict is not Verdict.PASSED
         task.left, task.base = (record.left, record.base) if goes_on else ("", "")
         interrupted = record.verdict is Verdict.INTERRUPTED
@@ -242,7 +239,7 @@ class History(Spent):
             task.interrupted = 0
 
     def _in_a_row(self, record: records.AttemptEnded) -> None:
-        """What ends a run early: tasks blocked in a row, waits that brought nothing."""
+        """Count what ends a run early: tasks blocked in a row, waits that did not help."""
         run, verdict = self.this_run, record.verdict
         run.blocked_in_a_row += bool(record.blocked)
         if verdict is Verdict.PASSED:
@@ -283,15 +280,15 @@ class History(Spent):
         task.start_anew()
         task.answer, task.set_back, self.this_run.blocked_in_a_row = answer, 0, 0
         if self.pending and self.pending.blocked and self.pending.task == record.task:
-            self.pending = None  # a person opened what was about to be blocked
+            self.pending = None  # it must not be blocked again
 
     def _add(self, record: records.Added) -> None:
-        """The tasks themselves stand in prd.json; what their planner cost is the plan's."""
+        """The tasks are in prd.json; the cost of the planner is the plan's."""
         self.add(record)
         self.planned = record.prd or self.planned
 
     def _land(self, record: records.Landed) -> None:
-        """The branch had moved: what passed was checked again on the new tip, and landed."""
+        """Nothing is counted."""
 
     def _stop(self, record: records.Stopped) -> None:
         self.run, self.stopped = None, record
@@ -315,7 +312,7 @@ def parse_handoff(source: str) -> dict[str, str]:
             current = parts.setdefault(match["label"].lower(), [])
             line = match["rest"] + line[200:]
             if line.startswith("(") and line.endswith(")"):
-                continue  # the template's own words
+                continue  # the template's own placeholder
         if current is not None and line.strip():
             current.append(line.strip())
     cut = {label: text.clip("\n".join(lines), 1500) for label, lines in parts.items()}

@@ -1,13 +1,14 @@
-"""Where everything of a plan lies, which loop runs on it, what plan and notes say. Everything here but
-`note_plan` only reads, takes no lock, and is quick to import."""
+"""Where the files of a plan are, which process is at work on it, and what plan and notes say. All but
+`note_plan` only reads and takes no lock."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from _ralph import files, text
 from _ralph.errors import BadInput
@@ -16,9 +17,12 @@ from _ralph.model import Paths, Plan
 from _ralph.state import prd
 from _ralph.state.history import History, replay
 from _ralph.state.log import Journal
+from _ralph.state.records import made
 
 NOTE = "plan.json"
-"""Says in the private folder of a plan, and in that of its places, whose they are."""
+"""The file that says which plan a private folder, or a folder of places, belongs to."""
+RUNNING = "running.json"
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,28 @@ class Noted:
     root: Path
     common: Path
     device: int
-    branch: str
+    branch: str = ""
 
     @property
     def paths(self) -> Paths:
         return paths_of(self.root, self.common, self.prd)
 
 
+@dataclass(frozen=True)
+class Holder:
+    """The process that runs here: what it does (`run`, `plan`, `land`), since when as people say it, and as
+    `began` does; the id that all it started carries, and the boot of the machine."""
+
+    pid: int
+    created: float
+    run_id: str
+    since: str = ""
+    what: str = "run"
+    boot: str = ""
+
+
 def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
-    """What `status` and `prompt` need: everything read, nothing written, no lock taken."""
+    """The paths, plan and history of a plan, for commands that only look."""
     paths = locate(prd_path)
     plan = prd.load(paths.prd)
     history = replay(Journal(paths.progress).records(plan.key))
@@ -48,8 +65,7 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
 
 
 def locate(prd_path: Path) -> Paths:
-    """Where the files of this plan lie, from the place of its prd.json. BadInput outside of a git
-    working tree."""
+    """The paths of the plan with this prd.json. BadInput outside of a git working tree."""
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
@@ -60,7 +76,7 @@ def locate(prd_path: Path) -> Paths:
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:
-    """Where the files of the plan `path` lie, in the working tree `root` of the repository `common`."""
+    """The paths of the plan `path` in the working tree `root` of the repository `common`."""
     name = files.digest(os.fsencode(path))
     return Paths(
         root=root,
@@ -74,30 +90,32 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
 
 
 def note_plan(paths: Paths, branch: str = "") -> None:
-    """Leave word of this plan for `ralph land` and `ralph clean`: where it is, and the branch on which its
+    """Leave a note on this plan for `ralph land` and `ralph clean`: where it is, and the branch on which its
     work lands; without one, that which was noted before."""
     common, before = paths.private.parent.parent, noted(paths.private)
-    said = {"prd": os.fspath(paths.prd), "root": os.fspath(paths.root), "common": os.fspath(common)}
     branch = branch or (before.branch if before else "")
-    data = json.dumps({**said, "device": os.stat(common).st_dev, "branch": branch}).encode()
-    if paths.places.is_symlink():  # an agent can have put it there, to lead elsewhere
+    note = Noted(paths.prd, paths.root, common, os.stat(common).st_dev, branch)
+    data = json.dumps(asdict(note), default=os.fspath).encode()
+    if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()
     paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for note in (paths.private / NOTE, paths.places / NOTE):
-        if files.read_regular(note) != data:
-            files.atomic_write(files.clear(note), data)
+    for path in (paths.private / NOTE, paths.places / NOTE):
+        if files.read_regular(path) != data:
+            files.atomic_write(files.clear(path), data)
 
 
 def noted(folder: Path) -> Noted | None:
-    """The plan that is noted in a folder; None where nothing is that can be read."""
+    """The plan that is noted in a folder; None if there is no note that can be read."""
+    return _read(Noted, folder / NOTE)
+
+
+def _read(kind: type[Kind], path: Path) -> Kind | None:
+    """A dataclass from a JSON file; None if it cannot be read."""
     try:
-        said = json.loads(files.read_regular(folder / NOTE, 1 << 16) or b"")
-        if "\0" in f"{said}":
-            return None
-        prd, root, common = (Path(said[name]) for name in ("prd", "root", "common"))
-        return Noted(prd, root, common, int(said["device"]), str(said["branch"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        found: Kind = made(kind, json.loads(files.read_regular(path, 1 << 16) or b""))
+    except (ValueError, RecursionError):
         return None
+    return found
 
 
 def places_folder() -> Path:
@@ -115,18 +133,18 @@ def state_folder() -> Path:
     return home.absolute() / "ralph"
 
 
-def running(paths: Paths) -> dict[str, Any] | None:
-    """The process that runs a loop here (`pid`, `since`, `run_id`), or None; takes no lock."""
-    entry = running_entry(paths)
+def running(paths: Paths) -> Holder | None:
+    """The process that is at work on this plan, or None; takes no lock."""
+    holder = last_holder(paths)
     try:
-        return entry if entry and abs(began(entry["pid"]) - entry["created"]) < 1 else None
-    except (ValueError, KeyError, TypeError):
+        return holder if holder and abs(began(holder.pid) - holder.created) < 1 else None
+    except ValueError:
         return None
 
 
 def began(pid: int) -> float:
-    """When a process began, in seconds since some moment that no change of the clock moves;
-    ValueError if there is none."""
+    """When a process began, in seconds since a moment that does not move with the clock; ValueError if
+    there is no such process."""
     import psutil
 
     try:
@@ -136,10 +154,10 @@ def began(pid: int) -> float:
         raise ValueError(f"no process {pid}") from None
 
 
-def loop_at_work(paths: Paths) -> dict[str, Any] | None:
+def loop_at_work(paths: Paths) -> Holder | None:
     """The process that runs a loop here, which `ralph plan` and `ralph doctor` are not, or None."""
     holder = running(paths)
-    return holder if holder and holder.get("what", "run") == "run" else None
+    return holder if holder and holder.what == "run" else None
 
 
 def stop_file(paths: Paths) -> Path:
@@ -152,13 +170,9 @@ def stop_is_asked(paths: Paths, run_id: str) -> bool:
     return files.read_regular(stop_file(paths), 100) == run_id.encode()
 
 
-def running_entry(paths: Paths) -> dict[str, Any]:
-    """What the last process said of itself that ran here, also if it is dead; empty if nothing."""
-    try:
-        entry = json.loads((paths.private / "running.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
+def last_holder(paths: Paths) -> Holder | None:
+    """The last process that was at work on this plan, if it was killed or still is."""
+    return _read(Holder, paths.private / RUNNING)
 
 
 def own_branch(plan: Plan) -> str:
@@ -169,10 +183,7 @@ def own_branch(plan: Plan) -> str:
 def weight(folder: Path) -> int:
     """The bytes that a folder takes on disk."""
     total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
-            except OSError:
-                continue
+    for path in files.walk(folder):
+        with contextlib.suppress(OSError):
+            total += path.lstat().st_blocks * 512
     return total

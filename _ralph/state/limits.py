@@ -1,4 +1,4 @@
-"""Limits: what one run and the plan's life may cost, and how long to wait for a provider."""
+"""Limits: what a run and a plan may cost, and how long to wait for a provider."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from _ralph.model import AgentResult, Share, Spent
 from _ralph.state.history import History, TaskHistory
 
 BLOCKED_AT_ONCE = 3
-"""Tasks blocked in a row that end a run in which nothing has passed."""
+"""That many tasks blocked in a row end a run in which nothing has passed."""
 BACKOFF_FIRST, BACKOFF_LAST = 60.0, 1800.0
 FRUITLESS_WAITS = 3
 JITTER = 10.0
-"""Seconds within which the plans that wait for one reset begin again."""
+"""Seconds over which plans that wait for the same reset are spread."""
 NONE = float("inf")
 Used = dict[str, dict[str, dict[str, float]]]
-"""What is used of limits: `used`, `limit` and `estimated` of each unit, for the `run` and for the `plan`."""
+"""For the `run` and for the `plan`, by unit: what is `used`, the `limit`, and what of it is `estimated`."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     found: dict[str, Any] = {}
     for field in fields(Limits):
         value = named.get(field.name)
-        if isinstance(value, (int, float)):  # what else stands there, the schema refuses
+        if isinstance(value, (int, float)):  # the schema refuses anything else
             if not 0 < value < 10**12:
-                raise BadInput(f"the limit {field.name} is no number that could be reached: {value}")
+                raise BadInput(f"the limit {field.name} must be above 0 and below 1e12, found {value}")
             found[field.name] = value
     return Limits(**found)
 
@@ -78,7 +78,7 @@ def next_time(clock: str, now: float) -> float:
 
 
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
-    """The limit that forbids another attempt, if any; `seconds` is how long the run has gone."""
+    """The limit that is reached, if any; `seconds` is how long the run has taken."""
     run = history.this_run
     spent_budgets = {
         "usd": ("dollars", history.usd >= limits.budget_usd),
@@ -105,8 +105,7 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
 
 
 def used(limits: Limits, history: History) -> Used:
-    """What the run, and the plan in its life, have used of each limit that is set: dollars, with the part of
-    them that is an estimate, tokens, iterations, seconds."""
+    """What the run and the plan have used of each limit that is set."""
     run = history.this_run
     of = {
         "run": {
@@ -128,16 +127,16 @@ def used(limits: Limits, history: History) -> Used:
 
 
 def run_deadline(limits: Limits, seconds: float, now: float) -> float:
-    """The unix time at which the run's time is up; `seconds` is how long it has gone."""
+    """The unix time at which the run's time is up; `seconds` is how long it has taken."""
     return min(now + limits.hours * 3600 - seconds, limits.until)
 
 
 def share(
     limits: Limits, history: History, given: Sequence[Share], workers: int, task: TaskHistory | None = None
 ) -> Share | None:
-    """What the next attempt may spend beside those under way, which were `given` theirs: the sum is never
-    more than what is left. None if that would be less than attempts have taken on average; a task that was
-    cut off gets twice what it has spent, or waits for the others."""
+    """What the next attempt may spend; `given` are the shares of those under way, and all shares together are
+    never more than what is left. None if the rest is less than an attempt takes on average: then it waits
+    for the others. A task that was interrupted counts as twice what it has spent."""
     run, tried, free = history.this_run, max(history.tried, 1), workers - len(given)
     needs = task if task and task.interrupted else Spent()
     usd = min(limits.usd - run.usd, limits.budget_usd - history.usd) - sum(one.usd or 0 for one in given)
@@ -154,8 +153,8 @@ def share(
 
 
 def _part(left: float, workers: int, average: float, beside: bool) -> float:
-    """The part of `left` for the next of so many workers; `beside` others it is nothing where that would be
-    less than `average`."""
+    """The part of `left` for one of so many workers; 0 if it is less than `average` and others are `beside`
+    it."""
     if left == NONE:
         return left
     enough_for = max(left, 0.0) / average if average > 0 else float(workers)
@@ -165,17 +164,17 @@ def _part(left: float, workers: int, average: float, beside: bool) -> float:
 
 
 def ahead(result: AgentResult, now: float) -> float | None:
-    """The reset that was told, if it is still to come; one that is over is not to be trusted."""
+    """The time of the reset, if it is known and still to come."""
     return result.reset if result.reset is not None and result.reset > now else None
 
 
 def wait_for(limits: Limits, result: AgentResult, waits: int, now: float, reason: str) -> float | Stop:
-    """When to try again after a provider's limit (unix time), told as `reason`, or the stop that ends
-    the run; `waits` are those that brought nothing."""
+    """When to try again (unix time) after a provider's limit, described by `reason`, or the stop that ends
+    the run; `waits` is how many waits in a row did not help."""
     reset = ahead(result, now)
     if reset is None:
         if waits >= FRUITLESS_WAITS:
-            said = f"{FRUITLESS_WAITS} waits in a row brought nothing: {reason}"
+            said = f"{FRUITLESS_WAITS} waits in a row did not help: {reason}"
             return Stop("limited", Exit.LATER, said)
         return now + min(BACKOFF_FIRST * 5.5**waits, BACKOFF_LAST, limits.max_wait)
     if reset - now > limits.max_wait:

@@ -1,4 +1,4 @@
-"""The lock: one ralph at a time on a plan, announced by name, and buried if it died."""
+"""The lock: one ralph at a time on a plan; what one that was killed left behind is ended by the next."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from _ralph.errors import TryLater
 from _ralph.git.git import remove_locks
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
-from _ralph.state.layout import began, running, running_entry
+from _ralph.state.layout import RUNNING, Holder, began, last_holder, running
 
 
 def acquire(paths: Paths, patience: float = 0.2) -> Any:
@@ -35,8 +36,8 @@ def acquire(paths: Paths, patience: float = 0.2) -> Any:
         if holder is None:
             raise TryLater("another ralph is at work on this plan; try again in a moment") from None
         raise TryLater(
-            f"`ralph {holder.get('what', 'run')}` is at work on this plan "
-            f"(pid {holder['pid']}, since {holder['since']}); wait for its end, or see `ralph stop`"
+            f"`ralph {holder.what}` is at work on this plan (pid {holder.pid}, since {holder.since}); "
+            f"wait for its end, or see `ralph stop`"
         ) from None
     return lock
 
@@ -45,42 +46,31 @@ def acquire(paths: Paths, patience: float = 0.2) -> Any:
 def alone(paths: Paths, what: str) -> Iterator[str]:
     """Be the only ralph at work on this plan, as `what`; the mark that all that is started here carries.
     TryLater if another one is."""
-    run_id, held = uuid.uuid4().hex, acquire(paths)
+    run_id, lock = uuid.uuid4().hex, acquire(paths)
     try:
-        bury(paths)
+        end_killed_run(paths)
         mark_run(run_id)  # so that every child can be told from a stranger
-        announce(paths, run_id, os.getpid(), what)
+        now, pid = time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid()
+        holder = Holder(pid, began(pid), run_id, now, what, boot())
+        files.atomic_write(paths.private / RUNNING, json.dumps(asdict(holder)).encode())
         yield run_id
-        (paths.private / "running.json").unlink(missing_ok=True)
+        (paths.private / RUNNING).unlink(missing_ok=True)
     finally:
         os.environ.pop("RALPH_RUN_ID", None)
-        held.release()
+        lock.release()
 
 
-def announce(paths: Paths, run_id: str, pid: int, what: str = "run") -> None:
-    """Say which process runs here, and `what`, for `status` and for the next start after a crash."""
-    entry = {
-        "pid": pid,
-        "created": began(pid),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        "run_id": run_id,
-        "what": what,
-        "boot": boot(),
-    }
-    files.atomic_write(paths.private / "running.json", json.dumps(entry).encode())
-
-
-def bury(paths: Paths) -> None:
-    """After a run that died: kill what it left behind, remove the locks of its own dead git calls."""
-    if entry := running_entry(paths):
-        kill_run(str(entry.get("run_id")))
+def end_killed_run(paths: Paths) -> None:
+    """Kill what a run that was killed left running, and remove the locks of its own git calls."""
+    if holder := last_holder(paths):
+        kill_run(holder.run_id)
         remove_locks(paths.private)
-        if entry.get("boot") != boot():
-            distrust(paths)
+        if holder.boot != boot():
+            discard_unsynced(paths)
         files.atomic_write(paths.private / "died", b"")
 
 
-def distrust(paths: Paths) -> None:
+def discard_unsynced(paths: Paths) -> None:
     """After a power cut, give up what was never synced: the places, which are made anew where their index
     is gone, the ref of a candidate, and git's objects that are empty, which it would take for written."""
     common = paths.private.parent.parent

@@ -21,7 +21,7 @@ _CUT_OFF = b"\n    | (the record above was cut off)\n"
 
 
 class Journal:
-    """The records of progress.txt. People may edit it; no agent can reach it."""
+    """progress.txt. People may edit it; agents only see a copy."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class Journal:
         """Whether an `append` could not be finished: only the next `open` knows what stands where."""
 
     def open(self) -> list[str]:
-        """Close a record that was cut off; what was done, in words. BadInput if it is no file."""
+        """Terminate a record that was cut off; a line about it. BadInput if it is no file."""
         self.require_file()
         found = files.read_regular(self._target)
         if not found or not _is_torn(found) or found.endswith(_CUT_OFF):
@@ -38,19 +38,19 @@ class Journal:
         return ["a record of progress.txt had been cut off; its text was kept"]
 
     def require_file(self) -> None:
-        """BadInput if something stands here that is no file."""
+        """BadInput if there is something that is no file."""
         if os.path.lexists(self._target) and files.read_regular(self._target, 0) is None:
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
     def records(self, plan: str) -> list[Record]:
-        """The records of the plan with this key, oldest first; text that is no record is passed over.
-        BadInput for one that is damaged."""
+        """The records of the plan with this key, oldest first. Other text is ignored; BadInput for a damaged
+        record."""
         found = parse(files.read_regular(self._target) or b"")
         return [from_json(entry) for entry in found if entry.get("plan") == plan]
 
     def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
-        """Write one record with the time of now, with one write and an fsync; it, as it will be read again.
-        OSError if it could not be made durable; BadInput, and nothing is written, for one that could not be
+        """Append a record with the current time, in one write, and fsync it; the record as it will be read.
+        OSError if it could not be made durable; BadInput, before anything is written, if it could not be
         read again."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
         head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
@@ -66,12 +66,12 @@ class Journal:
 
     @property
     def _target(self) -> Path:
-        """The file itself; a person may have put a link to it here."""
+        """The file itself: `path` may be a person's link to it."""
         return Path(os.path.realpath(self.path))
 
 
 def parse(data: bytes) -> list[dict[str, Any]]:
-    """The machine lines in `data` that are records of a known event, oldest first, as they stand there."""
+    """The machine lines in `data` with a known event, oldest first, as JSON objects."""
     return [record for match in _RECORD.finditer(data) if (record := _record(match))]
 
 

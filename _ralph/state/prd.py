@@ -1,4 +1,4 @@
-"""prd.json: read, whatever its dialect, held against the schema, its tasks in order."""
+"""prd.json: read in any of its dialects, validated, its tasks in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
 from _ralph.model import Check, Plan, Setup, Task
 
-# Each meaning and the keys it has in files found in real repositories, ours first.
+# Each meaning and its keys in files from real repositories, ours first.
 ALIASES: dict[str, tuple[str, ...]] = {
     "tasks": ("userStories", "stories", "tasks", "features"),
     "project": ("project", "projectName", "productName", "name", "title", "repo"),
@@ -47,10 +47,11 @@ SETTINGS: dict[str, tuple[type, ...]] = {
 
 STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
-_TASK_KEYS = {name for names in ALIASES.values() for name in names}
-_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes", "blocked", "status"}
-_UNTOLD = _PLAN_KEYS - {"description", "notes"} | {*ALIASES["gates"], "$schema"}
+_TASK_KEYS = STATE_KEYS.union(*(ALIASES[meaning] for meaning in ("title", "criteria", "depends_on")))
+_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes"}
+_SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
+_DEEPEST = 100
 
 
 def load(path: Path) -> Plan:
@@ -67,14 +68,14 @@ def load(path: Path) -> Plan:
 
 
 def plan_above(path: Path) -> Path | None:
-    """The plan of this name in a folder further up, for who stands in a subfolder."""
+    """The plan of this name in a folder further up, for a person in a subfolder."""
     folders = path.absolute().parent.parents
     return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
 
 
 def read(source: str, path: Path) -> Plan:
-    """The plan that `source` is, as if it stood at `path`; one without a name is called like its
-    folder. BadInput as for `load`."""
+    """The plan in `source`, as if it were the file `path`; without a name it is called like its folder.
+    BadInput as for `load`."""
     data = _document(source, path.name)
     with _explained(data, path.name):
         list_key, tasks = _tasks(data, path.name)
@@ -93,41 +94,43 @@ def read(source: str, path: Path) -> Plan:
             project=text.one_line(str(_get(top, "project") or path.resolve().parent.name), 80),
             branch=_get(top, "branch", str) or None,
             checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
-            setup=_setup(settings["setup"], f"{path.name}: setup"),
+            setup=_setup(settings["setup"]),
             settings={key: value for key, value in settings.items() if value is not None},
         )
 
 
 def validate(plan: Plan) -> None:
-    """Hold the whole document against prd.schema.json; BadInput names the first wrong place."""
-    _hold(plan.data, plan.path.name)
+    """Check the whole document against prd.schema.json; BadInput names the first wrong place."""
+    _validate(plan.data, plan.path.name)
 
 
-def _hold(data: Any, name: str) -> None:
+def _validate(data: Any, name: str) -> None:
     import jsonschema
 
-    validator = jsonschema.Draft202012Validator(
-        json.loads(files.resource("prd.schema.json").read_text("utf-8")),
-        format_checker=jsonschema.FormatChecker(["regex"]),
-    )
-    error = jsonschema.exceptions.best_match(validator.iter_errors(data))
+    standard = jsonschema.Draft202012Validator
+    strict = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is no id
+    validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
+    schema = json.loads(files.resource("prd.schema.json").read_text("utf-8"))
+    found = validator(schema, format_checker=jsonschema.FormatChecker(["regex"])).iter_errors(data)
+    error = jsonschema.exceptions.best_match(found)
     if error is not None:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
         place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
         raise BadInput(f"{name}: {place}: {text.one_line(error.message, 300)}")
 
 
-class _Unexpected(Exception):
-    """A value of a kind that has no meaning in its place."""
+class _WrongType(BadInput):
+    """A value of a type that has no meaning under its key."""
 
 
 @contextlib.contextmanager
 def _explained(data: Any, name: str) -> Iterator[None]:
-    """What is unexpected in here, the schema has words for; it is asked for nothing else, being slow."""
+    """Explain a value of a wrong type by the schema. Only then: the import of jsonschema would nearly double
+    the time of `ralph status`."""
     try:
         yield
-    except _Unexpected:
-        _hold(data, name)
+    except _WrongType:
+        _validate(data, name)
         raise
 
 
@@ -147,10 +150,14 @@ def next_task(plan: Plan) -> Task | None:
 
 
 def constraints(plan: Plan) -> dict[str, Any]:
-    """What the plan says beside its tasks and ralph's own settings: rules, goals, context; first what
-    people told (`notes`), for a prompt has room for so much."""
-    told = {"notes": plan.top["notes"], **plan.top} if "notes" in plan.top else plan.top
-    return {key: said for key, said in told.items() if key not in _UNTOLD and said not in ("", [], {}, None)}
+    """What the plan says beside its tasks and ralph's own settings: rules, goals, context. `notes` come
+    first, for the prompt clips the rest."""
+    top = {"notes": plan.top.get("notes"), **plan.top}
+    return {
+        key: value
+        for key, value in top.items()
+        if key not in _SETTINGS_ONLY and value not in ("", [], {}, None)
+    }
 
 
 def foreign_gates(plan: Plan) -> list[str]:
@@ -160,7 +167,7 @@ def foreign_gates(plan: Plan) -> list[str]:
 
 
 def open_questions(plan: Plan) -> list[tuple[str, str]]:
-    """What the planner could not know: each question, and the answer that holds until a person gives one."""
+    """The planner's questions, each with the answer that is assumed until a person gives one."""
     asked = []
     found = plan.top.get("openQuestions")
     for entry in found if isinstance(found, list) else []:
@@ -171,21 +178,19 @@ def open_questions(plan: Plan) -> list[tuple[str, str]]:
 
 
 def misspelt(plan: Plan) -> Iterator[str]:
-    """Keys of the plan and of its tasks that look like another word for one that is read."""
+    """A line for each key of the plan or of its tasks that is not read, but looks like one that is."""
+    yield from _misspelt({"the plan": plan.top}, _PLAN_KEYS)
+    yield from _misspelt({task.id: task.raw for task in plan.tasks}, _TASK_KEYS)
+
+
+def _misspelt(objects: dict[str, dict[str, Any]], known: set[str]) -> Iterator[str]:
     import difflib
 
-    where: dict[str, list[str]] = {}
-    for name, raw in [("the plan", plan.top), *((task.id, task.raw) for task in plan.tasks)]:
-        for key in raw:
-            where.setdefault(key, []).append(name)
-    for key, names in where.items():
-        known = _PLAN_KEYS if names == ["the plan"] else _TASK_KEYS
-        camel_case_last = sorted(known, key=lambda name: not name.islower())
-        spelt = {name.replace("_", "").lower(): name for name in camel_case_last}
-        near = difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)
-        if near and key not in known:
-            have = "has" if len(names) == 1 else "have"
-            odd = text.one_line(repr(key), 60)
+    spelt = {name.replace("_", "").lower(): name for name in sorted(known, reverse=True)}
+    for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in known):
+        if near := difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8):
+            names = [name for name, raw in objects.items() if key in raw]
+            have, odd = "has" if len(names) == 1 else "have", text.one_line(repr(key), 60)
             yield f"{text.few(names)} {have} {odd}, which is not read; is {spelt[near[0]]!r} meant?"
 
 
@@ -213,7 +218,7 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _document(source: str, name: str) -> Any:
-    """Any JSON, as strictly as the standard has it: no key twice, no NaN."""
+    """JSON as the standard has it: no key twice, no NaN; and not too deep."""
     if not source.strip():
         raise BadInput(f"{name} is empty; expected a JSON object with a list of tasks")
     source = source.removeprefix("\ufeff")
@@ -222,13 +227,26 @@ def _document(source: str, name: str) -> Any:
         raise ValueError(f"{word} is not JSON; expected a number")
 
     try:
-        return json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
+        data = json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
+        _require_shallow(data)
     except json.JSONDecodeError as error:
         raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{name}: {'nested too deeply' if isinstance(error, RecursionError) else error}"
-        ) from None
+    except RecursionError:
+        raise BadInput(f"{name}: nested too deeply; expected at most {_DEEPEST} levels") from None
+    except ValueError as error:
+        raise BadInput(f"{name}: {error}") from None
+    return data
+
+
+def _require_shallow(data: Any) -> None:
+    """RecursionError for what is nested so deeply that other code would raise one later."""
+    level: list[Any] = [[data]]
+    for _ in range(_DEEPEST):
+        inner = (values.values() if isinstance(values, dict) else values for values in level)
+        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
+        if not level:
+            return
+    raise RecursionError
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -267,13 +285,13 @@ def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
 
 def _task(raw: Any, index: int, where: str) -> Task:
     if not isinstance(raw, dict):
-        raise _Unexpected(where)
+        raise _WrongType(where)
     found = _get(raw, "id", int, str)
     given = "" if found is None else str(found)
     title = title_of(raw) or text.one_line(given, 120)
     if not title:
         raise BadInput(f"{where}: expected a title, a name or a description, found none")
-    flag, status = _get(raw, "passed", bool), _get(raw, "status", str) or ""
+    flag, _ = _get(raw, "passed", bool), _get(raw, "status", str)
     return Task(
         id=given,
         title=title,
@@ -282,7 +300,7 @@ def _task(raw: Any, index: int, where: str) -> Task:
         criteria=_texts(raw, "criteria"),
         priority=_priority(raw, where),
         depends_on=_texts(raw, "depends_on"),
-        passed=flag if flag is not None else status.lower() in DONE_WORDS,
+        passed=flag if flag is not None else status_of(raw) in DONE_WORDS,
         blocked=_blocked(raw),
         checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
         allow=_patterns(raw, "allow", f"{where}."),
@@ -291,22 +309,27 @@ def _task(raw: Any, index: int, where: str) -> Task:
     )
 
 
+def status_of(raw: dict[str, Any]) -> str:
+    """A raw task's status word, in small letters and without blanks around it."""
+    return str(raw.get("status")).strip().lower()
+
+
 def commands(said: list[Any] | str | None) -> tuple[str, ...]:
-    """The rungs of a ladder: one agent command, or a list of them."""
+    """Agent commands, from one or from a list: a ladder."""
     return tuple(filter(None, [said] if isinstance(said, str) else said or []))
 
 
 def title_of(raw: dict[str, Any]) -> str:
-    """A raw task's title: the first of its texts that says anything, its first line."""
+    """A raw task's title: the first line of the first of its texts that is not blank."""
     texts = [value.strip() for key in ALIASES["title"] if isinstance(value := raw.get(key), str)]
     return text.one_line(next((said.splitlines()[0] for said in texts if said), ""), 120)
 
 
 def _blocked(raw: dict[str, Any]) -> str | None:
-    """Why a task is held back, or None."""
+    """Why a task is blocked, or None."""
     said = _get(raw, "blocked", str, bool)
     held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
-    held += [word for word in [str(raw.get("status"))] if word.lower() in HELD_WORDS]
+    held += [raw["status"].strip()] if status_of(raw) in HELD_WORDS else []
     if held and said in (True, False, "", None):
         said = _get(raw, "blocked_reason") or f"marked {held[0]}"
     return text.one_line(str(said), 500) or "marked blocked" if said else None
@@ -344,19 +367,17 @@ def _check(value: Any, where: str) -> Check:
     return replace(check, name=text.middle(_get(entry, "name", str) or check.command, 60))
 
 
-def _setup(value: Any, where: str) -> Setup | None:
+def _setup(value: Any) -> Setup | None:
     """The command that makes a checkout ready: a text, or an object with `run` and `when`."""
     entry = value if isinstance(value, dict) else {"run": value}
     run = _get(entry, "run", str) or ""
-    if run.strip():
-        return Setup(run, _texts(entry, "when"))
-    if isinstance(value, dict):
-        raise BadInput(f"{where}.run: expected a command, found none")
-    return None
+    if isinstance(value, dict) and not run.strip():
+        raise _WrongType("setup")
+    return Setup(run, _texts(entry, "when")) if run.strip() else None
 
 
 def _named(tasks: list[Task], where: str) -> list[Task]:
-    """Give tasks without an id one made from their title; refuse ids that stand twice."""
+    """Give tasks without an id one made from their title; BadInput if two have the same."""
     used = Counter(task.id for task in tasks if task.id)
     for task_id, times in used.most_common(1):
         if times > 1:
@@ -369,7 +390,7 @@ def _named(tasks: list[Task], where: str) -> list[Task]:
 
 
 def free_name(title: str, taken: set[str]) -> str:
-    """An id made from a title; where letters are lost on the way, a digest of the title tells it apart."""
+    """An id made from a title, with a hash of the title if letters had to be left out."""
     name = text.slug(title).lower()
     letters = [c for c in unicodedata.normalize("NFKD", title) if c.isalnum()]
     if not any(c.isascii() for c in letters) or not all(_is_latin(c) for c in letters):
@@ -395,13 +416,13 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
 
 
 def _get(raw: dict[str, Any], meaning: str, *kinds: type) -> Any:
-    """What stands in an object under the first key of this meaning, or None; _Unexpected if it is none
+    """What stands in an object under the first key of this meaning, or None; _WrongType if it is none
     of `kinds`, where any are given."""
     for key in ALIASES.get(meaning, (meaning,)):
         found = raw.get(key)
         if found is not None:
             if kinds and type(found) not in kinds:
-                raise _Unexpected(meaning)
+                raise _WrongType(meaning)
             return found
     return None
 
@@ -412,10 +433,10 @@ def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:
     entries = [found] if isinstance(found, str) else found
     texts = [entry.get("text") if isinstance(entry, dict) else entry for entry in entries]
     if not all(type(said) in (str, int) for said in texts):
-        raise _Unexpected(meaning)
+        raise _WrongType(meaning)
     return tuple(str(said) for said in texts)
 
 
 def _patterns(raw: dict[str, Any], meaning: str, where: str) -> tuple[str, ...]:
-    """Patterns of files, each in its one form."""
+    """Patterns of files, normalized."""
     return tuple(normal(said, f"{where}{meaning}[{i}]") for i, said in enumerate(_texts(raw, meaning)))

@@ -1,5 +1,5 @@
-"""The records of progress.txt, a class for each kind of event: read from JSON that anybody may have
-written, and written as JSON that says only what is not empty."""
+"""The records of progress.txt, a dataclass for each kind of event. Their JSON holds only what is not empty,
+and is checked when it is read: anybody may have written it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import enum
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from _ralph.errors import BadInput
@@ -14,15 +15,15 @@ from _ralph.model import Judgement, Price, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
-"""More than that is no time, no price and no count."""
+"""Larger numbers are refused: none of them is a time, a price or a count."""
 KINDS: dict[str, type[Record]] = {}
 """The classes below, by their events."""
 
 
 @dataclass(kw_only=True)
 class Record:
-    """What all have: the unix time, the plan's key, the run that wrote it (none between runs); `branch` is
-    the one that was worked on, where it is told. Every default is empty, and what is empty is not written."""
+    """What all have: the unix time, the plan's key, the id of the run that wrote it (empty between runs) and
+    its branch. Every default is empty, and what is empty is not written."""
 
     event: ClassVar[str]
     time: float = 0.0
@@ -37,7 +38,7 @@ class Record:
 
 @dataclass(kw_only=True)
 class OfTask(Record):
-    """A record of one task, by the id and the title that it had."""
+    """A record about one task: the id and the title that it had."""
 
     task: str
     title: str = ""
@@ -50,9 +51,9 @@ class OfTask(Record):
 
 @dataclass(kw_only=True)
 class RunBegan(Record, event="run"):
-    """`baseline` says of the plan's checks which were green before the work, `baselined` that they were
-    looked at, `continues` that the run before was cut off and goes on; `base` is the branch's tip; `limits`
-    are those that only this run was given, by the names in `Limits`."""
+    """`baseline` says which of the plan's checks were green before the work, `baselined` that they were run,
+    `continues` that the run before was killed and goes on; `base` is the branch's tip; `limits` are those of
+    this run alone, by their names in `Limits`."""
 
     baseline: dict[str, bool] = field(default_factory=dict)
     baselined: bool = False
@@ -63,8 +64,8 @@ class RunBegan(Record, event="run"):
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """The commit `base`, where it begins; `command` and `leftover` as in `Work`; the number of the `worker`,
-    if it is not the first, and the prefix behind which it works, if it does so elsewhere."""
+    """`base`, `command` and `leftover` as in `Work`; the number of the `worker`, if it is not the first, and
+    the prefix that launches it, if it works elsewhere."""
 
     iteration: int
     attempt: int = 0
@@ -77,7 +78,7 @@ class AttemptBegan(OfTask, event="start"):
 
 @dataclass(kw_only=True)
 class Failure:
-    """The first red check, the end of its output and the file with all of it; the names of the `others`."""
+    """The first red check, the end of its output, and its log; the names of the `others`."""
 
     name: str = ""
     tail: str = ""
@@ -87,9 +88,9 @@ class Failure:
 
 @dataclass(kw_only=True)
 class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
-    """The verdict on an attempt, the one commit point. `command` is the agent that worked it, as a person
-    named it, and `agent` the row that knows it. Only a pass has a `commit`, and only the others have what is
-    `left`. `checks` says which were green; `prd_before` is the digest of the plan it was given on."""
+    """The verdict on an attempt, the one commit point. `command` is the agent, as a person named it, and
+    `agent` the row that knows it. Only a pass has a `commit`, only the others have what is `left`. `checks`
+    says which were green; `prd_before` is the digest of the plan at that time."""
 
     iteration: int
     attempt: int = 0
@@ -109,13 +110,13 @@ class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
 
     @property
     def lands(self) -> bool:
-        """Whether it is a pass that ends on the branch; those of a ralph that worked in place did not."""
+        """Whether its work belongs on the branch: a pass, but for those of ralph's first version."""
         return self.verdict is Verdict.PASSED and bool(self.commit)
 
 
 @dataclass(kw_only=True)
 class Waited(Record, event="wait"):
-    """For the provider of the agent `command`, until a unix time; `backoff` where none was told."""
+    """For the provider of the agent `command`, until a unix time; `backoff` if that is a guess."""
 
     until: float = 0.0
     backoff: bool = False
@@ -124,8 +125,8 @@ class Waited(Record, event="wait"):
 
 @dataclass(kw_only=True)
 class Rechecked(Record, event="recheck"):
-    """All checks once more on `commit`, those with the digest `checks_digest`: the keys of the tasks that
-    were found `broken`, and the commits `since` each had passed."""
+    """All checks, with the digest `checks_digest`, were run again on `commit`: the keys of the tasks that are
+    `broken`, and the commits `since` each of them passed."""
 
     ok: bool = False
     commit: str = ""
@@ -136,21 +137,21 @@ class Rechecked(Record, event="recheck"):
 
 @dataclass(kw_only=True)
 class Retried(OfTask, event="retry"):
-    """A person opened the task again, and may have said something."""
+    """A person unblocked the task, perhaps with an answer."""
 
     answer: str = ""
 
 
 @dataclass(kw_only=True)
 class Added(Spent, Record, event="add"):
-    """A planner's work: `prd` is the digest of the plan that came of it, if one did."""
+    """A planner's work: `prd` is the digest of the plan that it wrote, if it did."""
 
     prd: str = ""
 
 
 @dataclass(kw_only=True)
 class Landed(OfTask, event="land"):
-    """What passed was put on a tip that had moved, checked there again, and landed as `commit`."""
+    """The branch had moved; the work was checked again on its new tip and landed as `commit`."""
 
     iteration: int = 0
     commit: str = ""
@@ -166,8 +167,8 @@ class Stopped(Record, event="stop"):
 
 
 def from_json(found: dict[str, Any]) -> Record:
-    """The record that a machine line of a known event says. What a newer ralph added is passed over, null
-    is as if it were not there. BadInput where something is missing, or nobody could print or count it."""
+    """The record of a machine line with a known event. Unknown fields are ignored, and null is as if the
+    field were missing. BadInput if a field is missing or has a wrong type."""
     try:
         record: Record = made(KINDS[found["event"]], found)
     except ValueError as error:
@@ -200,7 +201,7 @@ def made(kind: Any, found: Any) -> Any:
 
 
 def _said(part: Any) -> dict[str, Any]:
-    """A dataclass as a JSON object that `made` can read: numbers that an agent made up are cut."""
+    """A dataclass as a JSON object for `made`. Numbers are capped: some come from agents."""
     readers, needed, _ = _fields(part.__class__)
     said = {}
     for name in readers:
@@ -216,8 +217,8 @@ def _said(part: Any) -> dict[str, Any]:
 
 @functools.cache
 def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], set[str], set[str]]:
-    """What reads the JSON of each field, the names of those that must be there, and of those that may be
-    None. Made once for each kind, for a file can hold many thousand records."""
+    """A reader for each field, and the names of those that are required and of those that may be None.
+    Cached: a file can hold many thousand records."""
     hints = get_type_hints(kind)
     needed = {one.name for one in fields(kind) if one.default is one.default_factory}  # neither is there
     nullable = {name for name, hint in hints.items() if type(None) in get_args(hint)}
@@ -225,11 +226,13 @@ def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], set[str], set[s
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
-    """What makes a value of this type of its JSON, with a ValueError for any other."""
+    """Makes a value of this type from its JSON; ValueError for any other."""
     if type(None) in get_args(hint):
         return _reader(get_args(hint)[0])
     if is_dataclass(hint):
         return functools.partial(made, hint)
+    if hint is Path:
+        return lambda value: _path(_exactly(str, value))
     if get_origin(hint) is list:
         entry = _reader(get_args(hint)[0])
         return lambda value: [entry(one) for one in _exactly(list, value)]
@@ -241,6 +244,12 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if issubclass(hint, enum.Enum):
         return lambda value: hint(_exactly(str, value))
     return functools.partial(_number if hint in (int, float) else _exactly, hint)
+
+
+def _path(value: str) -> Path:
+    if "\0" in value:
+        raise ValueError("expected a path, found a null character")
+    return Path(value)
 
 
 def _exactly(kind: Any, value: Any) -> Any:

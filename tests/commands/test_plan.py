@@ -565,3 +565,15 @@ def test_a_key_that_is_misspelt_in_many_tasks_is_told_once(tmp_path: Path) -> No
     path.write_text(json.dumps([{"id": f"T{i}", "title": "x", "cheks": []} for i in range(5000)]))
     (said,) = prd.misspelt(prd.load(path))
     assert said == "T0, T1, T2, T3 and 4996 more have 'cheks', which is not read; is 'checks' meant?"
+
+
+def test_a_key_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> None:
+    path = tmp_path / "prd.json"
+    task = {"id": "T1", "title": "x", "cheks": [], "dependson": []}
+    path.write_text(json.dumps({"cheks": ["true"], "protects": ["tests"], "tasks": [task]}))
+    assert [said.replace(", which is not read; is", " ->") for said in prd.misspelt(prd.load(path))] == [
+        "the plan has 'cheks' -> 'checks' meant?",
+        "the plan has 'protects' -> 'protect' meant?",
+        "T1 has 'cheks' -> 'checks' meant?",
+        "T1 has 'dependson' -> 'dependsOn' meant?",
+    ]

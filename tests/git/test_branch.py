@@ -211,18 +211,18 @@ def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.
     lock.touch()
     with pytest.raises(NeedsPerson, match=r"cannot land on ralph/p.*lock"):
         branch.land(work_on(repo, work, "more"), work, "x")
-    branch.unlock()
+    branch.recover()
     assert not lock.exists()
 
 
 def test_an_index_lock_is_removed_only_where_ralph_left_it(repo: Repo) -> None:
     branch, lock = branch_of(repo), repo.path / ".git/index.lock"
     lock.touch()
-    branch.unlock()
+    branch.recover()
     assert lock.exists()
     branch.mark.parent.mkdir(parents=True, exist_ok=True)
     branch.mark.write_text("\0".join((str(repo.path), head(repo), head(repo))))
-    branch.unlock()
+    branch.recover()
     assert not lock.exists() and not branch.mark.exists()
 
 
@@ -270,7 +270,7 @@ def test_a_fast_forward_that_was_killed_half_way_is_undone(repo: Repo, reached: 
     if reached == 5:
         (repo.path / ".git/index.lock").unlink()
         repo.git("add", "-A", "changed.txt", "deleted.txt", "folder")
-    branch.unlock()
+    branch.recover()
     assert (on_disk(repo.path), repo.git("status", "--porcelain", "-uall")) == before
     branch.land(commit, tip, "x")
     assert repo.git("status", "--porcelain", "-uall").splitlines() == ["M  edited.txt", "?? mine.txt"]
@@ -293,23 +293,23 @@ def test_a_commit_is_exactly_its_tree_and_none_where_nothing_changed(repo: Repo)
 def test_work_is_parked_under_a_name_that_holds_nothing_else(repo: Repo) -> None:
     branch, tip = branch_of(repo), head(repo)
     one, other = work_on(repo, tip, "one"), work_on(repo, tip, "other")
-    ref = branch.keep(one, "0001-T1")
+    ref = branch.park(one, "0001-T1")
     assert ref == "refs/ralph/parked/plan/0001-T1"
-    assert branch.keep(one, "0001-T1") == ref
-    assert branch.keep(other, "0001-T1") == f"{ref}-2"
+    assert branch.park(one, "0001-T1") == ref
+    assert branch.park(other, "0001-T1") == f"{ref}-2"
     assert (branch.commit_at(ref), branch.commit_at(f"{ref}-2")) == (one, other)
     assert branch.commit_at("refs/ralph/parked/gone") == branch.commit_at("") == ""
-    parked = branch.park(head(repo, f"{one}^{{tree}}"), tip, "0002-T1")
+    parked = branch.park_tree(head(repo, f"{one}^{{tree}}"), tip, "0002-T1")
     assert repo.git("show", f"{parked}:one") == "work\n" and head(repo, f"{parked}~1") == tip
 
 
 def test_the_newest_fifty_of_a_plan_are_kept_and_another_plan_s_stay(repo: Repo) -> None:
     branch, other = branch_of(repo), Branch(Git.at(repo.path), "ralph/p", "other")
-    other.keep(head(repo), "theirs")
+    other.park(head(repo), "theirs")
     tree, tip = head(repo, "HEAD^{tree}"), head(repo)
     for number in range(53):
         repo.env["GIT_COMMITTER_DATE"] = f"{1_700_000_000 + number} +0000"
-        branch.keep(repo.git("commit-tree", tree, "-p", tip, "-m", str(number)).strip(), f"{number:04}-T1")
+        branch.park(repo.git("commit-tree", tree, "-p", tip, "-m", str(number)).strip(), f"{number:04}-T1")
     kept = repo.git("for-each-ref", "--format=%(refname:lstrip=3)", "refs/ralph/parked").split()
     assert kept == ["other/theirs", *(f"plan/{number:04}-T1" for number in range(3, 53))]
 

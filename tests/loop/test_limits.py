@@ -45,7 +45,7 @@ def test_resolve(settings: dict[str, Any], given: dict[str, Any], wanted: Limits
 def test_limits_that_could_never_be_reached_are_refused(number: float) -> None:
     """What else may stand in prd.json says the schema."""
     for settings, given in (({"limits": {"usd": number}}, {}), ({}, {"usd": number})):
-        with pytest.raises(BadInput, match="the limit usd is no number that could be reached"):
+        with pytest.raises(BadInput, match="the limit usd must be above 0"):
             resolve(settings, given)
 
 
@@ -140,7 +140,7 @@ def test_what_is_left_of_dollars(limits: Limits, used: dict[str, Any], wanted: f
         (None, 0, Limits(), 60),
         (None, 1, Limits(), 330),
         (None, 2, Limits(), 1800),
-        (None, 3, Limits(), "3 waits in a row brought nothing: too many requests"),
+        (None, 3, Limits(), "3 waits in a row did not help: too many requests"),
         (600, 0, Limits(), 600),
         (600, 99, Limits(), 600),  # a time that was told is not a guess
         (6 * 3600, 0, Limits(), 6 * 3600),

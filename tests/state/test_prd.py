@@ -153,11 +153,12 @@ def test_done_fields(tmp_path: Path, key: str, value: object, wanted: bool) -> N
     [
         *[({"status": word}, (True, None)) for word in (
             "done", "passing", "passed", "passes", "complete", "completed", "finished", "verified", "closed",
-            "Done", "COMPLETED")],
+            "Done", "COMPLETED", "DONE ")],
         *[({"status": word}, (False, None)) for word in (
             "open", "pending", "todo", "in_progress", "not_started", "failing", "failed", "", None, "undone")],
         *[({"status": word}, (False, f"marked {word}")) for word in (
             "blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix", "Blocked")],
+        ({"status": " Blocked\n"}, (False, "marked Blocked")),
         ({"skip": True}, (False, "marked skip")),
         ({"skipped": True}, (False, "marked skipped")),
         ({"skip": False, "skipped": None}, (False, None)),
@@ -328,7 +329,7 @@ def test_setup(tmp_path: Path, said: object, wanted: Setup | None) -> None:
 
 def test_a_setup_without_a_command_is_refused(tmp_path: Path) -> None:
     source = json.dumps({"tasks": [{"title": "x"}], "setup": {"when": ["a"]}})
-    assert_refused(write(tmp_path, source), "prd.json: setup.run: expected a command, found none")
+    assert_refused(write(tmp_path, source), "prd.json: setup: 'run' is a required property")
 
 
 def test_what_the_plan_says_beside_its_tasks(tmp_path: Path) -> None:
@@ -390,12 +391,15 @@ REFUSED: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "a task without words": ('[{"passes": false}]', ("document[0]: expected a title", "found none")),
     "a blank title": ('[{"title": " "}]', ("document[0]: expected a title",)),
     "nested lists": ("[" * 100_000, (DEEP,)),
+    "nested too deeply for the schema": ('{"tasks": [{"title": "a"}], "x": ' + "[" * 970 + "]" * 970 + "}", (DEEP, "100 levels")),
     "nested objects": ('{"a":' * 100_000, (DEEP,)),
     "nested and whole": ('{"tasks": [{"title": "a", "x": ' + "[" * 100_000 + "]" * 100_000 + "}]}", (DEEP,)),
     "two ids": ('[{"id": "a", "title": "x"}, {"id": "a", "title": "y"}]', ("two tasks have the id 'a'",)),
     "two ids, text and number": ('[{"id": 1, "title": "x"}, {"id": "1", "title": "y"}]', ("two tasks have the id '1'",)),
     "a key twice": ('[{"id": "US-9", "title": "x", "passes": false, "passes": true}]', ("'passes' stands twice", "at US-9")),
     "a top key twice": ('{"tasks": [{"title": "x"}], "tasks": []}', ("'tasks' stands twice", "the document")),
+    "an id that is 1.0": ('[{"id": 1.0, "title": "x"}]', ("document[0].id: 1.0 is not of type",)),
+    "a dependency that is 1.0": ('[{"id": 1, "title": "x"}, {"title": "y", "dependsOn": [1.0]}]', ("document[1].dependsOn[0]: 1.0 is not of",)),
     "an id that is true": ('[{"id": true, "title": "x"}]', ("document[0].id: True is not of type",)),
     "an id that is 1.5": ('[{"id": 1.5, "title": "x"}]', ("document[0].id: 1.5 is not of type",)),
     "an id that is a list": ('[{"id": ["a"], "title": "x"}]', ("document[0].id: ['a'] is not of type",)),

@@ -32,7 +32,7 @@ def run(room, checks, name, label=""):
     return [room.site.run(check, place, f"{name}-check{n}", label) for n, check in enumerate(checks)]
 _ralph.loop.room.Room.run = run
 import contextlib, _ralph.git.workspace
-_ralph.git.workspace.Place.away = contextlib.contextmanager(lambda place: (yield))
+_ralph.git.workspace.Place.hidden = contextlib.contextmanager(lambda place: (yield))
 """
 
 # In the table @ is the task's id. A way is what the agent does, the checks, and how it ends:

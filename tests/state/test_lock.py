@@ -1,0 +1,118 @@
+"""The lock of a plan: one process at a time, and what is done after one that was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from _ralph.errors import TryLater
+from _ralph.model import Paths
+from _ralph.state import layout, lock
+from tests.conftest import ROOT, Repo
+from tests.test_files import within
+
+HOLDER = """
+import subprocess, sys
+from pathlib import Path
+from _ralph.state import layout, lock
+with lock.alone(layout.locate(Path("prd.json")), sys.argv[1]):
+    print(subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL).pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_hangs() -> Iterator[None]:
+    with within(60):
+        yield
+
+
+@pytest.fixture
+def paths(repo: Repo) -> Paths:
+    repo.plan({"checks": ["true"]})
+    return layout.locate(repo.path / "prd.json")
+
+
+def start(paths: Paths, what: str) -> tuple[subprocess.Popen[bytes], psutil.Process]:
+    """A process that holds the lock as `what`, and one that it has started."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", HOLDER, what]
+    holder = subprocess.Popen(words, cwd=paths.root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    return holder, psutil.Process(int(holder.stdout.readline()))
+
+
+@pytest.mark.parametrize("what", ["run", "plan"])
+def test_a_second_process_is_refused_with_the_name_of_the_first(paths: Paths, what: str) -> None:
+    holder, child = start(paths, what)
+    with pytest.raises(
+        TryLater, match=rf"`ralph {what}` is at work on this plan \(pid {holder.pid}, since 20"
+    ):
+        lock.acquire(paths)
+    loop = layout.loop_at_work(paths)
+    assert (loop.pid if loop else None) == (holder.pid if what == "run" else None)
+    holder.communicate(b"")
+    child.kill()
+    assert layout.running(paths) is layout.last_holder(paths) is None
+    lock.acquire(paths).release()
+
+
+def kill(holder: subprocess.Popen[bytes]) -> None:
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+
+
+def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
+    holder, child = start(paths, "run")
+    (paths.private / "work-1.index.lock").touch()
+    (paths.private / "prd.lock").touch()  # of edits, by whoever does one now
+    kill(holder)
+    assert layout.running(paths) is None and layout.last_holder(paths) is not None and child.is_running()
+    lock.end_killed_run(paths)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    names = {path.name for path in paths.private.iterdir()}
+    assert {"died", "prd.lock"} <= names and "work-1.index.lock" not in names
+
+
+@pytest.mark.parametrize("boot", ["this one", "another one"])
+def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: str) -> None:
+    kill(start(paths, "run")[0])
+    if boot == "another one":
+        said = paths.private / "running.json"
+        said.write_text(said.read_text().replace('"boot": "', '"boot": "not '))
+    empty = paths.root / ".git/objects/ab" / ("0" * 38)
+    stale = [paths.private / "work-1.index", paths.private / "work-1.ready", empty]
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    lock.end_killed_run(paths)
+    assert [path.exists() for path in stale] == [boot == "this one"] * 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"{", b"[]", b"null", b'{"pid": "1"}', b'{"pid": 1, "created": NaN, "run_id": "x"}', b"\xff", b"[" * 9999,
+     b'{"pid": 1e99, "created": 0, "run_id": "x"}', b'{"pid": -1, "created": 0, "run_id": "x"}',
+     b'{"prd": "\\u0000", "root": "/", "common": "/", "device": 1}', b'{"prd": 1, "root": "/", "common": "/"}'],
+)  # fmt: skip
+def test_what_nobody_can_read_is_no_holder_and_no_note(paths: Paths, tmp_path: Path, said: bytes) -> None:
+    paths.private.mkdir(parents=True)
+    for name in ("running.json", "plan.json"):
+        (paths.private / name).write_bytes(said)
+    assert layout.running(paths) is None and layout.noted(paths.private) is None
+
+
+def test_a_note_says_where_a_plan_is_and_keeps_its_branch(paths: Paths) -> None:
+    paths.private.mkdir(parents=True)
+    layout.note_plan(paths, "ralph/x")
+    layout.note_plan(paths)
+    for folder in (paths.private, paths.places):
+        note = layout.noted(folder)
+        assert note is not None and (note.paths, note.branch) == (paths, "ralph/x")
