@@ -153,15 +153,6 @@ def branch_of(options: Options, plan: Plan, git: Git) -> str:
     return here if here and here not in default_branches(git, here) else own_branch(plan)
 
 
-def beginning(run: Run) -> str:
-    """The commit that a run would start from; BadInput without one."""
-    head = run.git("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False).strip()
-    tip = run.branch.tip()
-    if not (tip or head):
-        raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
-    return tip if tip and not (head and run.branch.contains(tip, head)) else head
-
-
 def peek(options: Options) -> Run:
     """A run for reading only: nothing is locked, written or made."""
     paths, plan, history = read_state(options.prd)
