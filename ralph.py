@@ -229,7 +229,7 @@ def run_options(given: dict[str, Any], *own: str) -> Options:
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
-    words = words_given(click.get_current_context(), leave_out=own)
+    words = words_given(click.get_current_context(), leave_out=("prd", *own))
     return Options(limits=limits, words=words, **given)
 
 
@@ -512,7 +512,7 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """
     from _ralph.commands.job import job_file
 
-    options = run_options(given, "engine", "plans", "prd")
+    options = run_options(given, "engine", "plans")
     click.echo(job_file(engine, plans or (options.prd,), options), nl=False)
 
 

@@ -400,6 +400,11 @@ class Paths:
         return self.places / "room"
 
     @property
+    def recheck(self) -> Path:
+        """Where the branch is checked once more; it is there only meanwhile."""
+        return self.places / "recheck"
+
+    @property
     def role(self) -> Path:
         """Where a judge or a planner reads."""
         return self.places / "role"

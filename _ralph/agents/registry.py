@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.agents.events import StreamParser
+from _ralph.agents.events import Listener, StreamParser
 from _ralph.agents.prices import book
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Price
@@ -150,7 +150,9 @@ def purse(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]
 
 def known_logins(agent: Agent) -> str:
     """What `purse` looks for, in words."""
-    return " or ".join([*agent.row.get("keys", []), *agent.row.get("login", [])])
+    return " or ".join(
+        name.removeprefix("$") for name in (*agent.row.get("keys", []), *agent.row.get("login", []))
+    )
 
 
 def run_agent(
@@ -203,11 +205,13 @@ def run_agent(
     return book(result, parser, row, known or Price(), len(sent))
 
 
-def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str) -> AgentResult:
-    """What an agent told that was cut off together with the worker or all of ralph, because of `reason`:
-    session, tokens, dollars. `transcript` is the path of its files without their endings; there are none of
-    an agent that had not begun. `cwd` and `known` are as for `run_agent`."""
-    parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
+def recovered(
+    agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str, listen: Listener | None = None
+) -> AgentResult:
+    """What an agent has told that is at work still, or was cut off because of `reason`: session, tokens,
+    dollars. `transcript` is the path of its files without their endings; there are none of an agent that had
+    not begun. `cwd` and `known` are as for `run_agent`; `listen` hears its words and tools."""
+    parser = StreamParser(agent.row["events"], agent.row["output"] == "text", listen=listen)
     printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
     if printed is None:
         return AgentResult(Outcome.INTERRUPTED, reason)

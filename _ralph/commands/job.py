@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.errors import BadInput, Exit
+from _ralph.errors import GOES_ON, BadInput, Exit
 from _ralph.loop import opening, preflight
 from _ralph.loop.run import Options, load_plan
 from _ralph.state import layout
 from _ralph.state.history import History
 
-GOES_ON = (Exit.LEFT, Exit.LATER, Exit.HANGUP, Exit.INTERRUPTED, Exit.TERMINATED)
-"""After these the same command goes on where it stopped."""
 HELD = (Exit.USAGE, Exit.PERSON, Exit.AGENT)
 """After these a person is needed. After `Exit.ERROR` an engine tries again, but not for ever."""
 _SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)

@@ -344,7 +344,7 @@ def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
 
 
 def _recheck_job(run: Run, tip: str, checks: list[Check]) -> list[CheckResult]:
-    folder = run.paths.places / "recheck"
+    folder = run.paths.recheck
 
     def job(inside: Run) -> dict[str, Any]:
         room = inside.room(files.clear(folder))

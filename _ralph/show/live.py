@@ -148,15 +148,15 @@ class Terminal(View):
     def started(self, attempt: Attempt, of: int) -> None:
         name = text.one_line(attempt.task.id, 30)
         self._rows[attempt.worker] = Row(name)
-        title = text.one_line(attempt.task.title, 50)
         if attempt.leftover:
             self.line(
                 f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
             )
             return
-        which = f"attempt {attempt.number} of {of}"
-        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {attempt.command}"
-        self.line(said, color="cyan")
+        head = f"iteration {attempt.iteration} | {attempt.task.id} "
+        end = f" | attempt {attempt.number} of {of} | {attempt.command}"
+        room = self._size().columns - len("00:00:00 ") - text.cells(head + end) if self.stays else 120
+        self.line(head + text.cut(attempt.task.title, max(room, 24)) + end, color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
         row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from _ralph import text
@@ -14,6 +16,12 @@ from _ralph.state.history import History, TaskHistory
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
+
+
+def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
+    """A `ralph` command for a person to copy, with the plan that it is about where that is not prd.json."""
+    plan = [] if prd == Path("prd.json") else ["--prd", str(prd)]
+    return shlex.join(["ralph", name, *plan, *words])
 
 
 def limits_words(used: limits.Used, run: str) -> str:
