@@ -490,7 +490,7 @@ def doctor(probe: bool, **given: Any) -> int:
     from _ralph.commands.doctor import examine
     from _ralph.commands.run import with_signals
 
-    options = run_options(given, "probe")
+    options = run_options(given, "probe", "verbose")
     return with_signals(lambda control: examine(options, control, click.echo, probe))
 
 

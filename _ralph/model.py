@@ -327,6 +327,7 @@ class Work:
     blocked: str = ""
     parked: str = ""
     baseline: dict[str, bool] = field(default_factory=dict)
+    tests: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     handoff: dict[str, str] = field(default_factory=dict)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
+_UNCHANGED = re.compile(r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\.")
+"""The lines of templates/AGENTS.md."""
 _PROMPT = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
@@ -84,11 +86,11 @@ def patterns_of(plan: Plan, task: Task) -> list[str]:
 
 
 def rules_of(rulebook: Path) -> str:
-    """What a rulebook says, without its comments; nothing where only headings are left, as in the one that
-    `ralph init` writes where it finds nothing."""
+    """What a rulebook says, without its comments; nothing where no more stands there than `ralph init` writes,
+    which every prompt has from the plan."""
     said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
-    return said if any(line.strip() and not line.startswith("#") for line in said.splitlines()) else ""
+    return said if any(line.strip() and not _UNCHANGED.fullmatch(line) for line in said.splitlines()) else ""
 
 
 def task_values(task: Task) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""`ralph clean`: the places of plans that are done or gone go; what they hold that is nowhere else is
-parked first, or they stay."""
+"""`ralph clean`: remove the places of plans that are done or gone, after parking what is nowhere else."""
 
 from __future__ import annotations
 
@@ -90,13 +89,19 @@ class Cleaner:
     def _remove(self, note: Noted, folder: Path) -> tuple[int, list[tuple[str, str]]]:
         """Remove what ralph made there: the bytes that it took, and what is left, with the reason. TryLater
         while a loop is at work."""
+        copies = layout.worker_copies(note.paths)
+        size = sum(map(layout.weight, copies))
         if self.dry_run:
-            return sum(map(layout.weight, own_places(folder))), []
+            return size + sum(map(layout.weight, own_places(folder))), []
         if not note.common.is_dir():
-            return self._clear(folder, lambda place: None)
-        with lock.alone(note.paths, "clean"):
-            freeze_settings(self.git, note.paths.private)
-            return self._clear(folder, lambda place: self._park(note, place))
+            freed, left = self._clear(folder, lambda place: None)
+        else:
+            with lock.alone(note.paths, "clean"):
+                freeze_settings(self.git, note.paths.private)
+                freed, left = self._clear(folder, lambda place: self._park(note, place))
+        for copy in copies:  # no loop is at work, so no worker is
+            files.clear(copy)
+        return size + freed, left
 
     def _clear(self, folder: Path, park: Callable[[Path], None]) -> tuple[int, list[tuple[str, str]]]:
         freed, left = 0, []
@@ -164,6 +169,12 @@ def own_places(folder: Path) -> Iterator[Path]:
             yield entry
 
 
+def copies_for_others(above: Path, folders: list[Path]) -> list[Path]:
+    """The copies that workers keep here of repositories whose plans have no places on this machine."""
+    known = tuple(f"{folder.name}-" for folder in folders)
+    return [copy for copy in sorted(above.glob("worker/*")) if not copy.name.startswith(known)]
+
+
 def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str], Any]) -> int:
     """`ralph clean`: the exit status. All plans of the repository here, or `this_plan` alone. BadInput
     outside of a repository."""
@@ -174,5 +185,8 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str
     folders = sorted(entry for entry in above.iterdir() if entry.is_dir()) if above.is_dir() else []
     if this_plan:
         folders = [folder for folder in folders if folder == layout.locate(path).places]
+    else:
+        for copy in copies_for_others(above, folders):
+            echo(f"left {copy}: a worker's copy for a loop on another machine; delete it once that has ended")
     git = Git.at(found[0])
     return with_signals(lambda control: Cleaner(git, dry_run, echo, control).clean(folders))

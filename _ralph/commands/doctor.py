@@ -1,4 +1,4 @@
-"""`ralph doctor`: what would spoil the night, found now."""
+"""`ralph doctor`: everything that a run needs, looked at before it begins."""
 
 from __future__ import annotations
 
@@ -28,29 +28,41 @@ from _ralph.model import Attempt, CheckResult, Finding, Findings, Plan, Task
 from _ralph.process.awake import cannot_stay_awake
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
+from _ralph.show.live import Terminal
 from _ralph.state import layout, limits, lock, prd, wording
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.log import Journal
 
 
 def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
-    """Print one line for every thing that a night needs, then how to go on; the exit status. BadInput
-    outside of a repository."""
-    run = _look(options, control)
-    levels = []
-    for level, line in chain.from_iterable(_told(*part) for part in _parts(run, probe)):
+    """Print errors, then warnings, then what is fine (a line each if `verbose`, else one for all), then how
+    to go on; the exit status. BadInput outside of a repository."""
+    run, view = _look(options, control), Terminal()
+    control.on_tick = view.tick if view.stays else None
+    findings: list[Finding] = []
+    for name, part in _parts(run, probe):
+        view.doing(name)
+        findings += _named(name, part)
         if control.stop_now or control.interrupts:
+            view.clear()
             return 128 + (control.stop_signal or signal.SIGINT)
-        echo(f"{level:7} {text.one_line(line, 500)}")
-        levels.append(level)
-    errors, warnings = levels.count("error"), levels.count("warning")
+    view.clear()
+    errors, warnings, fine = (
+        [line for level, line in findings if level == wanted] for wanted in ("error", "warning", "ok")
+    )
+    if not options.verbose:
+        names = ", ".join(dict.fromkeys(line.partition(":")[0] for line in fine))
+        fine = [f"{names} (-v says more)"] if fine else []
+    for level, lines in (("error", errors), ("warning", warnings), ("ok", fine)):
+        for line in lines:
+            echo(f"{level:7} {text.one_line(line, 500)}")
     if errors:
-        echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to go on")
+        echo(f"\n{text.count(len(errors), 'error')}: fix what they say, and run `ralph doctor` again")
         return Exit.USAGE
-    echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
-    others = text.few([name for name in engines() if name != "cron"])
-    echo(f"to start it: {shlex.join(['ralph', 'run', *options.words])}")
-    echo(f"every night: {shlex.join(['ralph', 'job', 'cron', *options.words])} (or {others})")
+    echo("\nno errors" + (f", {text.count(len(warnings), 'warning')}" if warnings else ""))
+    others = ", ".join(name for name in engines() if name != "cron")
+    echo(f"to start it: {wording.command_line('run', options.prd, options.words)}")
+    echo(f"every night: {wording.command_line('job cron', options.prd, options.words)} (or {others})")
     return Exit.COMPLETE
 
 
@@ -66,8 +78,8 @@ def _look(options: Options, control: Control) -> Run:
     return run
 
 
-def _told(name: str, part: Findings) -> Findings:
-    """What one part of the examination found, by its name. An error in it is one more; the others go on."""
+def _named(name: str, part: Findings) -> Findings:
+    """The findings of one part, by its name. An exception in it is an error; the other parts go on."""
     try:
         for level, line in part:
             yield level, f"{name}: {line}"
@@ -175,7 +187,8 @@ def _places(run: Run, found: dict[str, Any]) -> Findings:
         found |= run.wait(run.in_worker(lambda inside: _in_the_places(inside, commit)))
     said = "; setup is green there" if run.plan.setup else ""
     if not found["setup"]:
-        yield "ok", f"agents work in {run.paths.workspace()}, checks run in {run.paths.room}{said}"
+        more = f" to work-{run.jobs}" if run.jobs > 1 else ""
+        yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
         return
     setup, red = run.plan.setup.run if run.plan.setup else "", CheckResult(**found["setup"])
     why = text.one_line(text.tail(red.tail, 240), 250) or "it printed nothing"
@@ -190,7 +203,7 @@ def _checks(run: Run, found: dict[str, Any]) -> Findings:
 
 
 def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
-    """What the worker does: the room, its checks, and the workspace if no cut-off run left work there."""
+    """What the worker does: the room, its checks, and the workspaces if no cut-off run left work there."""
     room = run.room()
     red = room.prepare(commit, "doctor")
     if red:
@@ -198,8 +211,8 @@ def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
     checks = {check.command: check for check in (*every_check(run.plan), *own)}
     results = room.run(list(checks.values()), "doctor")
-    if not run.history.open_starts:
-        stand_in = Attempt(Task("doctor", "", 0, {}), 0, 0)
+    for worker in [] if run.history.open_starts else range(1, run.jobs + 1):
+        stand_in = Attempt(Task("doctor", "", 0, {}), 0, 0, worker)
         place = run.workspace(stand_in)
         new = place.reset(commit)
         run.site.furnish(place, commit)

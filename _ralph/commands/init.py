@@ -1,4 +1,4 @@
-"""Before the first night: `ralph init` writes what is missing."""
+"""`ralph init`: write the files that a project lacks."""
 
 from __future__ import annotations
 
@@ -54,11 +54,17 @@ def eject_prompt(prd_path: Path) -> list[str]:
 
 
 def _refuse_second_plan(path: Path, root: Path) -> None:
-    """Who stands in a subfolder and names no folder may not know that there is a plan."""
-    above = None if path.exists() or path.parent != Path() else prd.plan_above(path)
-    if above and above.resolve().is_relative_to(root.resolve()):
-        own = shlex.quote(str(path.absolute()))
-        raise BadInput(f"the plan of this repository is {above}; for another one here: --prd {own}")
+    """BadInput where the project has a plan in another folder, and no folder was named."""
+    if path.exists() or path.parent != Path():
+        return
+    above = prd.plan_above(path)
+    found = above if above and above.resolve().is_relative_to(root.resolve()) else prd.plan_below(path)
+    if found:
+        own, other = shlex.quote(str(path.absolute())), shlex.quote(str(found))
+        raise BadInput(
+            f"the plan of this repository is {found}: ralph init --prd {other} adds what it lacks; "
+            f"for another one here: --prd {own}"
+        )
 
 
 def _init_plan(path: Path, root: Path) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.commands.job import search_path
@@ -65,9 +64,9 @@ def surroundings(team: Sequence[Agent]) -> Findings:
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
     if lost := _lost(team, env):
-        yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost)}"
+        yield "warning", f"set here and not there: {', '.join(lost)}; {_how_to_set(lost)}"
     if other := [name for name in _obeyed(team, env) if os.environ.get(name, "") != env[name]]:
-        yield "warning", f"not the same there as here: {text.few(other)}; the crontab sets it"
+        yield "warning", f"not the same there as here: {', '.join(other)}; the crontab sets it"
     for agent in team:
         key, login = registry.purse(agent, env)
         if key or login:
@@ -93,8 +92,8 @@ def _lost(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
 
 def _how_to_set(names: Sequence[str]) -> str:
     """What a person does so that cron has these variables; their values may be secrets."""
-    lines = text.few([f"{name}=..." for name in names])
-    return f"write {lines} above the line in the crontab (for systemd: Environment={names[0]}=...)"
+    what = f"{names[0]}=..." if len(names) == 1 else "each as NAME=..."
+    return f"write {what} above the line in the crontab (for systemd: Environment={names[0]}=...)"
 
 
 def turns(run: Run, team: Sequence[Agent]) -> Findings:

@@ -143,7 +143,7 @@ def _headline(run: Run) -> str:
     """What this run is about to do: how many tasks, where, with which agents, within which limits."""
     tasks, agents = run.plan.tasks, [run.named(command) for command in run.ladder()]
     to_do = f"{sum(not task.passed for task in tasks)} of {text.count(len(tasks), 'task')} to do"
-    named = ", then ".join(text.one_line(agent.command, 60) for agent in agents)
+    named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)
     plain = all(agent.name == "plain" for agent in agents)
     may = "" if plain else f" with {run.permissions} permissions"
     used = limits_words(limits.used(run.limits, run.history), "this run")

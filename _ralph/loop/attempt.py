@@ -11,6 +11,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
+from _ralph.git import patterns
 from _ralph.git.git import attempted
 from _ralph.git.workspace import Place, changes, restore
 from _ralph.loop.candidate import check_candidate, green_on, make_candidate, setup_failed, tip_of
@@ -283,6 +284,7 @@ async def examine(run: Run, attempt: Attempt) -> None:
     if not make_candidate(run, attempt):
         return
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
+    attempt.tests = changed_tests(run, attempt)
     done = attempt.commit != attempt.tip
     away = attempt.result.outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE) and not done
     if run.control.stop_now:
@@ -295,6 +297,12 @@ async def examine(run: Run, attempt: Attempt) -> None:
     judge, attempt.unjudged = run.judge, False
     if attempt.verdict is Verdict.PASSED and judge:
         await ask_judge(run, attempt, judge)
+
+
+def changed_tests(run: Run, attempt: Attempt) -> list[str]:
+    """The tests that were there before the attempt, and that it changed or removed."""
+    tests = patterns.uncovered_tests([], attempt.changed)
+    return run.git.names("ls-tree", "-r", "-z", "--name-only", attempt.tip, "--", *tests) if tests else []
 
 
 def handoff_text(attempt: Attempt) -> str:

@@ -101,7 +101,7 @@ class Site:
         if self.setup is None:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
-        return next(iter(self.run([check], place.root, f"{name}-setup", "setup: ")), None)
+        return next(iter(self.run([check], place.root, f"{name}-setup")), None)
 
 
 @dataclass

@@ -143,7 +143,8 @@ class Terminal(View):
     def check(self, result: CheckResult, label: str = "") -> None:
         why = "" if result.ok or label else f": {text.last_line(result.tail)}"
         color = "" if label else "green" if result.ok else "red"
-        self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ", color)
+        name = result.name if result.name == "setup" else f"check {result.name}"
+        self.line(f"{label}{name}: {result.outcome}{why}", "  ", color)
 
     def started(self, attempt: Attempt, of: int) -> None:
         name = text.one_line(attempt.task.id, 30)
@@ -169,6 +170,7 @@ class Terminal(View):
         result = attempt.result
         self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
         self.lines([f"denied: {line}" for line in result.denials])
+        self.lines([f"changed tests: {text.few(attempt.tests)}"] * bool(attempt.tests))
         self.lines([f"split this task: {result.overload}"] * bool(result.overload))
         if attempt.leftover and attempt.verdict is Verdict.INTERRUPTED:
             self.line("not done yet; the agent goes on with it", "  ")

@@ -17,7 +17,6 @@ from typing import Any
 from click import style
 
 from _ralph import text
-from _ralph.agents import registry
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.model import Paths, Plan, Tokens
@@ -45,9 +44,9 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class Status:
-    """Everything that is shown, read once: `running` is the loop (`pid`, `since`, its `workers`), `places` the
-    folders in which agents and checks work, `prd` the plan's path as it was given, `words` the options of the
-    last run."""
+    """Everything that is shown, read once: `running` is the loop (`pid`, `since`, its `workers`), `places`
+    the folders in which agents and checks work, `prd` the plan's path as it was given, `words` the options
+    of the last run."""
 
     plan: Plan
     history: History
@@ -97,6 +96,8 @@ def read(prd_path: Path) -> Status:
 
 def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> dict[str, Any]:
     """What a worker does now, since when, where, and what its agent has used so far."""
+    from _ralph.agents import registry  # only while a loop runs
+
     heard = [""]
     rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     agent = registry.find_agent(start.command or "unknown", rows, "read")

@@ -44,7 +44,7 @@ class TaskHistory(Spent):
     the last `retry` or pass, `last` the record of the newest of them, `tried` all that ended with a
     verdict on its work; `left` is the tree of its unfinished work, made from the commit `base`, and
     `lacks` says what is missing before it is worked on: `checks`, `judge` or nothing; `command` is the agent
-    that worked it last."""
+    that worked it last; `tests` are those that were there before its pass, and that it changed."""
 
     attempts: int = 0
     tried: int = 0
@@ -54,6 +54,7 @@ class TaskHistory(Spent):
     answer: str = ""
     passed_at: int | None = None
     weak: bool = False
+    tests: list[str] = field(default_factory=list)
     set_back: int = 0
     parked: str = ""
     left: str = ""
@@ -213,7 +214,7 @@ class History(Spent):
             task.last, task.parked = record, record.parked
         if verdict is Verdict.PASSED:
             task.start_anew()
-            task.passed_at, task.weak = record.iteration, record.weak
+            task.passed_at, task.weak, task.tests = record.iteration, record.weak, record.tests
             self.passes_since_recheck += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked

@@ -63,7 +63,9 @@ def locate(prd_path: Path) -> Paths:
         raise BadInput(f"there is no folder {prd_path.parent}")
     found = git_places(folder)
     if not found:
-        raise BadInput(f"{folder} is not in a git repository; make it one: git init")
+        raise BadInput(
+            f"{folder} is not in a git repository; cd to your project, or start one here: git init && ralph init"
+        )
     return paths_of(*found, folder / prd_path.name)
 
 

@@ -6,7 +6,9 @@ import contextlib
 import graphlib
 import itertools
 import json
+import os
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
@@ -51,6 +53,7 @@ _TASK_KEYS = {name for names in ALIASES.values() for name in names}
 _TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes", "blocked", "status"}
 _UNTOLD = _PLAN_KEYS - {"description", "notes"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
+_USUAL = ("scripts/ralph", "ralph", "plans", "plan", "tasks", "docs")
 
 
 def load(path: Path) -> Plan:
@@ -58,9 +61,11 @@ def load(path: Path) -> Plan:
     try:
         return read(_decoded(path.read_bytes(), path.name), path)
     except FileNotFoundError:
-        ways = "`ralph init` writes one, --prd names another"
+        ways = "cd to your project, or start one here: ralph init"
         if above := plan_above(path):
             ways = f"the plan is {above}: go there, or use --prd"
+        elif below := plan_below(path):
+            ways = f"there is {below}: --prd {shlex.quote(str(below))}"
         raise BadInput(f"there is no {path}; {ways}") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
@@ -70,6 +75,13 @@ def plan_above(path: Path) -> Path | None:
     """The plan of this name in a folder further up, for who stands in a subfolder."""
     folders = path.absolute().parent.parents
     return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
+
+
+def plan_below(path: Path) -> Path | None:
+    """The plan of this name in a folder where other loops keep theirs."""
+    folders = (path.parent / folder for folder in _USUAL)
+    found = next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
+    return Path(os.path.relpath(found)) if found else None
 
 
 def read(source: str, path: Path) -> Plan:

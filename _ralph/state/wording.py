@@ -21,7 +21,7 @@ STATES = ("passed", "open", "waiting", "failed", "blocked")
 def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
     """A `ralph` command for a person to copy, with the plan that it is about where that is not prd.json."""
     plan = [] if prd == Path("prd.json") else ["--prd", str(prd)]
-    return shlex.join(["ralph", name, *plan, *words])
+    return shlex.join(["ralph", *name.split(), *plan, *words])
 
 
 def limits_words(used: limits.Used, run: str) -> str:
@@ -123,6 +123,7 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
         "title": task.title,
         "state": _state(plan, task, history),
         "weak": task.passed and known.weak,
+        "changed_tests": known.tests if task.passed else [],
         "attempts": known.tried,
         "failures": known.attempts,
         **_took(known),
@@ -160,10 +161,10 @@ def agents_words(history: History) -> list[str]:
 
 def task_remark(told: dict[str, Any]) -> str:
     """What stands beside the title of a task that a summary tells of: what it waits for, or that its
-    pass is weak."""
+    pass is weak, or changed tests."""
     if told["state"] == "waiting":
         return f"waits for {text.few(told['waits_for'])}"
-    return "weak" if told["weak"] else ""
+    return ", ".join(["weak"] * told["weak"] + ["changed tests"] * bool(told["changed_tests"]))
 
 
 def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:

@@ -796,6 +796,25 @@ def test_the_last_lines_say_how_to_go_on_with_the_same_options(repo: Repo) -> No
     assert "next: ralph report; ralph land ralph/p" in repo.ralph("run", "--agent", works).stdout
 
 
+def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent("P(f'{task}.txt').touch()")
+    words = ["--max-iterations", "1", "--max-hours", "2", "--agent", agent]
+    del repo.env["RALPH_RUN_NO_AWAKE"]
+    first, *_, last = repo.ralph("run", *words).stdout.splitlines()
+    assert first[20:] == (
+        f"2 of 2 tasks to do on branch ralph/p | {agent} | this run: 0 of 1 iterations, 0 s of 2 h 0 min"
+    )
+    again = f"ralph run --agent {shlex.quote(agent)} --max-iterations 1 --max-hours 2"
+    assert last[20:] == f"next: {again}"
+    assert f"next: T2 task 2; {again}\n" in repo.ralph("status", COLUMNS="300").stdout
+    waits = repo.start("run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper"))
+    repo.wait_for("../up")
+    waits.terminate()
+    said, _ = waits.communicate(timeout=30)
+    assert waits.returncode == 143 and said.splitlines()[-1][20:].startswith("next: ralph run --agent ")
+
+
 def test_a_persons_interrupts_block_no_task(repo: Repo) -> None:
     repo.plan({"checks": ["test -f x"]})
     agent = repo.agent("(OUT / 'begun').touch(); time.sleep(600)")
