@@ -86,8 +86,8 @@ def patterns_of(plan: Plan, task: Task) -> list[str]:
 
 
 def rules_of(rulebook: Path) -> str:
-    """What a rulebook says, without its comments; nothing where no more stands there than `ralph init` writes,
-    which every prompt has from the plan."""
+    """What a rulebook says, without its comments; nothing where it is as `ralph init` wrote it, for a
+    prompt has setup and checks from the plan."""
     said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
     return said if any(line.strip() and not _UNCHANGED.fullmatch(line) for line in said.splitlines()) else ""

@@ -18,15 +18,17 @@ from _ralph.loop.run import scratch
 from _ralph.model import Paths, Plan, Spent, Tokens
 from _ralph.show import timeline
 from _ralph.state import layout, prd, wording
-from _ralph.state.history import History, replay
+from _ralph.state.history import History
 from _ralph.state.log import Journal
-from _ralph.state.records import AttemptBegan, AttemptEnded, Record, Stopped
+from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Record, Stopped
 
 if TYPE_CHECKING:
     import jinja2
 
 _SIZE, _SHORT = 3_000_000, 24
 """Bytes of all texts on the page, and of any text once they are used up."""
+_CHART = 20
+"""Tasks in the chart of costs."""
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
 
 
@@ -73,29 +75,34 @@ def page(prd_path: Path) -> str:
     paths = layout.locate(prd_path)
     plan = prd.load(paths.prd)
     records = Journal(paths.progress).records(plan.key)
-    history, running, room = replay(records), layout.loop_at_work(paths), _Room()
+    history, running, room = layout.history_of(plan, records), layout.loop_at_work(paths), _Room()
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     summary = wording.summary(plan, history, None, history.seconds)
+    groups = _tasks(plan, history, summary["tasks"])
     return _template(room).render(
         room=room,
         running=running,
         options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
+        words=layout.last_words(paths),
         now=time.time(),
         project=plan.project,
         folder=str(paths.root),
         history=history,
         summary=summary,
         next=prd.next_task(plan),
-        groups=_tasks(plan, history, summary["tasks"]),
+        groups=groups,
+        costs=_costs([card for cards in groups.values() for card in cards]),
         verdicts={record.iteration: record for record in verdicts},
         commits=_commits(paths, history, records),
         ahead=_ahead(paths, history),
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
         agents=wording.agents_words(history),
         unpriced=sum(not record.usd for record in verdicts),
-        restored=[record for record in verdicts if record.restored or record.notices or record.denials],
+        restored=[record for record in verdicts if record.restored or record.denials],
+        noticed=[record for record in verdicts if record.notices],
         learned=_learned(paths, verdicts),
         found=_found(plan, verdicts),
+        planning=sum(record.seconds for record in records if isinstance(record, Added)),
         **_timeline(plan, history, records, running is not None),
     )
 
@@ -134,6 +141,15 @@ def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[
     return groups
 
 
+def _costs(cards: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+    """The tasks that cost most, each with its part of the dearest one: in dollars, else in tokens, else in
+    seconds."""
+    spent = [(card, (card["known"].usd, card["known"].tokens.total, card["known"].seconds)) for card in cards]
+    unit = next((i for i in range(3) if any(amounts[i] for _, amounts in spent)), 2)
+    dearest = sorted(spent, key=lambda one: -one[1][unit])[:_CHART]
+    return [(card, amounts[unit] / dearest[0][1][unit]) for card, amounts in dearest if amounts[unit]]
+
+
 def _commits(paths: Paths, history: History, records: list[Record]) -> dict[str, diffs.Change]:
     since = next((record.base for record in records if isinstance(record, AttemptBegan)), "")
     return diffs.passes(paths.root, f"refs/heads/{history.branch}" if history.branch else "", since)
@@ -151,7 +167,12 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
         records = [*records, now]
     places = timeline.axis(records)
     attempts = timeline.attempts(places, history.open_starts if running else {})
+    tried: dict[str, list[int]] = {}
+    for record in records:
+        if isinstance(record, AttemptBegan):
+            tried.setdefault(record.key, []).append(record.iteration)
     return {
+        "tried": tried,
         "seconds": places[-1][0] if places else 0.0,
         "runs": timeline.runs(places),
         "attempts": attempts,

@@ -199,7 +199,7 @@ def _table(rows: list[Row], width: int, color: bool) -> list[str]:
     table = []
     for row, end in zip(rows, spent, strict=True):
         state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
-        aside = text.cut(row.aside, titles * 2 // 3)
+        aside = text.cut(row.aside, max(titles * 2 // 3, titles - text.cells(row.title)))
         title = text.pad(text.cut(row.title, titles - text.cells(aside)) + aside, titles)
         table.append(f"{state}  {text.pad(row.id, ids)}  {title}{end:>{ends}}".rstrip())
         for warning in row.warnings:

@@ -64,7 +64,7 @@ def locate(prd_path: Path) -> Paths:
     found = git_places(folder)
     if not found:
         raise BadInput(
-            f"{folder} is not in a git repository; cd to your project, or start one here: git init && ralph init"
+            f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
         )
     return paths_of(*found, folder / prd_path.name)
 

@@ -65,7 +65,7 @@ def load(path: Path) -> Plan:
         if above := plan_above(path):
             ways = f"the plan is {above}: go there, or use --prd"
         elif below := plan_below(path):
-            ways = f"there is {below}: --prd {shlex.quote(str(below))}"
+            ways = f"the plan is {below}: use --prd {shlex.quote(str(below))}"
         raise BadInput(f"there is no {path}; {ways}") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
