@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -149,7 +150,14 @@ PRD = click.option(
 
 
 class Command(click.types.StringParamType):
-    """A command; a variable holds one, with its blanks."""
+    """A command; a variable holds one, with its blanks. A program that is named by a path is the one that a
+    person sees from where they stand, and not what the agent finds there in its checkout."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        program, blank, rest = str(super().convert(value, param, ctx)).partition(" ")
+        if "/" in program and os.path.isfile(program):
+            program = shlex.quote(os.path.abspath(program))
+        return f"{program}{blank}{rest}"
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return [rv]
@@ -186,8 +194,12 @@ RUN_OPTIONS = (
     TASK,
     click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Tasks worked side by side.  [default: 1]"),
     AGENT,
-    click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
-    click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
+    click.option(
+        "--fallback", metavar="CMD", type=Command(), help="Who works while the agent's provider is limited."
+    ),
+    click.option(
+        "--judge", metavar="CMD", type=Command(), help="A second agent that must agree before a task passes."
+    ),
     CHECK,
     PROMPT,
     click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]"),
@@ -343,7 +355,12 @@ def prompt(**given: Any) -> None:
 @cli.command()
 @PRD
 @click.argument("brief", type=click.Path(path_type=str, allow_dash=True))
-@click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
+@click.option(
+    "--planner",
+    metavar="CMD",
+    type=Command(),
+    help="The agent that plans; else the plan's planner, or its agent.",
+)
 @click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
 @TIMEOUT
 @for_people

@@ -49,7 +49,8 @@ SETTINGS: dict[str, tuple[type, ...]] = {
 
 STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
-_TASK_KEYS = {name for names in ALIASES.values() for name in names}
+_OF_TASKS = ("title", "criteria", "depends_on", "passed", "skip", "blocked_reason")
+_TASK_KEYS = {name for meaning in _OF_TASKS for name in ALIASES[meaning]}
 _TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes", "blocked", "status"}
 _UNTOLD = _PLAN_KEYS - {"description", "notes"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
@@ -191,14 +192,15 @@ def misspelt(plan: Plan) -> Iterator[str]:
         for key in raw:
             where.setdefault(key, []).append(name)
     for key, names in where.items():
-        known = _PLAN_KEYS if names == ["the plan"] else _TASK_KEYS
-        camel_case_last = sorted(known, key=lambda name: not name.islower())
+        own = _PLAN_KEYS if names == ["the plan"] else _TASK_KEYS
+        camel_case_last = sorted(own | _PLAN_KEYS, key=lambda name: not name.islower())
         spelt = {name.replace("_", "").lower(): name for name in camel_case_last}
         near = difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)
-        if near and key not in known:
+        if near and key not in own | _PLAN_KEYS:
             have = "has" if len(names) == 1 else "have"
-            odd = text.one_line(repr(key), 60)
-            yield f"{text.few(names)} {have} {odd}, which is not read; is {spelt[near[0]]!r} meant?"
+            odd, meant = text.one_line(repr(key), 60), spelt[near[0]]
+            of = "" if meant in own else " of the plan"
+            yield f"{text.few(names)} {have} {odd}, which is not read; is {meant!r}{of} meant?"
 
 
 def differences(plan: Plan, found: Path) -> str:

@@ -379,10 +379,13 @@ def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> N
 
 def test_keys_that_are_misspelt(repo: Repo) -> None:
     repo.plan(
-        {"cheks": ["true"], "dependson": [], "acceptance_criterias": ["a"]}, protects=["a"], checks=["false"]
+        {"cheks": ["true"], "dependson": [], "acceptance_criterias": ["a"], "keeps": []},
+        protects=["a"],
+        checks=["false"],
     )
     assert told_by_both(repo, "the plan has 'protects', which is not read; is 'protect' meant?")
     assert told_by_both(repo, "T1 has 'cheks', which is not read; is 'checks' meant?")
+    assert told_by_both(repo, "T1 has 'keeps', which is not read; is 'keep' of the plan meant?")
     assert told_by_both(repo, "T1 has 'dependson', which is not read; is 'dependsOn' meant?")
     assert told_by_both(
         repo, "T1 has 'acceptance_criterias', which is not read; is 'acceptanceCriteria' meant?"
