@@ -103,7 +103,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
 
 @pytest.mark.parametrize(
     ("prepare", "said"),
-    [("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; make it one: git init")],
+    [("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; cd to your project, or start one: git init")],
 )  # fmt: skip
 def test_without_a_repository_there_is_nothing_to_look_at(repo: Repo, prepare: str, said: str) -> None:
     repo.plan(OWN)
