@@ -273,9 +273,9 @@ def run(**given: Any) -> int:
     ralph run --agent claude --max-usd 20 --until 07:00
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
-    from _ralph.commands.run import spend_night
+    from _ralph.commands.run import run_plan
 
-    return spend_night(run_options(given), run_loop)
+    return run_plan(run_options(given), run_loop)
 
 
 @cli.command()
@@ -506,9 +506,10 @@ def doctor(probe: bool, **given: Any) -> int:
     """
     from _ralph.commands.doctor import examine
     from _ralph.commands.run import with_signals
+    from _ralph.show.live import Terminal
 
-    options = run_options(given, "probe", "verbose")
-    return with_signals(lambda control: examine(options, control, click.echo, probe))
+    options, view = run_options(given, "probe", "verbose"), Terminal()
+    return with_signals(lambda control: examine(options, control, view, click.echo, probe), view)
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})

@@ -34,11 +34,12 @@ from _ralph.state.history import RunHistory, replay
 from _ralph.state.log import Journal
 
 
-def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
+def examine(
+    options: Options, control: Control, view: Terminal, echo: Callable[[str], Any], probe: bool = False
+) -> int:
     """Print errors, then warnings, then what is fine (a line each if `verbose`, else one for all), then how
     to go on; the exit status. BadInput outside of a repository."""
-    run, view = _look(options, control), Terminal()
-    control.on_tick = view.tick if view.stays else None
+    run = _look(options, control)
     findings: list[Finding] = []
     for name, part in _parts(run, probe):
         view.doing(name)
@@ -122,9 +123,12 @@ def _plan(run: Run) -> Findings:
         yield "warning", said
     if asked := prd.open_questions(plan):
         what = text.count(len(asked), "open question")
-        yield "warning", f"{what}, the first: {asked[0][0]}; a run follows what the planner proposed"
+        yield "warning", f"{what}, the first: {asked[0][0]}; a run works by the planner's proposals"
     if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
-        yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
+        yield (
+            "warning",
+            f"without a check of their own: {text.few(bare)}; any change passes them, so give each a check",
+        )
     preflight.try_templates(run)
     run.journal.require_file()
 
@@ -154,8 +158,8 @@ def _limits(run: Run) -> Findings:
 
 def _lock(run: Run) -> Findings:
     if holder := layout.running(run.paths):
-        said = f"`ralph {holder.get('what', 'run')}` runs here (pid {holder['pid']})"
-        yield "warning", f"{said}, so neither setup nor a check was run; `ralph stop` ends a loop"
+        said = f"`ralph {holder.get('what', 'run')}` is at work here (pid {holder['pid']})"
+        yield "warning", f"{said}, so setup and checks were not run; `ralph stop` ends a loop"
     else:
         yield "ok", "free"
 
@@ -261,17 +265,20 @@ def _agent(run: Run, agent: Agent) -> Findings:
     key, login = registry.purse(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
-        yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
+        yield (
+            "warning",
+            f"{key} is billed instead of the subscription ({login}); unset it to use the subscription",
+        )
     elif key:
         yield "ok", f"{key} is set and is billed"
     elif login:
-        yield "ok", f"the login in {login} pays; no key in the environment takes its place"
+        yield "ok", f"logged in ({login}), and no key in the environment overrides it"
     elif agent.row.get("keys"):
         wanted = registry.known_logins(agent)
-        yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
+        yield "warning", f"no login found ({wanted}); log in, unless it has one elsewhere"
     if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
         option = "--max-usd" if "dollars" in units else "--max-tokens"
-        yield "warning", f"nothing bounds what {key} is billed for; give {option}, or a budget in the plan"
+        yield "warning", f"nothing limits what {key} is billed; set {option}, or a budget in the plan"
 
 
 def _version(agent: Agent) -> str:
@@ -288,17 +295,17 @@ def _version(agent: Agent) -> str:
 def _permissions(run: Run, agent: Agent) -> Findings:
     loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
     if agent.permissions != "full" and loose:
-        yield "warning", f"{' '.join(loose)} gives it everything; say so: --full-permissions"
+        yield "warning", f"{' '.join(loose)} gives it full permissions; use --full-permissions instead"
     if agent.name in run.plan.settings.get("agents", {}):
-        yield "warning", f"its row is the plan's own; read it: {shlex.join(agent.row['argv'])}"
+        yield "warning", f"the plan itself defines it; read what it runs: {shlex.join(agent.row['argv'])}"
     elif agent.name == "plain":
-        yield "ok", "permissions: a command of your own; it runs as given, with all that you may do"
+        yield "ok", "permissions: your own command; it runs as given, and can do all that you can"
     elif agent.permissions == "read":
-        yield "ok", "permissions: read; it looks, and changes nothing"
+        yield "ok", "permissions: read only"
     elif agent.permissions == "sandbox":
-        yield "ok", "permissions: full, inside of ralph's sandbox"
+        yield "ok", "permissions: full, inside ralph's sandbox"
     elif agent.permissions == "full":
-        yield "warning", "permissions: full; it may do all that you may, --sandbox bwrap would bound it"
+        yield "warning", "permissions: full; it can do all that you can, and --sandbox bwrap would limit it"
         needed = agent.row.get("root_needs")
         if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
             yield (
@@ -342,11 +349,11 @@ def _disk(run: Run) -> Findings:
     yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
     for folder in (run.paths.root, run.paths.prd.parent):
         if not os.access(folder, os.W_OK):
-            yield "error", f"{folder} may only be read; ralph must be able to write there"
+            yield "error", f"{folder} is read-only, and ralph must write there"
 
 
 def _awake() -> Findings:
     if why := cannot_stay_awake():
-        yield "warning", f"the machine may fall asleep during a run ({why}); see to its settings"
+        yield "warning", f"the machine may fall asleep during a run ({why}); check its power settings"
     else:
-        yield "ok", "the machine can be kept from falling asleep during a run"
+        yield "ok", "the machine is kept awake during a run"

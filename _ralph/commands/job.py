@@ -1,5 +1,5 @@
-"""A job file: what starts this run on an engine that you have, every night or until the plan is done. The
-engines are the templates in `templates/jobs/`; here are the values and the quoting that they use."""
+"""`ralph job`: the file that starts a run on cron, systemd and others. The engines are the templates in
+`templates/jobs/`; here are the values and the quoting that they use."""
 
 from __future__ import annotations
 

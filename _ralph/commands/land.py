@@ -1,10 +1,10 @@
-"""`ralph land`: in the morning, put what was worked at night on the branch that a person is on."""
+"""`ralph land`: merge the work of plans with the branch that is checked out, if all checks stay green."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,6 @@ from _ralph.show.live import Terminal
 from _ralph.state import layout, lock
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A branch that is to land, and the plan that it belongs to."""
-
-    branch: str
-    prd: Path
-
-
 def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> int:
     """Merge each branch with the current one, check it in its plan's clean room, and move the current one
     if all is green; the exit status. Without names, or where `this_plan` says so, the plan is that of
@@ -45,17 +37,12 @@ def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> in
         names = names or [run.history.branch or run.branch.name]
     for name in names:
         require_branch(onto, name)
-    wanted = [Wanted(name, options.prd if this_plan else plan_of(onto.git, name)) for name in names]
+    wanted = {name: options.prd if this_plan else plan_of(onto.git, name) for name in names}
     view = Terminal()
-
-    def work(control: Control) -> int:
-        control.on_tick = view.tick if view.stays else None
-        try:
-            return _land_each(onto, wanted, options, control, view)
-        finally:
-            view.doing("")
-
-    return with_signals(work)
+    try:
+        return with_signals(lambda control: _land_each(onto, wanted, options, control, view), view)
+    finally:
+        view.doing("")
 
 
 def standing() -> Branch:
@@ -97,17 +84,17 @@ def plan_of(git: Git, branch: str) -> Path:
 
 
 def _land_each(
-    onto: Branch, wanted: Sequence[Wanted], options: Options, control: Control, view: Terminal
+    onto: Branch, wanted: Mapping[str, Path], options: Options, control: Control, view: Terminal
 ) -> int:
-    """Try each branch in turn, also after one that did not land; the exit status."""
+    """Try each branch in turn, with the plan that it belongs to, also after one that did not land; the exit
+    status."""
     errors: dict[str, RalphError] = {}
     proved: list[Check] = []  # what landed must stay green beside what lands after it
-    for one in wanted:
-        own = replace(options, prd=one.prd)
-        if error := _try(onto, one.branch, own, control, view, proved):
-            view.line(f"! {one.branch} did not land on {onto.name}: {error}", color="yellow")
-            errors[one.branch] = error
-    landed = [one.branch for one in wanted if one.branch not in errors]
+    for name, plan in wanted.items():
+        if error := _try(onto, name, replace(options, prd=plan), control, view, proved):
+            view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
+            errors[name] = error
+    landed = [name for name in wanted if name not in errors]
     said = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
     said += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
     view.last(" | ".join(said), failed=bool(errors))

@@ -1,5 +1,4 @@
-"""The planner, a role that only reads: from a brief it writes the plan. What it answers is held
-against the schema before it becomes one."""
+"""`ralph plan`: an agent that only reads writes the plan from a brief; its answer must fit the schema."""
 
 from __future__ import annotations
 
@@ -46,28 +45,29 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    return alone(
-        options, "plan", lambda control, run_id: _plan(options, control, run_id, brief, source, force)
-    )
-
-
-def _plan(options: Options, control: Control, run_id: str, brief: str, source: str, force: bool) -> int:
-    """The planning, alone on its plan; its exit status."""
     view = Terminal()
-    control.on_tick = view.tick if view.stays else None
-    run = replace(peek(options), control=control, view=view, run_id=run_id)
+
+    def work(control: Control, run_id: str) -> int:
+        run = replace(peek(options), control=control, view=view, run_id=run_id)
+        return _plan(run, brief, source, force)
+
+    return alone(options, "plan", work, view)
+
+
+def _plan(run: Run, brief: str, source: str, force: bool) -> int:
+    """The planning, alone on its plan; its exit status."""
     run.notices += run.journal.open()
     layout.note_plan(run.paths)
     freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)
     require_agent(run, run.planner)
-    view.line(f"planning with {run.planner.command}", color="cyan")
-    view.doing("planning")
+    run.view.line(f"planning with {run.planner.command}", color="cyan")
+    run.view.doing("planning")
     try:
         make_plan(run, brief, source)
     finally:
-        view.doing("")
+        run.view.doing("")
     click.echo(told(run).rstrip())
     return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
 

@@ -1,4 +1,4 @@
-"""The rehearsal: what a run finds that cron starts, and one real turn of each agent there."""
+"""What a run finds that cron starts, and a turn of each agent in that environment."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _assigned() -> Mapping[str, str]:
 def surroundings(team: Sequence[Agent]) -> Findings:
     """What is there and what is not, where cron starts this run, for the agents of `team`."""
     env = cron_environment(search_path())
-    yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` has the PATH of now"
+    yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` sets your current PATH"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
@@ -129,11 +129,11 @@ def _told(agent: Agent, result: AgentResult, lost: Sequence[str]) -> Finding:
     """What one turn of an agent says; `lost` are keys that are set here, and were not for it."""
     said = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE and result.overage:
-        return "warning", f"{said}, answered, and the provider bills extra usage; a run waits for its end"
+        return "warning", f"{said}, answered, and the provider bills extra usage; a run waits until that ends"
     if result.outcome is Outcome.DONE:
         return "ok", f"{said}, answered: {wording.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
-        return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
-    advice = _how_to_set(lost) if lost else "log it in as this user, or mend what it says, then try again"
+        return "warning", f"{said}, is limited{until}: {result.reason}; a run waits until then"
+    advice = _how_to_set(lost) if lost else "log it in as this user, or fix what it says, then try again"
     return "error", f"{said}: {result.reason or result.outcome}; {advice}"

@@ -1,4 +1,4 @@
-"""A command at work: alone on its plan; however it ends, with one message and one exit status."""
+"""`ralph run`, and what every command that works on a plan needs: the lock, signals, one exit status."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from _ralph.state import layout, limits, lock
 from _ralph.state.wording import command_line, limits_words, summary, sums_words
 
 
-def spend_night(options: Options, loop: Callable[[Run], Stop]) -> int:
+def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
     """`ralph run`: open the run, let `loop` take it to its stop, close it; the exit status."""
     view = Terminal(sys.stderr if options.json else sys.stdout, -1 if options.quiet else int(options.verbose))
     try:
-        return alone(options, "run", lambda control, run_id: _night(options, loop, control, view, run_id))
+        return alone(options, "run", lambda control, run_id: _run(options, loop, control, view, run_id), view)
     except Exception as error:
         view.doing("")
         stop = _stop_for(error)
@@ -56,17 +56,18 @@ def words_given(context: click.Context, leave_out: Collection[str]) -> tuple[str
     return tuple(words)
 
 
-def alone(options: Options, what: str, work: Callable[[Control, str], int]) -> int:
-    """Do `work(control, run_id)` as the only one on this plan; its exit status. TryLater if somebody
-    else is at work."""
+def alone(options: Options, what: str, work: Callable[[Control, str], int], view: Terminal) -> int:
+    """Do `work(control, run_id)` as the only one on this plan; its exit status. TryLater if another ralph
+    is at work on it."""
     with lock.alone(layout.locate(options.prd), what) as run_id:
-        return with_signals(lambda control: work(control, run_id))
+        return with_signals(lambda control: work(control, run_id), view)
 
 
-def with_signals(work: Callable[[Control], int]) -> int:
-    """Do `work` with signals heeded and orphans taken in; its exit status. The first interrupt ends at
-    once what does not say otherwise."""
+def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -> int:
+    """Do `work` with signals handled, orphans adopted and `view` kept up to date; its exit status. The first
+    interrupt ends at once what does not say otherwise."""
     control = Control()
+    control.on_tick = view.tick if view and view.stays else None
     mark.become_subreaper()
     control.install()
     git.hurry = lambda: control.stop_now
@@ -82,12 +83,9 @@ def with_signals(work: Callable[[Control], int]) -> int:
         return translate(error).exit
 
 
-def _night(
-    options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str
-) -> int:
+def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str) -> int:
     """A run from its opening to its stop; its exit status."""
     run: Run | None = None
-    control.on_tick = view.tick if view.stays else None
     control.on_interrupt = lambda: view.line("stopping after what is under way; interrupt again to stop now")
     try:
         run = opening.open_run(options, control, view, run_id)

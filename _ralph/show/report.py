@@ -32,9 +32,9 @@ _CHART = 20
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
 
 
-class _Room:
-    """What every text passes on its way to the page: cleaned, redacted, and cut short once the
-    page is full."""
+class _Texts:
+    """Every text on the page goes through this: it is cleaned, redacted, and cut short once the page is
+    full."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -75,12 +75,12 @@ def page(prd_path: Path) -> str:
     paths = layout.locate(prd_path)
     plan = prd.load(paths.prd)
     records = Journal(paths.progress).records(plan.key)
-    history, running, room = layout.history_of(plan, records), layout.loop_at_work(paths), _Room()
+    history, running, texts = layout.history_of(plan, records), layout.loop_at_work(paths), _Texts()
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     summary = wording.summary(plan, history, None, history.seconds)
     groups = _tasks(plan, history, summary["tasks"])
-    return _template(room).render(
-        room=room,
+    return _template(texts).render(
+        texts=texts,
         running=running,
         options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
         words=layout.last_words(paths),
@@ -107,7 +107,7 @@ def page(prd_path: Path) -> str:
     )
 
 
-def _template(room: _Room) -> jinja2.Template:
+def _template(texts: _Texts) -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
@@ -115,7 +115,7 @@ def _template(room: _Room) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=room,
+        finalize=texts,
     )
     environment.filters.update(
         line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,

@@ -38,7 +38,7 @@ def limits_words(used: limits.Used, run: str) -> str:
 
 def _used_words(unit: str, used: float, limit: float, estimated: float) -> str:
     if unit == "usd":
-        guessed = f" (about ${max(estimated, 0.01):.2f} of it not told)" if estimated else ""
+        guessed = f" (about ${max(estimated, 0.01):.2f} of it estimated)" if estimated else ""
         return f"${used:.2f} of ${limit:.2f}{guessed}"
     if unit == "seconds":
         return f"{text.duration(used, short=True)} of {text.duration(limit, short=True)}"
@@ -207,4 +207,4 @@ def dollars(usd: float | None, estimated: float = 0.0) -> str:
     said, guessed = f"${max(usd, 0.01):.2f}", f"${max(estimated, 0.01):.2f}"
     if not estimated:
         return said
-    return f"about {said}, not told" if said == guessed else f"{said}, about {guessed} of it not told"
+    return f"about {said}" if said == guessed else f"{said} (about {guessed} of it estimated)"

@@ -312,7 +312,7 @@ def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
     before = seen.read_text()
     done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(
-        done, "warning", f"`ralph run` runs here (pid {process.pid}), so neither setup nor a check was run"
+        done, "warning", f"`ralph run` is at work here (pid {process.pid}), so setup and checks were not run"
     )
     assert seen.read_text() == before
     (repo.outside / "go").touch()
@@ -453,7 +453,7 @@ def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     }
     repo.tool("mine", "true")
     repo.plan(OWN, agents={"mine": row}, agent="mine")
-    words = "nothing bounds what MINE_KEY is billed for; give --max-usd, or a budget in the plan"
+    words = "nothing limits what MINE_KEY is billed; set --max-usd, or a budget in the plan"
     assert says(repo.ralph("doctor", "-v", MINE_KEY="k"), "warning", words)
     assert not says(repo.ralph("doctor", "-v"), "warning", words), "without a key nothing is billed"
     assert not says(repo.ralph("doctor", "-v", "--max-usd", "5", MINE_KEY="k"), "warning", words)

@@ -288,7 +288,7 @@ def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
     )
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "Cost not told 900 tokens in 100 tokens out" in shown.text
+    assert "Cost unknown 900 tokens in 100 tokens out" in shown.text
     assert "each passed" not in shown.text and "$" not in shown.text
     assert "The last run was cut off" in shown.text
 
@@ -310,7 +310,7 @@ def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
     numbers_are_those_of_status(repo, shown)
     assert "$2.03 $1.02 for each passed task" in shown.text
     assert "3 h 0 min 2 h 10 min of it in agents and checks 1 h 30 min for each passed task" in shown.text
-    assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt told no price" in shown.text
+    assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt without a price" in shown.text
     assert "2 runs, 3 h 0 min" in shown.text and "waiting 1" in shown.text
 
 

@@ -229,7 +229,7 @@ def test_what_a_loop_does_now(tmp_path: Path) -> None:
     busy = said(at_work, used)
     assert busy[0].startswith("running  A") and busy[-1].startswith("shop: 0 of 1 passed, 1 running [")
     assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in busy
-    assert "A, attempt 1, 2 min 5 s, about $0.50, not told, 3.0k tokens; Bash pytest" in busy
+    assert "A, attempt 1, 2 min 5 s, about $0.50, 3.0k tokens; Bash pytest" in busy
     ended = [began, verdict("A", 1, "limited"), {"event": "wait", "until": round(now) + 3600, "time": now}]
     waits = make(tmp_path, tasks, ended)
     clock = time.strftime("%H:%M", time.localtime(round(now) + 3600))
@@ -467,13 +467,14 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     tops = {"budget": {"usd": 100, "tokens": 10**6}, "limits": {"usd": 5, "tokens": 50_000}}
     told = make(tmp_path, [{"id": "A", "title": "a"}], LIMITED, **tops)
     shown = "\n".join(status.lines(told, 300, color=False))
-    plan = "the plan: $3.20 of $100.00 (about $0.30 of it not told), 40628 of 1000000 tokens"
+    plan = "the plan: $3.20 of $100.00 (about $0.30 of it estimated), 40628 of 1000000 tokens"
     assert (
-        f"\nthis run: $3.20 of $20.00 (about $0.30 of it not told), 40628 of 50000 tokens, "
+        f"\nthis run: $3.20 of $20.00 (about $0.30 of it estimated), 40628 of 50000 tokens, "
         f"2 of 50 iterations, 2 min 0 s of 1 h 30 min; {plan}\n"
     ) in shown
     assert (
-        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
+        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20 (about $0.30 of it estimated), "
+        in shown
     )
     used = status.as_object(told)["limits"]
     assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "estimated": 0.3}

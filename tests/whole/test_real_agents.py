@@ -455,7 +455,7 @@ def test_doctor_finds_that_nobody_is_logged_in(name: str, repo: Repo) -> None:
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
 def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
     said = probe(name, repo, limit_of(name), **SUBSCRIPTION if name == "claude" else {})
-    assert said.startswith("warning ") and "; a run waits for that" in said, said
+    assert said.startswith("warning ") and "; a run waits until then" in said, said
 
 
 @every_agent
