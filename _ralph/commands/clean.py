@@ -21,9 +21,9 @@ from _ralph.state import layout, lock, prd
 from _ralph.state.layout import Noted, noted
 
 _WORKSPACE = re.compile(r"(work-\d+)|\.(work-\d+)-\d+")
-"""The second form is one that was out of the way while checks ran, and ralph was killed."""
+"""The second form is a workspace that was moved away while checks ran, when ralph was killed."""
 _REMOVED = ".removed"
-"""What a place is called while it is removed: after a kill, nobody takes the rest of it for work."""
+"""What a place is called while it is removed, so that after a kill the rest of it is not taken for work."""
 _OTHERS = ("room", "role", "recheck", _REMOVED)
 
 
@@ -33,7 +33,7 @@ class Stays(RalphError):
 
 @dataclass(frozen=True)
 class Cleaner:
-    """Removes the places of plans, as seen from the repository `git`; or says what it would remove."""
+    """Removes the places of the plans of the repository `git`; with `dry_run`, says what it would remove."""
 
     git: Git
     dry_run: bool
@@ -65,11 +65,11 @@ class Cleaner:
         return code
 
     def _reason(self, note: Noted) -> str:
-        """Why these places are needed no more; empty for another repository's. Stays where they are."""
+        """Why these places are no longer needed; empty for another repository's. Stays if they are."""
         if not note.common.is_dir():
             above = next(folder for folder in note.common.parents if folder.is_dir())
             if above.stat().st_dev != note.device:
-                raise Stays(f"its repository {note.common} is not there; is the disk missing? else delete it")
+                raise Stays(f"its repository {note.common} is not there; mount its disk, or delete this")
             return f"its repository {note.common} is gone"
         if not note.common.samefile(self.git.common):
             return ""
@@ -87,8 +87,8 @@ class Cleaner:
         return f"{note.prd} is done"
 
     def _remove(self, note: Noted, folder: Path) -> tuple[int, list[tuple[str, str]]]:
-        """Remove what ralph made there: the bytes that it took, and what is left, with the reason. TryLater
-        while a loop is at work."""
+        """Remove what ralph made there: the bytes freed, and what is left, with the reason. TryLater while a
+        loop is at work."""
         copies = layout.worker_copies(note.paths)
         size = sum(map(layout.weight, copies))
         if self.dry_run:
@@ -130,8 +130,8 @@ class Cleaner:
         return freed, left
 
     def _park(self, note: Noted, folder: Path) -> None:
-        """Keep what a workspace holds beyond the branch and what is parked already. Stays where git could not
-        take all of it."""
+        """Park what a workspace holds that is neither on the branch nor parked. Stays if git cannot take all
+        of it."""
         name = _WORKSPACE.fullmatch(folder.name)
         if not name:
             return
@@ -148,14 +148,14 @@ class Cleaner:
             place.git("read-tree", tip, timeout=BULK)
         tree, trouble = place.snapshot(tip)
         if trouble:
-            raise Stays(f"{trouble[0]}; look whether you need it, then run this again or delete it")
+            raise Stays(f"{trouble[0]}; check whether you need it, then run this again or delete it")
         if tree not in kept_trees(branch, tip):
             ref = branch.park(tree, tip, f"clean-{name[1] or name[2]}")
             self.echo(f"parked what was in {folder} and nowhere else: {ref}")
 
 
 def kept_trees(branch: Branch, tip: str) -> set[str]:
-    """The trees of the commits of a branch, and of the work of this plan that is held or parked."""
+    """The trees of the commits of a branch, and of this plan's unfinished and parked work."""
     refs = (f"refs/ralph/work/{branch.plan}", f"{PARKED}/{branch.plan}")
     held = branch.git("for-each-ref", "--format=%(objectname) %(tree)", *refs).split()
     return {*held, *branch.git("log", "-1000", "--format=%T", tip).split()}

@@ -68,7 +68,7 @@ def examine(
 
 
 def _look(options: Options, control: Control) -> Run:
-    """The repository, and the plan as far as it can be read."""
+    """A run to look at; where the plan cannot be read, with none."""
     paths = layout.locate(options.prd)
     plan = Plan(paths.prd, "", None, None, (), paths.root.name)
     with contextlib.suppress(RalphError, OSError):
@@ -89,7 +89,7 @@ def _named(name: str, part: Findings) -> Findings:
 
 
 def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
-    """All that is looked at, part by part."""
+    """Everything that is looked at, part by part."""
     team: list[Agent] = []
     places: dict[str, Any] = {}
     yield "plan", _plan(run)
@@ -134,7 +134,7 @@ def _plan(run: Run) -> Findings:
 
 
 def _settings(run: Run) -> Findings:
-    """Files that checks may need, and that no checkout has."""
+    """Files that checks may need and no checkout has."""
     if found := init.local_settings(run.paths.root):
         said = f"git ignores {text.few(found)}, so agents and checks do not see them"
         yield "warning", f"{said}; name in {init.INCLUDE} what they need, or let `ralph init` do it"
@@ -148,7 +148,7 @@ def _elsewhere(run: Run) -> Findings:
 
 
 def _limits(run: Run) -> Findings:
-    """What a run that began now could use, and whether it could begin at all."""
+    """What a run could use now, and whether it could begin at all."""
     if run.history.run is None:  # one that was cut off goes on with what it has used
         run.history.this_run = RunHistory()
     yield "ok", wording.limits_words(limits.used(run.limits, run.history), "a run")
@@ -181,9 +181,9 @@ def _warnings(lines: Iterable[str]) -> Findings:
 
 
 def _places(run: Run, found: dict[str, Any]) -> Findings:
-    """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
+    """Setup in every place, and every check in the clean room; the results are put into `found`."""
     if layout.running(run.paths) or (run.options.sandbox and not run.box):
-        return  # they would disturb the loop, or run outside of the sandbox
+        return  # they would disturb the loop, or run outside the sandbox
     commit = opening.beginning(run)
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
@@ -200,7 +200,7 @@ def _places(run: Run, found: dict[str, Any]) -> Findings:
 
 
 def _checks(run: Run, found: dict[str, Any]) -> Findings:
-    """What every check says before any work."""
+    """The result of every check before any work."""
     for told in found.get("checks", []):
         yield _judged(run, CheckResult(**told))
     yield from _warnings(found.get("notices", []))
@@ -225,8 +225,8 @@ def _in_the_places(run: Run, commit: str) -> dict[str, Any]:
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:
-    """What the result of a check means before any work. One that lacks a program, or what `setup` would
-    bring, says nothing of the work; any other module may be what a task is to make."""
+    """What the result of a check means before any work. One that lacks a program, or a module that `setup`
+    would install, says nothing about the work; any other module may be what a task is to make."""
     said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
         return "ok", said
@@ -249,7 +249,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 
 
 def _team(run: Run, team: list[Agent]) -> Findings:
-    """Every agent that the tasks can need, and the judge; they are put into `team`."""
+    """Every agent that the tasks may need, and the judge; they are put into `team`."""
     team += preflight.workers(run) or [run.named(run.ladder()[0])]
     team += [run.judge] if run.judge else []
     for agent in team:
@@ -308,17 +308,14 @@ def _permissions(run: Run, agent: Agent) -> Findings:
         yield "warning", "permissions: full; it can do all that you can, and --sandbox bwrap would limit it"
         needed = agent.row.get("root_needs")
         if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
-            yield (
-                "error",
-                f"as root, {agent.name} refuses full permissions without {needed}=1",
-            )
+            yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
     else:
         means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
         yield "ok", f"permissions: edit; {means}"
 
 
 def _known_agents(run: Run) -> Findings:
-    """Every row, whether it is installed, and what it may do without full permissions."""
+    """Every agent in agents.json: whether it is installed, and what it may do without full permissions."""
     told = []
     for name, row in run.rows.items():
         if name:

@@ -46,7 +46,7 @@ def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> in
 
 
 def standing() -> Branch:
-    """The branch that is checked out where a person stands. BadInput where there is none to land on."""
+    """The branch that is checked out here. BadInput if there is none to land on."""
     root = top_level(Path.cwd())
     if root is None:
         raise BadInput("there is no git repository here; go to the working tree whose branch is to move")
@@ -71,7 +71,7 @@ def require_branch(onto: Branch, name: str) -> None:
 
 
 def plan_of(git: Git, branch: str) -> Path:
-    """The prd.json of the plan whose work lands on `branch`, as the runs noted it. BadInput where none or
+    """The prd.json of the plan whose work lands on `branch`, as its runs noted it. BadInput if none or
     several are known."""
     notes = [note for folder in sorted(git.common.glob("ralph/*")) if (note := layout.noted(folder))]
     plans = [note.prd for note in notes if note.branch == branch and note.prd.is_file()]
@@ -109,7 +109,7 @@ def _try(
     which case all is as it was."""
 
     def work(run_id: str) -> RalphError | None:
-        try:  # in here: who leaves the lock with an error is taken for dead
+        try:  # inside the lock: a command that leaves it with an error is taken for dead
             branch = replace(onto, plan=paths.private.name)
             run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
             _make_ready(run, name)
@@ -129,7 +129,7 @@ def _try(
 
 
 def _make_ready(run: Run, name: str) -> None:
-    """All that a run asks for before its first check, and the locks of a dead one removed."""
+    """Everything that a run needs before its first check; the locks of a dead one are removed."""
     require_repository(run)
     require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
@@ -141,8 +141,8 @@ def _make_ready(run: Run, name: str) -> None:
 
 
 def _land(run: Run, name: str, proved: list[Check]) -> None:
-    """Merge, check, move: again on the new tip, where somebody moved the current branch meanwhile.
-    NeedsPerson where it conflicts, is red, or edits are in the way."""
+    """Merge, check, move; again on the new tip if the current branch moved meanwhile. NeedsPerson if it
+    conflicts, is red, or edits are in the way."""
     onto, theirs = run.branch, Branch(run.branch.git, name, "")
     while True:
         tip, work = onto.tip(), theirs.tip()
@@ -178,8 +178,8 @@ def _merge(run: Run, name: str, tip: str, work: str) -> str:
 
 
 def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> list[Check]:
-    """All checks of the plan and of every passed task, and those that were `proved` before, in the clean
-    room; what they are. NeedsPerson where one is red."""
+    """Run all checks of the plan and of every passed task, and those `proved` before, in the clean room; what
+    they are. NeedsPerson if one is red."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
     own = every_check(replace(run.plan, tasks=passed))
     checks = list({check.command: check for check in (*own, *proved)}.values())

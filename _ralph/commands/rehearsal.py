@@ -32,7 +32,7 @@ _TURN = 120.0
 
 
 def cron_environment(path: str) -> dict[str, str]:
-    """What a program finds that cron starts with the PATH `path`; BadInput for a user without a home."""
+    """The environment of a program that cron starts with the PATH `path`. BadInput for an unknown user."""
     try:
         user = pwd.getpwuid(os.getuid())
     except KeyError:
@@ -57,7 +57,7 @@ def _assigned() -> Mapping[str, str]:
 
 
 def surroundings(team: Sequence[Agent]) -> Findings:
-    """What is there and what is not, where cron starts this run, for the agents of `team`."""
+    """What the agents of `team` find and miss where cron starts this run."""
     env = cron_environment(search_path())
     yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` sets your current PATH"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
@@ -77,7 +77,7 @@ def surroundings(team: Sequence[Agent]) -> Findings:
 
 
 def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
-    """Those variables of an environment that decide what ralph, git and these agents do."""
+    """The variables of an environment that decide what ralph, git and these agents do."""
     names = {str(agent.row.get("root_needs", "")) for agent in team if agent.permissions == "full"}
     for agent in team:
         places = [*agent.row.get("login", []), *agent.row.get("config", [])]
@@ -86,12 +86,12 @@ def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
 
 
 def _lost(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
-    """Those of the variables that are set here, and not in `env`."""
+    """Those that are set here and not in `env`."""
     return [name for name in _obeyed(team, os.environ) if name not in env]
 
 
 def _how_to_set(names: Sequence[str]) -> str:
-    """What a person does so that cron has these variables; their values may be secrets."""
+    """How to give cron these variables; their values may be secrets."""
     what = f"{names[0]}=..." if len(names) == 1 else "each as NAME=..."
     return f"write {what} above the line in the crontab (for systemd: Environment={names[0]}=...)"
 
@@ -126,7 +126,7 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
 
 
 def _told(agent: Agent, result: AgentResult, lost: Sequence[str]) -> Finding:
-    """What one turn of an agent says; `lost` are keys that are set here, and were not for it."""
+    """What came of one turn of an agent; `lost` are keys that are set here and were not for it."""
     said = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE and result.overage:
         return "warning", f"{said}, answered, and the provider bills extra usage; a run waits until that ends"

@@ -1,4 +1,4 @@
-"""The morning page: plan, records and commits for templates/report.html, which has the words."""
+"""`ralph report`: plan, records and commits as values for templates/report.html, which has the words."""
 
 from __future__ import annotations
 
@@ -125,8 +125,7 @@ def _template(texts: _Texts) -> jinja2.Template:
 
 
 def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The tasks by state, as the summary tells of them, each with what is known of it; the newest
-    passes first."""
+    """The tasks by state, each with its history; the newest passes first."""
     groups: dict[str, list[dict[str, Any]]] = {state: [] for state in wording.STATES}
     for task, told in zip(plan.tasks, told_of, strict=True):
         known = history.of(task)
@@ -183,15 +182,15 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
 
 
 def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
-    """Lines that a person may add to AGENTS.md: those that do not stand there yet."""
+    """Lines that a person may add to AGENTS.md: those that it does not have yet."""
     rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode("utf-8", "replace")
     told = [line for record in verdicts for line in _entries(record, "learned")]
     return [line for line in dict.fromkeys(told) if line not in rulebook]
 
 
 def _found(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
-    """The titles of follow-up tasks that agents named and that the plan does not have, each with the
-    record that named it first."""
+    """The titles of follow-up tasks that agents proposed and the plan does not have, each with the record
+    that named it first."""
     named = [(line, record) for record in verdicts for line in _entries(record, "found", 120)]
     known = {task.title for task in plan.tasks}
     return {title: record for title, record in reversed(named) if title not in known}
@@ -219,11 +218,11 @@ def _tail(words: str) -> str:
 def _command(words: list[str]) -> str:
     """A line to copy; never half of one."""
     line = shlex.join(_line(word, 1000) for word in words)
-    return line if len(line) < 500 else "(the line is too long to stand here)"
+    return line if len(line) < 500 else "(the command is too long to show)"
 
 
 def _spent(known: Spent) -> str:
-    """What a task, a run or an attempt took; where dollars are known, they say it in fewer words."""
+    """What a task, a run or an attempt took; tokens only where no dollars are known."""
     tokens = Tokens() if known.usd else known.tokens
     return wording.spent(
         Spent(usd=known.usd, estimated=known.estimated, tokens=tokens, seconds=known.seconds)

@@ -533,6 +533,38 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     assert after["running"] is None and [task["state"] for task in after["tasks"]] == ["passed", "passed"]
 
 
+def test_what_the_agent_at_work_uses_and_does_and_the_last_check_are_shown(repo: Repo) -> None:
+    wait = "while ! test -f {}; do sleep 0.05; done"
+    again = f"case $PWD in */recheck) touch {repo.outside}/on; {wait.format(repo.outside / 'end')};; esac"
+    repo.plan({"checks": [f"test -f T1.txt && {again}"]})
+    usage = {"input_tokens": 3000, "output_tokens": 30}
+    content = [{"type": "tool_use", "name": "Bash", "input": {"command": "pytest -q"}}]
+    event = json.dumps({"type": "assistant", "message": {"id": "m", "content": content, "usage": usage}})
+    result = json.dumps({"type": "result", "is_error": False, "total_cost_usd": 0.1, "usage": usage})
+    script = f"""
+        print({event!r}, flush=True)
+        P(OUT / "up").touch()
+        while not P(OUT / "go").exists(): time.sleep(0.05)
+        P("T1.txt").touch()
+        print({result!r})
+    """
+    repo.tool("claude", f"exec {repo.agent(script)}")
+    process = repo.start("run")
+    repo.wait_for("../up")
+    (worker,) = json.loads(repo.ralph("status", "--json").stdout)["running"]["workers"]
+    assert (worker["tokens"]["input"], worker["doing"]) == (3000, "Bash pytest -q")
+    assert re.search(
+        r"^T1, attempt 1, \d+ s, claude, .*3\.0k tokens; Bash", repo.ralph("status").stdout, re.M
+    )
+    (repo.outside / "go").touch()
+    repo.wait_for("../on")
+    shown = repo.ralph("status").stdout
+    assert "checking everything once more in a fresh checkout" in shown and "1 of 1 passed [" in shown
+    (repo.outside / "end").touch()
+    assert process.wait(30) == 0
+    assert "checking everything" not in repo.ralph("status").stdout
+
+
 def test_what_the_places_weigh(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     assert repo.run(repo.agent("P(f'{task}.txt').touch()"))[0] == 0
