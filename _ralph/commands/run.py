@@ -143,7 +143,8 @@ def _headline(run: Run) -> str:
     to_do = f"{sum(not task.passed for task in tasks)} of {text.count(len(tasks), 'task')} to do"
     named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)
     plain = all(agent.name == "plain" for agent in agents)
-    may = "" if plain else f" with {run.permissions} permissions"
+    permissions = "full permissions in a sandbox" if run.box else f"{run.permissions} permissions"
+    may = "" if plain else f" with {permissions}"
     used = limits_words(limits.used(run.limits, run.history), "this run")
     until = f", until {run.options.until}" if run.options.until else ""
     return f"{to_do} on branch {run.branch.name} | {named}{may} | {used}{until}"

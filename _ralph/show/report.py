@@ -15,7 +15,7 @@ from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import git
 from _ralph.loop.run import scratch
-from _ralph.model import Paths, Plan, Spent, Tokens
+from _ralph.model import Paths, Plan
 from _ralph.show import timeline
 from _ralph.state import layout, prd, wording
 from _ralph.state.history import History
@@ -119,7 +119,7 @@ def _template(texts: _Texts) -> jinja2.Template:
     )
     environment.filters.update(
         line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
-        spent=_spent,
+        spent=wording.spent,
     )  # fmt: skip
     return environment.from_string(resource("templates/report.html").read_text("utf-8"))
 
@@ -219,14 +219,6 @@ def _command(words: list[str]) -> str:
     """A line to copy; never half of one."""
     line = shlex.join(_line(word, 1000) for word in words)
     return line if len(line) < 500 else "(the command is too long to show)"
-
-
-def _spent(known: Spent) -> str:
-    """What a task, a run or an attempt took; tokens only where no dollars are known."""
-    tokens = Tokens() if known.usd else known.tokens
-    return wording.spent(
-        Spent(usd=known.usd, estimated=known.estimated, tokens=tokens, seconds=known.seconds)
-    )
 
 
 def _when(moment: float) -> str:

@@ -32,7 +32,6 @@ from _ralph.state.wording import (
     spent,
     summary,
     task_remark,
-    task_spent,
     task_warnings,
     thousands,
 )
@@ -244,17 +243,19 @@ def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
     """The tasks; those that are worked on, or the one that comes next, have a state of their own here."""
     here = {start.task: _attempt_words(start) for start in status.at_work}
     here, marked = (here, "running") if status.running else ({told["next"]: ""}, "next")
-    return [
-        Row(
+    rows = []
+    for task, about in zip(status.plan.tasks, told["tasks"], strict=True):
+        known = status.history.of(task)
+        row = Row(
             marked if task.id in here else about["state"],
             text.one_line(task.id),
             text.one_line(task.title),
             here.get(task.id) or task_remark(about),
-            task_spent(about),
-            task_warnings(status.plan, about, status.history.of(task)),
+            spent(known) if known.seconds else "",
+            task_warnings(status.plan, about, known),
         )
-        for task, about in zip(status.plan.tasks, told["tasks"], strict=True)
-    ]
+        rows.append(row)
+    return rows
 
 
 def _counts(status: Status, told: dict[str, Any]) -> str:

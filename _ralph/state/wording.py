@@ -70,11 +70,6 @@ def thousands(tokens: Tokens) -> str:
     return f"{tokens.total / 1000:.1f}k tokens" if tokens.total else ""
 
 
-def tokens_words(tokens: Tokens) -> str:
-    """`18204 in / 2110 out tokens`, or nothing."""
-    return f"{tokens.input} in / {tokens.output} out tokens" if tokens.total else ""
-
-
 def ended_words(result: AgentResult) -> str:
     """How the agent ended, where that was not well."""
     return result.reason if result.outcome is not Outcome.DONE else ""
@@ -186,17 +181,10 @@ def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[
     return [text.one_line(warning, 300) for warning in warnings]
 
 
-def task_spent(told: dict[str, Any]) -> str:
-    """What a task took so far: `5 min 12 s, $0.42`, or tokens where no dollars were told."""
-    cost = dollars(told["usd"], told["usd_estimated"]) or thousands(Tokens(**told["tokens"]))
-    time = text.duration(told["seconds"]) if told["seconds"] else ""
-    return ", ".join(part for part in (time, cost) if part)
-
-
 def spent(on: Spent | AgentResult) -> str:
-    """Time, dollars and tokens, as far as they are known: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
-    parts = [text.duration(on.seconds), dollars(on.usd, on.estimated), tokens_words(on.tokens)]
-    return ", ".join(part for part in parts if part)
+    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12 s, 20.3k tokens`."""
+    cost = dollars(on.usd, on.estimated) or thousands(on.tokens)
+    return text.duration(on.seconds) + (f", {cost}" if cost else "")
 
 
 def dollars(usd: float | None, estimated: float = 0.0) -> str:

@@ -332,7 +332,7 @@ def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
     code, _, err = repo.run("true")
     assert code == 75 and f"`ralph doctor` is at work on this plan (pid {process.pid}" in err
     assert "no run yet" in repo.ralph("status").stdout, "it is no loop"
-    assert says(repo.ralph("doctor", "-v", "--agent", "true"), "warning", "`ralph doctor` runs here")
+    assert says(repo.ralph("doctor", "-v", "--agent", "true"), "warning", "`ralph doctor` is at work here")
     (repo.outside / "go").touch()
     assert process.wait(30) == 0
     assert "set here and not there: RALPH_RUN_ID" not in process.communicate()[0]
@@ -565,7 +565,7 @@ def sleepers() -> list[str]:
 
 # What the agent prints and its exit status, the level and the words of the finding.
 TURNS = {
-    "done": ('{"end": "done", "in": 12, "usd": 0.5}', 0, "ok", "$0.50, 12 in / 0 out tokens"),
+    "done": ('{"end": "done", "in": 12, "usd": 0.5}', 0, "ok", "s, $0.50"),
     "limited": ('{"end": "limited", "why": "too much", "reset": "7200"}', 1, "warning", "too much; a run waits"),
     "unavailable": ('{"end": "unavailable", "why": "401"}', 1, "error", "401; log it in as this user"),
     "failed": ('{"end": "failed", "why": "oops"}', 0, "error", "oops"),

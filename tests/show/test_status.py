@@ -110,7 +110,7 @@ blocked  US-005  価格の一覧を書き出す                                 
          it asks: Which format?
 open     US-006  Remove the old price list
 
-5 iterations so far, in agents and checks: 26 min 0 s, $1.68, 91020 in / 10550 out tokens
+5 iterations so far, in agents and checks: 26 min 0 s, $1.68
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
 verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
@@ -137,7 +137,7 @@ blocked  US-005  価格の一覧を書き出す
 open     US-006  Remove the old price list
 
 5 iterations so far, in agents and checks: 26 min
-0 s, $1.68, 91020 in / 10550 out tokens
+0 s, $1.68
 the last run stopped at 2026-11-21 20:10: limit
 reached: 5 iterations
 verified work lands on branch ralph/shop
@@ -313,7 +313,7 @@ MARKDOWN = """\
 | blocked | US-005 | 価格の一覧を書き出す | 3 failed attempts, the last: npm test failed with exit 1 (12.0 s); its work: git show refs/ralph/parked/0005-US-005; it asks: Which format? | 5 min 12 s, 20.3k tokens |
 | open | US-006 | Remove the old price list |  |  |
 
-5 iterations so far, in agents and checks: 26 min 0 s, \\$1.68, 91020 in / 10550 out tokens  
+5 iterations so far, in agents and checks: 26 min 0 s, \\$1.68  
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations  
 verified work lands on branch ralph/shop  
 the agent works in /s/shop-1/work-1  
@@ -473,7 +473,7 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
         f"2 of 50 iterations, 2 min 0 s of 1 h 30 min; {plan}\n"
     ) in shown
     assert (
-        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20 (about $0.30 of it estimated), "
+        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20 (about $0.30 of it estimated)\n"
         in shown
     )
     used = status.as_object(told)["limits"]
