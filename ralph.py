@@ -111,9 +111,9 @@ def run(**given: Any) -> int:
     ralph run --agent claude --max-usd 20 --until 07:00
     ralph run --once --task US-003 --agent 'aider --model sonnet'
     """
-    from _ralph.commands.run import spend_night
+    from _ralph.commands.run import run_plan
 
-    return spend_night(options.run_options(given), run_loop)
+    return run_plan(options.run_options(given), run_loop)
 
 
 @cli.command()
@@ -187,7 +187,12 @@ def prompt(**given: Any) -> None:
 @cli.command()
 @options.PRD
 @click.argument("brief", type=click.Path(path_type=str, allow_dash=True))
-@click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
+@click.option(
+    "--planner",
+    metavar="CMD",
+    type=options.Command(),
+    help="The agent that plans; else the plan's planner, or its agent.",
+)
 @click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
 @options.TIMEOUT
 @options.for_people
@@ -316,9 +321,10 @@ def doctor(probe: bool, **given: Any) -> int:
     """
     from _ralph.commands.doctor import examine
     from _ralph.commands.run import with_signals
+    from _ralph.show.live import Terminal
 
-    chosen = options.run_options(given, "probe")
-    return with_signals(lambda control: examine(chosen, control, click.echo, probe))
+    chosen, view = options.run_options(given, "probe", "verbose"), Terminal()
+    return with_signals(lambda control: examine(chosen, control, view, click.echo, probe), view)
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
@@ -339,7 +345,7 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """
     from _ralph.commands.job import job_file
 
-    chosen = options.run_options(given, "engine", "plans", "prd")
+    chosen = options.run_options(given, "engine", "plans")
     click.echo(job_file(engine, plans or (chosen.prd,), chosen), nl=False)
 
 

@@ -311,6 +311,7 @@ class Work:
     blocked: str = ""
     parked: str = ""
     baseline: dict[str, bool] = field(default_factory=dict)
+    tests: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     handoff: dict[str, str] = field(default_factory=dict)
@@ -336,6 +337,11 @@ class Paths:
     @property
     def room(self) -> Path:
         return self.places / "room"
+
+    @property
+    def recheck(self) -> Path:
+        """Where the branch is checked once more; it is there only meanwhile."""
+        return self.places / "recheck"
 
     @property
     def role(self) -> Path:

@@ -18,6 +18,7 @@ _IN = re.compile(r"\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+)", re.IGN
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)\b", re.IGNORECASE)
 _AT = re.compile(r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)")
 _SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET)$|PASSWORD", re.IGNORECASE)
+_KEPT = "\n\t\u200c\u200d"
 _FOREVER = 10**8
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -25,13 +26,14 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def clean(text: str) -> str:
     """`text` without terminal escapes, control, bidirectional or surrogate characters.
 
-    Newlines and tabs stay. What comes out can be printed and encoded anywhere.
+    Newlines, tabs and the joiners that Persian, Hindi and emoji need stay. What comes out can be printed and
+    encoded anywhere.
     """
     if text.isascii() and text.isprintable():
         return text
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "".join(
-        c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        c for c in text if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
     )
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
+_UNCHANGED = re.compile(r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\.")
+"""The lines of templates/AGENTS.md."""
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
@@ -82,10 +84,11 @@ def patterns_of(plan: Plan, task: Task) -> list[str]:
 
 
 def rules_of(rulebook: Path) -> str:
-    """A rulebook without its comments; empty if only headings are left, as in the one of `ralph init`."""
+    """What a rulebook says, without its comments; empty if it is as `ralph init` wrote it, for a prompt has
+    setup and checks from the plan."""
     said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
-    return said if any(line.strip() and not line.startswith("#") for line in said.splitlines()) else ""
+    return said if any(line.strip() and not _UNCHANGED.fullmatch(line) for line in said.splitlines()) else ""
 
 
 def task_values(task: Task) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.agents.events import StreamParser
+from _ralph.agents.events import Listener, StreamParser
 from _ralph.agents.prices import book
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Price
@@ -143,7 +143,8 @@ def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str |
 
 def known_credentials(agent: Agent) -> str:
     """What `credentials` looks for, in words."""
-    return " or ".join([*agent.row.get("keys", []), *agent.row.get("login", [])])
+    names = (*agent.row.get("keys", []), *agent.row.get("login", []))
+    return " or ".join(name.removeprefix("$") for name in names)
 
 
 def run_agent(
@@ -196,11 +197,14 @@ def run_agent(
     return book(result, parser, row, known or Price(), len(sent))
 
 
-def recovered(agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str) -> AgentResult:
-    """The session, tokens and dollars of an agent that ended together with its worker or all of ralph,
-    because of `reason`. `transcript` is the path of its files without their suffixes; it has none if it had
-    not begun. `cwd` and `known` are as for `run_agent`."""
-    parser = StreamParser(agent.row["events"], agent.row["output"] == "text")
+def recovered(
+    agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str, listen: Listener | None = None
+) -> AgentResult:
+    """The session, tokens and dollars so far of an agent that is still at work, or that ended together with
+    its worker or all of ralph, because of `reason`. `transcript` is the path of its files without their
+    suffixes; it has none if it had not begun. `cwd` and `known` are as for `run_agent`; `listen` hears its
+    words and tools."""
+    parser = StreamParser(agent.row["events"], agent.row["output"] == "text", listen=listen)
     printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
     if printed is None:
         return AgentResult(Outcome.INTERRUPTED, reason)

@@ -1,1 +1,1 @@
-"""What people ask for around a night."""
+"""What stands behind each command."""

@@ -1,5 +1,4 @@
-"""`ralph clean`: the places of plans that are done or gone go; what they hold that is nowhere else is
-parked first, or they stay."""
+"""`ralph clean`: remove the places of plans that are done or gone, after parking what is nowhere else."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ from _ralph.state import layout, lock, prd
 from _ralph.state.layout import Noted, noted
 
 _WORKSPACE = re.compile(r"(work-\d+)|\.(work-\d+)-\d+")
-"""The second form is one that was out of the way while checks ran, and ralph was killed."""
+"""The second form is a workspace that was moved away while checks ran, when ralph was killed."""
 _REMOVED = ".removed"
-"""What a place is called while it is removed: after a kill, nobody takes the rest of it for work."""
+"""What a place is called while it is removed, so that after a kill the rest of it is not taken for work."""
 _OTHERS = ("room", "role", "recheck", _REMOVED)
 
 
@@ -36,7 +35,7 @@ class Stays(RalphError):
 
 @dataclass(frozen=True)
 class Cleaner:
-    """Removes the places of plans, as seen from the repository `git`; or says what it would remove."""
+    """Removes the places of the plans of the repository `git`; with `dry_run`, says what it would remove."""
 
     git: Git
     dry_run: bool
@@ -66,11 +65,11 @@ class Cleaner:
         return code
 
     def _reason(self, note: Noted) -> str:
-        """Why these places are needed no more; empty for another repository's. Stays where they are."""
+        """Why these places are no longer needed; empty for another repository's. Stays if they are."""
         if not note.common.is_dir():
             above = next(folder for folder in note.common.parents if folder.is_dir())
             if above.stat().st_dev != note.device:
-                raise Stays(f"its repository {note.common} is not there; is the disk missing? else delete it")
+                raise Stays(f"its repository {note.common} is not there; mount its disk, or delete this")
             return f"its repository {note.common} is gone"
         if not note.common.samefile(self.git.common):
             return ""
@@ -88,15 +87,21 @@ class Cleaner:
         return f"{note.prd} is done"
 
     def _remove(self, note: Noted, folder: Path) -> tuple[int, list[tuple[str, str]]]:
-        """Remove what ralph made there: the bytes that it took, and what is left, with the reason. TryLater
-        while a loop is at work."""
+        """Remove what ralph made there: the bytes freed, and what is left, with the reason. TryLater while a
+        loop is at work."""
+        copies = layout.worker_copies(note.paths)
+        size = sum(map(layout.weight, copies))
         if self.dry_run:
-            return sum(map(layout.weight, own_places(folder))), []
+            return size + sum(map(layout.weight, own_places(folder))), []
         if not note.common.is_dir():
-            return self._clear(folder, lambda place: None)
-        with lock.alone(note.paths, "clean"):
-            freeze_settings(self.git, note.paths.private)
-            return self._clear(folder, lambda place: self._park(note, place))
+            freed, left = self._clear(folder, lambda place: None)
+        else:
+            with lock.alone(note.paths, "clean"):
+                freeze_settings(self.git, note.paths.private)
+                freed, left = self._clear(folder, lambda place: self._park(note, place))
+        for copy in copies:  # no loop is at work, so no worker is
+            files.clear(copy)
+        return size + freed, left
 
     def _clear(self, folder: Path, park: Callable[[Path], None]) -> tuple[int, list[tuple[str, str]]]:
         freed, left = 0, []
@@ -125,8 +130,8 @@ class Cleaner:
         return freed, left
 
     def _park(self, note: Noted, folder: Path) -> None:
-        """Keep what a workspace holds beyond the branch and what is parked already. Stays where git could not
-        take all of it."""
+        """Park what a workspace holds that is neither on the branch nor parked. Stays if git cannot take all
+        of it."""
         name = _WORKSPACE.fullmatch(folder.name)
         if not name:
             return
@@ -143,14 +148,14 @@ class Cleaner:
             place.git("read-tree", tip, timeout=BULK)
         tree, trouble = place.snapshot(tip)
         if trouble:
-            raise Stays(f"{trouble[0]}; look whether you need it, then run this again or delete it")
+            raise Stays(f"{trouble[0]}; check whether you need it, then run this again or delete it")
         if tree not in kept_trees(branch, tip):
             ref = branch.park_tree(tree, tip, f"clean-{name[1] or name[2]}")
             self.echo(f"parked what was in {folder} and nowhere else: {ref}")
 
 
 def kept_trees(branch: Branch, tip: str) -> set[str]:
-    """The trees of the commits of a branch, and of the work of this plan that is held or parked."""
+    """The trees of the commits of a branch, and of this plan's unfinished and parked work."""
     refs = (f"refs/ralph/work/{branch.plan}", f"{PARKED}/{branch.plan}")
     held = branch.git("for-each-ref", "--format=%(objectname) %(tree)", *refs).split()
     return {*held, *branch.git("log", "-1000", "--format=%T", tip).split()}
@@ -164,6 +169,12 @@ def own_places(folder: Path) -> Iterator[Path]:
             yield entry
 
 
+def copies_for_others(above: Path, folders: list[Path]) -> list[Path]:
+    """The copies that workers keep here of repositories whose plans have no places on this machine."""
+    known = tuple(f"{folder.name}-" for folder in folders)
+    return [copy for copy in sorted(above.glob("worker/*")) if not copy.name.startswith(known)]
+
+
 def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str], Any]) -> int:
     """`ralph clean`: the exit status. All plans of the repository here, or `this_plan` alone. BadInput
     outside of a repository."""
@@ -174,5 +185,8 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str
     folders = sorted(entry for entry in above.iterdir() if entry.is_dir()) if above.is_dir() else []
     if this_plan:
         folders = [folder for folder in folders if folder == layout.locate(path).places]
+    else:
+        for copy in copies_for_others(above, folders):
+            echo(f"left {copy}: a worker's copy for a loop on another machine; delete it once that has ended")
     git = Git.at(found[0])
     return with_signals(lambda control: Cleaner(git, dry_run, echo, control).clean(folders))

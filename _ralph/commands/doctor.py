@@ -1,4 +1,4 @@
-"""`ralph doctor`: what would spoil the night, found now."""
+"""`ralph doctor`: everything that a run needs, looked at before it begins."""
 
 from __future__ import annotations
 
@@ -29,34 +29,47 @@ from _ralph.model import CheckResult, Finding, Findings, Plan
 from _ralph.process.awake import cannot_stay_awake
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
+from _ralph.show.live import Terminal
 from _ralph.state import layout, limits, lock, prd, wording
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.log import Journal
 
 
-def examine(options: Options, control: Control, echo: Callable[[str], Any], probe: bool = False) -> int:
-    """Print one line for every thing that a night needs, then how to go on; the exit status. BadInput
-    outside of a repository."""
+def examine(
+    options: Options, control: Control, view: Terminal, echo: Callable[[str], Any], probe: bool = False
+) -> int:
+    """Print errors, then warnings, then what is fine (a line each if `verbose`, else one for all), then how
+    to go on; the exit status. BadInput outside of a repository."""
     run = _look(options, control)
-    levels = []
-    for level, line in chain.from_iterable(_told(*part) for part in _parts(run, probe)):
+    findings: list[Finding] = []
+    for name, part in _parts(run, probe):
+        view.doing(name)
+        findings += _named(name, part)
         if control.stop_now or control.interrupts:
+            view.clear()
             return 128 + (control.stop_signal or signal.SIGINT)
-        echo(f"{level:7} {text.one_line(line, 500)}")
-        levels.append(level)
-    errors, warnings = levels.count("error"), levels.count("warning")
+    view.clear()
+    errors, warnings, fine = (
+        [line for level, line in findings if level == wanted] for wanted in ("error", "warning", "ok")
+    )
+    if not options.verbose:
+        names = ", ".join(dict.fromkeys(line.partition(":")[0] for line in fine))
+        fine = [f"{names} (-v says more)"] if fine else []
+    for level, lines in (("error", errors), ("warning", warnings), ("ok", fine)):
+        for line in lines:
+            echo(f"{level:7} {text.one_line(line, 500)}")
     if errors:
-        echo(f"\n{text.count(errors, 'error')}; once mended, `ralph doctor` says how to go on")
+        echo(f"\n{text.count(len(errors), 'error')}: fix what they say, and run `ralph doctor` again")
         return Exit.USAGE
-    echo("\nno errors" + (f", {text.count(warnings, 'warning')} above" if warnings else ""))
-    others = text.few([name for name in engines() if name != "cron"])
-    echo(f"to start it: {shlex.join(['ralph', 'run', *options.words])}")
-    echo(f"every night: {shlex.join(['ralph', 'job', 'cron', *options.words])} (or {others})")
+    echo("\nno errors" + (f", {text.count(len(warnings), 'warning')}" if warnings else ""))
+    others = ", ".join(name for name in engines() if name != "cron")
+    echo(f"to start it: {wording.command_line('run', options.prd, options.words)}")
+    echo(f"every night: {wording.command_line('job cron', options.prd, options.words)} (or {others})")
     return Exit.COMPLETE
 
 
 def _look(options: Options, control: Control) -> Run:
-    """The repository, and the plan as far as it can be read."""
+    """A run to look at; where the plan cannot be read, with none."""
     paths = layout.locate(options.prd)
     plan = Plan(paths.prd, "", None, None, (), paths.root.name)
     with contextlib.suppress(RalphError, OSError):
@@ -67,8 +80,8 @@ def _look(options: Options, control: Control) -> Run:
     return run
 
 
-def _told(name: str, part: Findings) -> Findings:
-    """What one part of the examination found, by its name. An error in it is one more; the others go on."""
+def _named(name: str, part: Findings) -> Findings:
+    """The findings of one part, by its name. An exception in it is an error; the other parts go on."""
     try:
         for level, line in part:
             yield level, f"{name}: {line}"
@@ -77,7 +90,7 @@ def _told(name: str, part: Findings) -> Findings:
 
 
 def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
-    """All that is looked at, part by part."""
+    """Everything that is looked at, part by part."""
     team: list[Agent] = []
     places = Checked()
     yield "plan", _plan(run)
@@ -111,15 +124,18 @@ def _plan(run: Run) -> Findings:
         yield "warning", said
     if asked := prd.open_questions(plan):
         what = text.count(len(asked), "open question")
-        yield "warning", f"{what}, the first: {asked[0][0]}; a run follows what the planner proposed"
+        yield "warning", f"{what}, the first: {asked[0][0]}; a run works by the planner's proposals"
     if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
-        yield "warning", f"no check of their own: {text.few(bare)}; any change can pass them: give each one"
+        yield (
+            "warning",
+            f"without a check of their own: {text.few(bare)}; any change passes them, so give each a check",
+        )
     preflight.try_templates(run)
     run.journal.require_file()
 
 
 def _settings(run: Run) -> Findings:
-    """Files that checks may need, and that no checkout has."""
+    """Files that checks may need and no checkout has."""
     if found := init.local_settings(run.paths.root):
         said = f"git ignores {text.few(found)}, so agents and checks do not see them"
         yield "warning", f"{said}; name in {init.INCLUDE} what they need, or let `ralph init` do it"
@@ -133,7 +149,7 @@ def _elsewhere(run: Run) -> Findings:
 
 
 def _limits(run: Run) -> Findings:
-    """What a run that began now could use, and whether it could begin at all."""
+    """What a run could use now, and whether it could begin at all."""
     if run.history.run is None:  # one that was cut off goes on with what it has used
         run.history.this_run = RunHistory()
     yield "ok", wording.limits_words(limits.used(run.limits, run.history), "a run")
@@ -143,8 +159,8 @@ def _limits(run: Run) -> Findings:
 
 def _lock(run: Run) -> Findings:
     if holder := layout.running(run.paths):
-        said = f"`ralph {holder.what}` runs here (pid {holder.pid})"
-        yield "warning", f"{said}, so neither setup nor a check was run; `ralph stop` ends a loop"
+        said = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
+        yield "warning", f"{said}, so setup and checks were not run; `ralph stop` ends a loop"
     else:
         yield "ok", "free"
 
@@ -166,9 +182,9 @@ def _warnings(lines: Iterable[str]) -> Findings:
 
 
 def _places(run: Run, found: Checked) -> Findings:
-    """Setup in both places, and every check in the clean room; what came of it is put into `found`."""
+    """Setup in every place, and every check in the clean room; the results are put into `found`."""
     if layout.running(run.paths) or (run.options.sandbox and not run.box):
-        return  # they would disturb the loop, or run outside of the sandbox
+        return  # they would disturb the loop, or run outside the sandbox
     commit = run.branch.beginning()
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
@@ -177,7 +193,8 @@ def _places(run: Run, found: Checked) -> Findings:
     said = "; setup is green there" if run.plan.setup else ""
     if tried.commit:
         found.checks, found.notices = tried.checks, tried.notices
-        yield "ok", f"agents work in {run.paths.workspace()}, checks run in {run.paths.room}{said}"
+        more = f" to work-{run.jobs}" if run.jobs > 1 else ""
+        yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
         return
     setup, red = run.plan.setup.run if run.plan.setup else "", tried.checks[0]
     why = text.one_line(text.tail(red.tail, 240), 250) or "it printed nothing"
@@ -185,14 +202,14 @@ def _places(run: Run, found: Checked) -> Findings:
 
 
 def _checks(run: Run, found: Checked) -> Findings:
-    """What every check says before any work."""
+    """The result of every check before any work."""
     for result in found.checks:
         yield _judged(run, result)
     yield from _warnings(found.notices)
 
 
 def _in_the_places(run: Run, commit: str) -> Checked:
-    """What the worker does: the room, its checks, and the workspace if no cut-off run left work there. There
+    """What the worker does: the room, its checks, and the workspaces if no cut-off run left work there. There
     is no commit in it where `setup` is red."""
     room = run.room()
     red = room.prepare(commit, "doctor")
@@ -201,8 +218,8 @@ def _in_the_places(run: Run, commit: str) -> Checked:
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
     checks = {check.command: check for check in (*every_check(run.plan), *own)}
     results = room.run(list(checks.values()), "doctor")
-    if not run.history.open_starts:
-        place = run.workspace(1)
+    for worker in [] if run.history.open_starts else range(1, run.jobs + 1):
+        place = run.workspace(worker)
         new = place.reset(commit)
         run.site.furnish(place, commit)
         if red := set_up_workspace(run, place, new, "doctor"):
@@ -211,8 +228,8 @@ def _in_the_places(run: Run, commit: str) -> Checked:
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:
-    """What the result of a check means before any work. One that lacks a program, or what `setup` would
-    bring, says nothing of the work; any other module may be what a task is to make."""
+    """What the result of a check means before any work. One that lacks a program, or a module that `setup`
+    would install, says nothing about the work; any other module may be what a task is to make."""
     said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
         return "ok", said
@@ -235,7 +252,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 
 
 def _team(run: Run, team: list[Agent]) -> Findings:
-    """Every agent that the tasks can need, and the judge; they are put into `team`."""
+    """Every agent that the tasks may need, and the judge; they are put into `team`."""
     team += preflight.workers(run) or [run.named(run.ladder()[0])]
     team += [run.judge] if run.judge else []
     for agent in team:
@@ -251,17 +268,20 @@ def _agent(run: Run, agent: Agent) -> Findings:
     key, login = registry.credentials(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
-        yield "warning", f"{key} is billed, and not the subscription ({login}); unset it to use that"
+        yield (
+            "warning",
+            f"{key} is billed instead of the subscription ({login}); unset it to use the subscription",
+        )
     elif key:
         yield "ok", f"{key} is set and is billed"
     elif login:
-        yield "ok", f"the login in {login} pays; no key in the environment takes its place"
+        yield "ok", f"logged in ({login}), and no key in the environment overrides it"
     elif agent.row.get("keys"):
         wanted = registry.known_credentials(agent)
-        yield "warning", f"no login found here ({wanted}); log in, unless it knows one of its own"
+        yield "warning", f"no login found ({wanted}); log in, unless it has one elsewhere"
     if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
         option = "--max-usd" if "dollars" in units else "--max-tokens"
-        yield "warning", f"nothing bounds what {key} is billed for; give {option}, or a budget in the plan"
+        yield "warning", f"nothing limits what {key} is billed; set {option}, or a budget in the plan"
 
 
 def _version(agent: Agent) -> str:
@@ -278,30 +298,27 @@ def _version(agent: Agent) -> str:
 def _permissions(run: Run, agent: Agent) -> Findings:
     loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
     if agent.permissions != "full" and loose:
-        yield "warning", f"{' '.join(loose)} gives it everything; say so: --full-permissions"
+        yield "warning", f"{' '.join(loose)} gives it full permissions; use --full-permissions instead"
     if agent.name in run.plan.settings.get("agents", {}):
-        yield "warning", f"its row is the plan's own; read it: {shlex.join(agent.row['argv'])}"
+        yield "warning", f"the plan itself defines it; read what it runs: {shlex.join(agent.row['argv'])}"
     elif agent.name == "plain":
-        yield "ok", "permissions: a command of your own; it runs as given, with all that you may do"
+        yield "ok", "permissions: your own command; it runs as given, and can do all that you can"
     elif agent.permissions == "read":
-        yield "ok", "permissions: read; it looks, and changes nothing"
+        yield "ok", "permissions: read only"
     elif agent.permissions == "sandbox":
-        yield "ok", "permissions: full, inside of ralph's sandbox"
+        yield "ok", "permissions: full, inside ralph's sandbox"
     elif agent.permissions == "full":
-        yield "warning", "permissions: full; it may do all that you may, --sandbox bwrap would bound it"
+        yield "warning", "permissions: full; it can do all that you can, and --sandbox bwrap would limit it"
         needed = agent.row.get("root_needs")
         if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
-            yield (
-                "error",
-                f"as root, {agent.name} refuses full permissions without {needed}=1",
-            )
+            yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
     else:
         means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
         yield "ok", f"permissions: edit; {means}"
 
 
 def _known_agents(run: Run) -> Findings:
-    """Every row, whether it is installed, and what it may do without full permissions."""
+    """Every agent in agents.json: whether it is installed, and what it may do without full permissions."""
     told = []
     for name, row in run.rows.items():
         if name:
@@ -332,11 +349,11 @@ def _disk(run: Run) -> Findings:
     yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
     for folder in (run.paths.root, run.paths.prd.parent):
         if not os.access(folder, os.W_OK):
-            yield "error", f"{folder} may only be read; ralph must be able to write there"
+            yield "error", f"{folder} is read-only, and ralph must write there"
 
 
 def _awake() -> Findings:
     if why := cannot_stay_awake():
-        yield "warning", f"the machine may fall asleep during a run ({why}); see to its settings"
+        yield "warning", f"the machine may fall asleep during a run ({why}); check its power settings"
     else:
-        yield "ok", "the machine can be kept from falling asleep during a run"
+        yield "ok", "the machine is kept awake during a run"

@@ -1,4 +1,4 @@
-"""Before the first night: `ralph init` writes what is missing."""
+"""`ralph init`: write the files that a project lacks."""
 
 from __future__ import annotations
 
@@ -54,15 +54,21 @@ def eject_prompt(prd_path: Path) -> list[str]:
 
 
 def _refuse_second_plan(path: Path, root: Path) -> None:
-    """Who stands in a subfolder and names no folder may not know that there is a plan."""
-    above = None if path.exists() or path.parent != Path() else prd.plan_above(path)
-    if above and above.resolve().is_relative_to(root.resolve()):
-        own = shlex.quote(str(path.absolute()))
-        raise BadInput(f"the plan of this repository is {above}; for another one here: --prd {own}")
+    """BadInput where the project has a plan in another folder, and no folder was named."""
+    if path.exists() or path.parent != Path():
+        return
+    above = prd.plan_above(path)
+    found = above if above and above.resolve().is_relative_to(root.resolve()) else prd.plan_below(path)
+    if found:
+        own, other = shlex.quote(str(path.absolute())), shlex.quote(str(found))
+        raise BadInput(
+            f"the plan of this repository is {found}: ralph init --prd {other} adds what it lacks; "
+            f"for another one here: --prd {own}"
+        )
 
 
 def _init_plan(path: Path, root: Path) -> str:
-    """Write a plan with what is found here, or what is found into a plan that says nothing of it."""
+    """Write a plan with what is found here, or add that to a plan that does not say it."""
     if not path.exists():
         found = _found(root, detect_setup(root))
         new = {"project": path.parent.resolve().name, "description": "", **found}
@@ -88,7 +94,7 @@ def _found(root: Path, setup: str | None) -> dict[str, Any]:
 
 
 def _missing(plan: Plan, root: Path) -> dict[str, Any]:
-    """What is found and the plan does not say; an empty list is an answer, but for checks and in a
+    """What is found and the plan does not say. An empty list says something, except for checks, and in a
     plan that nobody has edited."""
     if plan.list_key is None:
         return {}
@@ -110,7 +116,7 @@ def _can_be_proved(plan: Plan) -> bool:
 
 
 def next_steps(path: Path) -> list[str]:
-    """What a person does now, then the commands that follow."""
+    """What to do now, then the commands that follow."""
     plan = prd.load(path)
     first = []
     if is_starter(plan):
@@ -127,7 +133,7 @@ def next_steps(path: Path) -> list[str]:
 
 
 def _git_steps(path: Path) -> list[str]:
-    """The commands that bring the plan into git, where it is not there as it is."""
+    """The commands that commit the plan, where that is not done."""
     here = "git" if path.parent == Path() else f"git -C {shlex.quote(str(path.parent))}"
     start = f"{here} add -A && {here} commit -m start"
     root = top_level(path.parent)
@@ -154,7 +160,7 @@ def _ignore_scratch(root: Path) -> str:
 
 
 def _include_settings(root: Path) -> list[str]:
-    """Name in .worktreeinclude the settings of this machine that git ignores: a checkout lacks them."""
+    """Name in .worktreeinclude the local settings that git ignores: a checkout lacks them."""
     found = local_settings(root)
     if not found:
         return []
@@ -167,7 +173,7 @@ def _include_settings(root: Path) -> list[str]:
 
 
 def local_settings(root: Path) -> list[str]:
-    """Settings of this machine that git ignores, as lines of .worktreeinclude; none where there is one."""
+    """Local settings that git ignores, as lines of .worktreeinclude; none where that file exists."""
     if (root / INCLUDE).exists() or not top_level(root):
         return []
     words = ("ls-files", "-oiz", "--directory", "--exclude-standard")

@@ -1,5 +1,5 @@
-"""A job file: what starts this run on an engine that you have, every night or until the plan is done. The
-engines are the templates in `templates/jobs/`; here are the values and the quoting that they use."""
+"""`ralph job`: the file that starts a run on cron, systemd and others. The engines are the templates in
+`templates/jobs/`; here are the values and the quoting that they use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.errors import BadInput, Exit
+from _ralph.errors import GOES_ON, BadInput, Exit
 from _ralph.loop import opening, preflight
 from _ralph.loop.run import Options, load_plan
 from _ralph.state import layout
 from _ralph.state.history import History
+from _ralph.state.limits import Limits
 
-GOES_ON = (Exit.LEFT, Exit.LATER, Exit.HANGUP, Exit.INTERRUPTED, Exit.TERMINATED)
-"""After these the same command goes on where it stopped."""
 HELD = (Exit.USAGE, Exit.PERSON, Exit.AGENT)
 """After these a person is needed. After `Exit.ERROR` an engine tries again, but not for ever."""
 _SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
@@ -28,14 +27,16 @@ _SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Planned:
-    """One plan of a job: `ralph run` with `words`, in the folder `root`. Its work lands on `branch`; `keys`
-    are the variables that its agents are billed by, `origin` is where its repository can be cloned."""
+    """One plan of a job: `ralph run` with `words`, in the folder `root`; `night` are the words that end a run
+    in the morning, where nothing else bounds its time. Its work lands on `branch`; `keys` are the variables
+    that its agents are billed by, `origin` is where its repository can be cloned."""
 
     name: str
     root: str
     prd: str
     notes: str
     words: tuple[str, ...]
+    night: tuple[str, ...]
     branch: str
     keys: tuple[str, ...]
     origin: str
@@ -63,7 +64,6 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
         "state": str(state),
         "path": path,
         "program": program,
-        "until": options.until,
         "goes_on": sorted(map(int, GOES_ON)),
         "held": sorted(map(int, HELD)),
     }
@@ -89,8 +89,11 @@ def planned(options: Options) -> Planned:
     origin = run.git("config", "--get", "remote.origin.url", check=False).strip()
     if not origin or re.match("https?://[^/]*@", origin):  # which can be a secret
         origin = "REPOSITORY"
-    name, root = _name(paths.root, paths.prd), str(paths.root)
-    return Planned(name, root, prd, notes, tuple(words), run.branch.name, tuple(sorted(keys)), origin)
+    bounded = options.until or run.limits.hours != Limits().hours
+    return Planned(
+        _name(paths.root, paths.prd), str(paths.root), prd, notes, tuple(words),
+        () if bounded else ("--until", "07:00"), run.branch.name, tuple(sorted(keys)), origin,
+    )  # fmt: skip
 
 
 def _name(root: str | Path, told: object) -> str:

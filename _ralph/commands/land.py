@@ -1,10 +1,10 @@
-"""`ralph land`: in the morning, put what was worked at night on the branch that a person is on."""
+"""`ralph land`: merge the work of plans with the branch that is checked out, if all checks stay green."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files, text
@@ -25,14 +25,6 @@ from _ralph.show.live import Terminal
 from _ralph.state import layout, lock
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A branch that is to land, and the plan that it belongs to."""
-
-    branch: str
-    prd: Path
-
-
 def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> int:
     """Merge each branch with the current one, check it in its plan's clean room, and move the current one
     if all is green; the exit status. Without names, or where `this_plan` says so, the plan is that of
@@ -45,21 +37,16 @@ def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> in
         names = names or [run.history.branch or run.branch.name]
     for name in names:
         require_branch(onto, name)
-    wanted = [Wanted(name, options.prd if this_plan else plan_of(onto.git, name)) for name in names]
+    wanted = {name: options.prd if this_plan else plan_of(onto.git, name) for name in names}
     view = Terminal()
-
-    def work(control: Control) -> int:
-        control.on_tick = view.tick if view.stays else None
-        try:
-            return _land_each(onto, wanted, options, control, view)
-        finally:
-            view.doing("")
-
-    return with_signals(work)
+    try:
+        return with_signals(lambda control: _land_each(onto, wanted, options, control, view), view)
+    finally:
+        view.doing("")
 
 
 def standing() -> Branch:
-    """The branch that is checked out where a person stands. BadInput where there is none to land on."""
+    """The branch that is checked out here. BadInput if there is none to land on."""
     root = top_level(Path.cwd())
     if root is None:
         raise BadInput("there is no git repository here; go to the working tree whose branch is to move")
@@ -84,7 +71,7 @@ def require_branch(onto: Branch, name: str) -> None:
 
 
 def plan_of(git: Git, branch: str) -> Path:
-    """The prd.json of the plan whose work lands on `branch`, as the runs noted it. BadInput where none or
+    """The prd.json of the plan whose work lands on `branch`, as its runs noted it. BadInput if none or
     several are known."""
     notes = [note for folder in sorted(git.common.glob("ralph/*")) if (note := layout.noted(folder))]
     plans = [note.prd for note in notes if note.branch == branch and note.prd.is_file()]
@@ -97,17 +84,17 @@ def plan_of(git: Git, branch: str) -> Path:
 
 
 def _land_each(
-    onto: Branch, wanted: Sequence[Wanted], options: Options, control: Control, view: Terminal
+    onto: Branch, wanted: Mapping[str, Path], options: Options, control: Control, view: Terminal
 ) -> int:
-    """Try each branch in turn, also after one that did not land; the exit status."""
+    """Try each branch in turn, with the plan that it belongs to, also after one that did not land; the exit
+    status."""
     errors: dict[str, RalphError] = {}
     proved: list[Check] = []  # what landed must stay green beside what lands after it
-    for one in wanted:
-        own = replace(options, prd=one.prd)
-        if error := _try(onto, one.branch, own, control, view, proved):
-            view.line(f"! {one.branch} did not land on {onto.name}: {error}", color="yellow")
-            errors[one.branch] = error
-    landed = [one.branch for one in wanted if one.branch not in errors]
+    for name, plan in wanted.items():
+        if error := _try(onto, name, replace(options, prd=plan), control, view, proved):
+            view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
+            errors[name] = error
+    landed = [name for name in wanted if name not in errors]
     said = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
     said += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
     view.last(" | ".join(said), failed=bool(errors))
@@ -122,7 +109,7 @@ def _try(
     which case all is as it was."""
 
     def work(run_id: str) -> RalphError | None:
-        try:  # in here: who leaves the lock with an error is taken for dead
+        try:  # inside the lock: a command that leaves it with an error is taken for dead
             branch = replace(onto, plan=paths.private.name)
             run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
             _make_ready(run, name)
@@ -142,7 +129,7 @@ def _try(
 
 
 def _make_ready(run: Run, name: str) -> None:
-    """All that a run asks for before its first check, and the locks of a dead one removed."""
+    """Everything that a run needs before its first check; the locks of a dead one are removed."""
     require_repository(run)
     require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
@@ -154,8 +141,8 @@ def _make_ready(run: Run, name: str) -> None:
 
 
 def _land(run: Run, name: str, proved: list[Check]) -> None:
-    """Merge, check, move: again on the new tip, where somebody moved the current branch meanwhile.
-    NeedsPerson where it conflicts, is red, or edits are in the way."""
+    """Merge, check, move; again on the new tip if the current branch moved meanwhile. NeedsPerson if it
+    conflicts, is red, or edits are in the way."""
     onto, theirs = run.branch, Branch(run.branch.git, name, "")
     while True:
         tip, work = onto.tip(), theirs.tip()
@@ -191,8 +178,8 @@ def _merge(run: Run, name: str, tip: str, work: str) -> str:
 
 
 def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> list[Check]:
-    """All checks of the plan and of every passed task, and those that were `proved` before, in the clean
-    room; what they are. NeedsPerson where one is red."""
+    """Run all checks of the plan and of every passed task, and those `proved` before, in the clean room; what
+    they are. NeedsPerson if one is red."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
     own = every_check(replace(run.plan, tasks=passed))
     checks = list({check.command: check for check in (*own, *proved)}.values())

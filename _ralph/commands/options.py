@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,14 @@ PRD = click.option(
 
 
 class Command(click.types.StringParamType):
-    """A command; a variable holds one, with its blanks."""
+    """A command; a variable holds one, with its blanks. A program that is named by a path is the one that a
+    person sees from where they stand, and not what the agent finds there in its checkout."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        program, blank, rest = str(super().convert(value, param, ctx)).partition(" ")
+        if "/" in program and os.path.isfile(program):
+            program = shlex.quote(os.path.abspath(program))
+        return f"{program}{blank}{rest}"
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return [rv]
@@ -120,8 +128,12 @@ RUN_OPTIONS = (
     TASK,
     click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Tasks worked side by side.  [default: 1]"),
     AGENT,
-    click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
-    click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
+    click.option(
+        "--fallback", metavar="CMD", type=Command(), help="Who works while the agent's provider is limited."
+    ),
+    click.option(
+        "--judge", metavar="CMD", type=Command(), help="A second agent that must agree before a task passes."
+    ),
     CHECK,
     PROMPT,
     click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]"),
@@ -185,5 +197,5 @@ def run_options(given: dict[str, Any], *own: str) -> Options:
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
-    words = words_given(click.get_current_context(), leave_out=own)
+    words = words_given(click.get_current_context(), leave_out=("prd", *own))
     return Options(limits=limits, words=words, **given)

@@ -1,5 +1,4 @@
-"""The planner, a role that only reads: from a brief it writes the plan. What it answers is held
-against the schema before it becomes one."""
+"""`ralph plan`: an agent that only reads writes the plan from a brief; its answer must fit the schema."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ _LONGEST = 1 << 20
 TASK_KEYS = (
     "id", "title", "description", "acceptanceCriteria", "priority", "dependsOn", "checks", "allow", "notes",
 )  # fmt: skip
-"""What a planner may say of a task; that one is done, or which agent works it, is not for it to say."""
+"""What a planner may say of a task; not whether it is done, nor which agent works it."""
 
 
 def plan_from(source: str, options: Options, force: bool) -> int:
@@ -46,34 +45,35 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    return alone(
-        options, "plan", lambda control, run_id: _plan(options, control, run_id, brief, source, force)
-    )
-
-
-def _plan(options: Options, control: Control, run_id: str, brief: str, source: str, force: bool) -> int:
-    """The planning, alone on its plan; its exit status."""
     view = Terminal()
-    control.on_tick = view.tick if view.stays else None
-    run = replace(peek(options), control=control, view=view, run_id=run_id)
+
+    def work(control: Control, run_id: str) -> int:
+        run = replace(peek(options), control=control, view=view, run_id=run_id)
+        return _plan(run, brief, source, force)
+
+    return alone(options, "plan", work, view)
+
+
+def _plan(run: Run, brief: str, source: str, force: bool) -> int:
+    """The planning, alone on its plan; its exit status."""
     run.notices += run.journal.open()
     layout.note_plan(run.paths)
     freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)
     require_agent(run, run.planner)
-    view.line(f"planning with {run.planner.command}", color="cyan")
-    view.doing("planning")
+    run.view.line(f"planning with {run.planner.command}", color="cyan")
+    run.view.doing("planning")
     try:
         make_plan(run, brief, source)
     finally:
-        view.doing("")
+        run.view.doing("")
     click.echo(told(run).rstrip())
     return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
 
 
 def _may_replace(run: Run) -> None:
-    """BadInput if prd.json holds what a person would miss: work, or tasks of their own."""
+    """BadInput if prd.json holds something to lose: work, or tasks that a person wrote."""
     tasks, history, source = run.plan.tasks, run.history, run.plan.text.encode()
     worked = history.iteration or any(task.passed or task.blocked for task in tasks)
     if worked or not (is_starter(run.plan) or files.digest(source) == history.planned):
@@ -85,10 +85,8 @@ def _may_replace(run: Run) -> None:
 
 
 def make_plan(run: Run, brief: str, source: str) -> None:
-    """Let the planner write prd.json from `brief`, with a second try if the first cannot be used.
-
-    RalphError, and everything as it was but for the record of what it cost, if neither can be.
-    """
+    """Let the planner write prd.json from `brief`, with a second try if the first cannot be used. RalphError
+    if neither can; then only the record of what it cost is new."""
     results: list[AgentResult] = []
     try:
         _ask(run, brief, results)
@@ -123,7 +121,7 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
-    """One turn of the planner, in a place of its own that holds what the first attempt will see."""
+    """One turn of the planner, in a checkout of its own of what the first attempt will see."""
     here = run.branch.beginning()
     whole = limits.share(run.limits, run.history, [], 1) or Share()
     share = whole.without(spent_on(before))
@@ -140,7 +138,7 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:
-    """All that the planner said: of a command that prints no events, its whole output."""
+    """Everything that the planner said; of a command that prints no events, its whole output."""
     if run.planner.streams:
         return result.text[-_LONGEST:]
     printed = files.read_regular(run.paths.scratch / f"{name}.out") or b""
@@ -148,8 +146,8 @@ def _answer(run: Run, result: AgentResult, name: str) -> str:
 
 
 def read_answer(run: Run, said: str) -> Plan:
-    """The plan that the planner's answer makes: its tasks and description, under what a person had
-    said at the top level. BadInput with what is wrong."""
+    """The plan from the planner's answer: its tasks and description, with what a person had written at the
+    top level. BadInput with what is wrong."""
     answers = [found for found in json_objects(said) if isinstance(found.get("userStories"), list)]
     if not answers:
         raise BadInput("no JSON object with a list `userStories` was found in the answer")
@@ -174,7 +172,7 @@ def read_answer(run: Run, said: str) -> Plan:
 
 
 def told(run: Run) -> str:
-    """The plan for a person who says go or not: the tasks, what is open, and the commands that follow."""
+    """The plan for a person to approve: the tasks, open questions, and the commands that follow."""
     asked = prd.open_questions(run.plan)
     words = {"line": text.one_line, "few": text.few, "count": text.count}
     values = {**words, "plan": run.plan, "asked": asked, "prd": run.paths.prd}
@@ -220,18 +218,18 @@ def _require_answer(result: AgentResult) -> None:
 
 
 def _adopt(run: Run, plan: Plan) -> None:
-    """Put the new plan in place; what stood there is kept aside, if it was a person's."""
+    """Put the new plan in place; the old one is moved aside, unless it was the example."""
     if not is_starter(run.plan):
         copy = run.paths.private / "replaced"
         shutil.copyfile(run.paths.prd, copy)
         kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
-        run.view.line(f"the plan that stood in {run.paths.prd.name} is kept at {kept}")
+        run.view.line(f"the old {run.paths.prd.name} is kept at {kept}")
     run.plan = edit.apply(run.plan, lambda _: plan.text)
     run.history = replay(run.journal.records(run.plan.key))
 
 
 def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str = "") -> None:
-    """The record of it: what it cost counts for the plan's life."""
+    """Record what it cost, which counts toward the plan's budget."""
     took = spent_on(results)
     run.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
     planner = text.one_line(run.planner.command, 80)

@@ -1,4 +1,4 @@
-"""The rehearsal: what a run finds that cron starts, and one real turn of each agent there."""
+"""What a run finds that cron starts, and a turn of each agent in that environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.commands.job import search_path
@@ -33,7 +32,7 @@ _TURN = 120.0
 
 
 def cron_environment(path: str) -> dict[str, str]:
-    """What a program finds that cron starts with the PATH `path`; BadInput for a user without a home."""
+    """The environment of a program that cron starts with the PATH `path`. BadInput for an unknown user."""
     try:
         user = pwd.getpwuid(os.getuid())
     except KeyError:
@@ -58,27 +57,27 @@ def _assigned() -> Mapping[str, str]:
 
 
 def surroundings(team: Sequence[Agent]) -> Findings:
-    """What is there and what is not, where cron starts this run, for the agents of `team`."""
+    """What the agents of `team` find and miss where cron starts this run."""
     env = cron_environment(search_path())
-    yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` has the PATH of now"
+    yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` sets your current PATH"
     there, here = env["HOME"], os.environ.get("HOME", "not set")
     if os.path.realpath(there) != os.path.realpath(here):
         yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
     if lost := _lost(team, env):
-        yield "warning", f"set here and not there: {text.few(lost)}; {_how_to_set(lost)}"
+        yield "warning", f"set here and not there: {', '.join(lost)}; {_how_to_set(lost)}"
     if other := [name for name in _obeyed(team, env) if os.environ.get(name, "") != env[name]]:
-        yield "warning", f"not the same there as here: {text.few(other)}; the crontab sets it"
+        yield "warning", f"not the same there as here: {', '.join(other)}; the crontab sets it"
     for agent in team:
         key, login = registry.credentials(agent, env)
         if key or login:
             yield "ok", f"{agent.name} finds {key or login} there"
-        elif agent.row.get("keys"):
+        elif any(registry.credentials(agent, os.environ)):  # else it was said already
             wanted = registry.known_credentials(agent)
             yield "warning", f"no login of {agent.name} found there ({wanted}); --probe tries it"
 
 
 def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
-    """Those variables of an environment that decide what ralph, git and these agents do."""
+    """The variables of an environment that decide what ralph, git and these agents do."""
     names = {str(agent.row.get("root_needs", "")) for agent in team if agent.permissions == "full"}
     for agent in team:
         places = [*agent.row.get("login", []), *agent.row.get("config", [])]
@@ -87,14 +86,14 @@ def _obeyed(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
 
 
 def _lost(team: Sequence[Agent], env: Mapping[str, str]) -> list[str]:
-    """Those of the variables that are set here, and not in `env`."""
+    """Those that are set here and not in `env`."""
     return [name for name in _obeyed(team, os.environ) if name not in env]
 
 
 def _how_to_set(names: Sequence[str]) -> str:
-    """What a person does so that cron has these variables; their values may be secrets."""
-    lines = text.few([f"{name}=..." for name in names])
-    return f"write {lines} above the line in the crontab (for systemd: Environment={names[0]}=...)"
+    """How to give cron these variables; their values may be secrets."""
+    what = f"{names[0]}=..." if len(names) == 1 else "each as NAME=..."
+    return f"write {what} above the line in the crontab (for systemd: Environment={names[0]}=...)"
 
 
 def turns(run: Run, team: Sequence[Agent]) -> Findings:
@@ -127,14 +126,14 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
 
 
 def _told(agent: Agent, result: AgentResult, lost: Sequence[str]) -> Finding:
-    """What one turn of an agent says; `lost` are keys that are set here, and were not for it."""
+    """What came of one turn of an agent; `lost` are keys that are set here and were not for it."""
     said = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE and result.overage:
-        return "warning", f"{said}, answered, and the provider bills extra usage; a run waits for its end"
+        return "warning", f"{said}, answered, and the provider bills extra usage; a run waits until that ends"
     if result.outcome is Outcome.DONE:
         return "ok", f"{said}, answered: {wording.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
-        return "warning", f"{said}, is limited{until}: {result.reason}; a run waits for that"
-    advice = _how_to_set(lost) if lost else "log it in as this user, or mend what it says, then try again"
+        return "warning", f"{said}, is limited{until}: {result.reason}; a run waits until then"
+    advice = _how_to_set(lost) if lost else "log it in as this user, or fix what it says, then try again"
     return "error", f"{said}: {result.reason or result.outcome}; {advice}"

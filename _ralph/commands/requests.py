@@ -1,5 +1,5 @@
-"""What people ask of a plan: add, retry, tell. Each is an edit of prd.json under its lock, done at once,
-also while a loop runs: it reads the plan before every attempt."""
+"""`ralph add`, `retry`, `tell` and `stop`. The first three edit prd.json under its lock, also while a loop
+runs, which reads it before every attempt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ from _ralph.model import Plan, Task
 from _ralph.state import edit, layout, prd
 
 _LARGEST = 16 << 20
-
-
-def lock_folder(prd_path: Path) -> Path:
-    """Where the lock of this plan lies."""
-    return layout.locate(prd_path).private
 
 
 def add(prd_path: Path, what: str, given: dict[str, Any]) -> list[str]:
@@ -53,16 +48,16 @@ def _is_there(plan: Plan, entry: dict[str, Any]) -> bool:
 
 def retry(prd_path: Path, task_id: str, answer: str) -> str:
     """Open a task again, with a person's answer in its notes; what was done."""
-    held: list[bool] = []
+    blocked: list[bool] = []
 
     def change(plan: Plan) -> str:
         task = _unpassed(plan, task_id)
-        held[:] = [task.is_blocked]
+        blocked[:] = [task.is_blocked]
         opened = prd.read(edit.set_open(plan, task), plan.path)
         return edit.add_note(opened, task, answer.strip()) if answer.strip() else opened.text
 
     _change(prd_path, change)
-    was = "is open again" if any(held) else "was not blocked, and is worked when its turn comes"
+    was = "is open again" if any(blocked) else "was not blocked, and is worked when its turn comes"
     return f"{task_id} {was}{'; your answer is in its notes' if answer.strip() else ''}"
 
 
@@ -124,7 +119,7 @@ def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:
         prd.validate(prd.read(source, plan.path))
         return source
 
-    with edit.lock(lock_folder(prd_path)):
+    with edit.lock(layout.locate(prd_path).private):
         return edit.apply(prd.load(prd_path), valid)
 
 

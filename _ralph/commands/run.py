@@ -1,4 +1,4 @@
-"""A command at work: alone on its plan; however it ends, with one message and one exit status."""
+"""`ralph run`, and what every command that works on a plan needs: the lock, signals, one exit status."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import functools
 import gc
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Collection
 
@@ -15,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from _ralph import text
-from _ralph.errors import RalphError, Stop, StopNow, translate
+from _ralph.errors import GOES_ON, Exit, RalphError, Stop, StopNow, translate
 from _ralph.git import git
 from _ralph.git.branch import current_branch
 from _ralph.loop import opening, rounds
@@ -24,15 +23,15 @@ from _ralph.process import mark
 from _ralph.process.awake import keep_awake, let_sleep
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
-from _ralph.state import layout, lock
-from _ralph.state.wording import summary, sums_words
+from _ralph.state import layout, limits, lock
+from _ralph.state.wording import command_line, limits_words, summary, sums_words
 
 
-def spend_night(options: Options, loop: Callable[[Run], Stop]) -> int:
+def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
     """`ralph run`: open the run, let `loop` take it to its stop, close it; the exit status."""
     view = Terminal(sys.stderr if options.json else sys.stdout, -1 if options.quiet else int(options.verbose))
     try:
-        return alone(options, "run", lambda control, run_id: _night(options, loop, control, view, run_id))
+        return alone(options, "run", lambda control, run_id: _run(options, loop, control, view, run_id), view)
     except Exception as error:
         view.doing("")
         stop = _stop_for(error)
@@ -57,17 +56,18 @@ def words_given(context: click.Context, leave_out: Collection[str]) -> tuple[str
     return tuple(words)
 
 
-def alone(options: Options, what: str, work: Callable[[Control, str], int]) -> int:
-    """Do `work(control, run_id)` as the only one on this plan; its exit status. TryLater if somebody
-    else is at work."""
+def alone(options: Options, what: str, work: Callable[[Control, str], int], view: Terminal) -> int:
+    """Do `work(control, run_id)` as the only one on this plan; its exit status. TryLater if another ralph
+    is at work on it."""
     with lock.alone(layout.locate(options.prd), what) as run_id:
-        return with_signals(lambda control: work(control, run_id))
+        return with_signals(lambda control: work(control, run_id), view)
 
 
-def with_signals(work: Callable[[Control], int]) -> int:
-    """Do `work` with signals heeded and orphans taken in; its exit status. The first interrupt ends at
-    once what does not say otherwise."""
+def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -> int:
+    """Do `work` with signals handled, orphans adopted and `view` kept up to date; its exit status. The first
+    interrupt ends at once what does not say otherwise."""
     control = Control()
+    control.on_tick = view.tick if view and view.stays else None
     mark.become_subreaper()
     control.install()
     git.hurry = lambda: control.stop_now
@@ -83,16 +83,15 @@ def with_signals(work: Callable[[Control], int]) -> int:
         return translate(error).exit
 
 
-def _night(
-    options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str
-) -> int:
+def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str) -> int:
     """A run from its opening to its stop; its exit status."""
     run: Run | None = None
-    control.on_tick = view.tick if view.stays else None
     control.on_interrupt = lambda: view.line("stopping after what is under way; interrupt again to stop now")
     try:
         run = opening.open_run(options, control, view, run_id)
         view.named, view.sums = run.jobs > 1, functools.partial(_sums, run)
+        layout.note_words(run.paths, options.words)
+        view.line(_headline(run), color="cyan")
         run.pool.spare = frozenset() if options.no_awake else keep_awake(os.getpid())
         gc.freeze()  # a collection in a forked worker would copy all that the loop knows
         stop = rounds.close_run(run, loop(run))
@@ -138,19 +137,45 @@ def _stop_for(error: Exception) -> Stop:
     return Stop("error", failed.exit, str(failed))
 
 
+def _headline(run: Run) -> str:
+    """What this run is about to do: how many tasks, where, with which agents, within which limits."""
+    tasks, agents = run.plan.tasks, [run.named(command) for command in run.ladder()]
+    to_do = f"{sum(not task.passed for task in tasks)} of {text.count(len(tasks), 'task')} to do"
+    named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)
+    plain = all(agent.name == "plain" for agent in agents)
+    permissions = "full permissions in a sandbox" if run.box else f"{run.permissions} permissions"
+    may = "" if plain else f" with {permissions}"
+    used = limits_words(limits.used(run.limits, run.history), "this run")
+    until = f", until {run.options.until}" if run.options.until else ""
+    return f"{to_do} on branch {run.branch.name} | {named}{may} | {used}{until}"
+
+
 def _say_goodbye(run: Run, stop: Stop) -> None:
     """The last lines: why it ended, where the work is, what a person can do next."""
     passed, total = sum(task.passed for task in run.plan.tasks), len(run.plan.tasks)
     where = f", on branch {run.branch.name}"
     run.view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
-    blocked = next((task.id for task in run.plan.tasks if task.is_blocked), None)
-    again = text.one_line(shlex.join(["ralph", "run", *run.options.words]), 200)
-    if blocked:
-        run.view.line(f"next: ralph status; ralph retry {shlex.quote(blocked)} --answer '...'; {again}")
-    elif stop.word == "complete" and current_branch(run.git) != run.branch.name:
-        run.view.line(f"next: ralph report; ralph land {shlex.quote(run.branch.name)}")
+    if step := _next_step(run, stop):
+        run.view.line(f"next: {step}")
+
+
+def _next_step(run: Run, stop: Stop) -> str:
+    """The commands with which a person goes on; empty where everything is done."""
+    plan, words = run.options.prd, run.options.words
+    again = text.one_line(command_line("run", plan, words), 300)
     if stop.word == "red-checks":
-        run.view.line("next: mend it yourself; or let a task do it: ralph add 'TITLE' --check 'THE RED ONE'")
+        task = command_line("add", plan)
+        return f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'; {again}"
+    if blocked := next((task for task in run.plan.tasks if task.is_blocked), None):
+        retry = command_line("retry", plan, [blocked.id])
+        return f"{command_line('status', plan)}; {retry} --answer '...'; {again}"
+    if stop.exit == Exit.AGENT:
+        return text.one_line(command_line("doctor", plan, words), 300)
+    if stop.exit in GOES_ON:
+        return again
+    if stop.word == "complete" and current_branch(run.git) != run.branch.name:
+        return f"{command_line('report', plan)}; {command_line('land', plan, [run.branch.name])}"
+    return ""
 
 
 def _print_summary(options: Options, stop: Stop, run: Run | None = None) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
+from _ralph.git import patterns
 from _ralph.git.git import attempted
 from _ralph.git.workspace import Place, changes, restore
 from _ralph.loop.candidate import (
@@ -273,6 +274,7 @@ async def examine(run: Run, attempt: Attempt) -> None:
     if not make_candidate(run, attempt):
         return
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
+    attempt.tests = changed_tests(run, attempt)
     if run.control.stop_now:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
     elif needs_checks(attempt):
@@ -286,6 +288,12 @@ async def examine(run: Run, attempt: Attempt) -> None:
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
     if attempt.verdict is Verdict.PASSED and run.judge:
         await ask_judge(run, attempt, run.judge)
+
+
+def changed_tests(run: Run, attempt: Attempt) -> list[str]:
+    """The tests that were there before the attempt, and that it changed or removed."""
+    tests = patterns.uncovered_tests([], attempt.changed)
+    return run.git.names("ls-tree", "-r", "-z", "--name-only", attempt.tip, "--", *tests) if tests else []
 
 
 def handoff_text(attempt: Attempt) -> str:

@@ -62,7 +62,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
     result, passed = attempt.result, attempt.verdict is Verdict.PASSED
     work = {one.name: getattr(attempt, one.name) for one in fields(Work)}
     work |= dict.fromkeys(("left",) if passed else ("tip", "commit", "message"), "")
-    for name in ("restored", "notices"):
+    for name in ("restored", "notices", "tests"):
         work[name] = [line.split("\n")[0] for line in work[name][:20]]
     return AttemptEnded(
         **vars(attempt.spent),
@@ -204,6 +204,7 @@ def record_lines(attempt: Attempt) -> list[str]:
         ("judge", _judge_words(judgement) if judgement else ""),
         ("checks", ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)),
         ("changes", attempt.changes),
+        ("changed tests", text.few(attempt.tests)),
         ("reason", attempt.reason),
         *(("restored", line) for line in attempt.restored),
         *(("notice", line) for line in attempt.notices),

@@ -112,7 +112,7 @@ class Site:
         if self.setup is None:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
-        return self.run(check, place.root, f"{name}-setup", "setup: ")
+        return self.run(check, place.root, f"{name}-setup")
 
 
 @dataclass

@@ -224,7 +224,7 @@ class Run:
     def room(self, env: Mapping[str, str] | None = None, anew: bool = False) -> Room:
         """The clean room, or with `anew` a new one; `env` is added to the environment of its checks."""
         site = replace(self.site, control=self.control, env=self.env(env), show=self.view.check)
-        folder = files.clear(self.paths.places / "recheck") if anew else self.paths.room
+        folder = files.clear(self.paths.recheck) if anew else self.paths.room
         index = self.paths.private / f"{folder.name}.index"
         return Room(site, Place(self.git, folder, files.clear(index) if anew else index, full=True))
 

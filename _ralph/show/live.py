@@ -1,4 +1,4 @@
-"""The run as it goes, for whoever watches: lines for events, one that stays on a terminal."""
+"""A run as it goes: a line for each event, and on a terminal a status that stays below them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _CLEAR = "\r\x1b[K"
 
 @dataclass
 class Row:
-    """What a worker does: the task that it works, in words what is done, since when, and what its agent has
-    used."""
+    """One worker in the status: its task, what it does and since when, what its agent has used."""
 
     task: str = ""
     doing: str = ""
@@ -36,7 +35,7 @@ class Row:
     used: tuple[float, Tokens, float | None] | None = None
 
     def words(self) -> str:
-        """What stays on a terminal, short things first."""
+        """The row, what matters most first: a narrow terminal shows only the beginning."""
         now = time.monotonic()
         parts = [self.task, self.doing, text.duration(now - self.since, short=True)]
         if self.used is not None:
@@ -46,8 +45,8 @@ class Row:
 
 
 class Terminal(View):
-    """Prints a run, one line an event; on a terminal also what agents say, and below it what stays: a row
-    for each worker, and a line for all of them, which `sums` makes of the dollars of those under way.
+    """Prints a run, one line an event; on a terminal also what agents say, and below it the status: a row
+    for each worker, and one for the whole run, which `sums` makes.
 
     `level` is -1 for nothing but errors, 0, or 1 for all that an agent prints; `named` puts its task before
     each line of a worker. A closed pipe, a full disk under the log or a reader that stops reading never
@@ -90,15 +89,14 @@ class Terminal(View):
         self.line(words, color="yellow" if failed else "green")
 
     def doing(self, words: str, worker: int = 0) -> None:
-        """What a worker does from now on, or the loop itself, in a row of its own; an empty text takes that
-        away."""
+        """What a worker (0: the loop) does from now on; an empty text removes its row."""
         row = self._rows.pop(worker, Row())
         if words:
             self._rows[worker] = Row(row.task, words)
         self.tick()
 
     def clear(self) -> None:
-        """Take away what stays."""
+        """Remove the status."""
         self._rows.clear()
         self.tick()
 
@@ -120,19 +118,19 @@ class Terminal(View):
         self.check(CheckResult(**result), label)
 
     def tick(self) -> None:
-        """Draw what stays anew; called about once a second while something runs."""
+        """Draw the status again; called about once a second while something runs."""
         if self.stays:
             self._put(self._above() + self._below())
 
     def _above(self) -> str:
-        """What takes the cursor to the start of what stays, and clears it. A terminal that became narrower
-        has broken the lines that no longer fit."""
+        """What moves the cursor to the start of the status, and clears it. A terminal that became narrower
+        has wrapped the rows that no longer fit."""
         rows = sum(max(-(-width // self._size().columns), 1) for width in self._drawn)
         self._drawn = []
         return f"\r\x1b[{rows - 1}A\x1b[J" if rows > 1 else _CLEAR
 
     def _below(self) -> str:
-        """What stays, for a cursor at the start of an empty line."""
+        """The status, for a cursor at the start of an empty line."""
         rows = [row.words() for _, row in sorted(self._rows.items()) if row.doing]
         if not rows:
             return ""
@@ -144,20 +142,21 @@ class Terminal(View):
     def check(self, result: CheckResult, label: str = "") -> None:
         why = "" if result.ok or label else f": {text.last_line(result.tail)}"
         color = "" if label else "green" if result.ok else "red"
-        self.line(f"{label}check {result.name}: {result.outcome}{why}", "  ", color)
+        name = result.name if result.name == "setup" else f"check {result.name}"
+        self.line(f"{label}{name}: {result.outcome}{why}", "  ", color)
 
     def started(self, attempt: Attempt, of: int) -> None:
         name = text.one_line(attempt.task.id, 30)
         self._rows[attempt.worker] = Row(name)
-        title = text.one_line(attempt.task.title, 50)
         if attempt.leftover:
             self.line(
                 f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
             )
             return
-        which = f"attempt {attempt.number} of {of}"
-        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {which} | {attempt.command}"
-        self.line(said, color="cyan")
+        head = f"iteration {attempt.iteration} | {attempt.task.id} "
+        end = f" | attempt {attempt.number} of {of} | {attempt.command}"
+        room = self._size().columns - len("00:00:00 ") - text.cells(head + end) if self.stays else 120
+        self.line(head + text.cut(attempt.task.title, max(room, 24)) + end, color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
         row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))
@@ -170,6 +169,7 @@ class Terminal(View):
         result = attempt.result
         self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
         self.lines([f"denied: {line}" for line in result.denials])
+        self.lines([f"changed tests: {text.few(attempt.tests)}"] * bool(attempt.tests))
         self.lines([f"split this task: {result.overload}"] * bool(result.overload))
         if attempt.leftover and attempt.verdict is Verdict.INTERRUPTED:
             self.line("not done yet; the agent goes on with it", "  ")
@@ -203,7 +203,7 @@ class Terminal(View):
         return text.cut(line, self._size().columns - 1)
 
     def _fit(self, row: str) -> str:
-        """`row` without the last of its parts that have no room."""
+        """`row` without the parts at its end that do not fit."""
         while text.cells(row) >= self._size().columns and " | " in row:
             row = row.rpartition(" | ")[0]
         return self._cut(row)
@@ -223,14 +223,14 @@ class Terminal(View):
 
 
 def complain(words: str) -> None:
-    """One message on stderr; what stands in it may come from a stranger's file."""
+    """One message on stderr, cleaned, for it may quote any file."""
     with contextlib.suppress(OSError, ValueError):  # a full disk under the log changes nothing
         send(unblocked(sys.stderr), f"ralph: {text.clean(words)}\n".encode("utf-8", "replace"), _PATIENCE)
 
 
 def unblocked(stream: TextIO) -> int:
-    """A descriptor that does not block where the stream is a terminal or a pipe; ours alone, so that
-    the shell's own stays as it is."""
+    """A descriptor of our own for a stream, which does not block where that is a terminal or a pipe: the
+    shell's own stays as it is."""
     fd = stream.fileno()
     kind = os.fstat(fd).st_mode
     if stat.S_ISCHR(kind) or stat.S_ISFIFO(kind):
@@ -240,7 +240,7 @@ def unblocked(stream: TextIO) -> int:
 
 
 def send(fd: int, data: bytes, patience: float) -> bool:
-    """Write `data`, waiting at most `patience` seconds for whoever reads; whether all was taken."""
+    """Write `data`, waiting at most `patience` seconds for the reader; whether all was written."""
     end, view = time.monotonic() + patience, memoryview(data)
     while view and select.select([], [fd], [], max(end - time.monotonic(), 0.0))[1]:
         try:

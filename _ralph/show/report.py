@@ -1,4 +1,4 @@
-"""The morning page: plan, records and commits for templates/report.html, which has the words."""
+"""`ralph report`: plan, records and commits as values for templates/report.html, which has the words."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import git
 from _ralph.loop.run import scratch
-from _ralph.model import Paths, Plan, Spent, Tokens
+from _ralph.model import Paths, Plan
 from _ralph.show import timeline
 from _ralph.state import layout, prd, wording
-from _ralph.state.history import History, replay
+from _ralph.state.history import History
 from _ralph.state.log import Journal
-from _ralph.state.records import AttemptBegan, AttemptEnded, Record, Stopped
+from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Record, Stopped
 
 if TYPE_CHECKING:
     import jinja2
 
 _SIZE, _SHORT = 3_000_000, 24
 """Bytes of all texts on the page, and of any text once they are used up."""
+_CHART = 20
+"""Tasks in the chart of costs."""
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
 
 
-class _Room:
-    """What every text passes on its way to the page: cleaned, redacted, and cut short once the
-    page is full."""
+class _Texts:
+    """Every text on the page goes through this: it is cleaned, redacted, and cut short once the page is
+    full."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -73,34 +75,39 @@ def page(prd_path: Path) -> str:
     paths = layout.locate(prd_path)
     plan = prd.load(paths.prd)
     records = Journal(paths.progress).records(plan.key)
-    history, running, room = replay(records), layout.loop_at_work(paths), _Room()
+    history, running, texts = layout.history_of(plan, records), layout.loop_at_work(paths), _Texts()
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     summary = wording.summary(plan, history, None, history.seconds)
-    return _template(room).render(
-        room=room,
+    groups = _tasks(plan, history, summary["tasks"])
+    return _template(texts).render(
+        texts=texts,
         running=running,
         options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
+        words=layout.last_words(paths),
         now=time.time(),
         project=plan.project,
         folder=str(paths.root),
         history=history,
         summary=summary,
         next=prd.next_task(plan),
-        groups=_tasks(plan, history, summary["tasks"]),
+        groups=groups,
+        costs=_costs([card for cards in groups.values() for card in cards]),
         verdicts={record.iteration: record for record in verdicts},
         commits=_commits(paths, history, records),
         ahead=_ahead(paths, history),
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
         agents=wording.agents_words(history),
         unpriced=sum(not record.usd for record in verdicts),
-        restored=[record for record in verdicts if record.restored or record.notices or record.denials],
+        restored=[record for record in verdicts if record.restored or record.denials],
+        noticed=[record for record in verdicts if record.notices],
         learned=_learned(paths, verdicts),
         found=_found(plan, verdicts),
+        planning=sum(record.seconds for record in records if isinstance(record, Added)),
         **_timeline(plan, history, records, running is not None),
     )
 
 
-def _template(room: _Room) -> jinja2.Template:
+def _template(texts: _Texts) -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
@@ -108,18 +115,17 @@ def _template(room: _Room) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=room,
+        finalize=texts,
     )
     environment.filters.update(
         line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
-        spent=_spent,
+        spent=wording.spent,
     )  # fmt: skip
     return environment.from_string(resource("templates/report.html").read_text("utf-8"))
 
 
 def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The tasks by state, as the summary tells of them, each with what is known of it; the newest
-    passes first."""
+    """The tasks by state, each with its history; the newest passes first."""
     groups: dict[str, list[dict[str, Any]]] = {state: [] for state in wording.STATES}
     for task, told in zip(plan.tasks, told_of, strict=True):
         known = history.of(task)
@@ -132,6 +138,15 @@ def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[
         groups[told["state"]].append(card)
     groups["passed"].sort(key=lambda card: card["known"].passed_at or -1, reverse=True)
     return groups
+
+
+def _costs(cards: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+    """The tasks that cost most, each with its part of the dearest one: in dollars, else in tokens, else in
+    seconds."""
+    spent = [(card, (card["known"].usd, card["known"].tokens.total, card["known"].seconds)) for card in cards]
+    unit = next((i for i in range(3) if any(amounts[i] for _, amounts in spent)), 2)
+    dearest = sorted(spent, key=lambda one: -one[1][unit])[:_CHART]
+    return [(card, amounts[unit] / dearest[0][1][unit]) for card, amounts in dearest if amounts[unit]]
 
 
 def _commits(paths: Paths, history: History, records: list[Record]) -> dict[str, diffs.Change]:
@@ -151,7 +166,12 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
         records = [*records, now]
     places = timeline.axis(records)
     attempts = timeline.attempts(places, history.open_starts if running else {})
+    tried: dict[str, list[int]] = {}
+    for record in records:
+        if isinstance(record, AttemptBegan):
+            tried.setdefault(record.key, []).append(record.iteration)
     return {
+        "tried": tried,
         "seconds": places[-1][0] if places else 0.0,
         "runs": timeline.runs(places),
         "attempts": attempts,
@@ -162,15 +182,15 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
 
 
 def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
-    """Lines that a person may add to AGENTS.md: those that do not stand there yet."""
+    """Lines that a person may add to AGENTS.md: those that it does not have yet."""
     rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode("utf-8", "replace")
     told = [line for record in verdicts for line in _entries(record, "learned")]
     return [line for line in dict.fromkeys(told) if line not in rulebook]
 
 
 def _found(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
-    """The titles of follow-up tasks that agents named and that the plan does not have, each with the
-    record that named it first."""
+    """The titles of follow-up tasks that agents proposed and the plan does not have, each with the record
+    that named it first."""
     named = [(line, record) for record in verdicts for line in _entries(record, "found", 120)]
     known = {task.title for task in plan.tasks}
     return {title: record for title, record in reversed(named) if title not in known}
@@ -198,15 +218,7 @@ def _tail(words: str) -> str:
 def _command(words: list[str]) -> str:
     """A line to copy; never half of one."""
     line = shlex.join(_line(word, 1000) for word in words)
-    return line if len(line) < 500 else "(the line is too long to stand here)"
-
-
-def _spent(known: Spent) -> str:
-    """What a task, a run or an attempt took; where dollars are known, they say it in fewer words."""
-    tokens = Tokens() if known.usd else known.tokens
-    return wording.spent(
-        Spent(usd=known.usd, estimated=known.estimated, tokens=tokens, seconds=known.seconds)
-    )
+    return line if len(line) < 500 else "(the command is too long to show)"
 
 
 def _when(moment: float) -> str:

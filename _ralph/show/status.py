@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,22 @@ from click import style
 
 from _ralph import text
 from _ralph.errors import BadInput
-from _ralph.model import Paths, Plan
+from _ralph.files import resource
+from _ralph.model import Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan
 from _ralph.state.wording import (
     agents_summary,
     agents_words,
+    command_line,
+    dollars,
     limits_words,
     spent,
     summary,
     task_remark,
-    task_spent,
     task_warnings,
+    thousands,
 )
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
@@ -41,13 +43,22 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class Status:
-    """All that is shown, read once. `running` is the loop's `pid`, `since` and `workers`, `places` where
-    agents and checks work and the bytes that this takes."""
+    """Everything that is shown, read once: `running` is the loop (`pid`, `since`, its `workers`), `places`
+    the folders in which agents and checks work, `prd` the plan's path as it was given, `words` the options
+    of the last run."""
 
     plan: Plan
     history: History
     running: Mapping[str, Any] | None = None
     places: Mapping[str, Any] | None = None
+    prd: Path = Path("prd.json")
+    words: Sequence[str] = ()
+
+    @property
+    def at_work(self) -> list[AttemptBegan]:
+        """The attempts under way, by their workers."""
+        starts = self.history.open_starts.values() if self.running else ()
+        return sorted(starts, key=lambda start: start.worker)
 
 
 @dataclass(frozen=True)
@@ -69,47 +80,56 @@ class Row:
 def read(prd_path: Path) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
     paths, plan, history = layout.read_state(prd_path)
-    running = None
-    if loop := layout.loop_at_work(paths):
-        running = {
-            "pid": loop.pid,
-            "since": loop.since,
-            "stopping": layout.stop_is_asked(paths, loop.run_id),
-            "workers": _workers(paths, history),
-        }
-    return Status(plan, history, running, _places(paths))
+    loop = layout.loop_at_work(paths)
+    status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths))
+    if loop is None:
+        return status
+    running = {
+        "pid": loop.pid,
+        "since": loop.since,
+        "stopping": layout.stop_is_asked(paths, loop.run_id),
+        "rechecking": paths.recheck.is_dir(),
+        "workers": [_worker(paths, plan, history, start) for start in status.at_work],
+    }
+    return replace(status, running=running)
 
 
-def _workers(paths: Paths, history: History) -> list[dict[str, Any]]:
-    """What each worker does now, since when, and where."""
-    return [
-        {
-            "worker": start.worker or 1,
-            "task": start.task,
-            "attempt": start.attempt,
-            "agent": start.command,
-            "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
-            "launch": start.launch or None,
-            "workspace": None if start.launch else str(paths.workspace(start.worker or 1)),
-        }
-        for start in _at_work(history)
-    ]
+def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> dict[str, Any]:
+    """What a worker does now, since when, where, and what its agent has used so far."""
+    from _ralph.agents import registry  # only while a loop runs
 
-
-def _at_work(history: History) -> list[AttemptBegan]:
-    """The attempts under way, by their workers."""
-    return sorted(history.open_starts.values(), key=lambda start: start.worker)
+    heard = [""]
+    rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
+    agent = registry.find_agent(start.command or "unknown", rows, "read")
+    name, workspace = f"{start.iteration:04}-{text.slug(start.task)}", paths.workspace(start.worker or 1)
+    used = registry.recovered(
+        agent, paths.scratch / name, workspace, history.price(start.command), "",
+        listen=lambda _, said: heard.append(said),
+    )  # fmt: skip
+    return {
+        "worker": start.worker or 1,
+        "task": start.task,
+        "attempt": start.attempt,
+        "agent": start.command,
+        "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
+        "launch": start.launch or None,
+        "workspace": None if start.launch else str(workspace),
+        "usd": round(used.usd or 0.0, 6),
+        "usd_estimated": round(used.estimated, 6),
+        "tokens": used.tokens.as_dict(),
+        "doing": text.redact(text.one_line(heard[-1], 100)),
+    }
 
 
 def _places(paths: Paths) -> dict[str, Any] | None:
-    """Where agents and checks work, and what it weighs; None before the first run."""
+    """Where agents and checks work, and the bytes on disk; None before the first run."""
     if not paths.places.is_dir():
         return None
     return {
         "folder": str(paths.places),
         "workspace": str(paths.workspace()),
         "room": str(paths.room),
-        "bytes": layout.weight(paths.places),
+        "bytes": sum(map(layout.weight, [paths.places, *layout.worker_copies(paths)])),
     }
 
 
@@ -159,7 +179,7 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
     the eye is."""
     told = as_object(status)
     rows, passed, total = _rows(status, told), told["passed"], told["total"]
-    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(told)}"
+    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(status, told)}"
     bar = "#" * (_BAR * passed // total)
     paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
     said = [line for words in _sentences(status) for line in text.wrap(text.one_line(words, 600), width)]
@@ -179,7 +199,7 @@ def _table(rows: list[Row], width: int, color: bool) -> list[str]:
     table = []
     for row, end in zip(rows, spent, strict=True):
         state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
-        aside = text.cut(row.aside, titles * 2 // 3)
+        aside = text.cut(row.aside, max(titles * 2 // 3, titles - text.cells(row.title)))
         title = text.pad(text.cut(row.title, titles - text.cells(aside)) + aside, titles)
         table.append(f"{state}  {text.pad(row.id, ids)}  {title}{end:>{ends}}".rstrip())
         for warning in row.warnings:
@@ -198,7 +218,7 @@ def markdown(status: Status) -> str:
     """The same to paste into an issue or a pull request. Foreign text in it is text and nothing else."""
     told = as_object(status)
     parts = [
-        f"## {escape(status.plan.project)}: {_counts(told)}\n",
+        f"## {escape(status.plan.project)}: {_counts(status, told)}\n",
         "| state | task | title | notes | spent |\n|---|---|---|---|---:|",
     ]
     for row in _rows(status, told):
@@ -222,28 +242,31 @@ def escape(words: str, width: int = 300) -> str:
 
 def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
     """The tasks; those that are worked on, or the one that comes next, have a state of their own here."""
-    here = {start.task: _attempt_words(start) for start in _at_work(status.history)}
+    here = {start.task: _attempt_words(start) for start in status.at_work}
     here, marked = (here, "running") if status.running else ({told["next"]: ""}, "next")
-    return [
-        Row(
+    rows = []
+    for task, about in zip(status.plan.tasks, told["tasks"], strict=True):
+        known = status.history.of(task)
+        row = Row(
             marked if task.id in here else about["state"],
             text.one_line(task.id),
             text.one_line(task.title),
             here.get(task.id) or task_remark(about),
-            task_spent(about),
-            task_warnings(status.plan, about, status.history.of(task)),
+            spent(known) if known.seconds else "",
+            task_warnings(status.plan, about, known),
         )
-        for task, about in zip(status.plan.tasks, told["tasks"], strict=True)
-    ]
+        rows.append(row)
+    return rows
 
 
-def _counts(told: dict[str, Any]) -> str:
-    """`55 of 100 passed (3 weak), 2 failed, 1 blocked, 40 waiting`, from a summary."""
-    states = Counter(task["state"] for task in told["tasks"])
+def _counts(status: Status, told: dict[str, Any]) -> str:
+    """`55 of 100 passed (3 weak), 1 running, 2 failed, 1 blocked, 40 waiting`."""
+    at_work = {start.task for start in status.at_work}
+    states = Counter("running" if task["id"] in at_work else task["state"] for task in told["tasks"])
     weak = sum(task["weak"] for task in told["tasks"])
     passed = f"{told['passed']} of {told['total']} passed{f' ({weak} weak)' if weak else ''}"
-    rest = [f"{states[state]} {state}" for state in ("failed", "blocked", "waiting", "open") if states[state]]
-    return ", ".join([passed, *rest])
+    words = ("running", "failed", "blocked", "waiting", "open")
+    return ", ".join([passed, *(f"{states[state]} {state}" for state in words if states[state])])
 
 
 def _sentences(status: Status) -> list[str]:
@@ -256,58 +279,68 @@ def _sentences(status: Status) -> list[str]:
     used = _limits(status)
     if told := limits_words(used if history.run else {**used, "run": {}}, "this run"):
         said.append(told)
-    said += _loop(status)
-    if status.history.branch:
-        said.append(f"verified work lands on branch {status.history.branch}")
+    said += _loop(status) if status.running else [_last_run(history)]
+    if history.branch:
+        said.append(f"verified work lands on branch {history.branch}")
     if status.places:
         where, size = status.places, status.places["bytes"] / 1e6
         last = max([1, *(start.worker for start in history.open_starts.values())])
         said.append(f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else ""))
         said.append(f"checks run in {where['room']}; all places take {size:.1f} MB")
-    upcoming = prd.next_task(status.plan)
+    return said + _to_go_on(status)
+
+
+def _to_go_on(status: Status) -> list[str]:
+    """What comes next, and the commands that a person needs for it."""
+    upcoming, said = prd.next_task(status.plan), []
     blocked = next((task for task in status.plan.tasks if task.is_blocked), None)
+    run = "" if status.running else f"; {command_line('run', status.prd, status.words)}"
     if blocked:
-        said.append(
-            f"to go on with {blocked.id}: ralph retry {shlex.quote(blocked.id)} --answer '...'; ralph run"
-        )
+        retry = command_line("retry", status.prd, [blocked.id])
+        said.append(f"to go on with {blocked.id}: {retry} --answer '...'{run}")
     if upcoming and not status.running:
-        said.append(f"next: {upcoming.id} {upcoming.title}")
+        said.append(f"next: {upcoming.id} {upcoming.title}{'' if blocked else run}")
     return said
 
 
-def _loop(status: Status) -> list[str]:
-    """Whether a loop runs, since when and on what, several workers a line each; else how the last one
-    ended."""
-    history, now = status.history, time.time()
-    if status.running:
-        running = f"a loop is running since {status.running['since']} (pid {status.running['pid']})"
-        running += ", stopping as asked" if status.running.get("stopping") else ""
-        starts = _at_work(history)
-        waits = [
-            f"{text.one_line(wait.command, 40) or 'the agent'} waits until "
-            f"{time.strftime('%H:%M', time.localtime(wait.until))} for its provider's limit"
-            for wait in history.this_run.waits.values()
-            if wait.until > now
-        ]
-        if len(starts) == 1:
-            return [f"{running}, on {starts[0].task} for {_lasted(starts[0])}", *waits]
-        workers = [
-            f"worker {start.worker or 1}: {start.task}, {_attempt_words(start)}, {start.command}".rstrip(", ")
-            for start in starts
-        ]
-        return [running + (f", {len(starts)} workers" if starts else ""), *workers, *waits]
+def _last_run(history: History) -> str:
+    """How the last run ended."""
     if history.stopped:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
-        return [f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"]
-    if history.iteration:
-        return ["no loop is running; the last one was cut off, and ralph run goes on with it"]
-    return ["no run yet"]
+        return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
+    return (
+        "the last run was cut off; the next one goes on where it was" if history.iteration else "no run yet"
+    )
+
+
+def _loop(status: Status) -> list[str]:
+    """Since when a loop runs; a line for each of its workers, and for each provider that it waits for."""
+    loop, waits = status.running or {}, status.history.this_run.waits.values()
+    running = f"a loop is running since {loop['since']} (pid {loop['pid']})"
+    running += ", stopping as asked" if loop.get("stopping") else ""
+    running += ", checking everything once more in a fresh checkout" if loop.get("rechecking") else ""
+    several = len(status.at_work) > 1
+    workers = [
+        (f"worker {start.worker or 1}: " if several else "") + _worker_words(start, told)
+        for start, told in zip(status.at_work, loop["workers"], strict=True)
+    ]
+    waiting = [
+        f"{text.one_line(wait.command, 40) or 'the agent'} waits until "
+        f"{time.strftime('%H:%M', time.localtime(wait.until))} for its provider's limit"
+        for wait in waits
+        if wait.until > time.time()
+    ]
+    return [running, *workers, *waiting]
+
+
+def _worker_words(start: AttemptBegan, told: Mapping[str, Any]) -> str:
+    """`US-001, attempt 1, 2 min 5 s, claude, $0.12, 20.3k tokens; Bash pytest`."""
+    cost = dollars(told["usd"], told["usd_estimated"]), thousands(Tokens(**told["tokens"]))
+    parts = [start.task, _attempt_words(start), start.command, *cost]
+    return ", ".join(part for part in parts if part) + (f"; {told['doing']}" if told["doing"] else "")
 
 
 def _attempt_words(start: AttemptBegan) -> str:
     """Which attempt is under way, and for how long."""
-    return f"attempt {start.attempt or 1}, {_lasted(start)}"
-
-
-def _lasted(start: AttemptBegan) -> str:
-    return text.duration(max(time.time() - start.time, 0), short=True)
+    lasted = text.duration(max(time.time() - start.time, 0), short=True)
+    return f"attempt {start.attempt or 1}, {lasted}"

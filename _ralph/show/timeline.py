@@ -1,4 +1,4 @@
-"""The records of a plan on one axis of time: runs, attempts, waits, and how many tasks had passed."""
+"""The records of a plan on a time axis: runs, attempts, waits, and how many tasks had passed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class Span(Spent):
 
 
 def axis(records: Sequence[Record]) -> list[Place]:
-    """What runs wrote. The time between runs, when nothing ran, is no part of the axis; nor is the time
-    that a clock was set back."""
+    """What runs wrote. The time between runs is not on the axis, nor is time that a clock was set back."""
     places: list[Place] = []
     for record in records:
         if record.run and not isinstance(record, Added):  # else a planner's, or a person's between runs

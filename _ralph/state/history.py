@@ -43,7 +43,8 @@ class TaskHistory(Spent):
     """What the records say about one task. `attempts` counts those that use up its limit since the last
     `retry` or pass, `last` is the newest of them, `tried` counts all that ended with a verdict on the work.
     `left` is the tree of unfinished work on the commit `base`; `lacks` says what it needs before an agent
-    goes on: `checks`, `judge` or nothing. `command` is its last agent."""
+    goes on: `checks`, `judge` or nothing. `command` is its last agent; `tests` are those that were there
+    before its pass, and that it changed."""
 
     attempts: int = 0
     tried: int = 0
@@ -53,6 +54,7 @@ class TaskHistory(Spent):
     answer: str = ""
     passed_at: int | None = None
     weak: bool = False
+    tests: list[str] = field(default_factory=list)
     set_back: int = 0
     parked: str = ""
     left: str = ""
@@ -211,7 +213,7 @@ class History(Spent):
             task.last, task.parked = record, record.parked
         if verdict is Verdict.PASSED:
             task.start_anew()
-            task.passed_at, task.weak = record.iteration, record.weak
+            task.passed_at, task.weak, task.tests = record.iteration, record.weak, record.tests
             self.passes_since_recheck += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +19,7 @@ from _ralph.model import Paths, Plan
 from _ralph.state import prd
 from _ralph.state.history import History, replay
 from _ralph.state.log import Journal
-from _ralph.state.records import made
+from _ralph.state.records import Record, made
 
 NOTE = "plan.json"
 """The file that says which plan a private folder, or a folder of places, belongs to."""
@@ -58,10 +60,15 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
     """The paths, plan and history of a plan, for commands that only look."""
     paths = locate(prd_path)
     plan = prd.load(paths.prd)
-    history = replay(Journal(paths.progress).records(plan.key))
+    return paths, plan, history_of(plan, Journal(paths.progress).records(plan.key))
+
+
+def history_of(plan: Plan, records: Iterable[Record]) -> History:
+    """What the records say of a plan; a task whose block a person took away begins anew."""
+    history = replay(records)
     for task in history.opened(plan):
         history.of(task).start_anew()
-    return paths, plan, history
+    return history
 
 
 def locate(prd_path: Path) -> Paths:
@@ -71,7 +78,9 @@ def locate(prd_path: Path) -> Paths:
         raise BadInput(f"there is no folder {prd_path.parent}")
     found = git_places(folder)
     if not found:
-        raise BadInput(f"{folder} is not in a git repository; make it one: git init")
+        raise BadInput(
+            f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
+        )
     return paths_of(*found, folder / prd_path.name)
 
 
@@ -118,10 +127,30 @@ def _read(kind: type[Kind], path: Path) -> Kind | None:
     return found
 
 
+def note_words(paths: Paths, words: Sequence[str]) -> None:
+    """Remember the options of this run, for what `status` and `report` say of going on."""
+    files.atomic_write(paths.private / "words", json.dumps(list(words)).encode(), 0o600)
+
+
+def last_words(paths: Paths) -> list[str]:
+    """The options of the last run; none where they are not known."""
+    try:
+        return [
+            str(word) for word in json.loads(files.read_regular(paths.private / "words", 1 << 16) or b"[]")
+        ]
+    except (ValueError, TypeError, RecursionError):
+        return []
+
+
 def places_folder() -> Path:
     """The folder that holds the places of all plans."""
     named = os.environ.get("RALPH_PLACES")
     return Path(named).expanduser().absolute() if named else state_folder()
+
+
+def worker_copies(paths: Paths) -> list[Path]:
+    """The copies of this plan's repository that workers behind `--launch` keep on this machine."""
+    return sorted(paths.places.parent.glob(f"worker/{glob.escape(paths.places.name)}-*"))
 
 
 def state_folder() -> Path:

@@ -6,7 +6,9 @@ import contextlib
 import graphlib
 import itertools
 import json
+import os
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
@@ -52,6 +54,7 @@ _TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes"}
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
 _DEEPEST = 100
+_USUAL = ("scripts/ralph", "ralph", "plans", "plan", "tasks", "docs")
 
 
 def load(path: Path) -> Plan:
@@ -59,9 +62,11 @@ def load(path: Path) -> Plan:
     try:
         return read(_decoded(path.read_bytes(), path.name), path)
     except FileNotFoundError:
-        ways = "`ralph init` writes one, --prd names another"
+        ways = "cd to your project, or start one here: ralph init"
         if above := plan_above(path):
             ways = f"the plan is {above}: go there, or use --prd"
+        elif below := plan_below(path):
+            ways = f"the plan is {below}: use --prd {shlex.quote(str(below))}"
         raise BadInput(f"there is no {path}; {ways}") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
@@ -71,6 +76,13 @@ def plan_above(path: Path) -> Path | None:
     """The plan of this name in a folder further up, for a person in a subfolder."""
     folders = path.absolute().parent.parents
     return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
+
+
+def plan_below(path: Path) -> Path | None:
+    """The plan of this name in a folder where other loops keep theirs."""
+    folders = (path.parent / folder for folder in _USUAL)
+    found = next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
+    return Path(os.path.relpath(found)) if found else None
 
 
 def read(source: str, path: Path) -> Plan:
@@ -186,12 +198,15 @@ def misspelt(plan: Plan) -> Iterator[str]:
 def _misspelt(objects: dict[str, dict[str, Any]], known: set[str]) -> Iterator[str]:
     import difflib
 
-    spelt = {name.replace("_", "").lower(): name for name in sorted(known, reverse=True)}
-    for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in known):
+    every = sorted(known | _PLAN_KEYS, key=lambda name: not name.islower())  # camelCase wins
+    spelt = {name.replace("_", "").lower(): name for name in every}
+    for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in every):
         if near := difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8):
             names = [name for name, raw in objects.items() if key in raw]
             have, odd = "has" if len(names) == 1 else "have", text.one_line(repr(key), 60)
-            yield f"{text.few(names)} {have} {odd}, which is not read; is {spelt[near[0]]!r} meant?"
+            meant = spelt[near[0]]
+            of = "" if meant in known else " of the plan"
+            yield f"{text.few(names)} {have} {odd}, which is not read; is {meant!r}{of} meant?"
 
 
 def differences(plan: Plan, found: Path) -> str:

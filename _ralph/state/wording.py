@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from _ralph import text
@@ -14,6 +16,12 @@ from _ralph.state.history import History, TaskHistory
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task in `status` and in summaries: `failed` is open still, after an attempt."""
+
+
+def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
+    """A `ralph` command for a person to copy, with the plan that it is about where that is not prd.json."""
+    plan = [] if prd == Path("prd.json") else ["--prd", str(prd)]
+    return shlex.join(["ralph", *name.split(), *plan, *words])
 
 
 def limits_words(used: limits.Used, run: str) -> str:
@@ -30,7 +38,7 @@ def limits_words(used: limits.Used, run: str) -> str:
 
 def _used_words(unit: str, used: float, limit: float, estimated: float) -> str:
     if unit == "usd":
-        guessed = f" (about ${max(estimated, 0.01):.2f} of it not told)" if estimated else ""
+        guessed = f" (about ${max(estimated, 0.01):.2f} of it estimated)" if estimated else ""
         return f"${used:.2f} of ${limit:.2f}{guessed}"
     if unit == "seconds":
         return f"{text.duration(used, short=True)} of {text.duration(limit, short=True)}"
@@ -60,11 +68,6 @@ def sums_words(
 def thousands(tokens: Tokens) -> str:
     """`20.3k tokens`, in and out, or nothing."""
     return f"{tokens.total / 1000:.1f}k tokens" if tokens.total else ""
-
-
-def tokens_words(tokens: Tokens) -> str:
-    """`18204 in / 2110 out tokens`, or nothing."""
-    return f"{tokens.input} in / {tokens.output} out tokens" if tokens.total else ""
 
 
 def ended_words(result: AgentResult) -> str:
@@ -115,6 +118,7 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
         "title": task.title,
         "state": _state(plan, task, history),
         "weak": task.passed and known.weak,
+        "changed_tests": known.tests if task.passed else [],
         "attempts": known.tried,
         "failures": known.attempts,
         **_took(known),
@@ -152,10 +156,10 @@ def agents_words(history: History) -> list[str]:
 
 def task_remark(told: dict[str, Any]) -> str:
     """What stands beside the title of a task that a summary tells of: what it waits for, or that its
-    pass is weak."""
+    pass is weak, or changed tests."""
     if told["state"] == "waiting":
         return f"waits for {text.few(told['waits_for'])}"
-    return "weak" if told["weak"] else ""
+    return ", ".join(["weak"] * told["weak"] + ["changed tests"] * bool(told["changed_tests"]))
 
 
 def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:
@@ -177,17 +181,10 @@ def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[
     return [text.one_line(warning, 300) for warning in warnings]
 
 
-def task_spent(told: dict[str, Any]) -> str:
-    """What a task took so far: `5 min 12 s, $0.42`, or tokens where no dollars were told."""
-    cost = dollars(told["usd"], told["usd_estimated"]) or thousands(Tokens(**told["tokens"]))
-    time = text.duration(told["seconds"]) if told["seconds"] else ""
-    return ", ".join(part for part in (time, cost) if part)
-
-
 def spent(on: Spent | AgentResult) -> str:
-    """Time, dollars and tokens, as far as they are known: `5 min 12 s, $0.42, 18204 in / 2110 out tokens`."""
-    parts = [text.duration(on.seconds), dollars(on.usd, on.estimated), tokens_words(on.tokens)]
-    return ", ".join(part for part in parts if part)
+    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12 s, 20.3k tokens`."""
+    cost = dollars(on.usd, on.estimated) or thousands(on.tokens)
+    return text.duration(on.seconds) + (f", {cost}" if cost else "")
 
 
 def dollars(usd: float | None, estimated: float = 0.0) -> str:
@@ -198,4 +195,4 @@ def dollars(usd: float | None, estimated: float = 0.0) -> str:
     said, guessed = f"${max(usd, 0.01):.2f}", f"${max(estimated, 0.01):.2f}"
     if not estimated:
         return said
-    return f"about {said}, not told" if said == guessed else f"{said}, about {guessed} of it not told"
+    return f"about {said}" if said == guessed else f"{said} (about {guessed} of it estimated)"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,26 @@ def test_a_plan_that_is_done_loses_its_places_and_nothing_else(done: Repo) -> No
     assert clean(done) == (0, "freed 0 bytes\n")
     done.plan({"passes": True}, {"checks": ["grep -q good T2.txt"]})
     assert done.run(done.agent(WORK))[0] == 0  # they are made again
+
+
+def test_the_copies_of_workers_go_with_the_places(repo: Repo) -> None:
+    """Those of this plan; one for a loop on another machine is named, and stays."""
+    repo.plan({"checks": ["grep -q good T1.txt"]})
+    same = f"env RALPH_PLACES={repo.places.parent} {sys.executable} -c 'import sys, ralph; ralph.main()'"
+    launch = repo.program("../there", f'shift; exec {same} "$@"')
+    assert repo.run(repo.agent(WORK), "--launch", str(launch))[0] == 0
+    (copy,) = (repo.places.parent / "worker").iterdir()
+    assert copy.name == f"{repo.places.name}-1"
+    before = json.loads(repo.ralph("status", "--json").stdout)["places"]["bytes"]
+    (copy / "big").write_bytes(b"x" * 3_000_000)
+    after = json.loads(repo.ralph("status", "--json").stdout)["places"]["bytes"]
+    assert after - before == pytest.approx(3_000_000, abs=100_000)
+    other = copy.with_name("other-12345678-1")
+    other.mkdir()
+    repo.git("merge", "-q", "--ff-only", "ralph/p")
+    code, said = clean(repo)
+    assert code == 0 and f"left {other}: a worker's copy for a loop on another machine" in said
+    assert re.search(r"^freed 3\.\d MB$", said, re.MULTILINE) and not copy.exists() and other.exists()
 
 
 STAYS: dict[str, tuple[Callable[[Repo], object], str]] = {
@@ -160,7 +182,7 @@ def test_secrets_that_were_copied_are_not_parked(done: Repo) -> None:
 def test_work_that_git_cannot_take_stays_and_is_named(done: Repo) -> None:
     os.mkfifo(done.workspace / "fifo")
     code, said = clean(done)
-    assert code == 4 and f"! left {done.workspace}: git cannot take fifo; it was removed; look" in said
+    assert code == 4 and f"! left {done.workspace}: git cannot take fifo; it was removed; check" in said
     assert places(done) == ["plan.json", "work-1"]
     assert clean(done)[0] == 0 and not done.places.exists()  # the FIFO is gone now
 
@@ -215,7 +237,11 @@ def test_a_disk_that_is_missing_is_no_repository_that_is_gone(done: Repo) -> Non
     note.write_text(json.dumps({**json.loads(note.read_text()), "device": 1}))
     shutil.rmtree(done.path)
     code, said = clean(here)
-    assert code == 0 and f"left {done.places}: its repository" in said and "is the disk missing?" in said
+    assert (
+        code == 0
+        and f"left {done.places}: its repository" in said
+        and "mount its disk, or delete this" in said
+    )
     assert len(places(done)) == 3
 
 

@@ -85,7 +85,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     repo.commit("ignore")
     subprocess.run(["sh", "-ec", prepare], cwd=repo.path, env=repo.env, check=True)
     agent = [] if "--agent" in words else ["--agent", repo.agent(WORKS)]
-    done = repo.ralph("doctor", *agent, *words)
+    done = repo.ralph("doctor", "-v", *agent, *words)
     wrong = errors(done)
     assert len(wrong) == bool(said), done.stdout
     assert said in "".join(wrong)
@@ -103,12 +103,12 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
 
 @pytest.mark.parametrize(
     ("prepare", "said"),
-    [("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; make it one: git init")],
+    [("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; cd to your project, or start one: git init")],
 )  # fmt: skip
 def test_without_a_repository_there_is_nothing_to_look_at(repo: Repo, prepare: str, said: str) -> None:
     repo.plan(OWN)
     subprocess.run(["sh", "-ec", prepare], cwd=repo.path, check=True)
-    done = repo.ralph("doctor", "--agent", "true")
+    done = repo.ralph("doctor", "-v", "--agent", "true")
     assert (
         done.returncode == 2 and said in done.stderr and done.stdout == "" and "Traceback" not in done.stderr
     )
@@ -120,7 +120,7 @@ def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
     fake.mkdir()
     for name in ("sh", "test", "python3"):
         (fake / name).symlink_to(shutil.which(name) or name)
-    done = repo.ralph("doctor", "--agent", repo.agent(WORKS), PATH=str(fake))
+    done = repo.ralph("doctor", "-v", "--agent", repo.agent(WORKS), PATH=str(fake))
     assert done.returncode == 2 and "git is not installed" in done.stderr
     nobody = [
         "unshare",
@@ -144,7 +144,7 @@ def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
     repo.plan({"checks": [f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"]})
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
         (repo.outside / "begun").unlink(missing_ok=True)
-        process = repo.start("doctor", "--agent", repo.agent(WORKS))
+        process = repo.start("doctor", "-v", "--agent", repo.agent(WORKS))
         repo.wait_for("../begun")
         process.send_signal(number)
         assert process.wait(20) == code
@@ -157,7 +157,7 @@ def test_a_closed_pipe_is_no_trouble(repo: Repo) -> None:
     done = subprocess.run(
         line, shell=True, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60
     )
-    assert done.stderr == "" and done.stdout.startswith("ok")
+    assert done.stderr == "" and done.stdout.startswith(("warning", "ok"))
 
 
 @pytest.mark.skipif(bool(works()), reason=works())
@@ -165,9 +165,9 @@ def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
     place = Path(HOME) / f".ralph-test-{os.getpid()}"  # read-only inside
     repo.plan({"checks": [f"touch {place}"]})
     try:
-        assert says(repo.ralph("doctor", "--agent", "true", "--sandbox", "bwrap"), "ok", "red now")
+        assert says(repo.ralph("doctor", "-v", "--agent", "true", "--sandbox", "bwrap"), "ok", "red now")
         assert not place.exists()
-        assert says(repo.ralph("doctor", "--agent", "true"), "ok", "green now")
+        assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "green now")
     finally:
         place.unlink(missing_ok=True)
 
@@ -176,10 +176,10 @@ def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
 def test_a_sandbox_that_cannot_be_is_an_error_and_no_check_runs_outside_of_it(repo: Repo) -> None:
     repo.plan({"checks": ["touch ../ran"]})
     repo.tool("bwrap", "echo no namespaces >&2; exit 1")
-    done = repo.ralph("doctor", "--agent", "true", "--sandbox", "bwrap")
+    done = repo.ralph("doctor", "-v", "--agent", "true", "--sandbox", "bwrap")
     assert len(errors(done)) == 1 and "no namespaces" in errors(done)[0]
     assert not (repo.outside / "ran").exists()
-    assert says(repo.ralph("doctor", "--agent", "true"), "ok", "off, and not possible here")
+    assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "off, and not possible here")
 
 
 def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
@@ -227,7 +227,7 @@ def test_both_places_are_made_and_checks_run_in_the_room(repo: Repo) -> None:
     )
     repo.write("mine.txt", "not committed")
     before = everything_at_home(repo)
-    done = repo.ralph("doctor", "--agent", "true")
+    done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(
         done, "ok", f"agents work in {repo.workspace}, checks run in {repo.room}; setup is green there"
     )
@@ -235,14 +235,14 @@ def test_both_places_are_made_and_checks_run_in_the_room(repo: Repo) -> None:
     assert seen.read_text() == f"setup in {repo.room}\n{repo.room}\nsetup in {repo.workspace}\n"
     assert (repo.workspace / "a.txt").read_text() == "a\n" and (repo.workspace / "made").exists()
     assert everything_at_home(repo) == before and not (repo.path / "progress.txt").exists()
-    again = repo.ralph("doctor", "--agent", "true")
+    again = repo.ralph("doctor", "-v", "--agent", "true")
     assert not errors(again) and seen.read_text().count("setup") == 2, "it runs once in each place"
 
 
 def test_a_setup_that_fails_is_an_error_with_the_end_of_its_output(repo: Repo) -> None:
     setup = "echo begin; seq 5000; echo 'ERESOLVE could not resolve'; exit 7"
     repo.plan({"checks": ["touch ../ran"]}, setup=setup)
-    (wrong,) = errors(repo.ralph("doctor", "--agent", "true"))
+    (wrong,) = errors(repo.ralph("doctor", "-v", "--agent", "true"))
     assert wrong.startswith("places: setup failed with exit 7") and "ERESOLVE could not resolve" in wrong
     (log,) = re.findall(r"all of it: (\S+)$", wrong)
     assert "begin" in Path(log).read_text()
@@ -282,7 +282,7 @@ def test_a_check_that_cannot_run_is_no_honest_red(repo: Repo, name: str) -> None
         checks=[] if own else [check],
         **({"setup": setup} if setup else {}),
     )
-    done = repo.ralph("doctor", "--agent", "true")
+    done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(done, level, words), done.stdout
     assert says(done, level, "red now") == ("honest" in name)
     assert len(errors(done)) == (level == "error")
@@ -290,7 +290,7 @@ def test_a_check_that_cannot_run_is_no_honest_red(repo: Repo, name: str) -> None
 
 def test_a_check_that_changes_files_is_named(repo: Repo) -> None:
     repo.plan({"checks": [{"name": "sly", "run": "echo more >> a.txt"}, "grep -qx a a.txt"]})
-    done = repo.ralph("doctor", "--agent", "true")
+    done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(done, "warning", "check sly changed a.txt; put back") and says(done, "ok", "a.txt: green now")
 
 
@@ -299,7 +299,7 @@ def test_checks_see_what_a_run_would_begin_with(repo: Repo) -> None:
     repo.write("b.txt", "b\n")
     repo.commit("b")
     repo.plan({"checks": ["test -f b.txt"]})
-    assert says(repo.ralph("doctor", "--agent", "true"), "ok", "green now")
+    assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "green now")
     assert repo.git("rev-parse", "ralph/p") == repo.git("rev-parse", "main~1"), "doctor moves no branch"
 
 
@@ -310,9 +310,9 @@ def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
     process = repo.start("run", "--agent", repo.agent(agent))
     repo.wait_for("../on")
     before = seen.read_text()
-    done = repo.ralph("doctor", "--agent", "true")
+    done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(
-        done, "warning", f"`ralph run` runs here (pid {process.pid}), so neither setup nor a check was run"
+        done, "warning", f"`ralph run` is at work here (pid {process.pid}), so setup and checks were not run"
     )
     assert seen.read_text() == before
     (repo.outside / "go").touch()
@@ -327,12 +327,12 @@ def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
             ]
         }
     )
-    process = repo.start("doctor", "--agent", "true")
+    process = repo.start("doctor", "-v", "--agent", "true")
     repo.wait_for("../on")
     code, _, err = repo.run("true")
     assert code == 75 and f"`ralph doctor` is at work on this plan (pid {process.pid}" in err
     assert "no run yet" in repo.ralph("status").stdout, "it is no loop"
-    assert says(repo.ralph("doctor", "--agent", "true"), "warning", "`ralph doctor` runs here")
+    assert says(repo.ralph("doctor", "-v", "--agent", "true"), "warning", "`ralph doctor` is at work here")
     (repo.outside / "go").touch()
     assert process.wait(30) == 0
     assert "set here and not there: RALPH_RUN_ID" not in process.communicate()[0]
@@ -346,7 +346,7 @@ def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
     process.kill()
     process.wait(5)
     assert repo.gone_within(10)
-    assert not errors(repo.ralph("doctor", "--agent", "true"))
+    assert not errors(repo.ralph("doctor", "-v", "--agent", "true"))
     assert (repo.workspace / "T1.txt").exists()
     assert repo.run(repo.agent("sys.exit(1)"))[0] == 0
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"], "no agent was paid for again"
@@ -357,7 +357,7 @@ def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
 
 def told_by_both(repo: Repo, words: str, level: str = "warning") -> bool:
     """Whether doctor and the start of a run tell of it; both do, or neither."""
-    by_doctor = says(repo.ralph("doctor", "--agent", "true"), level, words)
+    by_doctor = says(repo.ralph("doctor", "-v", "--agent", "true"), level, words)
     started = words in repo.ralph("run", "--agent", "true", "--max-iterations", "1").stdout
     assert by_doctor == started, (words, by_doctor, started)
     return started
@@ -379,10 +379,13 @@ def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> N
 
 def test_keys_that_are_misspelt(repo: Repo) -> None:
     repo.plan(
-        {"cheks": ["true"], "dependson": [], "acceptance_criterias": ["a"]}, protects=["a"], checks=["false"]
+        {"cheks": ["true"], "dependson": [], "acceptance_criterias": ["a"], "keeps": []},
+        protects=["a"],
+        checks=["false"],
     )
     assert told_by_both(repo, "the plan has 'protects', which is not read; is 'protect' meant?")
     assert told_by_both(repo, "T1 has 'cheks', which is not read; is 'checks' meant?")
+    assert told_by_both(repo, "T1 has 'keeps', which is not read; is 'keep' of the plan meant?")
     assert told_by_both(repo, "T1 has 'dependson', which is not read; is 'dependsOn' meant?")
     assert told_by_both(
         repo, "T1 has 'acceptance_criterias', which is not read; is 'acceptanceCriteria' meant?"
@@ -435,7 +438,7 @@ def test_the_variables_of_a_crontab_are_read(tmp_path: Path, monkeypatch: pytest
 
 def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job(repo: Repo) -> None:
     repo.plan(OWN)
-    done = repo.ralph("doctor", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h")
+    done = repo.ralph("doctor", "-v", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h")
     words = "--agent true --max-hours 8 --max-wait 3600"
     engines = "(or github, kubernetes, slurm, systemd)"
     assert f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n" in done.stdout
@@ -450,13 +453,13 @@ def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     }
     repo.tool("mine", "true")
     repo.plan(OWN, agents={"mine": row}, agent="mine")
-    words = "nothing bounds what MINE_KEY is billed for; give --max-usd, or a budget in the plan"
-    assert says(repo.ralph("doctor", MINE_KEY="k"), "warning", words)
-    assert not says(repo.ralph("doctor"), "warning", words), "without a key nothing is billed"
-    assert not says(repo.ralph("doctor", "--max-usd", "5", MINE_KEY="k"), "warning", words)
-    assert not says(repo.ralph("doctor", MINE_KEY="k", RALPH_RUN_MAX_USD="5"), "warning", words)
+    words = "nothing limits what MINE_KEY is billed; set --max-usd, or a budget in the plan"
+    assert says(repo.ralph("doctor", "-v", MINE_KEY="k"), "warning", words)
+    assert not says(repo.ralph("doctor", "-v"), "warning", words), "without a key nothing is billed"
+    assert not says(repo.ralph("doctor", "-v", "--max-usd", "5", MINE_KEY="k"), "warning", words)
+    assert not says(repo.ralph("doctor", "-v", MINE_KEY="k", RALPH_RUN_MAX_USD="5"), "warning", words)
     repo.plan(OWN, agents={"mine": row}, agent="mine", budget={"usd": 100})
-    assert not says(repo.ralph("doctor", MINE_KEY="k"), "warning", words)
+    assert not says(repo.ralph("doctor", "-v", MINE_KEY="k"), "warning", words)
 
 
 def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> None:
@@ -469,13 +472,13 @@ def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> No
     plan: dict[str, Any] = {"agents": {"mine": row}, "agent": "mine", "limits": {"attempts": 9}}
     repo.plan({"checks": ["false"]}, budget={"usd": 1}, **plan)
     assert repo.ralph("run", "--max-iterations", "1").returncode == 3
-    told = repo.ralph("doctor", "--max-usd", "5", "--max-hours", "2")
+    told = repo.ralph("doctor", "-v", "--max-usd", "5", "--max-hours", "2")
     line = "limits: a run: $0.00 of $5.00, 0 of 50 iterations, 0 s of 2 h 0 min; the plan: $0.50 of $1.00"
     assert says(told, "ok", line)
     done = repo.ralph("run", "--max-usd", "0.5")
     way = "the plan's budget in dollars is spent; to go on, raise budget.usd in prd.json"
     assert done.returncode == 4 and way in done.stdout
-    assert (told := repo.ralph("doctor")).returncode == 2 and says(told, "error", f"limits: {way}")
+    assert (told := repo.ralph("doctor", "-v")).returncode == 2 and says(told, "error", f"limits: {way}")
     assert says(told, "ok", "the plan: $1.00 of $1.00")
     repo.plan({"checks": ["false"]}, budget={"usd": 2}, **plan)
     assert repo.ralph("run", "--max-iterations", "1").returncode == 3
@@ -489,7 +492,7 @@ def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(repo: Repo, wor
     refused = repo.ralph("run", "--agent", repo.agent(WORKS), *words)
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
     assert repo.git("for-each-ref", "--format=%(refname:short)") == "main\n"
-    assert repo.ralph("doctor", "--agent", "true", *words).returncode == 2
+    assert repo.ralph("doctor", "-v", "--agent", "true", *words).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -515,7 +518,7 @@ def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
     repo.plan({"checks": ["A=b checker -x"]}, agents={"mine": row}, agent="mine")
     repo.env |= {"MINE_KEY": "secret", "RALPH_RUN_MAX_TOKENS": "3", "AWS_PROFILE": "play"}
     repo.env |= {"HTTPS_PROXY": "http://127.0.0.1:9", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
-    done = repo.ralph("doctor")
+    done = repo.ralph("doctor", "-v")
     assert says(done, "warning", "set here and not there: HTTPS_PROXY, MINE_KEY, OPENAI_BASE_URL")
     assert says(done, "warning", "not the same there as here: AWS_PROFILE, GEMINI_MODEL")
     assert "ralph run --max-tokens 3\n" in done.stdout, "what a variable says stands in the line"
@@ -523,7 +526,7 @@ def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
     assert says(done, "warning", f"HOME is {HOME} there")
     assert "secret" not in done.stdout
     repo.tool("crontab", f"printf %s {shlex.quote('MINE_KEY=secret' + chr(10) + table)}")
-    done = repo.ralph("doctor")
+    done = repo.ralph("doctor", "-v")
     assert says(done, "ok", "mine finds MINE_KEY there") and "secret" not in done.stdout
 
 
@@ -539,7 +542,7 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(repo: Rep
         P({seen_here!r}).open("a").write(json.dumps(dict(cwd=os.getcwd(), env=dict(os.environ), git=P(".git").is_dir())))
     """
     before = repo.git("status", "--porcelain", "-uall")
-    done = repo.ralph("doctor", "--agent", repo.agent(agent), "--probe", MY_KEY="secret")
+    done = repo.ralph("doctor", "-v", "--agent", repo.agent(agent), "--probe", MY_KEY="secret")
     assert says(done, "ok", "as cron starts it, answered")
     seen = json.loads((repo.outside / "seen").read_text())
     assert seen["git"] and not Path(seen["cwd"]).exists() and not (repo.path / "left").exists()
@@ -562,7 +565,7 @@ def sleepers() -> list[str]:
 
 # What the agent prints and its exit status, the level and the words of the finding.
 TURNS = {
-    "done": ('{"end": "done", "in": 12, "usd": 0.5}', 0, "ok", "$0.50, 12 in / 0 out tokens"),
+    "done": ('{"end": "done", "in": 12, "usd": 0.5}', 0, "ok", "s, $0.50"),
     "limited": ('{"end": "limited", "why": "too much", "reset": "7200"}', 1, "warning", "too much; a run waits"),
     "unavailable": ('{"end": "unavailable", "why": "401"}', 1, "error", "401; log it in as this user"),
     "failed": ('{"end": "failed", "why": "oops"}', 0, "error", "oops"),
@@ -581,7 +584,7 @@ def test_how_a_probe_ends(repo: Repo, name: str) -> None:
     }
     repo.tool("mine", f"echo $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}")
     repo.plan(OWN, agents={"mine": row}, agent="mine")
-    done = repo.ralph("doctor", "--probe")
+    done = repo.ralph("doctor", "-v", "--probe")
     assert says(done, level, words), done.stdout
     assert (repo.outside / "words").read_text() == "--read\n"
 
@@ -591,7 +594,7 @@ def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> N
     repo.plan(OWN)
     script = f"cat > /dev/null; touch {repo.path}/there; touch here && ! test -e {repo.path}/a.txt"
     agent = f"/bin/sh -c {shlex.quote(script)}"
-    done = repo.ralph("doctor", "--agent", agent, "--sandbox", "bwrap", "--probe")
+    done = repo.ralph("doctor", "-v", "--agent", agent, "--sandbox", "bwrap", "--probe")
     assert says(done, "ok", "as cron starts it, answered") and not (repo.path / "there").exists(), done.stdout
 
 
@@ -606,10 +609,23 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
         "python3", f"mkdir -p .venv/bin\nfor name in pip python; do {program}; done"
     )  # no pytest of its own
     assert repo.ralph("init").returncode == 0
-    done = repo.ralph("doctor", "--agent", repo.agent("pass"))
+    done = repo.ralph("doctor", "-v", "--agent", repo.agent("pass"))
     assert done.returncode == 2 and "holds nothing but the example" in done.stdout
     assert (
         "does not cover them" not in done.stdout and "so agents and checks do not see them" not in done.stdout
     )
     (repo.path / ".worktreeinclude").unlink()
-    assert "git ignores .env, so agents and checks do not see them" in repo.ralph("doctor").stdout
+    assert "git ignores .env, so agents and checks do not see them" in repo.ralph("doctor", "-v").stdout
+
+
+def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
+    repo.plan({"checks": [f"test -f T{n}.txt" for n in range(40)]}, jobs=2, checks=["false"])
+    done = repo.ralph("doctor", "--agent", "true", "--jobs", "3")
+    levels = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip() in ("warning", "ok")]
+    assert levels == [*["warning"] * (len(levels) - 1), "ok"] and len(done.stdout.splitlines()) < 24
+    assert re.search(r"^ok      plan, limits, .*check.* \(-v says more\)$", done.stdout, re.MULTILINE)
+    assert all((repo.places / f"work-{n}").is_dir() for n in (1, 2, 3)), "every worker has its place"
+    assert "every night: ralph job cron --jobs 3 --agent true (or " in done.stdout
+    (repo.path / "prd.json").rename(repo.path / "my plan.json")
+    done = repo.ralph("doctor", "--agent", "true", "--prd", "my plan.json")
+    assert "to start it: ralph run --prd 'my plan.json' --agent true\n" in done.stdout

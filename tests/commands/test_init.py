@@ -539,7 +539,7 @@ def test_in_a_subfolder_no_second_plan_is_made_by_mistake(repo: Repo) -> None:
     (repo.path / "sub").mkdir()
     words = [sys.executable, "-m", "ralph", "init"]
     done = subprocess.run(words, cwd=repo.path / "sub", env=repo.env, capture_output=True, text=True)
-    assert done.returncode == 2 and f"is {repo.path}/prd.json; " in done.stderr
+    assert done.returncode == 2 and f"is {repo.path}/prd.json: " in done.stderr
     asked_for = done.stderr.rpartition(": ")[2].split()
     assert subprocess.run([*words, *asked_for], cwd=repo.path / "sub", env=repo.env).returncode == 0
     assert (repo.path / "sub/prd.json").exists()

@@ -111,6 +111,22 @@ def test_no_log_in_a_folder_with_a_backslash_which_slurm_cannot_name(repo: Repo)
     assert done.returncode == 2 and "characters that cannot stand in a job file; rename it" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "limits", "night"),
+    [
+        ([], {}, "run --until 07:00 >>"),
+        (["--until", "06:00"], {}, "run --until 06:00 >>"),
+        (["--max-hours", "3"], {}, "run --max-hours 3 >>"),
+        ([], {"hours": 3}, "run >>"),
+    ],
+)
+def test_a_night_ends_at_seven_unless_its_time_is_bounded_otherwise(
+    repo: Repo, words: list[str], limits: dict[str, Any], night: str
+) -> None:
+    repo.plan(OWN, limits=limits)
+    assert night in printed(repo, "cron", *words)
+
+
 def test_plans_of_one_job_have_a_branch_each_and_its_name_stays(repo: Repo) -> None:
     plans = three_plans(repo)
     first, again = (printed(repo, "slurm", *plans, "--max-usd", usd) for usd in ("1", "2"))
@@ -290,11 +306,10 @@ def test_systemd_reads_every_word_as_it_was(tmp_path: Path) -> None:
     """What systemd itself has read, from the dump that its analyzer makes."""
     folder = tmp_path / " ".join(ODD_WORDS)
     folder.mkdir()
-    plan = job.Planned("ralph-x", str(folder), "prd.json", "progress.txt", tuple(ODD_WORDS), "b", (), "")
+    plan = job.Planned("ralph-x", str(folder), "prd.json", "progress.txt", tuple(ODD_WORDS), (), "b", (), "")
     values: dict[str, Any] = {
         "goes_on": [3],
         "held": [4],
-        "until": "07:00",
         "state": str(folder),
         "path": f"/bin:{folder}",
     }

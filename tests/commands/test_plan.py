@@ -234,7 +234,7 @@ REFUSED = {
     "no git": (
         ["plan", "a.txt", "--prd", "../prd.json"],
         2,
-        "not in a git repository; make it one: git init",
+        "not in a git repository; cd to your project, or start one: git init",
     ),
     "no planner": (["plan", "a.txt", "--planner", "not-here"], 5, "not on PATH"),
     "a planner that may not only read": (["plan", "a.txt", "--planner", "opencode-x -p"], 5, "not on PATH"),

@@ -12,7 +12,7 @@ import pytest
 
 from _ralph.commands import requests
 from _ralph.errors import BadInput, TryLater
-from _ralph.state import edit, prd
+from _ralph.state import edit, layout, prd
 from tests.conftest import Repo
 from tests.test_files import within
 
@@ -201,6 +201,6 @@ def test_what_several_people_ask_at_once_is_all_done(repo: Repo) -> None:
 def test_who_waits_too_long_for_the_lock_is_told(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edit, "LOCK_PATIENCE", 0.1)
     path = plan(repo, {"checks": ["true"]})
-    with edit.lock(requests.lock_folder(path)), pytest.raises(TryLater, match="another ralph is changing"):
+    with edit.lock(layout.locate(path).private), pytest.raises(TryLater, match="another ralph is changing"):
         requests.tell(path, "x", "T1")
     assert requests.tell(path, "x", "T1")

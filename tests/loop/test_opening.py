@@ -10,7 +10,7 @@ import pytest
 from _ralph import files
 from _ralph.errors import BadInput
 from _ralph.git import git as git_module
-from _ralph.loop.opening import back_up_edits, beginning, branch_of, peek, unprotected, unseen
+from _ralph.loop.opening import back_up_edits, branch_of, peek, unprotected, unseen
 from _ralph.loop.run import Options, Run
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -76,19 +76,19 @@ def test_the_branch_is_the_one_named_else_the_current_one_else_its_own(
 def test_a_run_begins_at_the_tip_or_at_head_that_contains_it(repo: Repo) -> None:
     repo.plan({"checks": ["true"]})
     base = head(repo)
-    assert beginning(run_of(repo)) == base
+    assert run_of(repo).branch.beginning() == base
     tip = work_on(repo, base)
     repo.git("branch", "ralph/p", tip)
-    assert beginning(run_of(repo)) == tip
+    assert run_of(repo).branch.beginning() == tip
     repo.git("reset", "-q", "--hard", work_on(repo, tip, "merged.txt"))
-    assert beginning(run_of(repo)) == head(repo)
+    assert run_of(repo).branch.beginning() == head(repo)
 
 
 def test_without_a_commit_there_is_no_beginning(repo: Repo) -> None:
     repo.plan({"checks": ["true"]})
     repo.git("update-ref", "-d", "HEAD")
     with pytest.raises(BadInput, match="no commit yet"):
-        beginning(run_of(repo))
+        run_of(repo).branch.beginning()
 
 
 def test_what_a_killed_edit_left_is_kept_unless_it_is_known(repo: Repo) -> None:

@@ -21,7 +21,7 @@ LARGEST = 5_000_000
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;"
 VOID = {"meta", "br"}
 ATTRIBUTES = {
-    "class": r"[a-z -]+", "id": r"[a-z]+", "lang": "en", "charset": "utf-8", "href": r"#[a-z]+",
+    "class": r"[a-z -]+", "id": r"[a-z]+(-\d+)?", "open": "", "lang": "en", "charset": "utf-8", "href": r"#[a-z]+(-\d+)?",
     "style": r"left: [\d.]+%", "d": r"[MHVZ\d.,-]+", "value": r"[\d.e-]+", "viewbox": r"[\d ]+",
     "preserveaspectratio": "none", "role": "img", "tabindex": "0", "aria-hidden": "true",
     "aria-label": r"[^<>]*", "http-equiv": "Content-Security-Policy", "content": r"[^<>\"]*", "name": r"[a-z-]+",
@@ -177,19 +177,19 @@ def test_the_page_of_a_night(night: Repo) -> None:
     assert "ralph retry T2 --answer '...'" in needs
     (parked,) = re.findall(r"git cherry-pick (\S+)", needs)
     assert night.git("show", f"{parked}:half.txt") == "half"
-    passed = shown.section("Passed", "Not done")
+    passed = shown.section("Passed", "Open")
     assert passed.index("T1") < passed.index("T6") and "marked by hand" in passed
     commit = night.git("log", "-1", "--format=%H", "--grep=^T1: ", "ralph/p").strip()
     assert f"{commit[:12]} T1: task 1" in passed and "1 file changed, 401 insertions(+)" in passed
     assert "prices are kept in cents" in passed and "+good" in passed and "prd.json" not in passed
     assert "104 more lines" in passed and f"git show {commit[:12]}" in passed
-    left = shown.section("Not done", "Put back")
+    left = shown.section("Open", "Put back")
     assert "First failure: own bad" in left and "waits for T2" in left and "T5" in left
     assert re.search(
         r"put back: prd.json \(.*set to pass; what is changed in it does not count\)", shown.text
     )
     assert "1 commit of verified work on branch ralph/p, not in what is checked out here" in passed
-    assert "git diff HEAD...ralph/p" in passed and "git merge ralph/p" in passed
+    assert "git diff HEAD...ralph/p" in passed and "ralph land ralph/p" in passed
     assert "- migrations run by hand" in shown.text and "- the tests need a locale" not in shown.text
     assert "ralph add 'the footer is wrong on small screens'" in shown.text
     assert """ralph add 'it'"'"'s slow'""" in shown.text
@@ -220,7 +220,7 @@ def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
     shown = page(bare)
     numbers_are_those_of_status(bare, shown)
     assert "ralph retry T2 --answer '...'" in shown.text
-    assert "Its commit was not found" in shown.text and "git merge" not in shown.text
+    assert "Its commit was not found" in shown.text and "ralph land" not in shown.text
     (bare.path / "progress.txt").unlink()
     assert "Nothing has been run yet." in page(bare).text
 
@@ -235,9 +235,9 @@ def test_work_that_was_not_merged_yet_is_named(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     repo.commit("plan")
     assert repo.run(repo.agent('P("T1.txt").touch()'))[0] == 0
-    (command,) = re.findall("git merge ralph/p", page(repo).text)
-    repo.git(*command.split()[1:], "-q")
-    assert "git merge" not in page(repo).text
+    (command,) = re.findall("ralph land ralph/p", page(repo).text)
+    assert repo.ralph(*command.split()[1:]).returncode == 0
+    assert "ralph land" not in page(repo).text
 
 
 def test_the_commits_of_a_branch_that_was_merged_and_deleted(repo: Repo) -> None:
@@ -251,7 +251,7 @@ def test_a_branch_in_notes_of_an_older_ralph(repo: Repo) -> None:
     a_night(repo)
     repo.write("progress.txt", repo.read("progress.txt").replace('"branch": "', '"branch": "refs/heads/'))
     shown = page(repo).text
-    assert "git merge ralph/p" in shown and "1 file changed, 401 insertions(+)" in shown
+    assert "ralph land ralph/p" in shown and "1 file changed, 401 insertions(+)" in shown
 
 
 def test_while_a_loop_runs(repo: Repo) -> None:
@@ -278,7 +278,7 @@ def test_before_the_first_attempt(repo: Repo) -> None:
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
     assert "Nothing has been run yet." in shown.text and "Nothing has passed yet." in shown.text
-    assert "Cost none Time" in shown.text and "Timeline" not in shown.text and "per hour" not in shown.text
+    assert "Cost none Time" in shown.text and "Timeline" not in shown.text and "each passed" not in shown.text
 
 
 def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
@@ -288,8 +288,8 @@ def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
     )
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "Cost not told 900 tokens in 100 tokens out" in shown.text
-    assert "per dollar" not in shown.text and "per hour" not in shown.text and "$" not in shown.text
+    assert "Cost unknown 900 tokens in 100 tokens out" in shown.text
+    assert "each passed" not in shown.text and "$" not in shown.text
     assert "The last run was cut off" in shown.text
 
 
@@ -308,9 +308,9 @@ def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
     ])  # fmt: skip
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "$2.03" in shown.text and "3 h 0 min 2 h 10 min of work in agents and checks" in shown.text
-    assert "0.98 per dollar 0.7 per hour of runs" in shown.text
-    assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt told no price" in shown.text
+    assert "$2.03 $1.02 for each passed task" in shown.text
+    assert "3 h 0 min 2 h 10 min of it in agents and checks 1 h 30 min for each passed task" in shown.text
+    assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt without a price" in shown.text
     assert "2 runs, 3 h 0 min" in shown.text and "waiting 1" in shown.text
 
 
@@ -390,7 +390,7 @@ def test_lanes_of_several_workers(repo: Repo) -> None:
         [],
     ]
     assert "the provider of codex: waiting, 29 min 59 s" in lanes[-1] and "the provider" not in lanes[3]
-    assert "passed (weak)" in shown.text and "1 attempt, 4 min 0 s, $0.40; weak" in shown.text
+    assert "passed (weak)" in shown.text and "4 min 0 s, $0.40; weak" in shown.text
     assert "No. Began Task Agent Verdict" in shown.text and shown.text.count("claude --model opus") > 12
 
 
@@ -426,7 +426,7 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
     write_records(repo, records)
     source = report(repo)
     shown = Page(source)
-    assert "and 480 more" in shown.text and "Not done 20" in shown.text
+    assert "and 480 more" in shown.text and "Open 20" in shown.text
     assert "more lines: git show" in shown.text and "The page is full" in shown.text
 
 
@@ -518,7 +518,7 @@ def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
         assert words in shown.text
     (command,) = re.findall(r"^<pre class=\"cmd\">(ralph retry .*)</pre>", source, re.MULTILINE)
     assert shlex.split(html.unescape(command))[2] == f"C{SCRIPT}"
-    (command,) = re.findall(r"^<pre class=\"cmd\">(git merge .*)</pre>", source, re.MULTILINE)
+    (command,) = re.findall(r"^<pre class=\"cmd\">(ralph land .*)</pre>", source, re.MULTILINE)
     assert shlex.split(html.unescape(command))[2:] == ["x<script>alert(3)<-script>"]
 
 
@@ -590,7 +590,7 @@ def test_what_a_record_leaves_out_is_left_out(repo: Repo) -> None:
         *attempt(3, 3, "T3", "passed", **nothing),
     ]
     write_records(repo, [{**entry, "branch": None, "time": None} for entry in records])
-    assert "Not done 1" in page(repo).text
+    assert "Open 1" in page(repo).text
     repo.write("progress.txt", "no records\n" * 9)
     assert "Nothing has been run yet." in page(repo).text
 
@@ -609,7 +609,7 @@ def test_a_branch_that_is_none_is_no_option_of_git(repo: Repo, branch: str) -> N
 
 def test_settings_of_git_change_nothing(repo: Repo) -> None:
     a_night(repo)
-    plain = page(repo).section("Passed", "Not done")
+    plain = page(repo).section("Passed", "Open")
     for key, value in {
         "diff.external": "touch stolen;", "diff.noprefix": "true", "color.ui": "always", "log.showSignature": "true",
         "diff.wsErrorHighlight": "all", "format.pretty": "fuller", "core.pager": "touch stolen", "diff.algorithm": "patience",
@@ -619,11 +619,67 @@ def test_settings_of_git_change_nothing(repo: Repo) -> None:
     repo.write(".git/info/attributes", "* diff=x\n")
     assert (
         page(repo)
-        .section("Passed", "Not done")
+        .section("Passed", "Open")
         .replace("diff --git T1.txt T1.txt", "diff --git a/T1.txt b/T1.txt")
         == plain
     )
     assert not (repo.path / "stolen").exists()
+
+
+# ---------------------------------------------------------------- what it cost, and where it led
+
+
+def test_the_times_add_up(repo: Repo) -> None:
+    """What a planner took is time, too, and a run that was killed lasted as long as its work."""
+    repo.plan({"checks": ["false"]})
+    opened, ended = attempt(1, 1100, took=300, verdict="interrupted")
+    plan = record("add", 900, run="r0", seconds=600, usd=0.5)
+    write_records(repo, [plan, record("run", 1000), opened, {**ended, "run": "r2"}])
+    shown = page(repo)
+    numbers_are_those_of_status(repo, shown)
+    assert "Time 15 min 0 s 15 min 0 s of it in agents and checks 10 min 0 s of it for the plan" in shown.text
+
+
+def test_a_chart_of_costs_and_links_to_the_attempts(repo: Repo) -> None:
+    repo.plan(*[{"checks": ["false"]}] * 3)
+    records = [*attempt(1, 1000, usd=0.1), *attempt(2, 1100, usd=0.3), *attempt(3, 1200, "T2", usd=0.1)]
+    write_records(repo, [record("run", 1000), *records])
+    source = report(repo)
+    costs = source[source.index('id="costs"') : source.index('id="timeline"')]
+    assert re.findall(r'href="#task-(\d)">(T\d)<', costs) == [("0", "T1"), ("1", "T2")]
+    assert re.findall(r'width="([\d.]+)" y="0"', costs) == ["1000.0", "250.0"]
+    open_tasks = source[source.index('id="open"') : source.index('id="costs"')]
+    assert re.findall(r'<a href="#(attempt-\d)">', open_tasks) == ["attempt-1", "attempt-2", "attempt-3"]
+    assert re.findall(r'<tr id="(attempt-\d)">', source) == ["attempt-3", "attempt-2", "attempt-1"]
+
+
+def test_after_a_retry_no_attempt_counts_and_what_to_type_has_the_options(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f x"]}, limits={"attempts": 1})
+    assert repo.run(repo.agent("P('y').touch()"), "--max-hours", "2")[0] == 4
+    assert repo.ralph("retry", "T1").returncode == 0
+    shown = page(repo)
+    assert "failed 1 of 1" not in shown.text and "Needs you: 0 Passed: 0 Open: 1" in shown.text
+    assert re.search(r"ralph run --agent '.*' --max-hours 2", shown.text)
+
+
+def test_a_pass_that_changed_tests_stands_open(repo: Repo) -> None:
+    repo.write("tests/test_a.py", "def test_a(): assert 1 == 1\n")
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    repo.commit("plan")
+    repo.run(repo.agent("""
+        P(f"{task}.txt").touch()
+        P("tests/test_new.py").write_text("def test_new(): pass")
+        if task == "T1":
+            P("tests/test_a.py").write_text("def test_nothing(): pass")
+    """))  # fmt: skip
+    assert repo.verdicts() == ["T1 passed", "T2 passed"]
+    assert "- changed tests: tests/test_a.py\n" in repo.read("progress.txt")
+    told = json.loads(repo.ralph("status", "--json").stdout)["tasks"]
+    assert [task["changed_tests"] for task in told] == [["tests/test_a.py"], []]
+    assert "(changed tests)" in repo.ralph("status").stdout.splitlines()[0]
+    source = report(repo)
+    assert re.findall(r'<details open>\n<summary>\n?<h3 id="task-(\d)">', source) == ["0"]
+    assert "It changed tests that were there before: tests/test_a.py" in Page(source).text
 
 
 # ---------------------------------------------------------------- the axis

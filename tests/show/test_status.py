@@ -57,6 +57,8 @@ def worked(task: str, iteration: int, word: str, **more: Any) -> list[dict[str, 
     return [start(task, iteration), verdict(task, iteration, word, **{**spent, **more})]
 
 
+UNUSED: dict[str, Any] = {"usd": 0.0, "usd_estimated": 0.0, "tokens": {}, "doing": ""}
+"""What the agent of a worker has used that has told nothing yet."""
 PLACES = {
     "folder": "/s/shop-1",
     "workspace": "/s/shop-1/work-1",
@@ -108,7 +110,7 @@ blocked  US-005  価格の一覧を書き出す                                 
          it asks: Which format?
 open     US-006  Remove the old price list
 
-5 iterations so far, in agents and checks: 26 min 0 s, $1.68, 91020 in / 10550 out tokens
+5 iterations so far, in agents and checks: 26 min 0 s, $1.68
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
 verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
@@ -135,7 +137,7 @@ blocked  US-005  価格の一覧を書き出す
 open     US-006  Remove the old price list
 
 5 iterations so far, in agents and checks: 26 min
-0 s, $1.68, 91020 in / 10550 out tokens
+0 s, $1.68
 the last run stopped at 2026-11-21 20:10: limit
 reached: 5 iterations
 verified work lands on branch ralph/shop
@@ -181,7 +183,7 @@ def test_no_text_is_wider_than_the_terminal_or_moves_a_column(tmp_path: Path, wo
 def test_a_plan_without_a_run_shows_neither_time_nor_cost(tmp_path: Path) -> None:
     shown = make(tmp_path, [{"id": "A", "title": "a"}, {"id": "B", "title": "b"}], [])
     assert status.lines(shown, 80, color=False) == [
-        "next  A  a", "open  B  b", "", "no run yet", "next: A a", "shop: 0 of 2 passed, 2 open [........................]",
+        "next  A  a", "open  B  b", "", "no run yet", "next: A a; ralph run", "shop: 0 of 2 passed, 2 open [........................]",
     ]  # fmt: skip
 
 
@@ -218,20 +220,32 @@ def test_what_a_loop_does_now(tmp_path: Path) -> None:
     now, tasks = time.time(), [{"id": "A", "title": "a"}]
     began = {**start("A", 1), "time": now - 125}
     at_work = make(tmp_path, tasks, [began])
-    loop = {"pid": 4711, "since": "2026-11-21 22:00:05"}
+    loop: dict[str, Any] = {"pid": 4711, "since": "2026-11-21 22:00:05"}
 
-    def said(shown: Status, task: str | None) -> list[str]:
-        running = {**loop, "workers": [{"task": task}] * bool(task)}
-        return status.lines(Status(shown.plan, shown.history, running), 120, color=False)
+    def said(shown: Status, *workers: dict[str, Any]) -> list[str]:
+        return status.lines(replace(shown, running={**loop, "workers": workers}), 120, color=False)
 
-    assert said(at_work, "A")[0].startswith("running  A")
-    line = "a loop is running since 2026-11-21 22:00:05 (pid 4711), on A for 2 min 5 s"
-    assert line in said(at_work, "A")
+    used = {"usd": 0.5, "usd_estimated": 0.5, "tokens": {"input": 3000, "output": 30}, "doing": "Bash pytest"}
+    busy = said(at_work, used)
+    assert busy[0].startswith("running  A") and busy[-1].startswith("shop: 0 of 1 passed, 1 running [")
+    assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in busy
+    assert "A, attempt 1, 2 min 5 s, about $0.50, 3.0k tokens; Bash pytest" in busy
     ended = [began, verdict("A", 1, "limited"), {"event": "wait", "until": round(now) + 3600, "time": now}]
     waits = make(tmp_path, tasks, ended)
     clock = time.strftime("%H:%M", time.localtime(round(now) + 3600))
-    assert f"the agent waits until {clock} for its provider's limit" in said(waits, None)
-    assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in said(make(tmp_path, tasks, []), None)
+    assert f"the agent waits until {clock} for its provider's limit" in said(waits)
+    assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in said(make(tmp_path, tasks, []))
+    loop["rechecking"] = True
+    assert said(waits)[-3].endswith("(pid 4711), checking everything once more in a fresh checkout")
+
+
+def test_what_to_type_names_the_plan_and_the_options_of_the_last_run(tmp_path: Path) -> None:
+    shown = make(tmp_path, [{"id": "A", "title": "a"}, {"id": "B", "title": "b", "blocked": "why?"}], [])
+    told = replace(shown, prd=Path("my plan.json"), words=["--max-usd", "5"])
+    run = "ralph run --prd 'my plan.json' --max-usd 5"
+    lines = status.lines(told, 120, color=False)
+    assert f"to go on with B: ralph retry --prd 'my plan.json' B --answer '...'; {run}" in lines
+    assert "next: A a" in lines
 
 
 def several(folder: Path) -> Status:
@@ -250,7 +264,7 @@ def several(folder: Path) -> Status:
     ]  # fmt: skip
     wait = {"event": "wait", "until": 4102448400.0, "time": now, "command": "codex"}
     shown = make(folder, tasks, [*starts, wait])
-    running = {"pid": 4711, "since": "2026-11-21 22:00:05", "workers": []}
+    running = {"pid": 4711, "since": "2026-11-21 22:00:05", "workers": [UNUSED] * 4}
     return replace(shown, running=running, places=PLACES)
 
 
@@ -263,7 +277,7 @@ open     US-005  Show the price on the product page
 open     US-006  Show the price on the product page
 
 4 iterations so far, in agents and checks: 0.0 s
-a loop is running since 2026-11-21 22:00:05 (pid 4711), 4 workers
+a loop is running since 2026-11-21 22:00:05 (pid 4711)
 worker 1: US-001, attempt 1, 2 min 5 s, claude --model opus
 worker 2: US-002, attempt 2, 12 s, claude --model opus
 worker 3: US-003, attempt 1, 1 h 1 min, aider
@@ -271,7 +285,7 @@ worker 4: US-004, attempt 3, 0 s
 codex waits until 01:00 for its provider's limit
 the agent works in /s/shop-1/work-1 to work-4
 checks run in /s/shop-1/room; all places take 12.3 MB
-shop: 0 of 6 passed, 6 open [........................]"""
+shop: 0 of 6 passed, 4 running, 2 open [........................]"""
 
 
 def test_several_workers_have_a_line_each(tmp_path: Path) -> None:
@@ -299,7 +313,7 @@ MARKDOWN = """\
 | blocked | US-005 | 価格の一覧を書き出す | 3 failed attempts, the last: npm test failed with exit 1 (12.0 s); its work: git show refs/ralph/parked/0005-US-005; it asks: Which format? | 5 min 12 s, 20.3k tokens |
 | open | US-006 | Remove the old price list |  |  |
 
-5 iterations so far, in agents and checks: 26 min 0 s, \\$1.68, 91020 in / 10550 out tokens  
+5 iterations so far, in agents and checks: 26 min 0 s, \\$1.68  
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations  
 verified work lands on branch ralph/shop  
 the agent works in /s/shop-1/work-1  
@@ -384,7 +398,7 @@ def test_foreign_text_is_text_and_nothing_else(tmp_path: Path, words: str) -> No
 # ---------------------------------------------------------------- the object
 
 TASK = {
-    "id": str, "title": str, "state": str, "weak": bool, "attempts": int, "failures": int, "seconds": float, "usd": float, "usd_estimated": float,
+    "id": str, "title": str, "state": str, "weak": bool, "changed_tests": list, "attempts": int, "failures": int, "seconds": float, "usd": float, "usd_estimated": float,
     "tokens": dict, "waits_for": list, "split": str, "reason": str, "question": str, "parked": str,
 }  # fmt: skip
 TOP = {
@@ -404,8 +418,9 @@ def assert_shape(found: dict[str, Any]) -> None:
             "input": int, "output": int, "cached": int
         }  # fmt: skip
     if found["running"]:
-        assert list(found["running"]) == ["pid", "since", "stopping", "workers"]
+        assert list(found["running"]) == ["pid", "since", "stopping", "rechecking", "workers"]
         keys = ["worker", "task", "attempt", "agent", "since", "launch", "workspace"]
+        keys += ["usd", "usd_estimated", "tokens", "doing"]
         assert all(list(one) == keys for one in found["running"]["workers"])
     if found["places"]:
         assert list(found["places"]) == ["folder", "workspace", "room", "bytes"]
@@ -452,13 +467,14 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     tops = {"budget": {"usd": 100, "tokens": 10**6}, "limits": {"usd": 5, "tokens": 50_000}}
     told = make(tmp_path, [{"id": "A", "title": "a"}], LIMITED, **tops)
     shown = "\n".join(status.lines(told, 300, color=False))
-    plan = "the plan: $3.20 of $100.00 (about $0.30 of it not told), 40628 of 1000000 tokens"
+    plan = "the plan: $3.20 of $100.00 (about $0.30 of it estimated), 40628 of 1000000 tokens"
     assert (
-        f"\nthis run: $3.20 of $20.00 (about $0.30 of it not told), 40628 of 50000 tokens, "
+        f"\nthis run: $3.20 of $20.00 (about $0.30 of it estimated), 40628 of 50000 tokens, "
         f"2 of 50 iterations, 2 min 0 s of 1 h 30 min; {plan}\n"
     ) in shown
     assert (
-        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20, about $0.30 of it not told, " in shown
+        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20 (about $0.30 of it estimated)\n"
+        in shown
     )
     used = status.as_object(told)["limits"]
     assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "estimated": 0.3}
@@ -515,6 +531,38 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     after = look()
     assert (after["stop"], after["exit"], after["next"]) == ("complete", 0, None)
     assert after["running"] is None and [task["state"] for task in after["tasks"]] == ["passed", "passed"]
+
+
+def test_what_the_agent_at_work_uses_and_does_and_the_last_check_are_shown(repo: Repo) -> None:
+    wait = "while ! test -f {}; do sleep 0.05; done"
+    again = f"case $PWD in */recheck) touch {repo.outside}/on; {wait.format(repo.outside / 'end')};; esac"
+    repo.plan({"checks": [f"test -f T1.txt && {again}"]})
+    usage = {"input_tokens": 3000, "output_tokens": 30}
+    content = [{"type": "tool_use", "name": "Bash", "input": {"command": "pytest -q"}}]
+    event = json.dumps({"type": "assistant", "message": {"id": "m", "content": content, "usage": usage}})
+    result = json.dumps({"type": "result", "is_error": False, "total_cost_usd": 0.1, "usage": usage})
+    script = f"""
+        print({event!r}, flush=True)
+        P(OUT / "up").touch()
+        while not P(OUT / "go").exists(): time.sleep(0.05)
+        P("T1.txt").touch()
+        print({result!r})
+    """
+    repo.tool("claude", f"exec {repo.agent(script)}")
+    process = repo.start("run")
+    repo.wait_for("../up")
+    (worker,) = json.loads(repo.ralph("status", "--json").stdout)["running"]["workers"]
+    assert (worker["tokens"]["input"], worker["doing"]) == (3000, "Bash pytest -q")
+    assert re.search(
+        r"^T1, attempt 1, \d+ s, claude, .*3\.0k tokens; Bash", repo.ralph("status").stdout, re.M
+    )
+    (repo.outside / "go").touch()
+    repo.wait_for("../on")
+    shown = repo.ralph("status").stdout
+    assert "checking everything once more in a fresh checkout" in shown and "1 of 1 passed [" in shown
+    (repo.outside / "end").touch()
+    assert process.wait(30) == 0
+    assert "checking everything" not in repo.ralph("status").stdout
 
 
 def test_what_the_places_weigh(repo: Repo) -> None:
@@ -593,7 +641,7 @@ def test_a_run_that_was_cut_off_is_named(repo: Repo) -> None:
     process.kill()
     process.wait(5)
     assert repo.gone_within(10)
-    assert "the last one was cut off" in repo.ralph("status").stdout
+    assert "the last run was cut off" in repo.ralph("status").stdout
 
 
 # ---------------------------------------------------------------- quick

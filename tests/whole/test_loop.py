@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -796,6 +797,25 @@ def test_the_last_lines_say_how_to_go_on_with_the_same_options(repo: Repo) -> No
     assert "next: ralph report; ralph land ralph/p" in repo.ralph("run", "--agent", works).stdout
 
 
+def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent("P(f'{task}.txt').touch()")
+    words = ["--max-iterations", "1", "--max-hours", "2", "--agent", agent]
+    del repo.env["RALPH_RUN_NO_AWAKE"]
+    first, *_, last = repo.ralph("run", *words).stdout.splitlines()
+    assert first[20:] == (
+        f"2 of 2 tasks to do on branch ralph/p | {agent} | this run: 0 of 1 iterations, 0 s of 2 h 0 min"
+    )
+    again = f"ralph run --agent {shlex.quote(agent)} --max-iterations 1 --max-hours 2"
+    assert last[20:] == f"next: {again}"
+    assert f"next: T2 task 2; {again}\n" in repo.ralph("status", COLUMNS="300").stdout
+    waits = repo.start("run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper"))
+    repo.wait_for("../up")
+    waits.terminate()
+    said, _ = waits.communicate(timeout=30)
+    assert waits.returncode == 143 and said.splitlines()[-1][20:].startswith("next: ralph run --agent ")
+
+
 def test_a_persons_interrupts_block_no_task(repo: Repo) -> None:
     repo.plan({"checks": ["test -f x"]})
     agent = repo.agent("(OUT / 'begun').touch(); time.sleep(600)")
@@ -808,3 +828,46 @@ def test_a_persons_interrupts_block_no_task(repo: Repo) -> None:
             time.sleep(0.3)
         loop.wait(30)
     assert "blocked" not in repo.read("prd.json")
+
+
+def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    repo.commit("plan")
+    repo.program("tools/agent.sh", "cat > /dev/null; touch $RALPH_TASK_ID.txt")
+    repo.path /= "tools"
+    done = repo.ralph("run", "--prd", "../prd.json", "--agent", "./agent.sh")
+    assert done.returncode == 0, done.stdout
+    (repo.path.parent / "prd.json").write_text('{"checks": ["true"], "tasks": [{"title": "x"}]}')
+    assert repo.ralph("run", "--prd", "../prd.json", RALPH_RUN_AGENT="./agent.sh -x").returncode == 0
+
+
+def test_joiners_of_a_persons_own_words_stay_in_the_prompt(repo: Repo) -> None:
+    title = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u0915\u094d\u200d\u0937 \U0001f468\u200d\U0001f469\u200d\U0001f467 family"
+    repo.plan({"title": title, "notes": [title], "checks": ["true"]})
+    assert repo.ralph("prompt").stdout.count(title) == 4
+
+
+def test_a_rulebook_as_init_wrote_it_is_in_no_prompt(repo: Repo) -> None:
+    repo.write("Cargo.toml", "[dependencies]\nx = '1'\n")
+    assert repo.ralph("init").returncode == 0
+    assert "- Before you end, run `cargo test`.\n" in repo.read("AGENTS.md")
+    assert repo.ralph("add", "x").returncode == 0
+    for agent in ("claude", "codex"):
+        assert "AGENTS.md" not in repo.ralph("prompt", "--agent", agent).stdout
+    repo.write("AGENTS.md", repo.read("AGENTS.md") + "- No new dependencies.\n")
+    assert "No new dependencies" in repo.ralph("prompt", "--agent", "true").stdout
+    assert "AGENTS.md" in repo.ralph("prompt", "--agent", "codex").stdout
+
+
+def test_where_there_is_no_plan_both_ways_are_named(repo: Repo, tmp_path: Path) -> None:
+    for command in ("run", "status", "doctor", "report"):
+        done = repo.ralph(command)
+        assert "prd.json; cd to your project, or start one here: ralph init" in done.stderr + done.stdout
+    repo.plan({"checks": ["true"]})
+    (repo.path / "scripts/ralph").mkdir(parents=True)
+    (repo.path / "prd.json").rename(repo.path / "scripts/ralph/prd.json")
+    assert "the plan is scripts/ralph/prd.json: use --prd scripts/ralph/prd.json" in repo.ralph("run").stderr
+    assert "ralph init --prd scripts/ralph/prd.json adds what it lacks" in repo.ralph("init").stderr
+    assert repo.ralph("init", "--prd", "scripts/ralph/prd.json").returncode == 0
+    bare = Repo(tmp_path / "bare", git=False)
+    assert "cd to your project, or start one: git init && ralph init" in bare.ralph("run").stderr
