@@ -568,13 +568,13 @@ def worker() -> int:
 @cli.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 def demo(folder: Path | None) -> int:
-    """See the promises at work in under 20 seconds.
+    """Watch ralph at work for 15 seconds.
 
-    On a small real repository, with scripted agents: no key, no network.
+    On a small real repository, with a scripted agent: no key, no network.
 
     \b
-    ralph demo             in a temporary folder
-    ralph demo my-demo     in a folder that you keep
+    ralph demo             in a new temporary folder
+    ralph demo my-demo     in a folder of your choice
     """
     from _ralph.commands.demo import run_demo
 
