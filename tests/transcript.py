@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -22,7 +23,7 @@ A module `prices` for a shop: `total(items)` adds up prices in cents, and `show(
 as euros: 1234 becomes 12.34. Tests for both.
 """
 
-PLAN = {
+PLAN: dict[str, Any] = {
     "questions": [],
     "description": "Prices of a shop, in cents. No floats anywhere.",
     "checks": ["python3 -m compileall -q ."],
@@ -93,24 +94,34 @@ STORY = [
 ]
 
 
-def play(folder: Path) -> str:
-    """The commands of STORY and what they print, run one after another in an empty `folder`."""
+def stage(folder: Path, programs: dict[str, str]) -> dict[str, str]:
+    """Put `ralph` and these Python programs on a PATH of their own below `folder`; the environment with it."""
     tools = folder / "bin"
     tools.mkdir()
-    for name, words in (("my-planner", PLANNER), ("my-agent", AGENT)):
+    for name, words in programs.items():
         (tools / name).write_text(f"#!{sys.executable}\n{words}")
     (tools / "ralph").write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "ralph.py"} "$@"\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
-    (folder / "brief.md").write_text(BRIEF)
-    env = {
-        "PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "400",
-        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull,
-        "XDG_STATE_HOME": str(folder / "state"), "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
     (folder / "gitconfig").write_text(
         "[user]\n\tname = You\n\temail = you@example.invalid\n[init]\n\tdefaultBranch = main\n"
     )
+    return environment(folder)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What the commands of a stage in `folder` are told: nothing of this user's own."""
+    return {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "400",
+        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull,
+        "XDG_STATE_HOME": str(folder / "state"), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+
+
+def play(folder: Path) -> str:
+    """The commands of STORY and what they print, run one after another in an empty `folder`."""
+    env = stage(folder, {"my-planner": PLANNER, "my-agent": AGENT})
+    (folder / "brief.md").write_text(BRIEF)
     told, where = "", folder
     for line in STORY:
         done = subprocess.run(
