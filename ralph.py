@@ -144,7 +144,7 @@ PRD = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     default="prd.json",
     show_default=True,
-    help="The plan; progress.txt lies beside it.",
+    help="The plan. progress.txt lies next to it.",
 )
 
 
@@ -160,7 +160,8 @@ AGENT = click.option(
     metavar="CMD",
     type=Command(),
     multiple=True,
-    help="Such as claude or 'aider --model sonnet'; given again, the next one for each failed attempt.",
+    help="The agent: claude, 'aider --model sonnet', or any command that reads a prompt. Repeat it to "
+    "use the next one after each failed attempt.",
 )
 CHECK = click.option(
     "--check",
@@ -168,51 +169,94 @@ CHECK = click.option(
     metavar="CMD",
     multiple=True,
     allow_from_autoenv=False,
-    help="A command that proves the work; may be given again.",
+    help="A command that must succeed before a task passes. Can be repeated.",
 )
-TASK = click.option("--task", metavar="ID", shell_complete=known_tasks, help="This task and no other.")
+TASK = click.option("--task", metavar="ID", shell_complete=known_tasks, help="Work on this task only.")
 PROMPT = click.option(
     "--prompt",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
-    help="Your own prompt template.",
+    help="Use your own prompt template.",
 )
 TIMEOUT = click.option(
-    "--agent-timeout", type=duration, default="60m", show_default=True, help="Deadline of an agent."
+    "--agent-timeout", type=duration, default="60m", show_default=True, help="End an agent after this time."
 )
-SANDBOX = click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap.")
-JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdout; all else goes to stderr.")
+SANDBOX = click.option(
+    "--sandbox", type=click.Choice(["bwrap"]), help="Run agents, checks, hooks and setup in bubblewrap."
+)
+JSON = click.option(
+    "--json", is_flag=True, help="Print one JSON object on stdout; everything else goes to stderr."
+)
 RUN_OPTIONS = (
-    click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
+    click.option("--once", is_flag=True, help="Make one attempt and do not wait for a provider."),
     TASK,
-    click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Tasks worked side by side.  [default: 1]"),
+    click.option(
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=click.IntRange(1, 64),
+        help="Work on up to N tasks at once.  [default: 1]",
+    ),
     AGENT,
-    click.option("--fallback", metavar="CMD", help="Who works while the agent's provider is limited."),
-    click.option("--judge", metavar="CMD", help="A second agent that must agree before a task passes."),
+    click.option(
+        "--fallback", metavar="CMD", help="The agent to use while the first one's provider is not available."
+    ),
+    click.option(
+        "--judge", metavar="CMD", help="A second agent that must approve the work before a task passes."
+    ),
     CHECK,
     PROMPT,
-    click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]"),
-    click.option("--max-attempts", type=POSITIVE, help="Attempts for one task.  [default: 3]"),
-    click.option("--max-hours", type=hours, help="Hours for this run, or 90m.  [default: 12]"),
+    click.option(
+        "--max-iterations", metavar="N", type=POSITIVE, help="Stop after N attempts.  [default: 50]"
+    ),
+    click.option(
+        "--max-attempts",
+        metavar="N",
+        type=POSITIVE,
+        help="Block a task after N failed attempts.  [default: 3]",
+    ),
+    click.option(
+        "--max-hours",
+        type=hours,
+        help="Stop after this time: hours, or a duration such as 90m.  [default: 12]",
+    ),
     click.option("--until", metavar="HH:MM", help="Start no attempt after this time of day."),
-    click.option("--max-usd", type=ABOVE_ZERO, help="Dollars for this run."),
-    click.option("--max-tokens", type=POSITIVE, help="Tokens for this run, in and out."),
-    click.option("--max-wait", type=duration, help="Longest wait for a provider's limit.  [default: 6h]"),
+    click.option("--max-usd", metavar="USD", type=ABOVE_ZERO, help="Stop after this many dollars."),
+    click.option(
+        "--max-tokens", metavar="N", type=POSITIVE, help="Stop after this many tokens, input and output."
+    ),
+    click.option(
+        "--max-wait",
+        type=duration,
+        help="Exit instead of waiting longer for a provider's limit.  [default: 6h]",
+    ),
     TIMEOUT,
     click.option(
-        "--idle-timeout", type=duration, default="20m", show_default=True, help="Deadline of its silence."
+        "--idle-timeout",
+        type=duration,
+        default="20m",
+        show_default=True,
+        help="End an agent that streams events after this much silence.",
     ),
-    click.option("--branch", metavar="NAME", help="Work on this branch."),
-    click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage."),
-    click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting."),
-    click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do."),
+    click.option("--branch", metavar="NAME", help="Land the work on this branch."),
+    click.option(
+        "--allow-overage", is_flag=True, help="Go on when a subscription starts to bill extra usage."
+    ),
+    click.option("--no-wait", is_flag=True, help="Exit with 75 at a provider's limit."),
+    click.option("--full-permissions", is_flag=True, help="Let the agent do anything that you can do."),
     SANDBOX,
-    click.option("--launch", metavar="PREFIX", help="Work behind this command: 'ssh node7', 'srun -n1'."),
-    click.option("--launch-checks", metavar="PREFIX", help="Run setup and checks behind this one."),
-    click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run."),
-    click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block."),
+    click.option("--launch", metavar="PREFIX", help="Run agents behind this command, such as 'ssh node7'."),
+    click.option(
+        "--launch-checks", metavar="PREFIX", help="Run setup, checks and hooks behind this command."
+    ),
+    click.option("--no-awake", is_flag=True, help="Let the machine sleep during the run."),
+    click.option(
+        "--notify",
+        metavar="CMD",
+        help="A command that gets a JSON summary on stdin when the run ends, blocks a task or waits.",
+    ),
     JSON,
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-    click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
+    click.option("-v", "--verbose", is_flag=True, help="Print everything that the agent prints."),
 )
 """What `ralph run` takes, and `ralph doctor` and `ralph job` with it."""
 
@@ -236,16 +280,16 @@ def run_options(given: dict[str, Any], *own: str) -> Options:
 @click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ralph")
 def cli() -> None:
-    """Work through prd.json with any coding agent, and believe only the checks.
+    """Work through prd.json with any coding agent, and trust only the checks.
 
     \b
-    ralph init            write prd.json, AGENTS.md and the .gitignore line
-    ralph plan brief.md   let an agent write the tasks from your brief
-    ralph doctor          find tonight what would spoil the night
+    ralph init            write prd.json, AGENTS.md and a line of .gitignore
+    ralph plan brief.md   have an agent write the tasks from your brief
+    ralph doctor          find problems before the run
     ralph run             work until every task passes or a limit is reached
-    ralph status          what passed, what is next, what is blocked
-    ralph report          the same as a page for the morning
-    ralph land            merge the work with your branch, if all checks are green on that
+    ralph status          show what passed, what is next, what is blocked
+    ralph report          write the same as an HTML page, with diffs
+    ralph land            merge the work into your branch if all checks pass
     """
 
 
@@ -253,9 +297,9 @@ def cli() -> None:
 @PRD
 @with_run_options
 def run(**given: Any) -> int:
-    """Work until all is done or a limit is reached.
+    """Work until every task passes or a limit is reached.
 
-    Ends early when nothing can go on without a person; says why, and what to do.
+    Stops early when every task that is left needs a person, and says why.
 
     \b
     ralph run --agent claude --max-usd 20 --until 07:00
@@ -273,13 +317,13 @@ def run(**given: Any) -> int:
     type=click.Choice(["text", "md", "json"]),
     default="text",
     show_default=True,
-    help="For a terminal, to paste into an issue, for machines.",
+    help="text for a terminal, md to paste into an issue, json for programs.",
 )
 @JSON
 def status(prd: Path, format: str, json: bool) -> None:
     """Show what passed, what is next, what is blocked.
 
-    Only reads; also while a loop runs.
+    Reads only, and works during a run.
 
     \b
     ralph status --json | jq '.tasks[] | select(.state == "blocked")'
@@ -297,12 +341,12 @@ def status(prd: Path, format: str, json: bool) -> None:
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="Where to write it; - is stdout.  [default: .ralph/report.html]",
+    help="Where to write it; - for stdout.  [default: .ralph/report.html]",
 )
 def report(prd: Path, output: Path | None) -> None:
-    """Write a page for the morning.
+    """Write an HTML report.
 
-    One HTML file: what passed, with diffs; what needs you, failed, was put back and learned.
+    One file: what passed, with diffs; what needs you, what failed, what was restored and learned.
 
     \b
     ralph report && xdg-open .ralph/report.html
@@ -321,9 +365,9 @@ def report(prd: Path, output: Path | None) -> None:
 @AGENT
 @PROMPT
 def prompt(**given: Any) -> None:
-    """Print what the agent would be sent now.
+    """Print the prompt of the next attempt.
 
-    Nothing is run. What is red before a first attempt is known only then, and added.
+    Runs nothing, so the checks that fail before a first attempt are not in it yet.
 
     \b
     ralph prompt --task US-003 | less
@@ -343,15 +387,17 @@ def prompt(**given: Any) -> None:
 @cli.command()
 @PRD
 @click.argument("brief", type=click.Path(path_type=str, allow_dash=True))
-@click.option("--planner", metavar="CMD", help="The agent that plans; else the plan's planner, or its agent.")
-@click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
+@click.option(
+    "--planner", metavar="CMD", help="The agent that plans.  [default: planner in prd.json, else its agent]"
+)
+@click.option("--force", is_flag=True, help="Replace a plan that has been worked on; the old one is kept.")
 @TIMEOUT
 @for_people
 def plan(brief: str, force: bool, **given: Any) -> int:
-    """Let an agent write the tasks from a brief.
+    """Have an agent write the tasks from a brief.
 
-    BRIEF is a file, or - for standard input. The agent only reads, in a checkout of its own.
-    You read the plan, and say go. Exit 4 while it has open questions.
+    BRIEF is a file, or - for stdin. The agent works read-only in a checkout of its own. Exits with 4
+    while the plan has open questions.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
@@ -371,24 +417,26 @@ def plan(brief: str, force: bool, **given: Any) -> int:
     "acceptanceCriteria",
     metavar="TEXT",
     multiple=True,
-    help="What must be true when it is done; may be given again.",
+    allow_from_autoenv=False,
+    help="What must be true when the task is done. Can be repeated.",
 )
-@click.option("--description", metavar="TEXT", help="What is to be built, and why.")
-@click.option("--priority", type=int, help="1 is worked first.")
+@click.option("--description", metavar="TEXT", help="What to build, and why.")
+@click.option("--priority", metavar="N", type=int, help="1 is worked first.")
 @click.option(
     "--depends-on",
     "dependsOn",
     metavar="ID",
     multiple=True,
+    allow_from_autoenv=False,
     shell_complete=known_tasks,
-    help="Must pass first; may be given again.",
+    help="A task that must pass first. Can be repeated.",
 )
 @for_people
 def add(prd: Path, what: str, **said: Any) -> None:
-    """Add a task to the plan, also while a loop runs.
+    """Add a task to the plan, also during a run.
 
-    TITLE makes one. FILE (or - for standard input) is JSON: a task, a list of them, or another
-    version of prd.json, of which the new tasks are taken.
+    TITLE adds one task. FILE (- for stdin) is JSON: a task, a list of tasks, or another version of
+    prd.json, whose new tasks are added.
 
     \b
     ralph add 'Sort prices by currency' --check 'npm test -- sort' --criterion 'EUR before USD'
@@ -402,12 +450,14 @@ def add(prd: Path, what: str, **said: Any) -> None:
 @cli.command()
 @PRD
 @click.argument("task_id", metavar="ID", shell_complete=known_tasks)
-@click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
+@click.option(
+    "--answer", default="", metavar="TEXT", help="Your answer to its question, for the next prompt."
+)
 @for_people
 def retry(prd: Path, task_id: str, answer: str) -> None:
-    """Unblock a task, with an answer if you have one.
+    """Unblock a task, also during a run.
 
-    The answer goes into its notes, and its attempts start at zero. Also while a loop runs.
+    Its attempts start at zero. The answer goes into its notes.
 
     \b
     ralph retry US-003 --answer 'use the existing price table'
@@ -422,9 +472,9 @@ def retry(prd: Path, task_id: str, answer: str) -> None:
 @click.argument("said", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=known_tasks)
 @for_people
 def tell(prd: Path, said: tuple[str, ...]) -> None:
-    """Put a note into a task or, without ID, into the plan.
+    """Add a note to a task or, without ID, to the plan.
 
-    Every attempt that begins later reads it; also while a loop runs.
+    Every later attempt reads it. Works during a run.
 
     \b
     ralph tell US-003 'the price table is in src/prices.py'
@@ -441,7 +491,7 @@ def tell(prd: Path, said: tuple[str, ...]) -> None:
 @PRD
 @for_people
 def stop(prd: Path) -> None:
-    """Ask the running loop to stop after this attempt.
+    """Stop the run after the current attempt.
 
     \b
     ralph stop && tail -f progress.txt
@@ -453,11 +503,12 @@ def stop(prd: Path) -> None:
 
 @cli.command()
 @PRD
-@click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
+@click.option("--eject", is_flag=True, help="Write ralph's prompt template to PROMPT.md, for you to change.")
 def init(prd: Path, eject: bool) -> None:
-    """Write prd.json, AGENTS.md, the .gitignore line.
+    """Write prd.json, AGENTS.md and a line of .gitignore.
 
-    Nothing is overwritten; a plan that lacks setup, checks or protect gets what was found.
+    Finds setup, checks and files to protect. Overwrites nothing; an existing plan gets only the keys
+    that it lacks.
 
     \b
     cd my-project && ralph init
@@ -475,14 +526,13 @@ def init(prd: Path, eject: bool) -> None:
     "--probe",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Let each agent do one cheap turn, as cron would start it.",
+    help="Run one cheap turn of each agent, in the environment that cron gives it.",
 )
 def doctor(probe: bool, **given: Any) -> int:
-    """Find now what would spoil the night.
+    """Find problems before the run.
 
-    Takes every option of `ralph run`. Looks at plan, checks, agents, permissions, sandbox, git, lock,
-    disk, and at what cron will see. Ends with 2 if something is wrong, else with the line that starts the
-    run, and the one that prints a job file for it.
+    Takes every option of `ralph run`. Looks at the plan, the checks, agents, permissions, sandbox, git,
+    the lock, the disk, and the environment that cron gives. Exits with 2 if it finds an error.
 
     \b
     ralph doctor --agent claude --full-permissions --probe
@@ -500,11 +550,10 @@ def doctor(probe: bool, **given: Any) -> int:
 @click.argument("plans", metavar="[PLAN ...]", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
 @with_run_options
 def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
-    """Print a job file for an engine that you have.
+    """Print a job file for cron, systemd, slurm, kubernetes or github.
 
-    ENGINE is cron, systemd, slurm, kubernetes or github. Takes every option of `ralph run`, which the file
-    then holds. It runs each PLAN, else that of --prd; says by exit code what is tried again and what
-    waits for a person; and is yours to read, change and hand to the engine.
+    The file runs each PLAN (default: that of --prd) with the options given here; all options of
+    `ralph run` are accepted. Read it, change it, and hand it to the engine.
 
     \b
     ralph job cron --agent claude --full-permissions
@@ -523,11 +572,11 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
 @SANDBOX
 @for_people
 def land(branches: tuple[str, ...], **given: Any) -> int:
-    """Put the work of the night on the current branch.
+    """Merge finished work into the current branch.
 
-    Each BRANCH (else that of this plan) is merged with the branch that you are on. All checks of its
-    plan run on the result in the clean room; if they are green, your branch moves there, and your
-    edits stay. Else all is as it was, and the exit status is 4.
+    Merges each BRANCH (default: that of this plan) with the branch that you are on, and runs all checks
+    of its plan on the result in the clean room. If they pass, your branch moves there and your
+    uncommitted edits stay. Otherwise nothing changes, and the exit status is 4.
 
     \b
     git switch main && ralph land ralph/prices ralph/search
@@ -540,14 +589,14 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
 
 @cli.command()
 @PRD
-@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only print what would be removed.")
 @for_people
 def clean(prd: Path, dry_run: bool) -> int:
-    """Remove the places of plans that are done or gone.
+    """Remove the checkouts of plans that are done or gone.
 
-    Done is a plan of which every task passes, and whose branch HEAD contains; gone is one without its
-    prd.json or its repository. All plans of this repository are looked at, or the one of --prd. What a
-    workspace holds and nothing else does is parked first.
+    A plan is done when every task passes and HEAD contains its branch, and gone when its prd.json or
+    repository no longer exists. Looks at all plans of this repository, or at that of --prd. Work that
+    exists only in a workspace is parked first.
 
     \b
     ralph clean -n
