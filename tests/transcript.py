@@ -1,7 +1,7 @@
-"""The transcript in the README: from an empty folder to the morning, with a scripted planner and agent.
+"""The transcript in docs/walkthrough.md: from an empty folder to the morning, with a scripted planner and agent.
 
 `python -m tests.transcript` prints it, with what differs from day to day made alike; `--write` puts it
-into the README.
+into that page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "walkthrough.md"
 BLOCK = re.compile(r"(?<=<!-- transcript -->\n```console\n).*?(?=```\n)", re.DOTALL)
 
 BRIEF = """\
@@ -147,8 +147,8 @@ def alike(told: str, folder: Path) -> str:
 
 
 def written() -> str:
-    """The transcript that stands in the README."""
-    found = BLOCK.search(README.read_text("utf-8"))
+    """The transcript that the page has."""
+    found = BLOCK.search(PAGE.read_text("utf-8"))
     return found[0] if found else ""
 
 
@@ -157,4 +157,4 @@ if __name__ == "__main__":
         transcript = play(Path(scratch).resolve())
     print(transcript, end="")
     if "--write" in sys.argv:
-        README.write_text(BLOCK.sub(lambda _: transcript, README.read_text("utf-8"), count=1), "utf-8")
+        PAGE.write_text(BLOCK.sub(lambda _: transcript, PAGE.read_text("utf-8"), count=1), "utf-8")
