@@ -50,10 +50,10 @@ MEANINGS = {
 }
 
 KINDS = {
-    "string": "text",
+    "string": "string",
     "integer": "number",
     "number": "number",
-    "boolean": "true or false",
+    "boolean": "boolean",
     "array": "list",
     "object": "object",
     "anything": "anything",
