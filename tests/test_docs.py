@@ -216,14 +216,6 @@ def test_verdicts_and_states() -> None:
     assert all(f"`{state}`" in page("status.md") for state in wording.STATES)
 
 
-@pytest.mark.parametrize("meaning", sorted(prd.ALIASES))
-def test_every_alias_of_prd_json_is_listed(meaning: str) -> None:
-    listed = "\n".join(
-        line for line in section("Other formats", page("plan.md")).splitlines() if line.startswith("| ")
-    )
-    assert [alias for alias in prd.ALIASES[meaning] if f"`{alias}`" not in listed] == []
-
-
 @pytest.mark.parametrize(
     ("document", "number"), [("docs/plan.md", 2), ("docs/checks.md", 1), ("docs/setup.md", 2)]
 )
