@@ -62,7 +62,11 @@ def run_demo(folder: Path | None) -> int:
         stage.clear()
     installed = shutil.which("ralph") is not None
     ralph = "ralph" if installed else shlex.join(_RALPH)
-    install = "" if installed else f"\n  uv tool install {shlex.quote(str(Path(_RALPH[1]).parent))}"
+    install = (
+        ""
+        if installed
+        else f"\n  uv tool install {shlex.quote(str(Path(_RALPH[1]).parent))}    # or: pipx install"
+    )
     print(_LAST.format(folder=shlex.quote(str(stage.folder)), branch=BRANCH, ralph=ralph, install=install))
     if broken:
         print(f"ralph: the demo failed: {broken} of its claims did not hold", file=sys.stderr)
@@ -131,7 +135,7 @@ class _Stage:
 
     def broken_claims(self) -> int:
         """Say of everything that the demo promised whether it holds; how much does not."""
-        _say("\nLooked up in git, in the files and among the processes:")
+        _say("\nVerified in git, in the files and among the processes:")
         found = self._claims()
         for claim, holds in found.items():
             _say(f"[x] {claim}" if holds else f"[!] {claim}  <- DOES NOT HOLD")
@@ -153,16 +157,16 @@ class _Stage:
             "four tasks pass, and the one with a question does not": [task["passes"] for task in tasks]
             == [True] * 4 + [False],
             "a fresh clone of the branch passes the tests of all four": self._clone_is_green(),
-            "the tests are those that it began with": not self._git("diff", "main", BRANCH, "test_todo.py"),
+            "the tests are unchanged": not self._git("diff", "main", BRANCH, "test_todo.py"),
             "T-1 failed when it cheated, then passed": verdicts[:2] == ["T-1 failed", "T-1 passed"],
-            "T-2 was green for the agent, red in the clean room, then passed": self._was_green
+            "T-2 passed for the agent, failed in the clean room, then passed there": self._was_green
             and verdicts[2:4] == ["T-2 failed", "T-2 passed"]
             and hidden in ended[2].get("notices", []),
             "what the killed attempt left did not count": verdicts[5:8]
             == ["T-4 interrupted", "T-4 interrupted", "T-4 passed"],
-            "no finished task was worked again": starts == {"T-1": 2, "T-2": 2, "T-3": 1, "T-4": 2, "T-5": 2},
+            "no finished task was repeated": starts == {"T-1": 2, "T-2": 2, "T-3": 1, "T-4": 2, "T-5": 2},
             "T-5 is blocked with its question": "archive" in str(tasks[4].get("blocked")),
-            f"one commit a task on the branch {BRANCH}, and no other": made
+            f"the branch {BRANCH} has one commit for each passed task, and no other": made
             == [f"{task['id']}: {task['title']}" for task in reversed(tasks[:4])],
             "your branch, your files and your edit are as you left them": self._files() == self._home
             and self._git("log", "--format=%s %D", "--decorate=short", "HEAD") == "A to-do list HEAD -> main",
@@ -209,9 +213,9 @@ class _Stage:
             self._was_green = True
         elif "Starting a server" in line:
             self._edit_todo()
-            _say("-> Meanwhile you write on in todo.py, in your own tree.")
+            _say("-> Meanwhile you keep editing todo.py in your own tree.")
             self._counted["served"] = len(self._processes("T-3"))
-            _say(f"-> {self._counted['served']} processes run for it now: the agent and its server.")
+            _say(f"-> {self._counted['served']} processes are running for it: the agent and its server.")
         elif "Half of it is written" in line:
             self._kill(process)
         elif line.startswith(("  passed", "  blocked")) and act["task"]:
@@ -228,7 +232,7 @@ class _Stage:
         for one in whole:
             one.kill()
         left = len(self._processes("T-4"))
-        _say(f"-> kill -9: ralph and its worker are dead; the agent runs on ({left} process).")
+        _say(f"-> kill -9: ralph and its worker are dead; the agent is still running ({left} process).")
 
     def _processes(self, task: str | None = None) -> list[psutil.Process]:
         """What runs with the demo's mark in its environment; with `task`, that task's agents."""
@@ -256,7 +260,12 @@ def _environment(mark: str) -> dict[str, str]:
     """One that owes nothing to this user's settings and can be told from all others."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RALPH_", "GIT_"))}
     ours = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "RALPH_DEMO": mark}
-    return {**kept, **_NO_GIT_CONFIG, **ours, **({"FORCE_COLOR": "1"} if sys.stdout.isatty() else {})}
+    return {**kept, **_NO_GIT_CONFIG, **ours, **({"FORCE_COLOR": "1"} if _colored() else {})}
+
+
+def _colored() -> bool:
+    """Whether this is a terminal that is to show colours."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
 
 
 def _width() -> int:
@@ -266,7 +275,7 @@ def _width() -> int:
 
 def _say(words: str, indent: str = "", color: str = "") -> None:
     """Print `words` wrapped to the terminal, the rest of a long line a little further in."""
-    color = color if sys.stdout.isatty() else ""
+    color = color if _colored() else ""
     for line in words.split("\n"):
         lines = textwrap.wrap(
             line, _width(), initial_indent=indent, subsequent_indent=f"{indent}   ", break_on_hyphens=False,
