@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from tests import picture
+
 QUESTION = "Shall `remove` delete an item for good, or move it to an archive?"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -110,20 +112,13 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_the_demo_is_in_colour(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "ralph", "demo", str(tmp_path / "demo")]
-    done = subprocess.run(
-        ["script", "-qec", shlex.join(words), "/dev/null"], timeout=150, capture_output=True, text=True,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    colours = {
-        "\x1b[36m": "iteration 1",
-        "\x1b[32m": "passed |",
-        "\x1b[31m": "failed:",
-        "\x1b[33m": "! restored",
-    }
-    for colour, words_in_it in colours.items():
-        assert re.search(rf"{re.escape(colour)} *{re.escape(words_in_it)}", done.stdout), words_in_it
+    words = shlex.join([sys.executable, "-m", "ralph", "demo", str(tmp_path / "demo")])
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
+    said = b"".join(picture.on_a_terminal(words, tmp_path, env)).decode()
+    assert "In a project of your own" in said and "DOES NOT HOLD" not in said
+    colours = {36: "iteration 1", 32: "passed |", 31: "failed:", 33: "! restored", 1: "Act 1."}
+    for colour, shown in colours.items():
+        assert re.search(rf"\x1b\[{colour}m *{re.escape(shown)}", said), shown
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
