@@ -144,7 +144,7 @@ PRD = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     default="prd.json",
     show_default=True,
-    help="The plan. progress.txt lies next to it.",
+    help="The plan. progress.txt is next to it.",
 )
 
 
@@ -396,7 +396,7 @@ def prompt(**given: Any) -> None:
 def plan(brief: str, force: bool, **given: Any) -> int:
     """Have an agent write the tasks from a brief.
 
-    BRIEF is a file, or - for stdin. The agent works read-only in a checkout of its own. Exits with 4
+    BRIEF is a file, or - for stdin. The agent works read-only in its own checkout. Exits with 4
     while the plan has open questions.
 
     \b
