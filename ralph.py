@@ -219,7 +219,7 @@ RUN_OPTIONS = (
         type=hours,
         help="Stop after this time: hours, or a duration such as 90m.  [default: 12]",
     ),
-    click.option("--until", metavar="HH:MM", help="Start no attempt after this time of day."),
+    click.option("--until", metavar="HH:MM", help="Stop at this time of day, such as 07:00."),
     click.option("--max-usd", metavar="USD", type=ABOVE_ZERO, help="Stop after this many dollars."),
     click.option(
         "--max-tokens", metavar="N", type=POSITIVE, help="Stop after this many tokens, input and output."

@@ -270,6 +270,23 @@ def test_files_that_are_linked_or_named_exist() -> None:
         assert missing + [n for n in tests if not (ROOT / n).exists()] == []
 
 
+def test_anchors_that_are_linked_exist() -> None:
+    for document in DOCUMENTS:
+        source = (ROOT / document).read_text("utf-8")
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", source):
+            linked = (ROOT / document).parent / target if target else ROOT / document
+            headings = re.findall(r"^#+ (.+)$", linked.read_text("utf-8"), re.MULTILINE)
+            slugs = [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
+            assert anchor in slugs, f"{document}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_documents_are_in_plain_words(document: str) -> None:
+    source = (ROOT / document).read_text("utf-8")
+    solemn = r"\b(purse|spoils?|mend(s|ed)?|whoever|strangers?('s)?|for ever|anew|heeded|the house|floors|what stands)\b"
+    assert [m[0] for m in re.finditer(solemn, re.sub(r"```.*?```", "", source, flags=re.DOTALL))] == []
+
+
 def test_the_readme_is_one_page_and_begins_with_what_it_is() -> None:
     assert len(README.splitlines()) <= 160
     assert len(README.split()) <= 1800
