@@ -33,8 +33,7 @@ COLOURS = {
     "default": "#d6deeb", "red": "#ef6b73", "green": "#8bd649", "brown": "#e5c07b", "cyan": "#56b6c2",
 }  # fmt: skip
 """By pyte's names: what it calls brown is yellow."""
-HEAD = ["$ ralph run --max-usd 5"]
-STATUS = "$ ralph status"
+SHOWN = "ralph run --max-usd 5"
 
 AGENT = f"""\
 import contextlib, io, json, os, pathlib, sys
@@ -89,7 +88,7 @@ PLAN = {
 
 
 def play(folder: Path) -> tuple[pyte.Screen, Path]:
-    """A run and a `ralph status` on a terminal, as they stand there at the end; the folder of the project."""
+    """A run on a terminal, as it stands there at the end; the folder of the project."""
     env = transcript.stage(folder, {"my-agent": AGENT})
     shop = folder / "shop"
     shop.mkdir()
@@ -98,11 +97,9 @@ def play(folder: Path) -> tuple[pyte.Screen, Path]:
         subprocess.run(["git", *words.split()], cwd=shop, env=env, check=True)
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
-    for shown in (*HEAD, STATUS):
-        stream.feed(f"\x1b[1m{shown}\x1b[0m\r\n".encode())
-        for piece in on_a_terminal(shown.removeprefix("$ "), shop, {**env, "TERM": "xterm"}):
-            stream.feed(piece)
-        stream.feed(b"\r\n")
+    stream.feed(f"\x1b[1m$ {SHOWN}\x1b[0m\r\n".encode())
+    for piece in on_a_terminal(SHOWN, shop, {**env, "TERM": "xterm"}):
+        stream.feed(piece)
     return screen, shop
 
 
@@ -185,7 +182,7 @@ def photograph(shop: Path, env: dict[str, str], target: Path) -> None:
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             f"--user-data-dir={profile}", "--window-size=900,900", f"--screenshot={target}",
+             f"--user-data-dir={profile}", "--window-size=900,660", f"--screenshot={target}",
              page.as_uri()],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip

@@ -25,4 +25,4 @@ def test_the_picture_of_the_report_is_small() -> None:
     data = (picture.DOCS / "report.png").read_bytes()
     width, height = struct.unpack(">II", data[16:24])
     assert data.startswith(b"\x89PNG") and len(data) < 150_000
-    assert (width, height) == (900, 900)
+    assert (width, height) == (900, 660)
