@@ -24,44 +24,44 @@ BENCH_SCALE ?= 1
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm lint build bench clean
 
-help: ## list these targets
+help: ## list these targets; the first one of all sets up .venv, in about 10 s
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(STAMP) ## show the promises at work, with scripted agents: no key, no network
+demo: $(STAMP) ## watch ralph at work, with a scripted agent (15 s)
 	$(BIN)/ralph demo
 
 # Without bytecode every process of pytest compiles and rewrites all tests again.
-test: $(STAMP) ## run every test; TESTS=tests/git for some
+test: $(STAMP) ## run the tests; TESTS=tests/git for some (6 min)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(TESTS)
 
-test-crash: $(STAMP) ## kill -9 at every state-changing call, disks that fail, power cuts, a long night
+test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, power cuts (over an hour; CRASH_STEP=16: minutes)
 	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) JOBS_SEEDS=$(JOBS_SEEDS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
 
-test-agents: $(STAMP) ## run the agents' own programs against a scripted model: no key; AGENTS=claude for one
+test-agents: $(STAMP) ## run the real agents against a scripted model, without a key; AGENTS=claude for one (5 min)
 	$(BIN)/python -m tests.install_agents $(AGENTS)
 	$(BIN)/python -m pytest -m agents -n 2 -rs tests/whole/test_real_agents.py
 
-test-browser: $(STAMP) ## look at the report's page in headless Chromium
+test-browser: $(STAMP) ## check the report in headless Chromium (1 min)
 	$(BIN)/python -m pytest -m browser -n 2 -rs tests/show/test_browser.py
 
-test-gate: $(STAMP) ## npm, pip, uv, cargo, submodules, hooks: from init to a green fresh clone
+test-gate: $(STAMP) ## take projects of npm, pip, uv and cargo from init to a green clone (7 min)
 	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py
 
-test-slurm: $(STAMP) ## job files on a real Slurm of three nodes, from Debian's packages; nothing is installed
+test-slurm: $(STAMP) ## run job files on a real Slurm of three nodes, without installing it (minutes)
 	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py
 
-lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
+lint: $(STAMP) ## ruff and mypy --strict (20 s)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy --strict
 
-build: $(STAMP) ## wheel and sdist in dist/
+build: $(STAMP) ## make the wheel and the sdist in dist/ (15 s)
 	$(BIN)/python -m build --outdir dist
 
-bench: $(STAMP) ## what ralph costs, as ratios to floors of the same run; FIGURES="help git" for some
+bench: $(STAMP) ## measure what ralph costs; FIGURES="help git" for some (minutes; BENCH_SCALE=0.1: 90 s)
 	BENCH_SCALE=$(BENCH_SCALE) $(BIN)/python benchmarks/bench.py $(FIGURES)
 
-clean: ## remove .venv, dist/ and every cache
+clean: ## remove .venv, dist/ and every cache (1 s)
 	rm -rf $(VENV) dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -86,16 +86,16 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
 @click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ralph")
 def cli() -> None:
-    """Work through prd.json with any coding agent, and believe only the checks.
+    """Work through prd.json with any coding agent, and trust only the checks.
 
     \b
-    ralph init            write prd.json, AGENTS.md and the .gitignore line
-    ralph plan brief.md   let an agent write the tasks from your brief
-    ralph doctor          find tonight what would spoil the night
+    ralph init            write prd.json, AGENTS.md and a line of .gitignore
+    ralph plan brief.md   have an agent write the tasks from your brief
+    ralph doctor          find problems before the run
     ralph run             work until every task passes or a limit is reached
-    ralph status          what passed, what is next, what is blocked
-    ralph report          the same as a page for the morning
-    ralph land            merge the work with your branch, if all checks are green on that
+    ralph status          show what passed, what is next, what is blocked
+    ralph report          write the same as an HTML page, with diffs
+    ralph land            merge the work into your branch if all checks pass
     """
 
 
@@ -103,9 +103,9 @@ def cli() -> None:
 @options.PRD
 @options.takes(options.RUN_OPTIONS)
 def run(**given: Any) -> int:
-    """Work until all is done or a limit is reached.
+    """Work until every task passes or a limit is reached.
 
-    Ends early when nothing can go on without a person; says why, and what to do.
+    Stops early when every task that is left needs a person, and says why.
 
     \b
     ralph run --agent claude --max-usd 20 --until 07:00
@@ -123,13 +123,13 @@ def run(**given: Any) -> int:
     type=click.Choice(["text", "md", "json"]),
     default="text",
     show_default=True,
-    help="For a terminal, to paste into an issue, for machines.",
+    help="text for a terminal, md to paste into an issue, json for programs.",
 )
 @options.JSON
 def status(prd: Path, format: str, json: bool) -> None:
     """Show what passed, what is next, what is blocked.
 
-    Only reads; also while a loop runs.
+    Reads only, and works during a run.
 
     \b
     ralph status --json | jq '.tasks[] | select(.state == "blocked")'
@@ -147,12 +147,12 @@ def status(prd: Path, format: str, json: bool) -> None:
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="Where to write it; - is stdout.  [default: .ralph/report.html]",
+    help="Where to write it; - for stdout.  [default: .ralph/report.html]",
 )
 def report(prd: Path, output: Path | None) -> None:
-    """Write a page for the morning.
+    """Write an HTML report.
 
-    One HTML file: what passed, with diffs; what needs you, failed, was put back and learned.
+    One file: what passed, with diffs; what needs you, what failed, what was restored and learned.
 
     \b
     ralph report && xdg-open .ralph/report.html
@@ -171,9 +171,9 @@ def report(prd: Path, output: Path | None) -> None:
 @options.AGENT
 @options.PROMPT
 def prompt(**given: Any) -> None:
-    """Print what the agent would be sent now.
+    """Print the prompt of the next attempt.
 
-    Nothing is run. What is red before a first attempt is known only then, and added.
+    Runs nothing, so the checks that fail before a first attempt are not in it yet.
 
     \b
     ralph prompt --task US-003 | less
@@ -197,10 +197,10 @@ def prompt(**given: Any) -> None:
 @options.TIMEOUT
 @options.for_people
 def plan(brief: str, force: bool, **given: Any) -> int:
-    """Let an agent write the tasks from a brief.
+    """Have an agent write the tasks from a brief.
 
-    BRIEF is a file, or - for standard input. The agent only reads, in a checkout of its own.
-    You read the plan, and say go. Exit 4 while it has open questions.
+    BRIEF is a file, or - for stdin. The agent works read-only in its own checkout. Exits with 4
+    while the plan has open questions.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
@@ -217,10 +217,10 @@ def plan(brief: str, force: bool, **given: Any) -> int:
 @options.takes(options.TASK_FIELDS)
 @options.for_people
 def add(prd: Path, what: str, **said: Any) -> None:
-    """Add a task to the plan, also while a loop runs.
+    """Add a task to the plan, also during a run.
 
-    TITLE makes one. FILE (or - for standard input) is JSON: a task, a list of them, or another
-    version of prd.json, of which the new tasks are taken.
+    TITLE adds one task. FILE (- for stdin) is JSON: a task, a list of tasks, or another version of
+    prd.json, whose new tasks are added.
 
     \b
     ralph add 'Sort prices by currency' --check 'npm test -- sort' --criterion 'EUR before USD'
@@ -237,9 +237,9 @@ def add(prd: Path, what: str, **said: Any) -> None:
 @click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
 @options.for_people
 def retry(prd: Path, task_id: str, answer: str) -> None:
-    """Unblock a task, with an answer if you have one.
+    """Unblock a task, also during a run.
 
-    The answer goes into its notes, and its attempts start at zero. Also while a loop runs.
+    Its attempts start at zero. The answer goes into its notes.
 
     \b
     ralph retry US-003 --answer 'use the existing price table'
@@ -254,9 +254,9 @@ def retry(prd: Path, task_id: str, answer: str) -> None:
 @click.argument("said", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=options.known_tasks)
 @options.for_people
 def tell(prd: Path, said: tuple[str, ...]) -> None:
-    """Put a note into a task or, without ID, into the plan.
+    """Add a note to a task or, without ID, to the plan.
 
-    Every attempt that begins later reads it; also while a loop runs.
+    Every later attempt reads it. Works during a run.
 
     \b
     ralph tell US-003 'the price table is in src/prices.py'
@@ -273,7 +273,7 @@ def tell(prd: Path, said: tuple[str, ...]) -> None:
 @options.PRD
 @options.for_people
 def stop(prd: Path) -> None:
-    """Ask the running loop to stop after this attempt.
+    """Stop the run after the current attempt.
 
     \b
     ralph stop && tail -f progress.txt
@@ -287,9 +287,10 @@ def stop(prd: Path) -> None:
 @options.PRD
 @click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
 def init(prd: Path, eject: bool) -> None:
-    """Write prd.json, AGENTS.md, the .gitignore line.
+    """Write prd.json, AGENTS.md and a line of .gitignore.
 
-    Nothing is overwritten; a plan that lacks setup, checks or protect gets what was found.
+    Finds setup, checks and files to protect. Overwrites nothing; an existing plan gets only the keys
+    that it lacks.
 
     \b
     cd my-project && ralph init
@@ -307,14 +308,13 @@ def init(prd: Path, eject: bool) -> None:
     "--probe",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Let each agent do one cheap turn, as cron would start it.",
+    help="Run one cheap turn of each agent, in the environment that cron gives it.",
 )
 def doctor(probe: bool, **given: Any) -> int:
-    """Find now what would spoil the night.
+    """Find problems before the run.
 
-    Takes every option of `ralph run`. Looks at plan, checks, agents, permissions, sandbox, git, lock,
-    disk, and at what cron will see. Ends with 2 if something is wrong, else with the line that starts the
-    run, and the one that prints a job file for it.
+    Takes every option of `ralph run`. Looks at the plan, the checks, agents, permissions, sandbox, git,
+    the lock, the disk, and the environment that cron gives. Exits with 2 if it finds an error.
 
     \b
     ralph doctor --agent claude --full-permissions --probe
@@ -333,11 +333,10 @@ def doctor(probe: bool, **given: Any) -> int:
 @click.argument("plans", metavar="[PLAN ...]", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
 @options.takes(options.RUN_OPTIONS)
 def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
-    """Print a job file for an engine that you have.
+    """Print a job file for cron, systemd, slurm, kubernetes or github.
 
-    ENGINE is cron, systemd, slurm, kubernetes or github. Takes every option of `ralph run`, which the file
-    then holds. It runs each PLAN, else that of --prd; says by exit code what is tried again and what
-    waits for a person; and is yours to read, change and hand to the engine.
+    The file runs each PLAN (default: that of --prd) with the options given here; all options of
+    `ralph run` are accepted. Read it, change it, and hand it to the engine.
 
     \b
     ralph job cron --agent claude --full-permissions
@@ -356,11 +355,11 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
 @options.SANDBOX
 @options.for_people
 def land(branches: tuple[str, ...], **given: Any) -> int:
-    """Put the work of the night on the current branch.
+    """Merge finished work into the current branch.
 
-    Each BRANCH (else that of this plan) is merged with the branch that you are on. All checks of its
-    plan run on the result in the clean room; if they are green, your branch moves there, and your
-    edits stay. Else all is as it was, and the exit status is 4.
+    Merges each BRANCH (default: that of this plan) with the branch that you are on, and runs all checks
+    of its plan on the result in the clean room. If they pass, your branch moves there and your
+    uncommitted edits stay. Otherwise nothing changes, and the exit status is 4.
 
     \b
     git switch main && ralph land ralph/prices ralph/search
@@ -376,11 +375,11 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
 @options.for_people
 def clean(prd: Path, dry_run: bool) -> int:
-    """Remove the places of plans that are done or gone.
+    """Remove the checkouts of plans that are done or gone.
 
-    Done is a plan of which every task passes, and whose branch HEAD contains; gone is one without its
-    prd.json or its repository. All plans of this repository are looked at, or the one of --prd. What a
-    workspace holds and nothing else does is parked first.
+    A plan is done when every task passes and HEAD contains its branch, and gone when its prd.json or
+    repository no longer exists. Looks at all plans of this repository, or at that of --prd. Work that
+    exists only in a workspace is parked first.
 
     \b
     ralph clean -n
@@ -401,13 +400,13 @@ def worker() -> int:
 @cli.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 def demo(folder: Path | None) -> int:
-    """See the promises at work in under 20 seconds.
+    """Watch ralph at work for 15 seconds.
 
-    On a small real repository, with scripted agents: no key, no network.
+    On a small real repository, with a scripted agent: no key, no network.
 
     \b
-    ralph demo             in a temporary folder
-    ralph demo my-demo     in a folder that you keep
+    ralph demo             in a new temporary folder
+    ralph demo my-demo     in a folder of your choice
     """
     from _ralph.commands.demo import run_demo
 

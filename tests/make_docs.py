@@ -1,13 +1,18 @@
-"""docs/prd.md from prd.schema.json and the table of aliases: `python -m tests.make_docs > docs/prd.md`."""
+"""docs/prd.md from prd.schema.json and the table of aliases, docs/cli.md from click: `python -m tests.make_docs`
+writes both."""
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+
+import ralph
 from _ralph.state import prd
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,40 +20,40 @@ SCHEMA = json.loads((ROOT / "prd.schema.json").read_text("utf-8"))
 DEFINITIONS = SCHEMA["$defs"]
 
 HEAD = """\
-# prd.json, field by field
+# prd.json reference
 
-Made from `prd.schema.json` by `python -m tests.make_docs > docs/prd.md`. An editor that knows JSON Schema completes and checks a plan with it: `"$schema": "./prd.schema.json"`, with the path to your copy.
+This page is generated from `prd.schema.json` (`python -m tests.make_docs`). Editors that support JSON Schema complete and validate a plan that names it: `"$schema": "./prd.schema.json"`, with the path to your copy.
 
-Only a list of tasks and one check are required. Keys that are not named here are kept, and shown to the agent. What a plan may get wrong is refused with its place, and with what was expected. [checks.md](checks.md) is about writing criteria and checks.
+Only a list of tasks and one check are required. Unknown keys are kept and shown to the agent. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
 """
 
 ALIASES = """\
-## Other words for the same
+## Other formats
 
-Plans of other tools run as they are, and a pass is written in the file's own words. The first key that stands in the file is read.
+Plans in the formats of other tools work unchanged, and ralph marks a pass with the file's own key. If a file has several of these keys, the first one in the list is used.
 
 | meaning | keys |
 |---|---|
 """
 
 MEANINGS = {
-    "tasks": "the tasks; or the whole document is the list",
-    "project": "the project",
+    "tasks": "the list of tasks (the whole document may also be the list)",
+    "project": "the name of the project",
     "branch": "the branch",
     "title": "a task's title",
-    "criteria": "its criteria",
+    "criteria": "its acceptance criteria",
     "depends_on": "its dependencies",
-    "passed": "done",
-    "skip": "held back",
-    "blocked_reason": "why it is held back",
-    "gates": "commands of other tools: offered in a message, never run unasked",
+    "passed": "whether it is done",
+    "skip": "whether it is on hold",
+    "blocked_reason": "why it is on hold",
+    "gates": "commands of other tools: ralph suggests them as checks, and never runs them unasked",
 }
 
 KINDS = {
-    "string": "text",
+    "string": "string",
     "integer": "number",
     "number": "number",
-    "boolean": "true or false",
+    "boolean": "boolean",
     "array": "list",
     "object": "object",
     "anything": "anything",
@@ -59,23 +64,21 @@ def document() -> str:
     """The whole text of docs/prd.md."""
     plan, task, check = (part["properties"] for part in (SCHEMA, DEFINITIONS["task"], DEFINITIONS["check"]))
     words = [
-        ("a status that means done", prd.DONE_WORDS),
-        ("a status that holds back", prd.HELD_WORDS),
-        ("a priority, the first ones first", sorted(prd.PRIORITY_WORDS, key=lambda w: prd.PRIORITY_WORDS[w])),
+        ("a `status` that means done", prd.DONE_WORDS),
+        ("a `status` that means on hold", prd.HELD_WORDS),
+        ("a `priority`, most urgent first", sorted(prd.PRIORITY_WORDS, key=lambda w: prd.PRIORITY_WORDS[w])),
     ]
     parts = [
         HEAD,
         section("The plan", plan),
         section("`setup` as an object", DEFINITIONS["setup"]["properties"]),
-        section("`limits`: for one run", plan["limits"]["properties"]),
-        section("`budget`: for the plan's whole life", plan["budget"]["properties"]),
+        section("`limits`: for each run", plan["limits"]["properties"]),
+        section("`budget`: for all runs of the plan", plan["budget"]["properties"]),
         section("A task", task),
-        section(
-            "A check", check, "A text alone, or a list of words alone, is a check with just its `run`.\n\n"
-        ),
+        section("A check", check, "A plain string or list of words is a check that has only `run`.\n\n"),
         ALIASES + "".join(f"| {MEANINGS[name]} | {code(keys)} |\n" for name, keys in prd.ALIASES.items()),
-        "| words | |\n|---|---|\n" + "".join(f"| {name} | {code(found)} |\n" for name, found in words),
-        "Rows of `agents` are described in [agents.md](agents.md).\n",
+        "| value | words |\n|---|---|\n" + "".join(f"| {name} | {code(found)} |\n" for name, found in words),
+        "[agents.md](agents.md#adding-an-agent) describes the rows of `agents`.\n",
     ]
     return "\n".join(parts)
 
@@ -104,5 +107,61 @@ def code(words: Any) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 
+CLI_HEAD = """\
+# Command line reference
+
+This page is generated from ralph's own help (`python -m tests.make_docs`). `ralph COMMAND --help` prints the same for one command.
+
+An option takes precedence over its environment variable, the variable over prd.json, and prd.json over the default. A flag's variable is set with `1`. Durations are written as `90s`, `10m`, `2h` or plain seconds. The [README](../README.md#exit-codes) lists the exit codes.
+
+Three variables belong to no option: `RALPH_PLACES` is the folder for checkouts, `RALPH_DEBUG=1` prints the traceback of an unexpected error, and `NO_COLOR=1` turns colors off.
+
+Shell completion: put `eval "$(_RALPH_COMPLETE=bash_source ralph)"` into `~/.bashrc`. For other shells use `zsh_source` or `fish_source`. It completes commands, options and task ids.
+"""
+
+
+def command_line() -> str:
+    """The whole text of docs/cli.md."""
+    context = click.Context(ralph.cli, info_name="ralph", **ralph.cli.context_settings)
+    shared = {param.name for param in ralph.cli.commands["run"].params}
+    parts = [CLI_HEAD]
+    for name, command in ralph.cli.commands.items():
+        if not command.hidden:
+            inner = click.Context(command, info_name=name, parent=context, **command.context_settings)
+            own = [param for param in command.params if isinstance(param, click.Option)]
+            whole = name != "run" and shared <= {param.name for param in command.params}
+            shown = [param for param in own if not whole or param.name not in shared]
+            parts.append(command_section(inner, shown, whole))
+    return "\n".join(parts)
+
+
+def command_section(context: click.Context, options: list[click.Option], as_run: bool) -> str:
+    """What a command does, an example, and a table of `options`; `as_run` if it takes those of run, too."""
+    usage = " ".join(context.command.collect_usage_pieces(context)[1:])
+    words, _, example = (context.command.help or "").partition("\b\n")
+    said = "\n\n".join(" ".join(part.split()) for part in words.strip().split("\n\n"))
+    blocks = [f"## `ralph {f'{context.info_name} {usage}'.strip()}`", said]
+    blocks.append("\n".join(f"    {line}" for line in textwrap.dedent(example).rstrip().splitlines()))
+    if options:
+        head = "| option | variable | default | meaning |\n|---|---|---|---|\n"
+        blocks.append(head + "\n".join(option_row(context, option) for option in options))
+    if as_run:
+        blocks.append("Also takes every option of [`ralph run`](#ralph-run), with the same variables.")
+    return "\n\n".join(blocks) + "\n"
+
+
+def option_row(context: click.Context, option: click.Option) -> str:
+    """One option: its names, the variable for it, its default and what it does."""
+    takes = "" if option.is_flag else f" {option.make_metavar(context)}"
+    names = ", ".join(f"`{name}`" for name in option.opts[:-1]) + ", " * (len(option.opts) > 1)
+    said, _, default = (option.help or "").partition("  [default: ")
+    default = default.rstrip("]") or (str(option.default) if option.show_default else "")
+    prefix = context.auto_envvar_prefix
+    variable = option.envvar or (f"{prefix}_{str(option.name).upper()}" if option.allow_from_autoenv else "")
+    cells = (f"{names}`{option.opts[-1]}{takes}`", f"`{variable}`" if variable else "", default, said)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 if __name__ == "__main__":
-    print(document(), end="")
+    for page, content in (("prd.md", document()), ("cli.md", command_line())):
+        (ROOT / "docs" / page).write_text(content, "utf-8")

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import click
 import jinja2
 import jinja2.meta
 import pytest
+from click.testing import CliRunner
 
 import ralph
 from _ralph import __version__, text
@@ -75,13 +76,18 @@ def names(source: str, word: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", source) is not None
 
 
-def json_blocks(document: str = "README.md") -> list[Any]:
+def page(name: str) -> str:
+    """The text of a page of docs/."""
+    return (ROOT / "docs" / name).read_text("utf-8")
+
+
+def json_blocks(document: str) -> list[Any]:
     source = (ROOT / document).read_text("utf-8")
     return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", source, re.DOTALL)]
 
 
 def is_plan(block: Any) -> bool:
-    return isinstance(block, list) or any(key in block for key in ("userStories", "stories"))
+    return isinstance(block, list) or any(key in block for key in ("userStories", "tasks"))
 
 
 def repository_files() -> Iterator[Path]:
@@ -95,15 +101,34 @@ def repository_files() -> Iterator[Path]:
 # ---------------------------------------------------------------- commands and options
 
 
+@pytest.mark.parametrize(
+    ("page", "made"), [("prd.md", make_docs.document), ("cli.md", make_docs.command_line)]
+)
+def test_reference_pages_are_made_from_the_code(page: str, made: Callable[[], str]) -> None:
+    assert (ROOT / "docs" / page).read_text("utf-8") == made(), "run: python -m tests.make_docs"
+    assert make_docs.MEANINGS.keys() == prd.ALIASES.keys()
+
+
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_readme_lists_every_command_with_its_options(name: str, command: click.Command) -> None:
-    listed = section("Commands and options")
-    found = {key.split()[1]: cells for key, cells in rows(listed).items() if key.startswith("ralph ")}
-    assert name in found
-    common = next(line for line in listed.splitlines() if line.startswith("All but `demo`"))
-    as_run = name == "run" or "every option of `ralph run`" in str(found[name])
-    where = listed + section("Limits") if as_run else f"{found[name]} {common}"
+def test_the_reference_has_every_command_with_its_options(name: str, command: click.Command) -> None:
+    parts = re.split(r"^## `ralph (\S+?)[ `].*\n", make_docs.command_line(), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    where = sections[name] + sections["run"] * ("every option of [`ralph run`]" in sections[name])
     assert [option for option in options(command) if not names(where, option)] == []
+    variables = re.findall(r"`(RALPH_\w+)`", sections[name])
+    for variable in variables:
+        assert variable == "RALPH_PRD" or variable.startswith((f"RALPH_{name.upper()}_", "RALPH_RUN_"))
+
+
+def test_a_variable_of_the_reference_is_read() -> None:
+    """As the reference says it: the flag of one command, the value of another."""
+    for words, env, said in (
+        (["status"], {"RALPH_STATUS_JSON": "1", "RALPH_PRD": "gone.json"}, "gone.json"),
+        (["run"], {"RALPH_RUN_MAX_HOURS": "soon"}, "--max-hours"),
+    ):
+        found = CliRunner().invoke(ralph.cli, words, env=env, prog_name="ralph")
+        assert found.exit_code != 0
+        assert said in f"{found.output} {found.exception}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -161,8 +186,10 @@ def test_every_option_says_what_it_does() -> None:
 
 
 def test_defaults_of_the_limits() -> None:
-    defaults = {key.split()[0]: cells[1] for key, cells in rows(section("Limits")).items()}
+    table = section("Limits", page("limits.md"))
+    defaults = {key.removeprefix("-j, ").split()[0]: cells[1] for key, cells in rows(table).items()}
     limits = Limits()
+    assert int(defaults["--jobs"]) == limits.jobs
     assert int(defaults["--max-iterations"]) == limits.iterations
     assert int(defaults["--max-attempts"]) == limits.attempts
     assert float(defaults["--max-hours"]) == limits.hours
@@ -178,24 +205,20 @@ def test_defaults_of_the_limits() -> None:
 
 
 def test_exit_codes() -> None:
-    table = section("Running from cron").split("| exit |")[1].split("\n\n")[0]
-    listed = [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
-    assert sorted(listed) == sorted(int(code) for code in Exit)
+    for table in (section("Exit codes"), section("What an engine needs to know", page("many.md"))):
+        cells = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+        assert sorted(map(int, ",".join(cells).split(","))) == sorted(int(code) for code in Exit)
 
 
 def test_verdicts_and_states() -> None:
-    listed = rows(section("Checks and evidence"))
+    listed = rows(section("Verdicts", page("verdicts.md")))
     assert {str(verdict) for verdict in Verdict} <= listed.keys()
-    assert all(f"`{state}`" in section("Running from cron") for state in wording.STATES)
+    assert all(f"`{state}`" in page("status.md") for state in wording.STATES)
 
 
-@pytest.mark.parametrize("meaning", sorted(prd.ALIASES))
-def test_every_alias_of_prd_json_is_listed(meaning: str) -> None:
-    listed = "\n".join(line for line in section("prd.json").splitlines() if line.startswith("| "))
-    assert [alias for alias in prd.ALIASES[meaning] if f"`{alias}`" not in listed] == []
-
-
-@pytest.mark.parametrize(("document", "number"), [("README.md", 2), ("docs/checks.md", 1)])
+@pytest.mark.parametrize(
+    ("document", "number"), [("docs/plan.md", 2), ("docs/checks.md", 1), ("docs/setup.md", 2)]
+)
 def test_examples_of_prd_json_load_and_validate(tmp_path: Path, document: str, number: int) -> None:
     plans = [block for block in json_blocks(document) if is_plan(block)]
     assert len(plans) == number
@@ -209,7 +232,7 @@ def test_examples_of_prd_json_load_and_validate(tmp_path: Path, document: str, n
 
 
 def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
-    (shown,) = [block for block in json_blocks() if not is_plan(block)]
+    (shown,) = json_blocks("docs/status.md")
     path = tmp_path / "prd.json"
     path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
     plan = prd.load(path)
@@ -232,13 +255,6 @@ def test_every_field_of_the_object_is_described(tmp_path: Path) -> None:
     assert [word for word in wording.STATES if f"`{word}`" not in task] == []
 
 
-def test_the_page_of_fields_is_made_from_the_schema() -> None:
-    assert (ROOT / "docs/prd.md").read_text("utf-8") == make_docs.document(), (
-        "run: python -m tests.make_docs > docs/prd.md"
-    )
-    assert make_docs.MEANINGS.keys() == prd.ALIASES.keys()
-
-
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_document_is_reached_from_the_readme_and_plainly_written(document: str) -> None:
     assert document in ("README.md", "CHANGELOG.md") or f"({document})" in README
@@ -254,11 +270,33 @@ def test_files_that_are_linked_or_named_exist() -> None:
         assert missing + [n for n in tests if not (ROOT / n).exists()] == []
 
 
-def test_the_readme_begins_with_the_promises_and_the_two_commands() -> None:
+def test_anchors_that_are_linked_exist() -> None:
+    for document in DOCUMENTS:
+        source = (ROOT / document).read_text("utf-8")
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", source):
+            linked = (ROOT / document).parent / target if target else ROOT / document
+            headings = re.findall(r"^#+ (.+)$", linked.read_text("utf-8"), re.MULTILINE)
+            slugs = [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
+            assert anchor in slugs, f"{document}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_documents_are_in_plain_words(document: str) -> None:
+    source = (ROOT / document).read_text("utf-8")
+    solemn = r"\b(purse|spoils?|mend(s|ed)?|whoever|strangers?('s)?|for ever|anew|heeded|the house|floors|what stands)\b"
+    assert [m[0] for m in re.finditer(solemn, re.sub(r"```.*?```", "", source, flags=re.DOTALL))] == []
+
+
+def test_the_readme_is_one_page_and_begins_with_what_it_is() -> None:
+    assert len(README.splitlines()) <= 160
+    assert len(README.split()) <= 1800
     first_screen = "\n".join(README.splitlines()[:20])
-    assert first_screen.count("**") == 12
-    assert "make demo" in first_screen
-    assert "make test" in first_screen
+    assert all(
+        words in first_screen for words in ("docs/night.svg", "make demo", "make test", "uv tool install")
+    )
+    promises = [line for line in section("What it promises").splitlines() if line.startswith("| **")]
+    assert len(promises) == 6
+    assert all("](tests/" in line for line in promises)
 
 
 def test_the_changelog_keeps_its_form() -> None:
@@ -286,7 +324,7 @@ def test_the_table_of_agents_is_what_the_rows_say(document: str) -> None:
 
 
 def test_the_row_of_an_agent_that_is_shown_can_be_used(tmp_path: Path) -> None:
-    source = (ROOT / "docs/agents.md").read_text("utf-8")
+    source = page("agents.md")
     (shown,) = re.findall(r"```json\n(.*?)```", source, re.DOTALL)
     path = tmp_path / "prd.json"
     path.write_text(json.dumps({**json.loads(shown), "tasks": [{"id": "A", "title": "a"}]}))
@@ -319,7 +357,7 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
         red_before=[],
         clean_start=False,
     )
-    listed = rows((ROOT / "docs/templates.md").read_text("utf-8")).keys() - {"variable"}
+    listed = rows(page("templates.md").partition("## The handoff")[0]).keys() - {"variable"}
     documented = {name for row in listed for name in row.split(", ")}
     assert documented == {*values, *(f"retry.{part}" for part in values["retry"])}
 
@@ -327,13 +365,13 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
 def test_the_template_uses_only_documented_variables() -> None:
     source = resource("templates/prompt.md").read_text("utf-8")
     used = jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(source))
-    assert used <= rows((ROOT / "docs/templates.md").read_text("utf-8")).keys()
+    assert used <= rows(page("templates.md")).keys()
 
 
 def test_the_labels_of_the_handoff() -> None:
-    documented = (ROOT / "docs/templates.md").read_text("utf-8")
+    documented = rows(section("The handoff", page("templates.md")))
     template = resource("templates/prompt.md").read_text("utf-8")
-    assert [label for label in LABELS if f"`{label}`" not in documented] == []
+    assert [*documented][1:] == [*LABELS]
     assert [label for label in LABELS if f"\n{label}:" not in template] == []
 
 

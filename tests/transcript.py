@@ -1,7 +1,7 @@
-"""The transcript in the README: from an empty folder to the morning, with a scripted planner and agent.
+"""The transcript in docs/walkthrough.md: from an empty folder to the morning, with a scripted planner and agent.
 
 `python -m tests.transcript` prints it, with what differs from day to day made alike; `--write` puts it
-into the README.
+into that page.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "walkthrough.md"
 BLOCK = re.compile(r"(?<=<!-- transcript -->\n```console\n).*?(?=```\n)", re.DOTALL)
 
 BRIEF = """\
@@ -22,7 +23,7 @@ A module `prices` for a shop: `total(items)` adds up prices in cents, and `show(
 as euros: 1234 becomes 12.34. Tests for both.
 """
 
-PLAN = {
+PLAN: dict[str, Any] = {
     "questions": [],
     "description": "Prices of a shop, in cents. No floats anywhere.",
     "checks": ["python3 -m compileall -q ."],
@@ -93,24 +94,34 @@ STORY = [
 ]
 
 
-def play(folder: Path) -> str:
-    """The commands of STORY and what they print, run one after another in an empty `folder`."""
+def stage(folder: Path, programs: dict[str, str]) -> dict[str, str]:
+    """Put `ralph` and these Python programs on a PATH of their own below `folder`; the environment with it."""
     tools = folder / "bin"
     tools.mkdir()
-    for name, words in (("my-planner", PLANNER), ("my-agent", AGENT)):
+    for name, words in programs.items():
         (tools / name).write_text(f"#!{sys.executable}\n{words}")
     (tools / "ralph").write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "ralph.py"} "$@"\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
-    (folder / "brief.md").write_text(BRIEF)
-    env = {
-        "PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "400",
-        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull,
-        "XDG_STATE_HOME": str(folder / "state"), "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
     (folder / "gitconfig").write_text(
         "[user]\n\tname = You\n\temail = you@example.invalid\n[init]\n\tdefaultBranch = main\n"
     )
+    return environment(folder)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What the commands of a stage in `folder` are told: nothing of this user's own."""
+    return {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "400",
+        "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull,
+        "XDG_STATE_HOME": str(folder / "state"), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+
+
+def play(folder: Path) -> str:
+    """The commands of STORY and what they print, run one after another in an empty `folder`."""
+    env = stage(folder, {"my-planner": PLANNER, "my-agent": AGENT})
+    (folder / "brief.md").write_text(BRIEF)
     told, where = "", folder
     for line in STORY:
         done = subprocess.run(
@@ -136,8 +147,8 @@ def alike(told: str, folder: Path) -> str:
 
 
 def written() -> str:
-    """The transcript that stands in the README."""
-    found = BLOCK.search(README.read_text("utf-8"))
+    """The transcript that the page has."""
+    found = BLOCK.search(PAGE.read_text("utf-8"))
     return found[0] if found else ""
 
 
@@ -146,4 +157,4 @@ if __name__ == "__main__":
         transcript = play(Path(scratch).resolve())
     print(transcript, end="")
     if "--write" in sys.argv:
-        README.write_text(BLOCK.sub(lambda _: transcript, README.read_text("utf-8"), count=1), "utf-8")
+        PAGE.write_text(BLOCK.sub(lambda _: transcript, PAGE.read_text("utf-8"), count=1), "utf-8")

@@ -31,6 +31,21 @@ BRANCH = "ralph/todo"
 OWN = ("prd.json", "progress.txt", ".ralph", ".git")
 """What of the repository is ralph's to write."""
 MINE = "\n\ndef colours(  # half of an idea of mine"
+_LAST = """
+Answer the question and go on (the folder is yours to delete):
+  cd {folder}
+  git log --stat {branch}
+  {ralph} retry T-5 --answer 'delete it'
+  {ralph} run
+
+In a project of your own:{install}
+  ralph init             # write prd.json with the checks that it finds
+  ralph plan brief.md    # have the tasks written, or write them yourself
+  ralph doctor           # try everything once
+  ralph run --max-usd 20 --until 07:00"""
+_RALPH = [sys.executable, str(Path(__file__).resolve().parent.parent.parent / "ralph.py")]
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_COLOR = re.compile(r"\x1b\[\d+m")
 _NO_GIT_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 
 
@@ -45,12 +60,14 @@ def run_demo(folder: Path | None) -> int:
         broken = stage.broken_claims()
     finally:
         stage.clear()
-    if folder is None and not broken:
-        shutil.rmtree(stage.folder, ignore_errors=True)
-        _say("\n`ralph demo FOLDER` keeps the repository, to look around in it.")
-    else:
-        _say(f"\nTo look around: cd {shlex.quote(str(stage.folder))}")
-        _say(f"git log --stat {BRANCH}; ralph status; less progress.txt")
+    installed = shutil.which("ralph") is not None
+    ralph = "ralph" if installed else shlex.join(_RALPH)
+    install = (
+        ""
+        if installed
+        else f"\n  uv tool install {shlex.quote(str(Path(_RALPH[1]).parent))}    # or: pipx install"
+    )
+    print(_LAST.format(folder=shlex.quote(str(stage.folder)), branch=BRANCH, ralph=ralph, install=install))
     if broken:
         print(f"ralph: the demo failed: {broken} of its claims did not hold", file=sys.stderr)
     return int(bool(broken))
@@ -74,16 +91,21 @@ class _Stage:
     def build(self) -> None:
         """A small repository with a history of its own, and a plan whose checks run this Python."""
         _say(
-            f"A small to-do program with tests and a plan of four tasks, in {self.folder}.\n"
-            f"The agents are scripted ({self._props / 'agent.py'}): no model, no key, nothing is sent "
-            f"anywhere. The rest is real: ralph, git, the files, the checks.\n"
+            f"A small to-do program with tests and a plan of five tasks, in {self.folder}.\n"
+            f"The agent is a script ({self._props / 'agent.py'}): no model, no key, nothing is sent "
+            f"anywhere, and its prices are made up. The rest is real: ralph, git, the files, the checks.\n"
             f"You are in the middle of an edit of todo.py, which is not committed."
         )
         self.folder.mkdir(parents=True, exist_ok=True)
-        python = json.dumps(shlex.quote(sys.executable))[1:-1]
+        agent = self.folder / "demo-agent"
+        words = {"{python}": shlex.quote(sys.executable), "{agent}": str(agent)}
+        words["{script}"] = shlex.quote(str(self._props / "agent.py"))
         for source in filter(Path.is_file, (self._props / "project").iterdir()):
-            content = source.read_text("utf-8").replace("{python}", python)
+            content = source.read_text("utf-8")
+            for name, word in words.items():
+                content = content.replace(name, json.dumps(word)[1:-1] if source.suffix == ".json" else word)
             (self.folder / source.name).write_text(content, "utf-8")
+        agent.chmod(0o755)
         self._git("init", "-q", "-b", "main", "--template=")
         # git reads this user's ignore file even where it reads no configuration of theirs.
         own = {"user.name": "ralph demo", "user.email": "demo@localhost", "core.excludesFile": os.devnull}
@@ -100,16 +122,20 @@ class _Stage:
         self._home = self._files()
 
     def play(self) -> None:
-        """The same command twice: the first one is killed in act 4."""
+        """The same command twice, for the first one is killed in act 4; then what a person does next."""
         for again in ("", "   # once more"):
-            _say(f"\n$ ralph run -v --agent 'python agent.py' --agent-timeout {AGENT_TIMEOUT}{again}")
+            _say(f"\n$ ralph run -v --agent-timeout {AGENT_TIMEOUT}{again}")
             if not again:
-                _say(f"\n{self._acts[0]['heading']}")
+                _say(f"\n{self._acts[0]['heading']}", color=_BOLD)
             self._exits.append(self._follow())
+        for name in ("status", "report"):
+            _say(f"\n$ ralph {name}")
+            env = {**self._env, "COLUMNS": str(_width())}
+            subprocess.run([*_RALPH, name], cwd=self.folder, env=env, timeout=LIMIT, check=True)
 
     def broken_claims(self) -> int:
         """Say of everything that the demo promised whether it holds; how much does not."""
-        _say("\nLooked up in git, in the files and among the processes:")
+        _say("\nVerified in git, in the files and among the processes:")
         found = self._claims()
         for claim, holds in found.items():
             _say(f"[x] {claim}" if holds else f"[!] {claim}  <- DOES NOT HOLD")
@@ -126,23 +152,26 @@ class _Stage:
         starts = Counter(entry["task"] for entry in begun)
         made = self._git("log", "--format=%s", f"main..{BRANCH}").split("\n")
         return {
-            "ralph was killed once, and the second run ended with exit 0": self._exits == [-9, 0],
-            "every task passes": all(task["passes"] for task in tasks),
-            "a fresh clone of the branch passes every test": self._clone_is_green(),
-            "the tests are those that it began with": not self._git("diff", "main", BRANCH, "test_todo.py"),
+            "ralph was killed once; the second run ended with exit 4: a person is needed": self._exits
+            == [-9, 4],
+            "four tasks pass, and the one with a question does not": [task["passes"] for task in tasks]
+            == [True] * 4 + [False],
+            "a fresh clone of the branch passes the tests of all four": self._clone_is_green(),
+            "the tests are unchanged": not self._git("diff", "main", BRANCH, "test_todo.py"),
             "T-1 failed when it cheated, then passed": verdicts[:2] == ["T-1 failed", "T-1 passed"],
-            "T-2 was green for the agent, red in the clean room, then passed": self._was_green
+            "T-2 passed for the agent, failed in the clean room, then passed there": self._was_green
             and verdicts[2:4] == ["T-2 failed", "T-2 passed"]
             and hidden in ended[2].get("notices", []),
-            "what the killed attempt left did not count": verdicts[-3:]
+            "what the killed attempt left did not count": verdicts[5:8]
             == ["T-4 interrupted", "T-4 interrupted", "T-4 passed"],
-            "no finished task was worked again": starts == {"T-1": 2, "T-2": 2, "T-3": 1, "T-4": 2},
-            f"one commit a task on the branch {BRANCH}, and no other": made
-            == [f"{task['id']}: {task['title']}" for task in reversed(tasks)],
+            "no finished task was repeated": starts == {"T-1": 2, "T-2": 2, "T-3": 1, "T-4": 2, "T-5": 2},
+            "T-5 is blocked with its question": "archive" in str(tasks[4].get("blocked")),
+            f"the branch {BRANCH} has one commit for each passed task, and no other": made
+            == [f"{task['id']}: {task['title']}" for task in reversed(tasks[:4])],
             "your branch, your files and your edit are as you left them": self._files() == self._home
             and self._git("log", "--format=%s %D", "--decorate=short", "HEAD") == "A to-do list HEAD -> main",
             "no act left a process behind, not even the server": not self._processes()
-            and self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0, "T-4": 0},
+            and self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0, "T-4": 0, "T-5": 0},
         }
 
     def _files(self) -> dict[str, bytes]:
@@ -159,11 +188,8 @@ class _Stage:
 
     def _follow(self) -> int:
         """Show one `ralph run` as it goes and act on the cues in it; its exit status."""
-        agent = shlex.join([sys.executable, str(self._props / "agent.py")])
-        program = Path(__file__).resolve().parent.parent.parent / "ralph.py"
-        words = [sys.executable, str(program), "run", "-v", "--agent", agent]
         process = subprocess.Popen(
-            [*words, "--agent-timeout", AGENT_TIMEOUT], cwd=self.folder, env=self._env,
+            [*_RALPH, "run", "-v", "--agent-timeout", AGENT_TIMEOUT], cwd=self.folder, env=self._env,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             encoding="utf-8", errors="replace",
         )  # fmt: skip
@@ -171,30 +197,32 @@ class _Stage:
         watchdog.start()
         try:
             for line in process.stdout or ():
-                short = line.replace(agent, "python agent.py").replace(f"{self.folder}/", "")
-                self._hear(re.sub(r"^[\d-]+ [\d:]+ ", "", short.rstrip()), process)
+                if not line.startswith("{"):  # an event of the agent
+                    self._hear(line.rstrip().replace(f"{self.folder}/", ""), process)
             return process.wait(LIMIT)
         finally:
             watchdog.cancel()
 
-    def _hear(self, line: str, process: subprocess.Popen[str]) -> None:
-        """Show one line of ralph's. The cues are words of agent.py, and of ralph for a pass."""
-        _say(line, "  ")
+    def _hear(self, said: str, process: subprocess.Popen[str]) -> None:
+        """Show one line of ralph's. The cues are words of agent.py, and of ralph for the end of a task."""
+        color = _COLOR.search(said)
+        line = re.sub(r"^[\d-]+ [\d:]+ ", "", _COLOR.sub("", said))
+        _say(line, "  ", color[0] if color else "")
         act = self._acts[0]
         if "it is green" in line:
             self._was_green = True
         elif "Starting a server" in line:
             self._edit_todo()
-            _say("-> Meanwhile you write on in todo.py, in your own tree.")
+            _say("-> Meanwhile you keep editing todo.py in your own tree.")
             self._counted["served"] = len(self._processes("T-3"))
-            _say(f"-> {self._counted['served']} processes run for it now: the agent and its server.")
+            _say(f"-> {self._counted['served']} processes are running for it: the agent and its server.")
         elif "Half of it is written" in line:
             self._kill(process)
-        elif line.startswith("  passed") and act["task"]:
+        elif line.startswith(("  passed", "  blocked")) and act["task"]:
             self._counted[act["task"]] = left = len(self._processes(act["task"]))
             _say(f"-> {act['meaning']} Processes left: {left}.")
             self._acts.pop(0)
-            _say(f"\n{self._acts[0]['heading']}")
+            _say(f"\n{self._acts[0]['heading']}", color=_BOLD)
 
     def _kill(self, process: subprocess.Popen[str]) -> None:
         """-9 for the whole of ralph at one moment: nobody is left to clean up."""
@@ -204,7 +232,7 @@ class _Stage:
         for one in whole:
             one.kill()
         left = len(self._processes("T-4"))
-        _say(f"-> kill -9: ralph and its worker are dead; the agent runs on ({left} process).")
+        _say(f"-> kill -9: ralph and its worker are dead; the agent is still running ({left} process).")
 
     def _processes(self, task: str | None = None) -> list[psutil.Process]:
         """What runs with the demo's mark in its environment; with `task`, that task's agents."""
@@ -219,7 +247,8 @@ class _Stage:
     def _clone_is_green(self) -> bool:
         clone = self._places / "clone"
         self._git("clone", "-q", "--branch", BRANCH, str(self.folder), str(clone))
-        words = [sys.executable, "-m", "unittest", "-q"]
+        tests = [f"test_todo.Test{name}" for name in ("Basics", "Urgent", "Count", "Done", "Find")]
+        words = [sys.executable, "-m", "unittest", "-q", *tests]
         done = subprocess.run(words, cwd=clone, env=self._env, capture_output=True, timeout=LIMIT)
         return done.returncode == 0
 
@@ -231,15 +260,25 @@ def _environment(mark: str) -> dict[str, str]:
     """One that owes nothing to this user's settings and can be told from all others."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RALPH_", "GIT_"))}
     ours = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "RALPH_DEMO": mark}
-    return {**kept, **_NO_GIT_CONFIG, **ours}
+    return {**kept, **_NO_GIT_CONFIG, **ours, **({"FORCE_COLOR": "1"} if _colored() else {})}
 
 
-def _say(words: str, indent: str = "") -> None:
+def _colored() -> bool:
+    """Whether this is a terminal that is to show colours."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+
+
+def _width() -> int:
+    """Columns that the demo fills."""
+    return max(40, min(shutil.get_terminal_size().columns, 100))
+
+
+def _say(words: str, indent: str = "", color: str = "") -> None:
     """Print `words` wrapped to the terminal, the rest of a long line a little further in."""
-    width = max(40, min(shutil.get_terminal_size().columns, 100))
+    color = color if _colored() else ""
     for line in words.split("\n"):
         lines = textwrap.wrap(
-            line, width, initial_indent=indent, subsequent_indent=f"{indent}   ", break_on_hyphens=False,
+            line, _width(), initial_indent=indent, subsequent_indent=f"{indent}   ", break_on_hyphens=False,
             break_long_words=False,
         )  # fmt: skip
-        print("\n".join(lines), flush=True)
+        print("\n".join(f"{color}{one}{_PLAIN}" if color else one for one in lines), flush=True)

@@ -79,7 +79,7 @@ PRD = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     default="prd.json",
     show_default=True,
-    help="The plan; progress.txt lies beside it.",
+    help="The plan. progress.txt is next to it.",
 )
 
 
@@ -102,7 +102,8 @@ AGENT = click.option(
     metavar="CMD",
     type=Command(),
     multiple=True,
-    help="Such as claude or 'aider --model sonnet'; given again, the next one for each failed attempt.",
+    help="The agent: claude, 'aider --model sonnet', or any command that reads a prompt. Repeat it to "
+    "use the next one after each failed attempt.",
 )
 CHECK = click.option(
     "--check",
@@ -110,55 +111,100 @@ CHECK = click.option(
     metavar="CMD",
     multiple=True,
     allow_from_autoenv=False,
-    help="A command that proves the work; may be given again.",
+    help="A command that must succeed before a task passes. Can be repeated.",
 )
-TASK = click.option("--task", metavar="ID", shell_complete=known_tasks, help="This task and no other.")
+TASK = click.option("--task", metavar="ID", shell_complete=known_tasks, help="Work on this task only.")
 PROMPT = click.option(
     "--prompt",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
-    help="Your own prompt template.",
+    help="Use your own prompt template.",
 )
 TIMEOUT = click.option(
-    "--agent-timeout", type=duration, default="60m", show_default=True, help="Deadline of an agent."
+    "--agent-timeout", type=duration, default="60m", show_default=True, help="End an agent after this time."
 )
-SANDBOX = click.option("--sandbox", type=click.Choice(["bwrap"]), help="Run all but ralph inside bubblewrap.")
-JSON = click.option("--json", is_flag=True, help="Print one JSON object on stdout; all else goes to stderr.")
+SANDBOX = click.option(
+    "--sandbox", type=click.Choice(["bwrap"]), help="Run agents, checks, hooks and setup in bubblewrap."
+)
+JSON = click.option(
+    "--json", is_flag=True, help="Print one JSON object on stdout; everything else goes to stderr."
+)
 RUN_OPTIONS = (
-    click.option("--once", is_flag=True, help="One attempt; exit 0 if it passed or nothing was left."),
+    click.option("--once", is_flag=True, help="Make one attempt and do not wait for a provider."),
     TASK,
-    click.option("-j", "--jobs", type=click.IntRange(1, 64), help="Tasks worked side by side.  [default: 1]"),
+    click.option(
+        "-j",
+        "--jobs",
+        metavar="N",
+        type=click.IntRange(1, 64),
+        help="Work on up to N tasks at once.  [default: 1]",
+    ),
     AGENT,
     click.option(
-        "--fallback", metavar="CMD", type=Command(), help="Who works while the agent's provider is limited."
+        "--fallback",
+        metavar="CMD",
+        type=Command(),
+        help="The agent to use while the first one's provider is not available.",
     ),
     click.option(
-        "--judge", metavar="CMD", type=Command(), help="A second agent that must agree before a task passes."
+        "--judge",
+        metavar="CMD",
+        type=Command(),
+        help="A second agent that must approve the work before a task passes.",
     ),
     CHECK,
     PROMPT,
-    click.option("--max-iterations", type=POSITIVE, help="Attempts in this run.  [default: 50]"),
-    click.option("--max-attempts", type=POSITIVE, help="Attempts for one task.  [default: 3]"),
-    click.option("--max-hours", type=hours, help="Hours for this run, or 90m.  [default: 12]"),
-    click.option("--until", metavar="HH:MM", help="Start no attempt after this time of day."),
-    click.option("--max-usd", type=ABOVE_ZERO, help="Dollars for this run."),
-    click.option("--max-tokens", type=POSITIVE, help="Tokens for this run, in and out."),
-    click.option("--max-wait", type=duration, help="Longest wait for a provider's limit.  [default: 6h]"),
+    click.option(
+        "--max-iterations", metavar="N", type=POSITIVE, help="Stop after N attempts.  [default: 50]"
+    ),
+    click.option(
+        "--max-attempts",
+        metavar="N",
+        type=POSITIVE,
+        help="Block a task after N failed attempts.  [default: 3]",
+    ),
+    click.option(
+        "--max-hours",
+        type=hours,
+        help="Stop after this time: hours, or a duration such as 90m.  [default: 12]",
+    ),
+    click.option("--until", metavar="HH:MM", help="Stop at this time of day, such as 07:00."),
+    click.option("--max-usd", metavar="USD", type=ABOVE_ZERO, help="Stop after this many dollars."),
+    click.option(
+        "--max-tokens", metavar="N", type=POSITIVE, help="Stop after this many tokens, input and output."
+    ),
+    click.option(
+        "--max-wait",
+        type=duration,
+        help="Exit instead of waiting longer for a provider's limit.  [default: 6h]",
+    ),
     TIMEOUT,
     click.option(
-        "--idle-timeout", type=duration, default="20m", show_default=True, help="Deadline of its silence."
+        "--idle-timeout",
+        type=duration,
+        default="20m",
+        show_default=True,
+        help="End an agent that streams events after this much silence.",
     ),
-    click.option("--branch", metavar="NAME", help="Work on this branch."),
-    click.option("--allow-overage", is_flag=True, help="Go on where a subscription bills extra usage."),
-    click.option("--no-wait", is_flag=True, help="End with 75 at a provider's limit instead of waiting."),
-    click.option("--full-permissions", is_flag=True, help="Let the agent do anything this user may do."),
+    click.option("--branch", metavar="NAME", help="Land the work on this branch."),
+    click.option(
+        "--allow-overage", is_flag=True, help="Go on when a subscription starts to bill extra usage."
+    ),
+    click.option("--no-wait", is_flag=True, help="Exit with 75 at a provider's limit."),
+    click.option("--full-permissions", is_flag=True, help="Let the agent do anything that you can do."),
     SANDBOX,
-    click.option("--launch", metavar="PREFIX", help="Work behind this command: 'ssh node7', 'srun -n1'."),
-    click.option("--launch-checks", metavar="PREFIX", help="Run setup and checks behind this one."),
-    click.option("--no-awake", is_flag=True, help="Let the machine fall asleep during the run."),
-    click.option("--notify", metavar="CMD", help="Gets a JSON summary on stdin at the stop and at a block."),
+    click.option("--launch", metavar="PREFIX", help="Run agents behind this command, such as 'ssh node7'."),
+    click.option(
+        "--launch-checks", metavar="PREFIX", help="Run setup, checks and hooks behind this command."
+    ),
+    click.option("--no-awake", is_flag=True, help="Let the machine sleep during the run."),
+    click.option(
+        "--notify",
+        metavar="CMD",
+        help="A command that gets a JSON summary on stdin when the run ends, blocks a task or waits.",
+    ),
     JSON,
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-    click.option("-v", "--verbose", is_flag=True, help="Print all that the agent prints."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
+    click.option("-v", "--verbose", is_flag=True, help="Print everything that the agent prints."),
 )
 """What `ralph run` takes, and `ralph doctor` and `ralph job` with it."""
 TASK_FIELDS = (
@@ -168,17 +214,19 @@ TASK_FIELDS = (
         "acceptanceCriteria",
         metavar="TEXT",
         multiple=True,
-        help="What must be true when it is done; may be given again.",
+        allow_from_autoenv=False,
+        help="What must be true when the task is done. Can be repeated.",
     ),
-    click.option("--description", metavar="TEXT", help="What is to be built, and why."),
-    click.option("--priority", type=int, help="1 is worked first."),
+    click.option("--description", metavar="TEXT", help="What to build, and why."),
+    click.option("--priority", metavar="N", type=int, help="1 is worked first."),
     click.option(
         "--depends-on",
         "dependsOn",
         metavar="ID",
         multiple=True,
+        allow_from_autoenv=False,
         shell_complete=known_tasks,
-        help="Must pass first; may be given again.",
+        help="A task that must pass first. Can be repeated.",
     ),
 )
 """What `ralph add` takes of a task."""

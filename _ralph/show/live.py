@@ -66,13 +66,14 @@ class Terminal(View):
         except (OSError, ValueError):
             terminal, self._fd = False, -1
         self.stays = terminal and level >= 0 and os.environ.get("TERM", "dumb") != "dumb"
+        self._colored = (self.stays or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         """One line, stamped with the time; `words` is cleaned of anything but text."""
         if self._level >= 0:
             stamp = time.strftime("%H:%M:%S" if self.stays else "%Y-%m-%d %H:%M:%S")
             said = text.one_line(words, 400)
-            if color and self.stays and not os.environ.get("NO_COLOR"):
+            if color and self._colored:
                 said = style(said, fg=color)
             self._write(f"{stamp} {' ' * min(len(indent), 4)}{self._speaker}{said}")
 

@@ -3,6 +3,7 @@
 Like any agent it starts in a checkout of the repository and gets its prompt on stdin.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -27,6 +28,17 @@ FIND = """def find(word):
     return [line for line in show() if word.lower() in line.lower()]
 """
 HALF = FIND[:40]
+
+REMOVE = """def remove(number):
+    items = in_order()
+    del items[int(number) - 1]
+    save(items)
+    return show()
+"""
+QUESTION = "Shall `remove` delete an item for good, or move it to an archive?"
+ANSWERED = "delete it"
+
+PROMPT = sys.stdin.read()
 
 
 def cheat():
@@ -77,6 +89,16 @@ def search():
     time.sleep(300)
 
 
+def ask():
+    """Task 5: nothing but a question, until somebody has answered it."""
+    if ANSWERED in PROMPT:
+        command("remove", REMOVE)
+        say("Items are deleted for good, as you said.")
+        return
+    Path(os.environ["RALPH_HANDOFF"]).write_text(f"blocked on: {QUESTION}\n")
+    say("Two readings are possible, and I must not guess.")
+
+
 def command(name, code):
     """Add a command to todo.py."""
     edit("\n\nCOMMANDS = {", f'\n\n{code}\n\nCOMMANDS = {{"{name}": {name}, ')
@@ -93,8 +115,15 @@ def say(words):
     print(words, flush=True)
 
 
+def tell(kind, **facts):
+    """An event for ralph, with the tokens and dollars that a model would have taken; both are made up."""
+    print(json.dumps({"type": kind, **facts}), flush=True)
+
+
 if __name__ == "__main__":
-    sys.stdin.read()
     first = os.environ["RALPH_ATTEMPT"] == "1"
     acts = {"T-1": (cheat, sort_urgent), "T-2": (hide, count), "T-3": (hang, hang), "T-4": (search, search)}
+    acts["T-5"] = (ask, ask)
+    tell("turn", id=1, input=12000, output=300)
     acts[os.environ["RALPH_TASK_ID"]][0 if first else 1]()
+    tell("end", input=12000, output=900, usd=0.07)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import uuid
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import psutil
 
+from tests import picture
+
+QUESTION = "Shall `remove` delete an item for good, or move it to an archive?"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -27,6 +31,11 @@ def demo(folder: Path, mark: str = "", **env: str) -> subprocess.CompletedProces
         cwd=folder.parent, env={"PATH": os.environ["PATH"], **odd, **env}, timeout=150,
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
+
+
+def told_to_type(said: str) -> str:
+    """The commands that the demo ends with, for its own repository."""
+    return said.partition("Answer the question")[2].partition("\n")[2].partition("\n\n")[0]
 
 
 def git(folder: Path, *words: str) -> list[str]:
@@ -55,18 +64,23 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     assert list(scratch.iterdir()) == []
 
     said = " ".join(done.stdout.split())
-    assert "The agents are scripted" in said and "no model, no key" in said
-    assert "DOES NOT HOLD" not in said and said.count("[x]") == 11
+    assert "The agent is a script" in said and "no model, no key" in said
+    assert "DOES NOT HOLD" not in said and said.count("[x]") == 12
+    assert "passed | " in said and "$0.07" in said and "about $0.14" in said
+    assert f"blocked on: {QUESTION}" in said and "todo: 4 of 5 passed, 1 blocked" in said
+    assert f"$ ralph report {folder}/.ralph/report.html" in said
+    assert (folder / ".ralph/report.html").exists() and "\x1b" not in done.stdout
+    assert "ralph init" in said.partition("In a project of your own:")[2]
     assert "not committed, so the agent will not see them: todo.py" in said
     assert "! out is ignored by git and not part of the work" in said
     assert [line for line in done.stdout.splitlines() if len(line) > 80 and "/" not in line] == []
 
     tasks = json.loads((folder / "prd.json").read_text("utf-8"))["userStories"]
-    assert [task["passes"] for task in tasks] == [True] * 4
+    assert [task["passes"] for task in tasks] == [True] * 4 + [False]
     assert git(folder, "branch", "--show-current") == ["main"]
     assert git(folder, "log", "--format=%s", "main") == ["A to-do list"]
     assert git(folder, "log", "--reverse", "--format=%s", "main..ralph/todo") == [
-        f"{task['id']}: {task['title']}" for task in tasks
+        f"{task['id']}: {task['title']}" for task in tasks[:4]
     ]
     assert git(folder, "diff", "--name-only", "main", "ralph/todo") == ["todo.py"]
     assert git(folder, "status", "--porcelain") == [" M prd.json", " M todo.py", "?? progress.txt"]
@@ -78,12 +92,33 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     verdicts = re.findall(r"\| (T-\d) .* \| (failed|passed|interrupted)", notes)
     assert verdicts == [
         ("T-1", "failed"), ("T-1", "passed"), ("T-2", "failed"), ("T-2", "passed"), ("T-3", "passed"),
-        ("T-4", "interrupted"), ("T-4", "interrupted"), ("T-4", "passed"),
+        ("T-4", "interrupted"), ("T-4", "interrupted"), ("T-4", "passed"), ("T-5", "failed"), ("T-5", "failed"),
     ]  # fmt: skip
     assert re.findall(r"^- restored: (.*)", notes, re.MULTILINE) == [  # those of the first attempt alone
         "test_todo.py",
-        "prd.json (T-1, T-2, T-3, T-4 had been set to pass; what is changed in it does not count)",
+        "prd.json (T-1, T-2, T-3, T-4 and 1 more had been set to pass; what is changed in it does not count)",
     ]
+
+    env = {"PATH": os.environ["PATH"], "HOME": str(scratch), "RALPH_PLACES": str(scratch), "GIT_PAGER": "cat"}
+    done = subprocess.run(
+        ["/bin/sh", "-e", "-c", told_to_type(done.stdout)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every task passes" in done.stdout
+
+
+def test_on_a_terminal_the_demo_is_in_colour(tmp_path: Path) -> None:
+    words = shlex.join([sys.executable, "-m", "ralph", "demo", str(tmp_path / "demo")])
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
+    said = b"".join(picture.on_a_terminal(words, tmp_path, env)).decode()
+    assert "In a project of your own" in said and "DOES NOT HOLD" not in said
+    colours = {36: "iteration 1", 32: "passed |", 31: "failed:", 33: "! restored", 1: "Act 1."}
+    for colour, shown in colours.items():
+        assert re.search(rf"\x1b\[{colour}m *{re.escape(shown)}", said), shown
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

@@ -69,12 +69,73 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
     assert repo.alive() == []
 
 
-# ---------------------------------------------------------------- docs/overnight.md
+# ---------------------------------------------------------------- docs/how-it-works.md, docs/verdicts.md
+
+
+def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
+    """After a failed attempt its files; once the task is blocked a commit, which can be brought back."""
+    page = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
+    listed = {name: re.escape(name) for name in re.findall(r"^\| `(refs/ralph/\S+)`", page, re.MULTILINE)}
+    forms = [re.compile(re.sub("<[a-z]+>", "[^/]+", form) + "$") for form in listed.values()]
+    assert len(forms) == 3
+    repo.plan({"id": "US-003", "checks": ["test -f answer"]}, limits={"attempts": 2})
+    repo.commit("plan")
+    agent = repo.agent("P('half').touch()\nif 'price table' in prompt: P('answer').touch()")
+    assert repo.run(agent, "--once")[0] == 3
+    refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
+    assert [bool([ref for ref in refs if form.match(ref)]) for form in forms] == [True, True, False]
+    assert repo.run(agent)[0] == 4
+    refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
+    assert [ref for ref in refs if not any(form.match(ref) for form in forms)] == []
+    parked = max(ref for ref in refs if forms[2].match(ref))
+
+    assert parked in shell(repo, line("verdicts.md", "for-each-ref")).stdout
+    repo.git("switch", "-q", "-c", "look")
+    told = line("verdicts.md", "git cherry-pick")
+    assert shell(repo, re.sub(r"refs/\S+", parked, told)).returncode == 0
+    assert (repo.path / "half").exists()
+    assert shell(repo, line("verdicts.md", "ralph retry")).returncode == 0
+    assert repo.run(agent)[0] == 0
+
+
+# ---------------------------------------------------------------- docs/plan.md
+
+
+def test_a_plan_is_changed_by_commands(repo: Repo) -> None:
+    repo.plan({"id": "US-003", "checks": ["test -f x"]})
+    for words in ("ralph add", "ralph tell US-003", "ralph tell 'no new"):
+        done = shell(repo, line("plan.md", words))
+        assert done.returncode == 0, done.stderr
+    plan = json.loads((repo.path / "prd.json").read_text())
+    tasks = plan[next(key for key in ("userStories", "tasks") if key in plan)]
+    assert "src/prices.py" in str(tasks[0]["notes"]) and "no new dependencies" in str(plan["notes"])
+    assert tasks[1]["checks"] == ["npm test -- sort"]
+    assert tasks[1]["acceptanceCriteria"] == ["EUR before USD"]
+
+
+# ---------------------------------------------------------------- docs/setup.md
+
+
+def test_ignored_files_are_copied_where_worktreeinclude_names_them(repo: Repo) -> None:
+    page = (ROOT / "docs" / "setup.md").read_text("utf-8").partition("## `.worktreeinclude`")[2]
+    repo.write(".worktreeinclude", "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE)) + "\n")
+    repo.write(".gitignore", ".env\n.claude/\n*.log\n")
+    for name in (".env", ".claude/settings.local.json", "own.log"):
+        repo.write(name, "secret\n")
+    checks = ["test -f .env", "test -f .claude/settings.local.json", "test ! -e own.log", "test -f T1.txt"]
+    repo.plan({"checks": checks})
+    repo.commit("plan")
+    assert repo.run(repo.agent(WORK))[0] == 0
+    branch = repo.git("for-each-ref", "--format=%(refname:short)", "refs/heads/ralph").strip()
+    assert repo.git("diff", "--name-only", "main", branch).split() == ["T1.txt"]
+
+
+# ---------------------------------------------------------------- docs/limits.md
 
 
 @needs("jq")
 def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
-    estimate = block("overnight.md", "usd_an_attempt")
+    estimate = block("limits.md", "usd_an_attempt")
     repo.plan(*[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 5)], agent="claude")
     repo.commit("plan")
     assert shell(repo, estimate).stdout.strip() == '"no attempt yet"'
@@ -86,6 +147,9 @@ def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
     found = json.loads(shell(repo, estimate).stdout)
     assert (found["usd_an_attempt"], found["attempts_a_task"], found["usd_to_go"]) == (0.5, 1, 1.0)
     assert 0 < found["hours_to_go"] < 1
+
+
+# ---------------------------------------------------------------- docs/overnight.md
 
 
 class Hook(http.server.BaseHTTPRequestHandler):
@@ -273,3 +337,16 @@ def test_the_results_of_a_fleet_in_a_line_each(repo: Repo) -> None:
         summary = {"exit": exit, "passed": 1, "total": 2, "reason": "why"}
         repo.write(f"results/{name}.json", json.dumps(summary))
     assert shell(repo, line("many.md", "jq -r")).stdout == "0 1/2 why\n3 1/2 why\n"
+
+
+# ---------------------------------------------------------------- docs/worker.md
+
+
+def test_agents_work_behind_a_prefix(repo: Repo) -> None:
+    """`ssh node7` is `env` here: it carries bytes as well."""
+    command = block("worker.md", "ssh node7").splitlines()[0].replace("ssh node7", "env")
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    repo.commit("plan")
+    done = shell(repo, command, RALPH_RUN_AGENT=repo.agent(WORK))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert repo.passed() == ["T1", "T2"]

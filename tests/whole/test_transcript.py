@@ -1,4 +1,4 @@
-"""The README's transcript is what happens."""
+"""The walkthrough is what happens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests import transcript
 
 
-def test_the_transcript_in_the_readme_is_what_the_commands_print(tmp_path: Path) -> None:
+def test_the_walkthrough_is_what_the_commands_print(tmp_path: Path) -> None:
     assert transcript.play(tmp_path.resolve()) == transcript.written()
 
 

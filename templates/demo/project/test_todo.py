@@ -49,5 +49,11 @@ class TestFind(Case):
         self.assertEqual(todo.main(["find", "milk"]), [])
 
 
+class TestRemove(Case):
+    def test_a_removed_item_is_gone(self):
+        todo.main(["remove", "1"])
+        self.assertEqual(len(todo.main(["list"])), 1)
+
+
 if __name__ == "__main__":
     unittest.main()
