@@ -57,8 +57,11 @@ class Status:
     @property
     def at_work(self) -> list[AttemptBegan]:
         """The attempts under way, by their workers."""
-        starts = self.history.open_starts.values() if self.running else ()
-        return sorted(starts, key=lambda start: start.worker)
+        return _under_way(self.history) if self.running else []
+
+
+def _under_way(history: History) -> list[AttemptBegan]:
+    return sorted(history.open_starts.values(), key=lambda start: start.worker)
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,12 @@ def read(prd_path: Path) -> Status:
     status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths))
     if loop is None:
         return status
-    running = {
+    running: dict[str, Any] = {
         "pid": loop.pid,
         "since": loop.since,
         "stopping": layout.stop_is_asked(paths, loop.run_id),
         "rechecking": paths.recheck.is_dir(),
-        "workers": [_worker(paths, plan, history, start) for start in status.at_work],
+        "workers": [_worker(paths, plan, history, start) for start in _under_way(history)],
     }
     return replace(status, running=running)
 
