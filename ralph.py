@@ -39,8 +39,8 @@ if TYPE_CHECKING:  # everything but click is imported where it is used: `--help`
 
 
 def run_loop(run: Run) -> Stop:
-    """Attempt after attempt, side by side if that is wanted, until there is a reason to stop and none is
-    under way. All state is on disk between them."""
+    """Run attempts, side by side with --jobs, until there is a reason to stop and none is under way. All
+    state is on disk."""
     from _ralph.loop import rounds
     from _ralph.loop.attempt import begin
 
@@ -65,9 +65,9 @@ def run_loop(run: Run) -> Stop:
 
 
 async def run_attempt(run: Run, attempt: Attempt) -> None:
-    """One try at one task, a function from a commit to a commit: the agent works in a workspace, and what
-    it left is judged in a clean room, as the commit that would land. Where this waits, others go on; in
-    the room there is one at a time."""
+    """One attempt at one task, a function from a commit to a commit: the agent works in a workspace, and the
+    clean room checks the commit that would land. While this waits, other attempts go on; there is one at a
+    time in the room."""
     from _ralph.loop.attempt import examine, work
     from _ralph.loop.record import record
     from _ralph.loop.rounds import recheck_now_and_then

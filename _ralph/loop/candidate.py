@@ -140,8 +140,7 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
             gone = "it removed the checkout or the commit message"
             return [replace(result, ok=False, tail=gone) for result in results]
         message, tree = said.decode("utf-8", "replace"), room.rewritten()
-    protect, state = run.protected, run.state
-    tree, _, _ = restore(room.place.git, job.tip, tree, protect, job.allow, state)
+    tree, _, _ = restore(room.place.git, job.tip, tree, run.protected, job.allow, run.state)
     if message != found.message or tree != run.git.tree(found.commit):
         found.commit, found.message = run.branch.commit(tree, job.tip, message), message
     return results

@@ -325,7 +325,7 @@ class Run:
             try:
                 found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
                 if found != self.plan.text.encode():
-                    plan = self.admitted(prd.load(self.paths.prd))
+                    plan = admit(prd.load(self.paths.prd), self.paths, self.options)
                     # another name is another plan for the notes: from the next run on
                     self.plan = replace(plan, project=self.plan.project, branch=self.plan.branch)
                 self.trouble = ""
@@ -337,10 +337,6 @@ class Run:
                     self.view.line(f"! {error}; using the last good plan", color="yellow")
                     return
             self.pool.serve(self.control, 0.5)
-
-    def admitted(self, plan: Plan) -> Plan:
-        """`plan`, validated. Only a loop knows its checks and judge, and refuses a plan without them."""
-        return admit(plan, self.paths, self.options) if self.run_id else examined(plan, self.options)
 
     def edit(self, change: Callable[[Plan], str]) -> None:
         """Change prd.json. If it cannot be read, the change is applied to the plan in memory, and to the file
