@@ -438,5 +438,5 @@ def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
         f"({which}). With the checks {source if commands else 'that you name'}:\n\n"
-        f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}'
+        f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}, as `ralph init` does'
     )
