@@ -63,10 +63,10 @@ class Branch:
                 self.land(start, tip, "carried forward to HEAD")
             except Moved:
                 return self.open()
-            return start, [f"branch {self.name} had been merged and was carried forward to HEAD"]
+            return start, [f"branch {self.name} was merged; carried forward to HEAD"]
         behind = int(self.git("rev-list", "--count", f"{tip}..HEAD", check=False) or 0)
         missing = text.count(behind, "commit")
-        note = f"branch {self.name} goes on from its tip; HEAD has {missing} that it has not"
+        note = f"branch {self.name} continues from its tip; it lacks {missing} of HEAD"
         return tip, [note] if behind else []
 
     def land(self, commit: str, tip: str, why: str) -> None:

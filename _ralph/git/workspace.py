@@ -213,7 +213,7 @@ class Place:
             said += self._add_all([*self._links(tree), *self.made, *self.state])
         except Late as error:  # a sparse file of terabytes
             self.remove_lock()
-            return self.git.tree(tree), [*said, f"git could not take the work: {error}"]
+            return self.git.tree(tree), [*said, f"git could not add the work: {error}"]
         for path, module in self.modules(tree).items():
             if module.exists and any(module.dirt()):
                 said.append(
@@ -234,12 +234,12 @@ class Place:
             named = _FATAL_NAME.findall(errors)
             if not (named or opened):
                 break
-            said += [f"git cannot take {text.one_line(name)}; it is not part of the work" for name in named]
+            said += [f"git cannot add {text.one_line(name)}; it is not part of the work" for name in named]
             apart = [*apart, *named]
         if "No space left" in errors:
             raise TryLater(f"the disk is full (git add: {text.one_line(errors)}); run the same command again")
         refused = [line[6:].strip() for line in errors.splitlines() if line.startswith("error:")] or [errors]
-        return said + [f"git cannot take a part of the work: {text.one_line(line)}" for line in refused[:3]]
+        return said + [f"git cannot add a part of the work: {text.one_line(line)}" for line in refused[:3]]
 
     def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
         """The tracked files that were changed, and the new files that are not ignored; with those in the
@@ -337,7 +337,7 @@ class Place:
         odd, nested = _look(self.root)
         for path in odd:
             files.clear(path)
-        said = [f"git cannot take {text.one_line(self._name(path))}; it was removed" for path in odd]
+        said = [f"git cannot add {text.one_line(self._name(path))}; it was removed" for path in odd]
         submodules = {self.root / path for path in self._links(tree)}
         names = {path: self._name(path.parent) for path in nested if path.parent not in submodules}
         words, stdin = ("check-ignore", "-z", "--no-index", "--stdin"), nul(names.values())
@@ -345,7 +345,7 @@ class Place:
         inside = {path: name for path, name in names.items() if name not in ignored}
         for path in inside:  # there may be a .GIT too, which is the same to git
             files.clear(path)
-        what = "was a git repository of its own; its files are files"
+        what = "was a git repository of its own; its files are part of the work"
         return said + [f"{text.one_line(name)} {what}" for name in dict.fromkeys(inside.values())]
 
     def _name(self, path: Path) -> str:

@@ -35,7 +35,7 @@ class Journal:
         if not found or not _is_torn(found) or found.endswith(_CUT_OFF):
             return []
         files.append(self._target, _CUT_OFF)
-        return ["a record of progress.txt had been cut off; its text was kept"]
+        return ["a record in progress.txt was cut off; its text was kept"]
 
     def require_file(self) -> None:
         """BadInput if there is something that is no file."""

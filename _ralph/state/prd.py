@@ -269,7 +269,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         key = Counter(key for key, _ in pairs).most_common(1)[0][0]
         near = next((str(v) for k, v in pairs if k in ("id", "title") and isinstance(v, str)), "the document")
-        raise ValueError(f"the key {key!r} stands twice in one object (at {text.one_line(near, 60)})")
+        raise ValueError(f"the key {key!r} appears twice in one object (at {text.one_line(near, 60)})")
     return found
 
 

@@ -182,7 +182,7 @@ def test_secrets_that_were_copied_are_not_parked(done: Repo) -> None:
 def test_work_that_git_cannot_take_stays_and_is_named(done: Repo) -> None:
     os.mkfifo(done.workspace / "fifo")
     code, said = clean(done)
-    assert code == 4 and f"! left {done.workspace}: git cannot take fifo; it was removed; check" in said
+    assert code == 4 and f"! left {done.workspace}: git cannot add fifo; it was removed; check" in said
     assert places(done) == ["plan.json", "work-1"]
     assert clean(done)[0] == 0 and not done.places.exists()  # the FIFO is gone now
 

@@ -64,7 +64,7 @@ def test_a_branch_that_was_merged_is_carried_forward(repo: Repo) -> None:
     old, _ = branch.open()
     repo.write("a.txt", "b\n")
     repo.commit("of a person")
-    said = "branch ralph/p had been merged and was carried forward to HEAD"
+    said = "branch ralph/p was merged; carried forward to HEAD"
     assert branch.open() == (head(repo), [said])
     assert branch.tip() == head(repo) != old
 
@@ -79,7 +79,7 @@ def test_a_branch_that_diverged_goes_on_from_its_tip(repo: Repo) -> None:
         repo.commit("of a person")
     found, (said,) = branch.open()
     assert (found, branch.tip()) == (work, work)
-    assert "goes on from its tip; HEAD has 2 commits that it has not" in said
+    assert "continues from its tip; it lacks 2 commits of HEAD" in said
 
 
 def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:

@@ -265,12 +265,12 @@ WORK: dict[str, tuple[Callable[[Place], object], dict[str, tuple[str, str] | Non
     "a strange name": (lambda p: write(p, "-x :(top)*\n\"é"), {"-x :(top)*\n\"é": (FILE, "new\n")}, ""),
     "ignored": (lambda p: (write(p, "x.log"), write(p, "build/x")), {}, ""),
     "ignored no more": (lambda p: (write(p, ".gitignore", "build/\n"), write(p, "x.log")), {".gitignore": (FILE, "build/\n"), "x.log": (FILE, "new\n")}, ""),
-    "a FIFO": (lambda p: os.mkfifo(p.root / "src/fifo"), {}, "git cannot take src/fifo; it was removed"),
-    "a FIFO that git would read": (lambda p: (files.clear(p.root / ".gitignore"), os.mkfifo(p.root / ".gitignore")), {".gitignore": None}, "git cannot take .gitignore"),
-    "a FIFO among the attributes": (lambda p: os.mkfifo(p.root / "src/.gitattributes"), {}, "git cannot take src/.gitattributes"),
-    "a FIFO in an ignored folder": (lambda p: (write(p, "build/x"), os.mkfifo(p.root / "build/fifo")), {}, "git cannot take build/fifo"),
-    "a socket": (listens, {}, "git cannot take s"),
-    "a repository inside": (lambda p: nested(p, "lib/sub"), {"lib/sub/inner.txt": (FILE, "inner\n")}, "lib/sub was a git repository of its own; its files are files"),
+    "a FIFO": (lambda p: os.mkfifo(p.root / "src/fifo"), {}, "git cannot add src/fifo; it was removed"),
+    "a FIFO that git would read": (lambda p: (files.clear(p.root / ".gitignore"), os.mkfifo(p.root / ".gitignore")), {".gitignore": None}, "git cannot add .gitignore"),
+    "a FIFO among the attributes": (lambda p: os.mkfifo(p.root / "src/.gitattributes"), {}, "git cannot add src/.gitattributes"),
+    "a FIFO in an ignored folder": (lambda p: (write(p, "build/x"), os.mkfifo(p.root / "build/fifo")), {}, "git cannot add build/fifo"),
+    "a socket": (listens, {}, "git cannot add s"),
+    "a repository inside": (lambda p: nested(p, "lib/sub"), {"lib/sub/inner.txt": (FILE, "inner\n")}, "lib/sub was a git repository of its own; its files are part of the work"),
     "an empty repository inside": (lambda p: subprocess.run(["git", "init", "-q", "sub"], cwd=p.root, check=True), {}, "sub was a git repository"),
     "a repository named .GIT": (lambda p: (nested(p, "sub"), (p.root / "sub/.git").rename(p.root / "sub/.GIT")), {"sub/inner.txt": (FILE, "inner\n")}, "sub was a git repository"),
     "a repository in an ignored folder": (lambda p: nested(p, "build/sub"), {}, ""),
@@ -341,7 +341,7 @@ def test_a_snapshot_that_does_not_look_for_fifos_is_caught(
     monkeypatch.setattr(workspace, "_look", lambda root: ([], []))
     monkeypatch.setattr(workspace, "BULK", 1.0)
     _, said = taken(project, place_of(project), WORK["a FIFO that git would read"][0])
-    assert any("git could not take the work: git add did not end within 1" in line for line in said)
+    assert any("git could not add the work: git add did not end within 1" in line for line in said)
 
 
 def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) -> None:

@@ -232,7 +232,7 @@ def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
     append(notes, "the last one", ["- lines: of it"], start())
     os.truncate(path, len(before) + 60)
     torn = path.read_bytes()
-    assert Journal(path).open() == ["a record of progress.txt had been cut off; its text was kept"]
+    assert Journal(path).open() == ["a record in progress.txt was cut off; its text was kept"]
     assert path.read_bytes() == torn + b"\n    | (the record above was cut off)\n"
     assert Journal(path).open() == []
 

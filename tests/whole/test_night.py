@@ -278,7 +278,7 @@ def test_a_branch_that_people_went_past_goes_on_from_its_tip_and_says_so(repo: R
     repo.git("add", "people.txt")
     repo.git("commit", "-qm", "the day")
     code, _, printed = repo.run(repo.agent(MAKES))
-    assert code == 0 and "ralph/p goes on from its tip; HEAD has 1 commit that it has not" in printed
+    assert code == 0 and "ralph/p continues from its tip; it lacks 1 commit of HEAD" in printed
     assert [not repo.has_landed("people.txt"), repo.has_landed("T1.txt"), repo.has_landed("T2.txt")] == [
         True
     ] * 3

@@ -80,7 +80,7 @@ VANDALS = {
         "what is copied": ('sh("rm -f .env"); os.symlink("HOME/mine.txt", ".env")', ""),
         "all of its cwd": ('here = os.getcwd(); os.chdir("/"); sh(f"rm -rf {here}; ln -s HOME {here}")', ""),
     },
-    "what git cannot take": {
+    "what git cannot add": {
         "a file a FIFO": ('P("a.txt").unlink(); os.mkfifo("a.txt")', ""),
         "a new FIFO": ('os.mkfifo("pipe")', "pipe"),
         "a socket": ('import socket; P("b.txt").unlink(); socket.socket(socket.AF_UNIX).bind("b.txt")', ""),
