@@ -1,0 +1,114 @@
+"""git: deadlines, errors with a way on, and settings that an agent cannot change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from _ralph.errors import BadInput, RalphError, StopNow
+from _ralph.git import git as module
+from _ralph.git.git import Git, Late, attempted, freeze_settings, git_places, setting
+from tests.conftest import Repo
+from tests.test_files import within
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
+    monkeypatch.setattr(module, "_SETTINGS", {})
+    with within(60):
+        yield
+
+
+@pytest.fixture
+def slow(repo: Repo) -> Git:
+    """A repository where `git add` takes a minute: a filter sleeps, in a process of its own."""
+    repo.git("config", "filter.slow.clean", "echo $$ > .git/pid; exec sleep 60")
+    repo.write(".gitattributes", "* filter=slow\n")
+    repo.write("new.txt", "x")
+    return Git.at(repo.path)
+
+
+def test_a_call_ends_at_its_deadline_with_all_that_it_started(slow: Git) -> None:
+    with pytest.raises(Late, match=r"git add did not end within 0\.5 s"):
+        slow("add", "-A", timeout=0.5)
+    end = time.monotonic() + 5
+    while is_alive(int((slow.dir / "pid").read_text())):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_call_ends_soon_once_ralph_must_stop(slow: Git, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HURRY", 0.3)
+    asked = threading.Event()
+    threading.Timer(0.3, asked.set).start()
+    monkeypatch.setattr(module, "hurry", asked.is_set)
+    with pytest.raises(StopNow):
+        slow("add", "-A")
+    (slow.dir / "index.lock").unlink()
+    with module.unhurried(), pytest.raises(Late):
+        slow("add", "-A", timeout=1.5)  # as long as it may
+
+
+def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
+    git = Git.at(repo.path)
+    with pytest.raises(RalphError, match=r"git show failed: fatal: .*nothing"):
+        git("show", "nothing")
+    assert git("rev-parse", "--verify", "-q", "nothing", check=False) == ""
+    assert attempted(git, "rev-parse", "--verify", "-q", "nothing")[0] == 1
+    repo.write(".git/config", "[core\n")
+    with pytest.raises(BadInput, match=r"git cannot work here: .*see \.git/HEAD and \.git/config"):
+        git("status")
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "line\nfeed", "é", "'"])
+def test_the_places_of_git_around_a_folder(tmp_path: Path, repo: Repo, name: str) -> None:
+    root = tmp_path.resolve() / name
+    repo.path.rename(root)
+    (root / "sub").mkdir()
+    assert git_places(root / "sub") == (root, root / ".git")
+    assert git_places(tmp_path) is None
+
+
+def test_a_bare_repository_is_refused_with_a_way_on(repo: Repo) -> None:
+    repo.git("config", "core.bare", "true")
+    with pytest.raises(BadInput, match="in a bare repository; make a worktree of it: git worktree add"):
+        git_places(repo.path / ".git")
+
+
+def test_settings_are_read_once(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, ignore = tmp_path / "gitconfig", tmp_path / "ignore"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    own.write_text(f'[user]\n\tname = "A \\"B\\" \\\\C"\n[core]\n\texcludesFile = {ignore}\n')
+    ignore.write_text("*.mine\n")
+    git = Git.at(repo.path)
+    (tmp_path / "frozen").mkdir()
+    freeze_settings(git, tmp_path / "frozen")
+    own.write_text("[user]\n\tname = evil\n[core]\n\texcludesFile = /dev/null\n")
+    ignore.write_text("")
+    repo.git("config", "--unset", "user.name")
+    assert git("config", "user.name").strip() == 'A "B" \\C'
+    for name in ("x.mine", "x.pyc", "x.txt"):
+        repo.write(name, "x")
+    assert git.names("ls-files", "-o", "--exclude-standard", "-z") == ["x.txt"]
+
+
+@pytest.mark.parametrize(
+    "value", ["", "plain", 'a "quoted" \\ one', "tab\tand\nline", "# ; not a comment", " blanks "]
+)
+@pytest.mark.parametrize("key", ["a.b", "a.sub.b", 'a.s"u\\b.c.b'])
+def test_a_setting_is_read_back_as_it_was(tmp_path: Path, repo: Repo, key: str, value: str) -> None:
+    (tmp_path / "config").write_text(setting(f"{key}\n{value}"))
+    assert Git.at(repo.path)("config", "--file", str(tmp_path / "config"), "-z", "--get", key) == f"{value}\0"
