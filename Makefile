@@ -22,7 +22,7 @@ GATE ?=
 BENCH_SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm lint build bench clean
+.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm lint build bench night clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ build: $(STAMP) ## wheel and sdist in dist/
 
 bench: $(STAMP) ## what ralph costs, as ratios to floors of the same run; FIGURES="help git" for some
 	BENCH_SCALE=$(BENCH_SCALE) $(BIN)/python benchmarks/bench.py $(FIGURES)
+
+night: $(STAMP) ## the same bad night worked by a shell loop and by ralph; writes the table of docs/proof.md
+	$(BIN)/python benchmarks/night.py --write
 
 clean: ## remove .venv, dist/ and every cache
 	rm -rf $(VENV) dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache
