@@ -22,7 +22,7 @@ GATE ?=
 BENCH_SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm lint build bench clean
+.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm lint build bench night clean
 
 help: ## list these targets; the first one of all sets up .venv, in about 10 s
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ build: $(STAMP) ## make the wheel and the sdist in dist/ (15 s)
 
 bench: $(STAMP) ## measure what ralph costs; FIGURES="help git" for some (minutes; BENCH_SCALE=0.1: 90 s)
 	BENCH_SCALE=$(BENCH_SCALE) $(BIN)/python benchmarks/bench.py $(FIGURES)
+
+night: $(STAMP) ## play the same bad night to a shell loop and to ralph; writes its table (2 min)
+	$(BIN)/python benchmarks/night.py --write
 
 clean: ## remove .venv, dist/ and every cache (1 s)
 	rm -rf $(VENV) dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache
