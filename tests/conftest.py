@@ -351,8 +351,8 @@ def elsewhere(repo: Repo, wrap: str = "") -> str:
 @pytest.fixture(scope="session", autouse=True)
 def imported() -> None:
     """What a forked ralph need not import again."""
-    for room in (ROOT / "_ralph").glob("[a-z]*.py"):
-        importlib.import_module(f"_ralph.{room.stem}")
+    for path in (ROOT / "_ralph").rglob("[a-z]*.py"):
+        importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     for library in ("filelock", "jinja2", "jsonschema", "rich.console", "rich.table"):
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):
