@@ -51,6 +51,7 @@ STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], 
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
 _TASK_KEYS = STATE_KEYS.union(*(ALIASES[meaning] for meaning in ("title", "criteria", "depends_on")))
 _TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes"}
+_TASK_KEYS |= {"completedAt", "completed_at"}  # many tools write them; no misspelt `completed`
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
 _DEEPEST = 100

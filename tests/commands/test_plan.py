@@ -569,7 +569,7 @@ def test_a_key_that_is_misspelt_in_many_tasks_is_told_once(tmp_path: Path) -> No
 
 def test_a_key_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
-    task = {"id": "T1", "title": "x", "cheks": [], "dependson": []}
+    task = {"id": "T1", "title": "x", "cheks": [], "dependson": [], "completedAt": "2026-01-01"}
     path.write_text(json.dumps({"cheks": ["true"], "protects": ["tests"], "tasks": [task]}))
     assert [said.replace(", which is not read; is", " ->") for said in prd.misspelt(prd.load(path))] == [
         "the plan has 'cheks' -> 'checks' meant?",
