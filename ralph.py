@@ -12,8 +12,7 @@
 # ///
 """ralph: picks the next failing task from prd.json, hands it to an agent, checks the work itself.
 
-Read this file from the top: `run_loop` is a night, `run_attempt` is one try at one task.
-The parts stand in `_ralph/`, the command line at the end.
+Read it from the top: `run_loop` is a run, `run_attempt` an attempt. The commands follow.
 """
 
 from __future__ import annotations
