@@ -405,7 +405,7 @@ def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
         (repo.outside / "bin/crontab").chmod(0o755)
         path = f"{repo.outside}/bin:{install_agents.programs(name)}:{repo.env['PATH']}"
         done = repo.ralph(
-            "doctor", "--agent", cli.command, "--full-permissions", "--probe", timeout=180, PATH=path
+            "doctor", "-v", "--agent", cli.command, "--full-permissions", "--probe", timeout=180, PATH=path
         )
     assert repo.alive() == [] and repo.git("status", "--porcelain") == "?? prd.json\n"
     return next(line for line in done.stdout.splitlines() if " probe: " in line)
