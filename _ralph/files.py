@@ -76,6 +76,13 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     fsync_dir(path.parent)
 
 
+def write_own(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Replace a file that is ralph's alone; a folder in its place is removed."""
+    if path.is_dir():
+        clear(path)
+    atomic_write(path, data, mode)
+
+
 def exchange(path: Path, data: bytes, expected: bytes) -> bytes | None:
     """Replace `path` by `data`, as `atomic_write` does, but only if it holds `expected`: None if it did, else
     the bytes that somebody else saved, which are never overwritten (they may still be half written).

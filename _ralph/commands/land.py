@@ -52,7 +52,7 @@ def standing() -> Branch:
         raise BadInput("there is no git repository here; go to the working tree whose branch is to move")
     git = Git.at(root)
     onto = Branch(git, current_branch(git), "")
-    switch = "switch to the one to land on: git switch main"
+    switch = "switch to the one to land on: git switch BRANCH"
     if not onto.name:
         raise BadInput(f"no branch is checked out here, HEAD is detached; {switch}")
     if not onto.tip():

@@ -84,7 +84,7 @@ class Place:
         """Check out `tree`, whatever is there; whether the place is new. `clean` are the flags of `git clean`
         for other files: `-ffd` leaves ignored ones, `-ffdx` none; if empty, all of them stay."""
         new = self.open()
-        self._remove_special()
+        self.remove_special()
         self._retried(*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         if clean:
             apart = [word for name in self.made for word in ("-e", f"/{name}")]
@@ -244,7 +244,7 @@ class Place:
     def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
         """The tracked files that were changed, and the new files that are not ignored; with those in the
         submodules of `tree`."""
-        self._remove_special()
+        self.remove_special()
         words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
         entries = self.git.names(*words, timeout=BULK)
         own = (*self.state, *self.carried)
@@ -326,7 +326,7 @@ class Place:
         self.made = [name.rstrip("/") for name in found if name not in own]
         return self.made
 
-    def _remove_special(self) -> None:
+    def remove_special(self) -> None:
         """Remove FIFOs and other special files: git would wait for one that is called .gitignore."""
         for path in _look(self.root)[0]:
             files.clear(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents.prompt import render_line
@@ -80,6 +81,9 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
         return
     attempt.checks, attempt.commit, attempt.message = found.checks, found.commit, found.message
     attempt.ignored = found.ignored or attempt.ignored
+    names = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
+    hooks = [name for name in attempt.changed if Path(name).name in names]
+    attempt.notices += [f"the attempt changed {name}, which commit hooks are made of" for name in hooks]
     attempt.notices += found.notices
 
 
@@ -140,6 +144,8 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
             gone = "it removed the checkout or the commit message"
             return [replace(result, ok=False, tail=gone) for result in results]
         message, tree = said.decode("utf-8", "replace"), room.rewritten()
+    if results and ("\0" in message or not message.strip()):
+        return [replace(results[-1], ok=False, tail="it left a commit message that git refuses")]
     tree, _, _ = restore(room.place.git, job.tip, tree, run.protected, job.allow, run.state)
     if message != found.message or tree != run.git.tree(found.commit):
         found.commit, found.message = run.branch.commit(tree, job.tip, message), message

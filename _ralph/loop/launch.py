@@ -258,7 +258,8 @@ def _require_hello(
     theirs = hello.get("ralph")
     if (theirs, hello.get("protocol")) != (__version__, PROTOCOL):
         raise BadInput(
-            f"the worker {behind} is ralph {theirs}, and this is {__version__}; install the same there"
+            f"the worker {behind} is ralph {theirs}, protocol {hello.get('protocol')}, and this is "
+            f"{__version__}, protocol {PROTOCOL}; install the same there"
         )
 
 

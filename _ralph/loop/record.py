@@ -31,7 +31,7 @@ def record(run: Run, attempt: Attempt) -> None:
     if attempt.verdict is Verdict.PASSED and attempt.commit != attempt.tip and run.branch.signs:
         tree = run.git.tree(attempt.commit)
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message, sign=True)
-    elif attempt.left and attempt.blocked and not attempt.parked:
+    elif attempt.blocked and not attempt.parked and attempt.left not in ("", run.git.tree(attempt.base)):
         attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
         run.branch.pin_work(attempt.task.id, attempt.left)

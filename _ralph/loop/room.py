@@ -180,6 +180,7 @@ class Room:
 
     def rewritten(self) -> str:
         """The tree of the tracked files as they are now."""
+        self.place.remove_special()
         self.place.git("add", "-u", "--sparse", "--", ":/", check=False, timeout=BULK)
         return self.place.git("write-tree", timeout=BULK).strip()
 

@@ -435,8 +435,9 @@ def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
     words = " ".join(f"--check {shlex.quote(command)}" for command in commands or ["your test command"])
     source = "that stand in the plan" if prd.foreign_gates(plan) else "found in this project"
     which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"
+    hints = "".join(f"\n{hint}" for hint in prd.misspelt(plan))
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
         f"({which}). With the checks {source if commands else 'that you name'}:\n\n"
-        f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}, as `ralph init` does'
+        f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}{hints}'
     )

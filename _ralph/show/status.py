@@ -303,6 +303,9 @@ def _to_go_on(status: Status) -> list[str]:
         said.append(f"to go on with {blocked.id}: {retry} --answer '...'{run}")
     if upcoming and not status.running:
         said.append(f"next: {upcoming.id} {upcoming.title}{'' if blocked else run}")
+    stopped = status.history.stopped
+    if stopped and stopped.stop == "complete" and not (upcoming or blocked or status.running):
+        said.append(f"next: {command_line('report', status.prd)}; {command_line('land', status.prd)}")
     return said
 
 

@@ -121,7 +121,9 @@ def noted(folder: Path) -> Noted | None:
 def _read(kind: type[Kind], path: Path) -> Kind | None:
     """A dataclass from a JSON file; None if it cannot be read."""
     try:
-        found: Kind = made(kind, json.loads(files.read_regular(path, 1 << 16) or b""))
+        said = json.loads(files.read_regular(path, 1 << 16) or b"")
+        json.dumps(said, ensure_ascii=False).encode()  # half a surrogate pair is no path and no id
+        found: Kind = made(kind, said)
     except (ValueError, RecursionError):
         return None
     return found
@@ -129,7 +131,7 @@ def _read(kind: type[Kind], path: Path) -> Kind | None:
 
 def note_words(paths: Paths, words: Sequence[str]) -> None:
     """Remember the options of this run, for what `status` and `report` say of going on."""
-    files.atomic_write(paths.private / "words", json.dumps(list(words)).encode(), 0o600)
+    files.write_own(paths.private / "words", json.dumps(list(words)).encode(), 0o600)
 
 
 def last_words(paths: Paths) -> list[str]:

@@ -52,7 +52,7 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         mark_run(run_id)  # so that every child can be told from a stranger
         now, pid = time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid()
         holder = Holder(pid, began(pid), run_id, now, what, boot())
-        files.atomic_write(paths.private / RUNNING, json.dumps(asdict(holder)).encode())
+        files.write_own(paths.private / RUNNING, json.dumps(asdict(holder)).encode())
         yield run_id
         (paths.private / RUNNING).unlink(missing_ok=True)
     finally:

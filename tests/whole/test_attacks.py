@@ -185,3 +185,43 @@ def test_without_memory_files_and_process_descriptors_it_works(monkeypatch: pyte
     assert not process.ends_within(pid, 0.01)
     assert process.ends_within(pid, 10)
     os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("hook", "script", "said"),
+    [
+        ("commit-msg", 'printf "x\\000y" > "$1"', "a commit message that git refuses"),
+        ("commit-msg", ': > "$1"', "a commit message that git refuses"),
+        ("pre-commit", "rm -f .gitattributes; mkfifo .gitattributes", ""),
+    ],
+)
+def test_what_a_hook_leaves_costs_its_attempt_and_not_the_run(
+    repo: Repo, hook: str, script: str, said: str
+) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    path = repo.path / ".git/hooks" / hook
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntest -f T2.txt && exit 0\n{script}\n")
+    path.chmod(0o755)
+    code, summary, printed = repo.run(repo.agent("P(f'{task}.txt').touch()"), timeout=100)
+    assert code == (4 if said else 0), printed
+    assert summary["passed"] == (1 if said else 2)
+    assert said in repo.records("verdict")[0].get("failure", {}).get("tail", "")
+
+
+@pytest.mark.parametrize("name", ["running.json", "words"])
+@pytest.mark.parametrize("what", ["half a surrogate", "a folder"])
+def test_damage_to_files_of_ralphs_own_ends_nothing(repo: Repo, name: str, what: str) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent("P(f'{task}.txt').touch()")
+    assert repo.run(agent, "--max-iterations", "1")[0] == 3
+    (words,) = repo.path.glob(".git/ralph/*/words")
+    damaged = words.with_name(name)
+    damaged.unlink(missing_ok=True)
+    if what == "a folder":
+        (damaged / "x").mkdir(parents=True)
+    else:
+        damaged.write_text('{"pid": 1, "created": 1, "run_id": "\\ud800"}')
+    assert repo.ralph("status").returncode == 0
+    code, summary, printed = repo.run(agent)
+    assert (code, summary["passed"]) == (0, 2), printed
