@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -63,7 +63,6 @@ class Night:
     left: int
     lost: list[str]
     ended: str
-    rows: list[str] = field(default_factory=list)
 
     @property
     def cells(self) -> list[str]:

@@ -292,8 +292,10 @@ async def examine(run: Run, attempt: Attempt) -> None:
 
 def changed_tests(run: Run, attempt: Attempt) -> list[str]:
     """The tests that were there before the attempt, and that it changed or removed."""
-    tests = patterns.uncovered_tests([], attempt.changed)
-    return run.git.names("ls-tree", "-r", "-z", "--name-only", attempt.tip, "--", *tests) if tests else []
+    if not patterns.uncovered_tests([], attempt.changed):
+        return []
+    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=a")
+    return patterns.uncovered_tests([], run.git.names(*words, attempt.tip, attempt.commit))
 
 
 def handoff_text(attempt: Attempt) -> str:

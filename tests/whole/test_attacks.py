@@ -225,3 +225,13 @@ def test_damage_to_files_of_ralphs_own_ends_nothing(repo: Repo, name: str, what:
     assert repo.ralph("status").returncode == 0
     code, summary, printed = repo.run(agent)
     assert (code, summary["passed"]) == (0, 2), printed
+
+
+def test_names_of_tests_that_git_would_take_for_patterns_cost_nothing(repo: Repo) -> None:
+    repo.write("tests/test_old.py", "old\n")
+    repo.commit("tests")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    deeds = "P('T1.txt').touch(); os.makedirs(':(nosuch)x'); P(':(nosuch)x/test_a.py').write_text('x')"
+    code, _, printed = repo.run(repo.agent(f"{deeds}; P('tests/test_old.py').write_text('new')"))
+    assert code == 0, printed
+    assert repo.records("verdict")[0]["tests"] == ["tests/test_old.py"]
