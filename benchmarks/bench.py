@@ -282,9 +282,12 @@ def asleep(cwd: Path, jobs: int, out: int) -> Iterator[list[int]]:
 
 
 def children(pids: list[int]) -> list[int]:
-    """Those of all of them."""
-    found = [Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in pids]
-    return [int(pid) for line in found for pid in line]
+    """Those of all of them; a worker may end meanwhile, as the one of the checks before the work does."""
+    found: list[int] = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return found
 
 
 def silence(terminal: bool, jobs: int = 1) -> Callable[[Path], Measured]:
