@@ -102,6 +102,8 @@ Show = Callable[..., None]
 ENDS = (("a", "COMPLETED", 0), ("b", "COMPLETED", 0), ("c", "SPECIAL_EXIT", 4))
 SHORT = ("--time=1", "--signal=B:TERM@50")
 """A slot of a minute, in which the signal comes after ten seconds or some more."""
+LONGER = ("--time=1", "--signal=B:TERM@30")
+"""The same, with time for some work before it."""
 
 
 def test_a_plan_that_passes(repo: Repo, submit: Submit, shown: Show) -> None:
@@ -139,12 +141,14 @@ def test_one_that_needs_a_person_is_held_and_released(repo: Repo, submit: Submit
 
 
 def test_the_signal_before_the_end_of_the_slot(repo: Repo, submit: Submit, shown: Show) -> None:
+    """On a busy machine the first signal may come before T2 has begun; then a slot more is needed."""
     repo.plan(*TWO)
     slow = "if task == 'T2' and not (OUT / 'begun').exists():\n    (OUT / 'begun').touch()\n    time.sleep(600)\n"
-    job = submit("--agent", repo.agent(slow + WORK), slot=SHORT)
-    told = job.wait_for("COMPLETED", 150)
-    assert exits(repo) == [143, 0] and told["Restarts"] == "1"
-    assert repo.verdicts() == ["T1 passed", "T2 interrupted", "T2 passed"]
+    job = submit("--agent", repo.agent(slow + WORK), slot=LONGER)
+    told = job.wait_for("COMPLETED", 240)
+    *signalled, last = exits(repo)
+    assert set(signalled) == {143} and last == 0 and told["Restarts"] == str(len(signalled))
+    assert {"T1 passed", "T2 interrupted"} < set(repo.verdicts()) and repo.verdicts()[-1] == "T2 passed"
     shown(exits(repo), told)
 
 
@@ -152,7 +156,7 @@ def test_an_attempt_that_is_longer_than_the_slot(repo: Repo, submit: Submit, sho
     """It is paid for three times, and not for ever."""
     repo.plan(OWN)
     job = submit("--agent", repo.agent("(OUT / 'paid').open('a').write('.'); time.sleep(600)"), slot=SHORT)
-    told = job.wait_for("SPECIAL_EXIT", 240)
+    told = job.wait_for("SPECIAL_EXIT", 400)
     assert (repo.outside / "paid").read_text() == "..." and "interrupted 3 times" in repo.read("progress.txt")
     shown(exits(repo), told)
 
