@@ -1,3 +1,3 @@
 """The rooms of ralph; `ralph.py` tells the story that uses them."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -184,6 +184,36 @@ def attempt_with_git(durable: bool) -> Callable[[Path], Measured]:
     return measure
 
 
+def ten_minutes(cwd: Path) -> Measured:
+    """What ralph adds to an attempt that takes ten minutes, in percent; `floor` is those minutes."""
+    loop_once(repository(cwd))
+    ours = statistics.median(an_attempt(cwd, WORKS) for _ in range(ROUNDS))
+    return Measured(100 * ours / 600, 600, ours)
+
+
+def a_check(cwd: Path) -> Measured:
+    """What a check takes in the clean room beyond itself: eight more of them in a plan, each of which runs
+    before the work of a task and after it."""
+    loop_once(repository(cwd, 1000))
+    more = 8
+
+    def one(checks: int) -> float:
+        took = []
+        for iterations in (1, 1 + MANY):
+            plan(cwd, 40)
+            read = json.loads((cwd / "prd.json").read_text())
+            for task in read["userStories"]:
+                task["checks"] += [{"run": ["true"], "once": True}] * checks
+            (cwd / "prd.json").write_text(json.dumps(read, indent=1))
+            took.append(loop(cwd, WORKS, iterations)[0])
+        return (took[1] - took[0]) / MANY
+
+    check = lambda: run(["true"], cwd)[0]  # noqa: E731
+    floor, few, many = medians(ROUNDS, check, lambda: one(0), lambda: one(more))
+    ours = (many - few) / (2 * more) - floor
+    return Measured(ours * 1000, floor, ours)
+
+
 def launched(cwd: Path) -> Measured:
     """What an attempt takes more behind a launch prefix that only starts ralph."""
     program = repository(cwd).parent / "bin" / "ralph"
@@ -441,6 +471,9 @@ def long_run(cwd: Path) -> Measured:
 CLICK, PIPE, JSON = "python -c 'import click'", "the same pipe in 64 KiB blocks", "json.loads, json.dumps"
 # fmt: off
 FIGURES = (
+    Figure("ten", "an attempt of ten minutes: what ralph adds", "ten minutes", 0.1, ten_minutes, "%"),
+    Figure("jobs", "16 tasks of 5 s with 4 workers", "the sleep of 4 tasks", 1.15, side_by_side),
+    Figure("check", "a check in the clean room, 1,000 files: what it takes more", "the check", 20, a_check, "ms"),
     Figure("help", "ralph --help", CLICK, 1.3, start("--help")),
     Figure("version", "ralph --version", CLICK, 1.3, start("--version")),
     Figure("status", "ralph status, 100 tasks", CLICK, 2.0, start("status")),
@@ -451,7 +484,6 @@ FIGURES = (
     Figure("line", "a line of 60 MB of stream-json", "", float("inf"), long_line, memory=200),
     Figure("silence", "processor time in a silent minute", "", 10, silence(False), "ms"),
     Figure("live", "the same with the live view", "", 1000, silence(True), "ms"),
-    Figure("jobs", "16 tasks of 5 s with 4 workers", "the sleep of 4 tasks", 1.15, side_by_side),
     Figure("idle", "processor time in a minute of 4 silent workers", "", 25, silence(False, 4), "ms"),
     Figure("worker", "memory of its own of one of 8 workers", "", 25, memory_of_workers, "MB"),
     Figure("launch", "an attempt: what a worker behind a pipe adds", "the same, forked", 500, launched, "ms"),

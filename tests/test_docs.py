@@ -304,7 +304,8 @@ def test_the_changelog_keeps_its_form() -> None:
     headings = re.findall(r"^## (.*)", changelog, re.MULTILINE)
     assert headings[0] == "[Unreleased]"
     assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:])
-    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert headings[1].startswith(f"[{__version__}]")
+    kinds = {"Upgrading", "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert set(re.findall(r"^### (.*)", changelog, re.MULTILINE)) <= kinds
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from _ralph import __version__
 from tests.conftest import ROOT, Repo
 
 
@@ -79,7 +80,7 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
             capture_output=True,
             text=True,
         )
-        assert said.returncode == 0 and "0.1.0" in said.stdout, said.stderr
+        assert said.returncode == 0 and __version__ in said.stdout, said.stderr
     done = subprocess.run(
         [tmp_path / "env/bin/ralph", "demo", "made"],
         cwd=elsewhere,
