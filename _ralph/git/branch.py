@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.errors import BadInput, NeedsPerson
+from _ralph.errors import BadInput, NeedsPerson, RalphError, TryLater
 from _ralph.git.git import BULK, Git, attempted, git_output, nul, unhurried
 
 PARKED = "refs/ralph/parked"
@@ -54,9 +54,12 @@ class Branch:
         done. BadInput without a commit."""
         start, tip = self.beginning(), self.tip()
         if not tip:
-            code, _, said = attempted(self.git, "update-ref", "-m", "ralph: begin", self.ref, start, "")
-            if code:
-                raise BadInput(f"the branch {self.name} cannot be made: {text.one_line(said, 300)}")
+            try:
+                self.git("update-ref", "-m", "ralph: begin", self.ref, start, "")
+            except TryLater:
+                raise
+            except RalphError as error:
+                raise BadInput(f"the branch {self.name} cannot be made: {error}") from None
             return start, [f"made branch {self.name}"]
         if start != tip:
             try:

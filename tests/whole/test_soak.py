@@ -191,7 +191,7 @@ def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
         # What was started while everything was being killed is for the next start to end.
         assert not half_left or repo.gone_within(10), "a process outlived its run"
         assert b"Traceback" not in (repo.outside / "said").read_bytes()
-        summary = json.loads(out) if out else {}
+        summary = json.loads(out) if out.endswith(b"\n") else {}  # a kill can come while it is written
         if summary.get("stop") in ("blocked", "complete"):
             return summary, starts, kills
         known = ("killed", "limited", "stuck", "terminated", "interrupted")
