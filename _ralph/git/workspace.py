@@ -62,8 +62,8 @@ class Place:
     def open(self) -> bool:
         """Make the folder if it is not there or was replaced; whether it is new."""
         self.unhide()
+        self.remove_lock()
         if self.exists:
-            self.remove_lock()
             return False
         for folder in (*reversed(self.root.parents), self.root):
             if folder.is_symlink() and folder.is_relative_to(self.root.parents[1]):

@@ -194,6 +194,20 @@ def test_what_git_ignores_stays_where_it_may(project: Repo, clean: str, left: li
     assert sorted(on_disk(place.root).keys() - listing(project, "HEAD").keys()) == left
 
 
+@pytest.mark.parametrize("checked_out", [True, False])
+def test_the_lock_of_a_git_that_was_killed_is_in_nobody_s_way(project: Repo, checked_out: bool) -> None:
+    """The first checkout of a place can be cut off before it has an index."""
+    place = place_of(project)
+    tip = head(project)
+    if checked_out:
+        place.reset(tip)
+    else:
+        place.open()
+    place.index.with_name(f"{place.index.name}.lock").write_bytes(b"DIRC")
+    place.reset(tip)
+    assert on_disk(place.root) == listing(project, tip)
+
+
 def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
     place, first = place_of(project), head(project)
     place.reset(first)
