@@ -178,8 +178,11 @@ def run_agent(
     row = agent.row
     parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
     watch(parser)
+    program, *rest = agent.argv(prompt_file, own_log, usd_left)
+    # It may be installed in ralph's own virtual environment, which `env` leaves out.
+    found = shutil.which(program, path=env.get("PATH")) or shutil.which(program) or program
     process = run_process(
-        wrap(agent.argv(prompt_file, own_log, usd_left)),
+        wrap([found, *rest]),
         cwd=cwd,
         env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
         timeout=timeout,
@@ -280,7 +283,25 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 
-def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of agents, checks and hooks: ralph's own without git's variables, and `extra`."""
+def own_venv(home: Path) -> str:
+    """The virtual environment that ralph runs in; empty if there is none, or if it is part of the project at
+    `home`."""
+    found = os.path.realpath(sys.prefix)
+    return "" if sys.prefix == sys.base_prefix or Path(found).is_relative_to(home) else found
+
+
+def agent_env(extra: Mapping[str, str], home: Path) -> dict[str, str]:
+    """The environment of agents, checks and hooks of the project at `home`: ralph's own and `extra`, without
+    git's variables and ralph's own virtual environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
+    if venv := own_venv(home):
+        named = env.get("PATH", "").split(os.pathsep)
+        env["PATH"] = os.pathsep.join(one for one in named if not _is_at(one, f"{venv}/bin", home))
+        if _is_at(env.get("VIRTUAL_ENV", ""), venv, home):
+            del env["VIRTUAL_ENV"]
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
+
+
+def _is_at(path: str, place: str, home: Path) -> bool:
+    """Whether `path` is another name of `place`; a link in the project is the project's own."""
+    return bool(path) and os.path.realpath(path) == place and not Path(path).is_relative_to(home)

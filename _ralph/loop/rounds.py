@@ -39,7 +39,7 @@ DENIED = 3
 def resume(run: Run) -> None:
     """Recover from a run that died: land what had passed, keep what was under way, to be checked."""
     for notice in run.notices:
-        run.view.line(notice)
+        run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
     apply_verdict(run)
     set_back(run)
     for start in list(run.history.open_starts.values()):

@@ -291,7 +291,7 @@ class Run:
 
     def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of agents, checks and hooks."""
-        return registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})})
+        return registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})}, self.paths.root)
 
     def names(self, attempt: Attempt) -> dict[str, str]:
         """The environment variables of an attempt."""
