@@ -32,7 +32,8 @@ class StreamParser:
     `final` is the outcome that the agent's last event gives, `outcome` the one to assume if that never comes.
     The process is stopped once `usd_left` or `tokens_left` is used up. `came` is the weight of each request:
     by the message's id if the row has a rule with `meanwhile`, else one for each event that adds; `meanwhile`
-    are the requests that no result has counted yet. `overage` is whether the provider bills extra usage.
+    are the requests that no result has counted yet; `at_tool` says that the last event was one that calls a
+    tool, so that no other request is under way. `overage` is whether the provider bills extra usage.
     `listen` gets words and tools, `retry` each repeated request (`unanswered` describes it until there is an
     answer), `raw` every line; `heard` is the time (monotonic seconds) of the last sign of life.
     """
@@ -49,6 +50,7 @@ class StreamParser:
     sums: dict[str, float] = field(default_factory=dict)
     meanwhile: dict[str, Tokens] = field(default_factory=dict)
     came: dict[str, float] = field(default_factory=dict)
+    at_tool: bool = False
     final: str | None = None
     outcome: str | None = None
     context: int = 0
@@ -93,12 +95,13 @@ class StreamParser:
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
         if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
-            self.events += 1  # not parsed: most of the output is that of tools
+            self.events, self.at_tool = self.events + 1, False  # not parsed: most of the output is that of tools
             return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
             return "quiet"
         self.events += not (self.text and printed)
+        self.at_tool = False
         answer, kind = None, str(event.get("type", ""))
         for rule in self._rules_for(kind):
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
@@ -174,6 +177,7 @@ class StreamParser:
         for entry in pick(event, entries) if "tool" in rule else []:
             if words := " ".join(str(found) for path in paths for found in pick(entry, path)):
                 self.active = True
+                self.at_tool = "meanwhile" in rule
                 self._hear("tool", words)
         for words in pick(event, rule["show"]) if "show" in rule else []:
             self._hear("say", str(words))

@@ -198,7 +198,9 @@ def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
     for value in ("", "0", "true"):
         assert "IS_SANDBOX=1" in "".join(errors(repo.ralph(*words, IS_SANDBOX=value)))
     done = repo.ralph(*words, IS_SANDBOX="1")
-    assert not errors(done) and says(done, "warning", "set here and not there: IS_SANDBOX")
+    assert not errors(done) and "set here and not there" not in done.stdout, "nobody uses cron here"
+    repo.tool("crontab", "echo '30 22 * * 1-5 ralph run'")
+    assert says(repo.ralph(*words, IS_SANDBOX="1"), "warning", "set here and not there: IS_SANDBOX")
 
 
 # ---------------------------------------------------------------- the places
