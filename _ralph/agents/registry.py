@@ -49,7 +49,9 @@ class Agent:
 
     @property
     def program(self) -> str:
-        return self.words[0]
+        """What is started: the row may be called otherwise than its program, a person may name a path."""
+        by_row = self.row["argv"] and self.words[0] == self.name
+        return str(self.row["argv"][0] if by_row else self.words[0])
 
     def reopen(self, session: str | None) -> str:
         """The command that resumes a session; empty if the row has none."""
@@ -78,8 +80,6 @@ def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent
     words = _split(command)
     name = Path(words[0]).name
     known = name in rows
-    if known and words[0] == name:
-        words = (rows[name]["argv"][0], *words[1:])
     return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
 
 

@@ -474,7 +474,9 @@ def test_a_row_of_one_s_own_is_data() -> None:
 def test_a_row_may_be_called_otherwise_than_its_program() -> None:
     rows = load_rows(BUILTIN, {"haiku": {"argv": ["claude", "--model", "haiku", "{args}"]}})
     assert find_agent("haiku -x", rows, "edit").argv(PROMPT, LOG) == ["claude", "--model", "haiku", "-x"]
-    assert find_agent("haiku", rows, "edit").program == "claude"
+    agent = find_agent("haiku -x", rows, "edit")
+    assert (agent.program, agent.command) == ("claude", "haiku -x")
+    assert find_agent(agent.command, rows, "edit") == agent, "its command is in the records"
 
 
 @pytest.mark.parametrize(
