@@ -95,7 +95,8 @@ class StreamParser:
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
         if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
-            self.events, self.at_tool = self.events + 1, False  # not parsed: most of the output is that of tools
+            self.events += 1  # not parsed: most of the output is that of tools
+            self.at_tool = False
             return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:

@@ -304,4 +304,5 @@ def agent_env(extra: Mapping[str, str], home: Path) -> dict[str, str]:
 
 def _is_at(path: str, place: str, home: Path) -> bool:
     """Whether `path` is another name of `place`; a link in the project is the project's own."""
-    return bool(path) and os.path.realpath(path) == place and not Path(path).is_relative_to(home)
+    inside = Path(os.path.abspath(path)).is_relative_to(home)
+    return bool(path) and os.path.realpath(path) == place and not inside

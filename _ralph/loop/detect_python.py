@@ -219,8 +219,8 @@ _BARE = re.compile(r"(?:^|[;&|(]\s*|\b\w+=\S*\s+)(?:python[\d.]*|pytest)\b")
 
 
 def led_back(root: Path, commands: Iterable[str], sets_up: bool, env: Mapping[str, str]) -> str:
-    """A file of the Python on the PATH of `env` that leads into `root`, as an editable install does; nothing if the
-    project `sets_up` its own and none of `commands` starts that Python."""
+    """A file of the Python on the PATH of `env` that leads into `root`, as an editable install does; nothing
+    if the project `sets_up` its own and none of `commands` starts that Python."""
     project = any((root / name).exists() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
     if not project or (sets_up and not any(_BARE.search(command) for command in commands)):
         return ""

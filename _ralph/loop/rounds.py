@@ -292,7 +292,7 @@ def finish(run: Run) -> Stop | None:
         return Stop("red-checks", Exit.PERSON, f"{done} done, but not all checks are green: {told}")
     if only:
         return Stop("complete", Exit.COMPLETE, f"{only} passes")
-    green = ", and all checks are green" if every_check(run.plan) else ""
+    green = ", and all checks are green" if every_check(run.plan) else "; the plan has no checks to run"
     return Stop("complete", Exit.COMPLETE, f"every task passes{green}")
 
 

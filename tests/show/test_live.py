@@ -99,7 +99,9 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     seen = Terminal(repo, "--agent", talker(repo, wait), "--once")
     seen.read(lambda: re.search(r"idle [2-5] s", "\n".join(seen.lines())) is not None)
     lines = seen.lines()
-    assert re.fullmatch(r"T1( task 1)? \| attempt 1 of 3 \| \d s \| idle \d s \| 5\.0k tokens", lines[-2]), lines[-2]
+    assert re.fullmatch(r"T1( task 1)? \| attempt 1 of 3 \| \d s \| idle \d s \| 5\.0k tokens", lines[-2]), (
+        lines[-2]
+    )
     assert re.fullmatch(r"0 of 2 passed \| \d s, limit \d\d:\d\d", lines[-1]), lines[-1]
     assert "  | I look around first." in lines
     assert "  $ Bash pytest 0" in lines
@@ -142,7 +144,9 @@ def test_several_workers_have_a_row_each_and_a_stop_is_seen(repo: Repo) -> None:
     seen.read(lambda: sum("1.0k tokens" in line for line in seen.lines()) == 3)
     *above, _, _, _, _ = seen.lines()
     for number, row in enumerate(seen.lines()[-4:-1], 1):
-        assert re.fullmatch(rf"T{number}( task \d)? \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row), row
+        assert re.fullmatch(
+            rf"T{number}( task \d)? \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row
+        ), row
     assert re.fullmatch(r"0 of 3 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d", seen.lines()[-1])
     assert b"T3 task 3 | in line for the clean room | 0 s" in seen.bytes
     assert "  | T2: hm" in above and not any(" s" in line and "idle" in line for line in above)
