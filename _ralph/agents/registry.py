@@ -203,10 +203,10 @@ def run_agent(
 def recovered(
     agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str, listen: Listener | None = None
 ) -> AgentResult:
-    """The session, tokens and dollars so far of an agent that is still at work, or that ended together with
-    its worker or all of ralph, because of `reason`. `transcript` is the path of its files without their
-    suffixes; it has none if it had not begun. `cwd` and `known` are as for `run_agent`; `listen` hears its
-    words and tools."""
+    """The session, tokens and dollars so far of an agent that is still at work (no `reason`), or that ended
+    together with its worker or all of ralph, because of `reason`. `transcript` is the path of its files
+    without their suffixes; it has none if it had not begun. `cwd` and `known` are as for `run_agent`;
+    `listen` hears its words and tools."""
     parser = StreamParser(agent.row["events"], agent.row["output"] == "text", listen=listen)
     printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
     if printed is None:
@@ -214,9 +214,8 @@ def recovered(
     for line in printed.splitlines():
         parser.line(line)
     _read_log(agent.row, parser, cwd / ".ralph" / _LOG)
-    told = AgentResult(
-        Outcome.INTERRUPTED, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens()
-    )
+    outcome = Outcome.INTERRUPTED if reason else Outcome.FAILED  # no request was cut off
+    told = AgentResult(outcome, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens())
     sent = files.read_regular(transcript.with_name(f"{transcript.name}.prompt.md")) or b""
     return book(told, parser, agent.row, known, len(sent))
 

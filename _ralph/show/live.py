@@ -161,13 +161,15 @@ class Terminal(View):
             )
             return
         head = f"iteration {attempt.iteration} | {attempt.task.id} "
-        command = attempt.command
-        if self.stays:  # the headline has it whole
-            words = (word.rpartition("/")[2] if word.startswith("/") else word for word in command.split())
-            command = text.cut(" ".join(words), 40)
-        end = f" | attempt {attempt.number} of {of} | {command}"
-        room = self._size().columns - len("00:00:00 ") - text.cells(head + end) if self.stays else 120
-        self.line(head + text.cut(attempt.task.title, max(room, 24)) + end, color="cyan")
+        end, command = f" | attempt {attempt.number} of {of}", f" | {attempt.command}"
+        room = 120
+        if self.stays:  # the headline has the whole command
+            words = (word.rpartition("/")[2] if word[0] == "/" else word for word in attempt.command.split())
+            command = f" | {text.cut(' '.join(words), 40)}"
+            room = self._size().columns - len("00:00:00 ") - text.cells(head + end)
+            command = command if room >= 24 + text.cells(command) else ""
+            room -= text.cells(command)
+        self.line(head + text.cut(attempt.task.title, max(room, 12)) + end + command, color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
         row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))
