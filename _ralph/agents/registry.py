@@ -193,6 +193,7 @@ def run_agent(
         err=err,
         on_line=parser.line,
         by_line=parser.reads_lines,
+        on_end=parser.close,
     )
     _read_log(row, parser, own_log)
     stderr = (files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace")

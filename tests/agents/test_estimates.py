@@ -44,6 +44,8 @@ def result(usd: float | None = 0.5) -> dict[str, Any]:
 
 
 ANSWERED: dict[str, Any] = {"type": "user", "message": {"content": [{"type": "tool_result"}]}}
+STARTED: dict[str, Any] = {"type": "system", "subtype": "task_started"}
+CLOSED: dict[str, Any] = {}  # the moment in which the process is told to end
 INIT: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s"}
 SILENT: dict[str, Any] = {"type": "system", "subtype": "api_retry", "error_status": 529}
 SEEN = Price(rate=0.001, request=3.0)
@@ -59,7 +61,10 @@ CHEAP = Price(rate=0.0001, request=0.1)
         ("claude", [asked()], "interrupted", SEEN, 2.0, 2.0),  # what came, and one more that may be under way
         ("claude", [asked()], "timed-out", SEEN, 2.0, 2.0),
         ("claude", [calling()], "interrupted", SEEN, 1.0, 1.0),  # while the tool runs there is no other
+        ("claude", [calling(), STARTED], "interrupted", SEEN, 1.0, 1.0),
         ("claude", [calling(), ANSWERED], "interrupted", SEEN, 2.0, 2.0),
+        ("claude", [calling(), CLOSED, ANSWERED], "interrupted", SEEN, 1.0, 1.0),  # the answer of one that was ended
+        ("claude", [calling(), ANSWERED, asked("m2")], "interrupted", SEEN, 3.0, 3.0),
         ("claude", [asked(), calling()], "timed-out", SEEN, 1.0, 1.0),
         ("claude", [asked()], "failed", SEEN, 1.0, 1.0),  # it ended by itself, without a last word
         ("claude", [asked()], "interrupted", Price(), 2000 * RATE, 2000 * RATE),
@@ -88,7 +93,7 @@ def test_what_is_booked(
     row = {"own": {"events": [], "reports": ["dollars"]}, "plain": {"events": []}, **ROWS}[name]
     parser = StreamParser(row["events"])
     for event in events:
-        parser.line(json.dumps(event).encode())
+        parser.line(json.dumps(event).encode()) if event else parser.close()
     ended = AgentResult(Outcome(outcome), usd=parser.usd)
     booked = book(ended, parser, row, known, prompt=400)
     assert booked.usd == (None if usd is None else pytest.approx(usd))
