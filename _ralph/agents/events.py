@@ -32,7 +32,9 @@ class StreamParser:
     `final` is the outcome that the agent's last event gives, `outcome` the one to assume if that never comes.
     The process is stopped once `usd_left` or `tokens_left` is used up. `came` is the weight of each request:
     by the message's id if the row has a rule with `meanwhile`, else one for each event that adds; `meanwhile`
-    are the requests that no result has counted yet. `overage` is whether the provider bills extra usage.
+    are the requests that no result has counted yet; `at_tool` says that the last of them called a
+    tool that has not answered, so that none is under way; `closed` that the process was told to end, after
+    which a tool's answer is sent no more. `overage` is whether the provider bills extra usage.
     `listen` gets words and tools, `retry` each repeated request (`unanswered` describes it until there is an
     answer), `raw` every line; `heard` is the time (monotonic seconds) of the last sign of life.
     """
@@ -49,6 +51,8 @@ class StreamParser:
     sums: dict[str, float] = field(default_factory=dict)
     meanwhile: dict[str, Tokens] = field(default_factory=dict)
     came: dict[str, float] = field(default_factory=dict)
+    at_tool: bool = False
+    closed: bool = False
     final: str | None = None
     outcome: str | None = None
     context: int = 0
@@ -63,7 +67,9 @@ class StreamParser:
 
     def __post_init__(self) -> None:
         """Index the rules by the type of event: most events match none of them."""
-        self._by_message = any("meanwhile" in rule for rule in self.rules)
+        requests = [rule["meanwhile"] for rule in self.rules if "meanwhile" in rule]
+        self._by_message = bool(requests)
+        self._answers = {spent["answered"] for spent in requests if "answered" in spent}
         kinds_of = [_kinds(rule["when"].get("type")) for rule in self.rules]
         self._rules_of = {
             kind: [
@@ -94,12 +100,14 @@ class StreamParser:
             return None
         if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
             self.events += 1  # not parsed: most of the output is that of tools
+            self._has_answered(found[1].decode())
             return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
             return "quiet"
         self.events += not (self.text and printed)
         answer, kind = None, str(event.get("type", ""))
+        self._has_answered(kind)
         for rule in self._rules_for(kind):
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
                 answer = self._apply(rule, event) or answer
@@ -108,6 +116,13 @@ class StreamParser:
 
     def _rules_for(self, kind: str) -> list[dict[str, Any]]:
         return self._rules_of.get(kind, self._rules_of[""])
+
+    def _has_answered(self, kind: str) -> None:
+        self.at_tool = self.at_tool and (self.closed or kind not in self._answers)
+
+    def close(self) -> None:
+        """The process was told to end: what comes now are its last words."""
+        self.closed = True
 
     def fact(self, name: str) -> str:
         """What was last set as `name`, joined."""
@@ -161,6 +176,7 @@ class StreamParser:
             of = str(pick(event, spent["of"]))
             self.meanwhile[of] = _tokens(event, spent)
             self.came[of] = self.meanwhile[of].weight
+            self.at_tool = False
 
     def _tell(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
         """Tell the listener, in whole lines, even if the agent prints fragments of them."""
@@ -174,6 +190,7 @@ class StreamParser:
         for entry in pick(event, entries) if "tool" in rule else []:
             if words := " ".join(str(found) for path in paths for found in pick(entry, path)):
                 self.active = True
+                self.at_tool = "answered" in rule.get("meanwhile", {})
                 self._hear("tool", words)
         for words in pick(event, rule["show"]) if "show" in rule else []:
             self._hear("say", str(words))

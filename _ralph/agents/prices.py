@@ -50,8 +50,8 @@ def book(
 
 def _was_under_way(result: AgentResult, parser: StreamParser) -> bool:
     """Whether the provider may have worked on a request that was never reported: not if it did not answer
-    at all."""
-    if parser.final is not None or parser.unanswered:
+    at all, nor while a tool runs."""
+    if parser.final is not None or parser.unanswered or parser.at_tool:
         return False
     if result.outcome is Outcome.INTERRUPTED:
         return True

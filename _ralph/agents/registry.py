@@ -49,7 +49,9 @@ class Agent:
 
     @property
     def program(self) -> str:
-        return self.words[0]
+        """What is started: the row may be called otherwise than its program, a person may name a path."""
+        by_row = self.row["argv"] and self.words[0] == self.name
+        return str(self.row["argv"][0] if by_row else self.words[0])
 
     def reopen(self, session: str | None) -> str:
         """The command that resumes a session; empty if the row has none."""
@@ -78,8 +80,6 @@ def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent
     words = _split(command)
     name = Path(words[0]).name
     known = name in rows
-    if known and words[0] == name:
-        words = (rows[name]["argv"][0], *words[1:])
     return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
 
 
@@ -178,8 +178,11 @@ def run_agent(
     row = agent.row
     parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
     watch(parser)
+    program, *rest = agent.argv(prompt_file, own_log, usd_left)
+    # It may be installed in ralph's own virtual environment, which `env` leaves out.
+    found = shutil.which(program, path=env.get("PATH")) or shutil.which(program) or program
     process = run_process(
-        wrap(agent.argv(prompt_file, own_log, usd_left)),
+        wrap([found, *rest]),
         cwd=cwd,
         env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
         timeout=timeout,
@@ -190,6 +193,7 @@ def run_agent(
         err=err,
         on_line=parser.line,
         by_line=parser.reads_lines,
+        on_end=parser.close,
     )
     _read_log(row, parser, own_log)
     stderr = (files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace")
@@ -200,10 +204,10 @@ def run_agent(
 def recovered(
     agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str, listen: Listener | None = None
 ) -> AgentResult:
-    """The session, tokens and dollars so far of an agent that is still at work, or that ended together with
-    its worker or all of ralph, because of `reason`. `transcript` is the path of its files without their
-    suffixes; it has none if it had not begun. `cwd` and `known` are as for `run_agent`; `listen` hears its
-    words and tools."""
+    """The session, tokens and dollars so far of an agent that is still at work (no `reason`), or that ended
+    together with its worker or all of ralph, because of `reason`. `transcript` is the path of its files
+    without their suffixes; it has none if it had not begun. `cwd` and `known` are as for `run_agent`;
+    `listen` hears its words and tools."""
     parser = StreamParser(agent.row["events"], agent.row["output"] == "text", listen=listen)
     printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
     if printed is None:
@@ -211,9 +215,8 @@ def recovered(
     for line in printed.splitlines():
         parser.line(line)
     _read_log(agent.row, parser, cwd / ".ralph" / _LOG)
-    told = AgentResult(
-        Outcome.INTERRUPTED, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens()
-    )
+    outcome = Outcome.INTERRUPTED if reason else Outcome.FAILED  # no request was cut off
+    told = AgentResult(outcome, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens())
     sent = files.read_regular(transcript.with_name(f"{transcript.name}.prompt.md")) or b""
     return book(told, parser, agent.row, known, len(sent))
 
@@ -280,7 +283,26 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 
-def agent_env(extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of agents, checks and hooks: ralph's own without git's variables, and `extra`."""
+def own_venv(home: Path) -> str:
+    """The virtual environment that ralph runs in; empty if there is none, or if it is part of the project at
+    `home`."""
+    found = os.path.realpath(sys.prefix)
+    return "" if sys.prefix == sys.base_prefix or Path(found).is_relative_to(home) else found
+
+
+def agent_env(extra: Mapping[str, str], home: Path) -> dict[str, str]:
+    """The environment of agents, checks and hooks of the project at `home`: ralph's own and `extra`, without
+    git's variables and ralph's own virtual environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
+    if venv := own_venv(home):
+        named = env.get("PATH", "").split(os.pathsep)
+        env["PATH"] = os.pathsep.join(one for one in named if not _is_at(one, f"{venv}/bin", home))
+        if _is_at(env.get("VIRTUAL_ENV", ""), venv, home):
+            del env["VIRTUAL_ENV"]
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
+
+
+def _is_at(path: str, place: str, home: Path) -> bool:
+    """Whether `path` is another name of `place`; a link in the project is the project's own."""
+    inside = Path(os.path.abspath(path)).is_relative_to(home)
+    return bool(path) and os.path.realpath(path) == place and not inside

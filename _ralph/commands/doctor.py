@@ -99,7 +99,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "git", _git(run)
     yield "protect", _warnings(opening.unprotected(run))
     yield "settings", _settings(run)
-    yield "python", _warnings(opening.led_back(run))
+    yield "python", _python(run)
     yield "agent", _team(run, team)
     yield "agents", _known_agents(run)
     yield "launch", _elsewhere(run)
@@ -108,7 +108,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "awake", _awake()
     yield "places", _places(run, places)
     yield "check", _checks(run, places)
-    yield "cron", rehearsal.surroundings(team)
+    yield "cron", rehearsal.surroundings(team, probe)
     if probe:
         yield "probe", rehearsal.turns(run, team)
 
@@ -139,6 +139,13 @@ def _settings(run: Run) -> Findings:
     if found := init.local_settings(run.paths.root):
         said = f"git ignores {text.few(found)}, so agents and checks do not see them"
         yield "warning", f"{said}; name in {init.INCLUDE} what they need, or let `ralph init` do it"
+
+
+def _python(run: Run) -> Findings:
+    """Which Python checks and agents use."""
+    yield from _warnings(opening.led_back(run))
+    if own := registry.own_venv(run.paths.root):
+        yield "ok", f"setup, checks and agents do without ralph's own virtual environment, {own}"
 
 
 def _elsewhere(run: Run) -> Findings:
@@ -235,6 +242,8 @@ def _judged(run: Run, result: CheckResult) -> Finding:
         return "ok", said
     why = text.last_line(result.tail)
     lacks = f"{result.name} cannot run here: {why}"
+    if os.environ.get("VIRTUAL_ENV") != run.env().get("VIRTUAL_ENV"):
+        lacks += " (checks do without ralph's own virtual environment)"
     hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
     if hint:
         level, words = hint

@@ -80,7 +80,7 @@ def _init_plan(path: Path, root: Path) -> str:
     if not missing:
         return f"{path} is there and stays as it is"
     edit.apply(plan, lambda now: edit.set_members(now, missing))
-    return f"added to {path}: {_told(missing)}"
+    return f"added to {path}: {_told(missing)}; all else stays as it is"
 
 
 def _found(root: Path, setup: str | None) -> dict[str, Any]:

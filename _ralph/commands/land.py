@@ -94,10 +94,11 @@ def _land_each(
         if error := _try(onto, name, replace(options, prd=plan), control, view, proved):
             view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
             errors[name] = error
-    landed = [name for name in wanted if name not in errors]
-    said = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
-    said += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
-    view.last(" | ".join(said), failed=bool(errors))
+    if len(wanted) > 1:
+        landed = [name for name in wanted if name not in errors]
+        said = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
+        said += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
+        view.last(" | ".join(said), failed=bool(errors))
     codes = [error.exit for error in errors.values()]
     return Exit.PERSON if Exit.PERSON in codes else next(iter(codes), Exit.COMPLETE)
 

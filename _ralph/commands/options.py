@@ -35,7 +35,10 @@ def duration(value: str) -> float:
 
 def hours(value: str) -> float:
     """Hours, from a number of them or from a duration: the type of --max-hours."""
-    return duration(value if value.strip()[-1:].isalpha() else f"{value}h") / 3600
+    try:
+        return duration(value if value.strip()[-1:].isalpha() else f"{value}h") / 3600
+    except click.BadParameter:
+        raise click.BadParameter(f"expected hours, such as 8, 8h or 90m, found {value!r}") from None
 
 
 def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from _ralph import files, text
-from _ralph.agents.prompt import render_prompt
+from _ralph.agents.prompt import render_prompt, rules_of
 from _ralph.commands.init import next_steps, write_starters
 from _ralph.commands.requests import read_file
 from _ralph.commands.run import alone
@@ -197,7 +197,7 @@ def _require_proof(run: Run, plan: Plan) -> None:
 
 
 def _values(run: Run, brief: str) -> dict[str, Any]:
-    plan, rulebook = run.plan, files.read_regular(run.paths.rulebook, 1 << 16) or b""
+    plan = run.plan
     tasks = [] if is_starter(plan) else [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
     return {
         "brief": brief,
@@ -205,7 +205,7 @@ def _values(run: Run, brief: str) -> dict[str, Any]:
         "protect": list(plan.settings.get("protect", [])),
         "done": tasks[-100:],
         "prd": run.paths.prd.name,
-        "rulebook": text.clip(text.clean(rulebook.decode("utf-8", "replace")), 6000),
+        "rulebook": text.clip(text.clean(rules_of(run.paths.rulebook)), 6000),
     }
 
 

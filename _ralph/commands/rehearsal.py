@@ -43,21 +43,30 @@ def cron_environment(path: str) -> dict[str, str]:
 
 def _assigned() -> Mapping[str, str]:
     """The variables that this user's crontab sets."""
+    found = re.findall(
+        r"""^[ \t]*(["']?)(\w+)\1[ \t]*=[ \t]*(["']?)(.*?)\3[ \t]*$""", _crontab(), re.MULTILINE
+    )
+    return {name: value for _, name, _, value in found}
+
+
+def _crontab() -> str:
+    """This user's crontab; empty if there is none."""
     try:
         done = subprocess.run(
             ["crontab", "-l"], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
             errors="replace", timeout=10,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
-        return {}
-    found = re.findall(
-        r"""^[ \t]*(["']?)(\w+)\1[ \t]*=[ \t]*(["']?)(.*?)\3[ \t]*$""", done.stdout, re.MULTILINE
-    )
-    return {name: value for _, name, _, value in found}
+        return ""
+    return done.stdout
 
 
-def surroundings(team: Sequence[Agent]) -> Findings:
-    """What the agents of `team` find and miss where cron starts this run."""
+def surroundings(team: Sequence[Agent], probe: bool) -> Findings:
+    """What the agents of `team` find and miss where cron starts this run; without a `probe`, only for a user
+    whose crontab starts ralph."""
+    if not probe and "ralph" not in _crontab():
+        yield "ok", "your crontab does not start ralph; --probe shows what agents would find there"
+        return
     env = cron_environment(search_path())
     yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` sets your current PATH"
     there, here = env["HOME"], os.environ.get("HOME", "not set")

@@ -171,9 +171,10 @@ def _next_step(run: Run, stop: Stop) -> str:
         return f"{command_line('status', plan)}; {retry} --answer '...'; {again}"
     if stop.exit == Exit.AGENT:
         return text.one_line(command_line("doctor", plan, words), 300)
-    if stop.exit in GOES_ON:
+    left = not all(task.passed for task in run.plan.tasks)
+    if stop.exit in GOES_ON or (stop.word == "once" and left):
         return again
-    if stop.word == "complete" and current_branch(run.git) != run.branch.name:
+    if stop.exit == Exit.COMPLETE and current_branch(run.git) != run.branch.name:
         return f"{command_line('report', plan)}; {command_line('land', plan, [run.branch.name])}"
     return ""
 

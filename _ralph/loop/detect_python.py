@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -218,21 +218,23 @@ _PLACES = "import json, site; print(json.dumps([*site.getsitepackages(), site.ge
 _BARE = re.compile(r"(?:^|[;&|(]\s*|\b\w+=\S*\s+)(?:python[\d.]*|pytest)\b")
 
 
-def led_back(root: Path, commands: Iterable[str], sets_up: bool) -> str:
-    """A file of the Python on PATH that leads into `root`, as an editable install does; nothing if the
-    project `sets_up` its own and none of `commands` starts that Python."""
+def led_back(root: Path, commands: Iterable[str], sets_up: bool, env: Mapping[str, str]) -> str:
+    """A file of the Python on the PATH of `env` that leads into `root`, as an editable install does; nothing
+    if the project `sets_up` its own and none of `commands` starts that Python."""
     project = any((root / name).exists() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
     if not project or (sets_up and not any(_BARE.search(command) for command in commands)):
         return ""
-    sites = [site for program in ("python3", "python") for site in _sites(program)]
+    sites = [site for program in ("python3", "python") for site in _sites(program, env)]
     return str(next((path for site in sites for path in _links(site, root)), ""))
 
 
-def _sites(program: str) -> list[Path]:
+def _sites(program: str, env: Mapping[str, str]) -> list[Path]:
     """The folders of a Python's installed packages."""
     with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
         words = [program, "-c", _PLACES]
-        done = subprocess.run(words, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+        done = subprocess.run(
+            words, cwd="/", env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=10
+        )
         return [Path(name) for name in json.loads(done.stdout)]
     return []
 

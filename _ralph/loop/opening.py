@@ -45,7 +45,6 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
     require_repository(run)
     freeze_settings(run.git, paths.private)
-    run.notices += list(prd.misspelt(run.plan))
     for agent in agents_of(run):
         require_agent(run, agent)
     open_sandbox(run)
@@ -55,7 +54,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         files.clear(paths.private / "died")
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)
-    run.notices += said + unseen(run) + unprotected(run) + led_back(run) + reached(run)
+    warnings = [*prd.misspelt(plan), *unseen(run), *unprotected(run), *led_back(run), *reached(run)]
+    run.notices += [*said, *(f"! {warning}" for warning in warnings)]
     if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
@@ -111,7 +111,7 @@ def led_back(run: Run) -> list[str]:
     """A warning if the Python on PATH has this project installed from home: checks that use it would test the
     files there, not the work."""
     commands = [check.command for check in every_check(run.plan)]
-    found = detect_python.led_back(run.paths.root, commands, run.plan.setup is not None)
+    found = detect_python.led_back(run.paths.root, commands, run.plan.setup is not None, run.env())
     what = f"the Python on PATH has this project installed from here, by {found}"
     return (
         [f"{what}: its checks test these files and not the work; let `setup` make a .venv"] if found else []

@@ -39,7 +39,7 @@ DENIED = 3
 def resume(run: Run) -> None:
     """Recover from a run that died: land what had passed, keep what was under way, to be checked."""
     for notice in run.notices:
-        run.view.line(notice)
+        run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
     apply_verdict(run)
     set_back(run)
     for start in list(run.history.open_starts.values()):
@@ -292,7 +292,7 @@ def finish(run: Run) -> Stop | None:
         return Stop("red-checks", Exit.PERSON, f"{done} done, but not all checks are green: {told}")
     if only:
         return Stop("complete", Exit.COMPLETE, f"{only} passes")
-    green = ", and all checks are green" if every_check(run.plan) else ""
+    green = ", and all checks are green" if every_check(run.plan) else "; the plan has no checks to run"
     return Stop("complete", Exit.COMPLETE, f"every task passes{green}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,7 @@ from _ralph.state import edit, limits, prd
 from _ralph.state.history import History
 from _ralph.state.log import Journal
 from _ralph.state.records import AttemptEnded, Record
+from _ralph.state.wording import command_line
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 PATIENCE = 30.0
@@ -291,7 +291,7 @@ class Run:
 
     def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of agents, checks and hooks."""
-        return registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})})
+        return registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})}, self.paths.root)
 
     def names(self, attempt: Attempt) -> dict[str, str]:
         """The environment variables of an attempt."""
@@ -403,7 +403,7 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     judge = options.judge or plan.settings.get("judge")
     unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
     if not plan.checks and unchecked and not judge:
-        raise BadInput(_no_checks(paths, plan, unchecked))
+        raise BadInput(_no_checks(paths, plan, unchecked, options.prd))
     return plan
 
 
@@ -430,14 +430,17 @@ def starter() -> dict[str, Any]:
     return found
 
 
-def _no_checks(paths: Paths, plan: Plan, unchecked: list[str]) -> str:
-    commands = prd.foreign_gates(plan) or detect_checks(paths.root, plan.setup.run if plan.setup else "")
-    words = " ".join(f"--check {shlex.quote(command)}" for command in commands or ["your test command"])
-    source = "that stand in the plan" if prd.foreign_gates(plan) else "found in this project"
+def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
+    own = prd.foreign_gates(plan)
+    commands = own or detect_checks(paths.root, plan.setup.run if plan.setup else "")
+    words = [word for one in commands or ["your test command"] for word in ("--check", one)]
+    source = "that stand in the plan" if own else "found in this project"
+    init = f", as `{command_line('init', given)}` does" if commands and not own else ""
     which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"
     hints = "".join(f"\n{hint}" for hint in prd.misspelt(plan))
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
         f"({which}). With the checks {source if commands else 'that you name'}:\n\n"
-        f'    ralph run {words}\n\nor write them under "checks" in {paths.prd.name}{hints}'
+        f"    {command_line('run', given, words)}\n\n"
+        f'or write them under "checks" in {paths.prd.name}{init}{hints}'
     )

@@ -134,7 +134,7 @@ def reason_to_block(attempt: Attempt, known: TaskHistory, attempts: int, by_pers
         return ""
     question = attempt.handoff.get("blocked on", "")
     if question and known.question == question:
-        return text.one_line(f"blocked on: {question}", 500)
+        return text.one_line(f"it asks: {question}", 500)
     if attempt.verdict is Verdict.NO_OP and known.last and known.last.verdict is Verdict.NO_OP:
         return (
             "already done? two attempts changed nothing, and every check is green: "

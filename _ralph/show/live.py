@@ -30,18 +30,23 @@ class Row:
     """One worker in the status: its task, what it does and since when, what its agent has used."""
 
     task: str = ""
+    title: str = ""
     doing: str = ""
     since: float = field(default_factory=time.monotonic)
     used: tuple[float, Tokens, float | None] | None = None
 
-    def words(self) -> str:
-        """The row, what matters most first: a narrow terminal shows only the beginning."""
+    def words(self, columns: int) -> str:
+        """The row, what matters most first: a narrow terminal shows only the beginning. The title gets what
+        the rest leaves of `columns`."""
         now = time.monotonic()
-        parts = [self.task, self.doing, text.duration(now - self.since, short=True)]
+        parts = [self.doing, text.duration(now - self.since, short=True)]
         if self.used is not None:
             heard, tokens, usd = self.used
             parts += [f"idle {text.duration(now - heard, short=True)}", dollars(usd), thousands(tokens)]
-        return " | ".join(part for part in parts if part)
+        said = " | ".join(part for part in parts if part)
+        room = columns - text.cells(f"{self.task}  | {said}")
+        name = f"{self.task} {text.cut(self.title, room)}" if self.title and room > 9 else self.task
+        return f"{name} | {said}" if name else said
 
 
 class Terminal(View):
@@ -93,7 +98,7 @@ class Terminal(View):
         """What a worker (0: the loop) does from now on; an empty text removes its row."""
         row = self._rows.pop(worker, Row())
         if words:
-            self._rows[worker] = Row(row.task, words)
+            self._rows[worker] = Row(row.task, row.title, words)
         self.tick()
 
     def clear(self) -> None:
@@ -132,7 +137,8 @@ class Terminal(View):
 
     def _below(self) -> str:
         """The status, for a cursor at the start of an empty line."""
-        rows = [row.words() for _, row in sorted(self._rows.items()) if row.doing]
+        columns = self._size().columns - 1
+        rows = [row.words(columns) for _, row in sorted(self._rows.items()) if row.doing]
         if not rows:
             return ""
         usd = sum(row.used[2] or 0.0 for row in self._rows.values() if row.used)
@@ -148,16 +154,22 @@ class Terminal(View):
 
     def started(self, attempt: Attempt, of: int) -> None:
         name = text.one_line(attempt.task.id, 30)
-        self._rows[attempt.worker] = Row(name)
+        self._rows[attempt.worker] = Row(name, text.one_line(attempt.task.title, 200))
         if attempt.leftover:
             self.line(
                 f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
             )
             return
         head = f"iteration {attempt.iteration} | {attempt.task.id} "
-        end = f" | attempt {attempt.number} of {of} | {attempt.command}"
-        room = self._size().columns - len("00:00:00 ") - text.cells(head + end) if self.stays else 120
-        self.line(head + text.cut(attempt.task.title, max(room, 24)) + end, color="cyan")
+        end, command = f" | attempt {attempt.number} of {of}", f" | {attempt.command}"
+        room = 120
+        if self.stays:  # the headline has the whole command
+            words = (word.rpartition("/")[2] if word[0] == "/" else word for word in attempt.command.split())
+            command = f" | {text.cut(' '.join(words), 40)}"
+            room = self._size().columns - len("00:00:00 ") - text.cells(head + end)
+            command = command if room >= 24 + text.cells(command) else ""
+            room -= text.cells(command)
+        self.line(head + text.cut(attempt.task.title, max(room, 12)) + end + command, color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
         row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))

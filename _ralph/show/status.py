@@ -17,7 +17,7 @@ from typing import Any
 from click import style
 
 from _ralph import text
-from _ralph.errors import BadInput
+from _ralph.errors import BadInput, Exit
 from _ralph.files import resource
 from _ralph.model import Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
@@ -303,8 +303,8 @@ def _to_go_on(status: Status) -> list[str]:
         said.append(f"to go on with {blocked.id}: {retry} --answer '...'{run}")
     if upcoming and not status.running:
         said.append(f"next: {upcoming.id} {upcoming.title}{'' if blocked else run}")
-    stopped = status.history.stopped
-    if stopped and stopped.stop == "complete" and not (upcoming or blocked or status.running):
+    stopped, done = status.history.stopped, all(task.passed for task in status.plan.tasks)
+    if done and stopped and stopped.exit == Exit.COMPLETE and not status.running:
         said.append(f"next: {command_line('report', status.prd)}; {command_line('land', status.prd)}")
     return said
 

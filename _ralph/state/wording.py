@@ -58,7 +58,7 @@ def sums_words(
         f"${spent:.2f}" + (f" of ${limit:.2f}" if limit < limits.NONE else "")
         if spent or limit < limits.NONE
         else "",
-        f"{text.duration(seconds, short=True)}, ends {ends}",
+        f"{text.duration(seconds, short=True)}, limit {ends}",
         f"room: {text.one_line(room[0], 20)}" if room else "",
         f"{len(room) - 1} in line" if len(room) > 1 else "",
     ]

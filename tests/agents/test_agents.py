@@ -474,7 +474,9 @@ def test_a_row_of_one_s_own_is_data() -> None:
 def test_a_row_may_be_called_otherwise_than_its_program() -> None:
     rows = load_rows(BUILTIN, {"haiku": {"argv": ["claude", "--model", "haiku", "{args}"]}})
     assert find_agent("haiku -x", rows, "edit").argv(PROMPT, LOG) == ["claude", "--model", "haiku", "-x"]
-    assert find_agent("haiku", rows, "edit").program == "claude"
+    agent = find_agent("haiku -x", rows, "edit")
+    assert (agent.program, agent.command) == ("claude", "haiku -x")
+    assert find_agent(agent.command, rows, "edit") == agent, "its command is in the records"
 
 
 @pytest.mark.parametrize(
@@ -721,14 +723,14 @@ def test_a_row_of_one_s_own_is_parsed_without_code(tmp_path: Path) -> None:
 
 
 def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path) -> None:
-    env = agent_env({"RALPH_RUN_ID": "r1"}) | dict.fromkeys(NESTED, "1")
+    env = agent_env({"RALPH_RUN_ID": "r1"}, tmp_path) | dict.fromkeys(NESTED, "1")
     result = run(tmp_path, plain("env"), env=env)
     found = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
     assert not set(NESTED) & set(found)
     assert (found["RALPH_RUN_ID"], found["GIT_TERMINAL_PROMPT"]) == ("r1", "0")
 
 
-def test_the_environment_has_nothing_of_git_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_has_nothing_of_git_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/elsewhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/elsewhere")
-    assert [key for key in agent_env({}) if key.startswith("GIT_")] == ["GIT_TERMINAL_PROMPT"]
+    assert [key for key in agent_env({}, tmp_path) if key.startswith("GIT_")] == ["GIT_TERMINAL_PROMPT"]

@@ -32,10 +32,20 @@ def asked(message: str = "m1", sent: int = 900, cached: int = 0, answered: int =
     }
 
 
+def calling(message: str = "m1") -> dict[str, Any]:
+    """The same, with a call of a tool."""
+    event = asked(message)
+    event["message"]["content"] = [{"type": "tool_use", "name": "Bash", "input": {"command": "make test"}}]
+    return event
+
+
 def result(usd: float | None = 0.5) -> dict[str, Any]:
     return {"type": "result", "is_error": False, "total_cost_usd": usd, "usage": {"input_tokens": 7}}
 
 
+ANSWERED: dict[str, Any] = {"type": "user", "message": {"content": [{"type": "tool_result"}]}}
+STARTED: dict[str, Any] = {"type": "system", "subtype": "task_started"}
+CLOSED: dict[str, Any] = {}  # the moment in which the process is told to end
 INIT: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s"}
 SILENT: dict[str, Any] = {"type": "system", "subtype": "api_retry", "error_status": 529}
 SEEN = Price(rate=0.001, request=3.0)
@@ -50,6 +60,12 @@ CHEAP = Price(rate=0.0001, request=0.1)
         ("claude", [asked(), result()], "interrupted", SEEN, 0.5, 0),  # it had said its last word
         ("claude", [asked()], "interrupted", SEEN, 2.0, 2.0),  # what came, and one more that may be under way
         ("claude", [asked()], "timed-out", SEEN, 2.0, 2.0),
+        ("claude", [calling()], "interrupted", SEEN, 1.0, 1.0),  # while the tool runs there is no other
+        ("claude", [calling(), STARTED], "interrupted", SEEN, 1.0, 1.0),
+        ("claude", [calling(), ANSWERED], "interrupted", SEEN, 2.0, 2.0),
+        ("claude", [calling(), CLOSED, ANSWERED], "interrupted", SEEN, 1.0, 1.0),  # the answer of one that was ended
+        ("claude", [calling(), ANSWERED, asked("m2")], "interrupted", SEEN, 3.0, 3.0),
+        ("claude", [asked(), calling()], "timed-out", SEEN, 1.0, 1.0),
         ("claude", [asked()], "failed", SEEN, 1.0, 1.0),  # it ended by itself, without a last word
         ("claude", [asked()], "interrupted", Price(), 2000 * RATE, 2000 * RATE),
         ("claude", [asked(), asked("m2", 400, 0, 0)], "interrupted", SEEN, 2.4, 2.4),
@@ -77,7 +93,7 @@ def test_what_is_booked(
     row = {"own": {"events": [], "reports": ["dollars"]}, "plain": {"events": []}, **ROWS}[name]
     parser = StreamParser(row["events"])
     for event in events:
-        parser.line(json.dumps(event).encode())
+        parser.line(json.dumps(event).encode()) if event else parser.close()
     ended = AgentResult(Outcome(outcome), usd=parser.usd)
     booked = book(ended, parser, row, known, prompt=400)
     assert booked.usd == (None if usd is None else pytest.approx(usd))
@@ -155,6 +171,7 @@ for number in (1, 2, 3):
     for part in ({"type": "text", "text": "I look."}, {"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}):
         message = {"id": f"msg_{turn}_{number}", "role": "assistant", "content": [part], "usage": {**usage, "output_tokens": 2}}
         tell({"type": "assistant", "message": message})
+    tell({"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": "a"}]}})
 P(f"{task}.txt").touch()
 tell({"type": "result", "subtype": "success", "is_error": False, "result": "done", "total_cost_usd": total, "usage": sums})
 """

@@ -67,7 +67,7 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     assert "The agent is a script" in said and "no model, no key" in said
     assert "DOES NOT HOLD" not in said and said.count("[x]") == 12
     assert "passed | " in said and "$0.07" in said and "about $0.14" in said
-    assert f"blocked on: {QUESTION}" in said and "todo: 4 of 5 passed, 1 blocked" in said
+    assert f"it asks: {QUESTION}" in said and "todo: 4 of 5 passed, 1 blocked" in said
     assert f"$ ralph report {folder}/.ralph/report.html" in said
     assert (folder / ".ralph/report.html").exists() and "\x1b" not in done.stdout
     assert "ralph init" in said.partition("In a project of your own:")[2]

@@ -93,7 +93,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
         "disk: ",
         "sandbox: ",
         "awake: ",
-        "cron: its PATH",
+        "cron: your crontab does not start ralph",
         *([] if "--agent" in words else ["agent: "]),
     ):
         assert any(line.startswith(part) for _, line in found(done)), part
@@ -198,7 +198,9 @@ def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
     for value in ("", "0", "true"):
         assert "IS_SANDBOX=1" in "".join(errors(repo.ralph(*words, IS_SANDBOX=value)))
     done = repo.ralph(*words, IS_SANDBOX="1")
-    assert not errors(done) and says(done, "warning", "set here and not there: IS_SANDBOX")
+    assert not errors(done) and "set here and not there" not in done.stdout, "nobody uses cron here"
+    repo.tool("crontab", "echo '30 22 * * 1-5 ralph run'")
+    assert says(repo.ralph(*words, IS_SANDBOX="1"), "warning", "set here and not there: IS_SANDBOX")
 
 
 # ---------------------------------------------------------------- the places
@@ -504,7 +506,7 @@ def test_hours_are_a_number_or_a_duration(said: str, hours: float) -> None:
 
 
 def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
-    table = "# mine\nOTHER = 'x'\nAWS_PROFILE = work\nGEMINI_MODEL = x\n30 22 * * 1-5 A=b true\n"
+    table = "# mine\nOTHER = 'x'\nAWS_PROFILE = work\nGEMINI_MODEL = x\n30 22 * * 1-5 A=b ralph run\n"
     repo.tool("mine", "cat > /dev/null")
     repo.tool("checker", "true")
     repo.tool("crontab", f"printf %s {shlex.quote(table)}")

@@ -469,7 +469,7 @@ def test_a_plan_gets_what_it_does_not_say(
     words = (
         "prd.json is there and stays as it is"
         if not added
-        else f"added to prd.json: {'; '.join(WORDS.split('; '))}"
+        else f"added to prd.json: {'; '.join(WORDS.split('; '))}; all else stays as it is"
     )
     first = repo.ralph("init").stdout.splitlines()[0]
     assert first == words or (

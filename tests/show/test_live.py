@@ -22,6 +22,7 @@ import psutil
 import pyte
 import pytest
 
+from _ralph.show.live import Row
 from tests.conftest import Repo
 from tests.loop.test_waits import plan, speaker
 
@@ -98,8 +99,10 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     seen = Terminal(repo, "--agent", talker(repo, wait), "--once")
     seen.read(lambda: re.search(r"idle [2-5] s", "\n".join(seen.lines())) is not None)
     lines = seen.lines()
-    assert re.fullmatch(r"T1 \| attempt 1 of 3 \| \d s \| idle \d s \| 5\.0k tokens", lines[-2]), lines[-2]
-    assert re.fullmatch(r"0 of 2 passed \| \d s, ends \d\d:\d\d", lines[-1]), lines[-1]
+    assert re.fullmatch(r"T1( task 1)? \| attempt 1 of 3 \| \d s \| idle \d s \| 5\.0k tokens", lines[-2]), (
+        lines[-2]
+    )
+    assert re.fullmatch(r"0 of 2 passed \| \d s, limit \d\d:\d\d", lines[-1]), lines[-1]
     assert "  | I look around first." in lines
     assert "  $ Bash pytest 0" in lines
     assert "  | red, a bell , and right to left" in lines
@@ -109,7 +112,20 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     assert seen.finish() == 0
     lines = seen.lines()
     assert not any("idle" in line for line in lines)
-    assert "passed | " in "\n".join(lines) and "1 of 2 passed, on b" in lines[-2]
+    assert "passed | " in "\n".join(lines) and "1 of 2 passed, on b" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [
+        (60, "US-001 Sort all prices by currency | agent | 2 min 5 s"),
+        (50, "US-001 Sort all prices by c... | agent | 2 min 5 s"),
+        (35, "US-001 | agent | 2 min 5 s"),
+    ],
+)
+def test_the_row_of_a_worker_has_as_much_of_the_title_as_fits(columns: int, row: str) -> None:
+    since = time.monotonic() - 125
+    assert Row("US-001", "Sort all prices by currency", "agent", since).words(columns) == row
 
 
 def waiter(repo: Repo) -> str:
@@ -128,9 +144,11 @@ def test_several_workers_have_a_row_each_and_a_stop_is_seen(repo: Repo) -> None:
     seen.read(lambda: sum("1.0k tokens" in line for line in seen.lines()) == 3)
     *above, _, _, _, _ = seen.lines()
     for number, row in enumerate(seen.lines()[-4:-1], 1):
-        assert re.fullmatch(rf"T{number} \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row), row
-    assert re.fullmatch(r"0 of 3 passed \| \$0\.00 of \$5\.00 \| \d+ s, ends \d\d:\d\d", seen.lines()[-1])
-    assert b"T3 | in line for the clean room | 0 s" in seen.bytes
+        assert re.fullmatch(
+            rf"T{number}( task \d)? \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row
+        ), row
+    assert re.fullmatch(r"0 of 3 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d", seen.lines()[-1])
+    assert b"T3 task 3 | in line for the clean room | 0 s" in seen.bytes
     assert "  | T2: hm" in above and not any(" s" in line and "idle" in line for line in above)
     assert not any(line.startswith("running checks") for line in seen.lines())  # those before the work
     seen.process.send_signal(signal.SIGINT)
@@ -225,7 +243,7 @@ def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
     seen = Terminal(repo, "--agent", speaker(repo, f"print({limit!r})"), columns=100)
     seen.read(lambda: bool(re.search(r"waiting until \d\d:\d\d:\d\d \| \d+ s", "\n".join(seen.lines()))))
     assert re.match(r"waiting until \d\d:\d\d:\d\d \| \d+ s$", seen.lines()[-2])
-    assert re.match(r"0 of 1 passed \| \d+ s, ends \d\d:\d\d$", seen.lines()[-1])
+    assert re.match(r"0 of 1 passed \| \d+ s, limit \d\d:\d\d$", seen.lines()[-1])
     seen.process.send_signal(signal.SIGINT)
     assert seen.finish() == 130
 

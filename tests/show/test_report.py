@@ -172,8 +172,7 @@ def test_the_page_of_a_night(night: Repo) -> None:
     assert "The last run stopped" in shown.text and "limit reached: 4 iterations" in shown.text
     assert "2 of 6" in shown.text and "1 marked by hand" in shown.text
     needs = shown.section("Needs you", "Passed")
-    assert "blocked on: Which price table?" in needs
-    assert "It asks Which price table? Proposed: the new one." in needs
+    assert needs.count("Which price table? Proposed: the new one.") == 1 and "it asks: Which" in needs
     assert "ralph retry T2 --answer '...'" in needs
     (parked,) = re.findall(r"git cherry-pick (\S+)", needs)
     assert night.git("show", f"{parked}:half.txt") == "half"
@@ -505,7 +504,6 @@ def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
     assert shown.text.count("<script>alert(1)</script>") > 40
     assert "<script" not in source.lower() and "<img" not in source.lower()
     for words in (
-        "It asks",
         "First failure",
         "The judge says",
         "put back:",

@@ -542,7 +542,7 @@ def test_what_the_agent_at_work_uses_and_does_and_the_last_check_are_shown(repo:
     event = json.dumps({"type": "assistant", "message": {"id": "m", "content": content, "usage": usage}})
     result = json.dumps({"type": "result", "is_error": False, "total_cost_usd": 0.1, "usage": usage})
     script = f"""
-        print({event!r}, flush=True)
+        print({event!r}, '{{"type":"user"}}', sep="\\n", flush=True)
         P(OUT / "up").touch()
         while not P(OUT / "go").exists(): time.sleep(0.05)
         P("T1.txt").touch()
@@ -553,6 +553,7 @@ def test_what_the_agent_at_work_uses_and_does_and_the_last_check_are_shown(repo:
     repo.wait_for("../up")
     (worker,) = json.loads(repo.ralph("status", "--json").stdout)["running"]["workers"]
     assert (worker["tokens"]["input"], worker["doing"]) == (3000, "Bash pytest -q")
+    assert worker["usd"] == pytest.approx((3000 + 5 * 30) * 2e-5), "what came, and nothing that may yet come"
     assert re.search(
         r"^T1, attempt 1, \d+ s, claude, .*3\.0k tokens; Bash", repo.ralph("status").stdout, re.M
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from _ralph import __version__
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, _started
 
 
 def built(tmp_path: Path) -> Path:
@@ -91,6 +91,49 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (elsewhere / "made/progress.txt").exists()
+
+
+# What notes which programs of a folder it sees, and the virtual environment that is active.
+NOTES = 'echo "{} $(command -v speaker) $VIRTUAL_ENV" >> {}'
+SEES_OWN = "from _ralph.agents import registry\nregistry.own_venv = lambda home: ''\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "sabotage", "seen"),
+    [
+        ("../env", "", False),
+        ("../link", "", False),
+        ("../env", SEES_OWN, True),  # without the rule
+        (".venv", "", True),  # the project's own
+    ],
+)
+def test_checks_and_agents_do_without_the_virtual_environment_of_ralph(
+    repo: Repo, place: str, sabotage: str, seen: bool
+) -> None:
+    active = repo.path / place
+    made = active.with_name("env") if place == "../link" else active
+    venv.create(made, with_pip=False, symlinks=True)
+    if made != active:
+        active.symlink_to("env")
+    log = repo.outside / "seen"
+    notes = {part: NOTES.format(part, log) for part in ("setup", "check", "hook", "agent")}
+    repo.write(".gitignore", ".venv/\n")
+    repo.commit("ignore")
+    repo.program(".git/hooks/pre-commit", notes["hook"])
+    repo.program(f"{place}/bin/speaker", f"{notes['agent']}; cat > /dev/null; touch T1.txt")
+    repo.plan({"checks": ["test -f T1.txt"]}, setup=notes["setup"], checks=[notes["check"]], agent="speaker")
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    repo.env |= {
+        "VIRTUAL_ENV": str(active),
+        "PATH": f"{active}/bin:{repo.env['PATH']}",
+        "PYTHONPATH": ":".join([str(ROOT), *packages]),
+    }
+    words = [str(made / "bin/python"), *_started(sabotage), "run", "-q", "--once"]
+    done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = set(log.read_text().splitlines())
+    told = f"{active}/bin/speaker {active}" if seen else " "
+    assert lines == {f"{part} {told}" for part in notes}
 
 
 def test_a_shell_completes_commands_options_and_ids(repo: Repo) -> None:
