@@ -175,6 +175,10 @@ class Branch:
         `parent` itself."""
         if not merge and tree == self.git.tree(parent):
             return parent
+        return self.commit_tree(tree, parent, message, sign, merge)
+
+    def commit_tree(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
+        """The same, whether or not anything is changed."""
         others = ("-p", merge) if merge else ()
         words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
@@ -197,6 +201,11 @@ class Branch:
     def pin_candidate(self, commit: str) -> None:
         """Protect what is in the clean room from `git gc`, until the next one."""
         self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
+
+    def pin_on(self, tip: str, commit: str) -> bool:
+        """The same, if the branch is at `tip`; whether it is."""
+        lines = f"verify {self.ref} {tip}\nupdate refs/ralph/candidate/{self.plan} {commit}\n"
+        return attempted(self.git, "update-ref", "--stdin", stdin=lines.encode())[0] == 0
 
     def pin_work(self, task: str, tree: str) -> None:
         """Protect the unfinished work of a task from `git gc`."""

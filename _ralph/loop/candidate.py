@@ -8,7 +8,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents.prompt import render_line
 from _ralph.errors import NeedsPerson, StopNow
-from _ralph.git.workspace import restore
+from _ralph.git.workspace import changes, restore
 from _ralph.loop.checks import checks_for
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.launch import check_elsewhere
@@ -22,19 +22,27 @@ _MESSAGE = 1 << 16
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
     """Merge the work with the tip of the branch; False, with the verdict, if they conflict."""
-    attempt.tip = attempt.commit = tip_of(run)
     if not attempt.tree:
+        attempt.tip = attempt.commit = tip_of(run)
         return True
     attempt.message = commit_message(run, attempt)
-    made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
+    attempt.changed, attempt.changes = changes(run.git, attempt.base, attempt.tree)
+    made = attempt.base
+    if attempt.changed:
+        made = run.branch.commit_tree(attempt.tree, attempt.base, attempt.message)
+    if attempt.base == run.tip and run.branch.pin_on(attempt.base, made):
+        attempt.tip, attempt.commit = attempt.base, made
+        return True
     run.branch.pin_candidate(made)
-    if attempt.tip == attempt.base or made == attempt.base:
-        attempt.commit = attempt.tip if made == attempt.base else made
+    attempt.tip = attempt.commit = tip_of(run)
+    if made == attempt.base:
         return True
     tree, conflicts = merged(run.git, attempt.tip, made)
     if tree:
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message)
+        attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
         return True
+    attempt.changed, attempt.changes = [], ""
     attempt.verdict = Verdict.CONFLICT
     attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
     attempt.parked = run.branch.park(made, attempt.name)
