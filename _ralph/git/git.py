@@ -233,8 +233,10 @@ def freeze_settings(home: Git, folder: Path) -> None:
     config.write_bytes(os.fsencode("".join(map(setting, listed))))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
     found = {"GIT_CONFIG_GLOBAL": str(config)}
+    words = ("config", "--path", "-z", "--get-regexp", r"^core\.(excludes|attributes)file$")
+    own = dict(entry.split("\n", 1) for entry in home.names(*words, check=False) if "\n" in entry)
     for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
-        named = home("config", "--path", f"core.{key}", check=False).rstrip("\n")
+        named = own.get(f"core.{key}".lower())
         source, copy = home.root / named if named else base / name, folder / name
         copy.write_bytes(
             (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")

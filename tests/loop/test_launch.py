@@ -171,11 +171,14 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
         "--launch-checks" if checks else "--launch",
         prefix,
     )
-    first = "from _ralph.loop import launch\nlaunch._HELLO = launch._GREETING = 0.7; launch._PAUSES = (0.1,)"
+    first = (
+        "from _ralph.loop import launch\nlaunch._HELLO = launch._GREETING = 0.7; launch._PAUSES = (0.1,)\n"
+        "from _ralph.state import limits\nlimits.FRUITLESS_WAITS = 1"
+    )
     done = repo.ralph(*words, first=first, timeout=120)
     assert done.returncode == 75, done.stdout
     assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout
-    assert repo.verdicts() == ([] if checks else ["T1 limited"] * 4) and nothing_runs_within(repo, 1)
+    assert repo.verdicts() == ([] if checks else ["T1 limited"] * 2) and nothing_runs_within(repo, 1)
     down.touch()
     assert repo.ralph(*words, timeout=120).returncode == 0
 
