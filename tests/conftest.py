@@ -28,6 +28,9 @@ import pytest
 import ralph
 from _ralph import files, text
 from _ralph.agents import prompt
+from _ralph.loop.jobs import Checked, Worked
+from _ralph.loop.run import DEFAULT_COMMIT
+from _ralph.state import prd, records
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
@@ -373,6 +376,11 @@ def imported() -> None:
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):
         prompt.compile_prompt(ROOT / "templates" / name)
+    prompt.render_line(DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "")
+    prd.validate(prd.read('{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}', Path("prd.json")))
+    for kind in (*records.KINDS.values(), Worked, Checked):
+        with contextlib.suppress(ValueError):
+            records.made(kind, {})
 
 
 @pytest.fixture(scope="session", autouse=True)
