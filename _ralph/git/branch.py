@@ -211,11 +211,6 @@ class Branch:
         """Protect what is in the clean room from `git gc`, until the next one."""
         self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
 
-    def pin_on(self, tip: str, commit: str) -> bool:
-        """The same, if the branch is at `tip`; whether it is."""
-        lines = f"verify {self.ref} {tip}\nupdate refs/ralph/candidate/{self.plan} {commit}\n"
-        return attempted(self.git, "update-ref", "--stdin", stdin=lines.encode())[0] == 0
-
     def pin_work(self, task: str, tree: str) -> None:
         """Protect the unfinished work of a task from `git gc`."""
         name = f"{text.slug(task)}-{files.digest(task.encode('utf-8', 'replace'))[:4]}"

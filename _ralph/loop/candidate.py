@@ -22,27 +22,23 @@ _MESSAGE = 1 << 16
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
     """Merge the work with the tip of the branch; False, with the verdict, if they conflict."""
+    attempt.tip = attempt.commit = tip_of(run)
     if not attempt.tree:
-        attempt.tip = attempt.commit = tip_of(run)
         return True
     attempt.message = commit_message(run, attempt)
     attempt.changed, attempt.changes = changes(run.git, attempt.base, attempt.tree)
-    made = attempt.base
-    if attempt.changed:
-        made = run.branch.commit_tree(attempt.tree, attempt.base, attempt.message)
-    if attempt.base == run.tip and run.branch.pin_on(attempt.base, made):
-        attempt.tip, attempt.commit = attempt.base, made
+    if not attempt.changed:
         return True
+    made = run.branch.commit_tree(attempt.tree, attempt.base, attempt.message)
     run.branch.pin_candidate(made)
-    attempt.tip = attempt.commit = tip_of(run)
-    if made == attempt.base:
+    if attempt.tip == attempt.base:
+        attempt.commit = made
         return True
     tree, conflicts = merged(run.git, attempt.tip, made)
     if tree:
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message)
         attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
         return True
-    attempt.changed, attempt.changes = [], ""
     attempt.verdict = Verdict.CONFLICT
     attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
     attempt.parked = run.branch.park(made, attempt.name)
