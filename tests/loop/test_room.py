@@ -4,6 +4,7 @@ and hooks have their say."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -163,10 +164,7 @@ def everything(made: Room) -> set[tuple[str, bool, bool]]:
     ],
 )  # fmt: skip
 def test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate(project: Repo, deed: str) -> None:
-    """`vendor/sub` is a submodule that home has no copy of."""
-    project.git("update-index", "--add", "--cacheinfo", f"160000,{head(project)},vendor/sub")
-    project.git("commit", "-qm", "submodule")
-    outside = project.write("../out/sub/mine", "mine\n").parent
+    outside = beside_a_submodule(project)
     made = room_of(project)
     made.prepare(head(project), "0001")
     begun = everything(made)
@@ -174,6 +172,22 @@ def test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate(project:
     assert made.prepare(head(project), "0002") is None
     left = everything(made) - begun
     assert not left and (outside / "mine").read_text() == "mine\n"
+
+
+def beside_a_submodule(repo: Repo) -> Path:
+    """`vendor/sub` becomes a submodule that home has no copy of; a folder of the same name elsewhere."""
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{head(repo)},vendor/sub")
+    repo.git("commit", "-qm", "submodule")
+    return repo.write("../out/sub/mine", "mine\n").parent
+
+
+def test_a_link_that_setup_made_leads_nothing_out(project: Repo) -> None:
+    outside = beside_a_submodule(project)
+    for number in ("0001", "0002"):
+        made = room_of(project, f"rm -r vendor && ln -s {outside.parent} vendor")
+        assert made.prepare(head(project), number) is None
+        (outside / number).touch()
+    assert (made.path / "vendor").is_symlink() and len(list(outside.iterdir())) == 3
 
 
 def test_kept_paths_stay(project: Repo) -> None:
