@@ -17,10 +17,10 @@ import textwrap
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import psutil
 import pytest
@@ -28,9 +28,13 @@ import pytest
 import ralph
 from _ralph import files, text
 from _ralph.agents import prompt
+from _ralph.loop.jobs import Checked, Worked
+from _ralph.loop.run import DEFAULT_COMMIT
+from _ralph.state import prd, records
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
+Case = TypeVar("Case")
 
 # What every scripted agent begins with. To import pathlib or subprocess takes longer than all else that
 # most of them do, so P is a path that does without, and modules are imported when they are used.
@@ -277,6 +281,11 @@ class Repo:
         return True
 
 
+def sample(cases: Iterable[Case], of: int) -> list[Case]:
+    """Every so manieth of the cases of a sweep; `make test-crash` takes them all."""
+    return list(cases)[:: 1 if "CRASH_STEP" in os.environ else of]
+
+
 def _started(first: str) -> list[str]:
     return ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
 
@@ -348,6 +357,16 @@ def elsewhere(repo: Repo, wrap: str = "") -> str:
     return f"env -i PATH={folder}/bin:/usr/bin:/bin HOME={folder} {MARK}={repo.mark}"
 
 
+def pytest_configure() -> None:
+    """Put what tests make into memory, if there is room: a sync waits for all that others write to the disk.
+    `make test-crash` uses the disk."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and "CRASH_STEP" not in os.environ:
+        there = os.statvfs(memory)
+        if there.f_bavail * there.f_frsize > 4 << 30 and not there.f_flag & os.ST_NOEXEC:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def imported() -> None:
     """What a forked ralph need not import again."""
@@ -357,6 +376,11 @@ def imported() -> None:
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):
         prompt.compile_prompt(ROOT / "templates" / name)
+    prompt.render_line(DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "")
+    prd.validate(prd.read('{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}', Path("prd.json")))
+    for kind in (*records.KINDS.values(), Worked, Checked):
+        with contextlib.suppress(ValueError):
+            records.made(kind, {})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -31,12 +31,12 @@ def measure(table: Path, *figures: str) -> list[list[str]]:
     return [line.split(" | ") for line in done.stdout.splitlines() if " | at most " in line]
 
 
-def test_three_figures_make_a_table(tmp_path: Path) -> None:
-    rows = measure(tmp_path / "table.md", "version", "status", "git")
-    names = ["| ralph --version", "| ralph status, 100 tasks", "| an attempt that passes"]
+def test_two_figures_make_a_table(tmp_path: Path) -> None:
+    rows = measure(tmp_path / "table.md", "version", "git")
+    names = ["| ralph --version", "| an attempt that passes"]
     assert [row[0] for row in rows] == names
-    version, status, git = (float(row[4].removesuffix(" x")) for row in rows)
-    assert version > 0 and status > 0
+    version, git = (float(row[4].removesuffix(" x")) for row in rows)
+    assert version > 0
     assert math.isfinite(git)  # what one run took more than another: on a busy machine also less
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,7 +45,9 @@ class Branch:
     def beginning(self) -> str:
         """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
         BadInput without a commit."""
-        tip, head = self.tip(), self.commit_at("HEAD")
+        return self._beginning(*self.commits_at(self.ref, "HEAD"))
+
+    def _beginning(self, tip: str, head: str) -> str:
         if not (tip or head):
             raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
         return head if head and (not tip or self.contains(tip, head)) else tip
@@ -52,7 +55,8 @@ class Branch:
     def open(self) -> tuple[str, list[str]]:
         """Make the branch if there is none, or move it forward to where the run begins; its tip, and what was
         done. BadInput without a commit."""
-        start, tip = self.beginning(), self.tip()
+        tip, head = self.commits_at(self.ref, "HEAD")
+        start = self._beginning(tip, head)
         if not tip:
             try:
                 self.git("update-ref", "-m", "ralph: begin", self.ref, start, "")
@@ -175,6 +179,10 @@ class Branch:
         `parent` itself."""
         if not merge and tree == self.git.tree(parent):
             return parent
+        return self.commit_tree(tree, parent, message, sign, merge)
+
+    def commit_tree(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
+        """The same, whether or not anything is changed."""
         others = ("-p", merge) if merge else ()
         words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
@@ -191,8 +199,13 @@ class Branch:
 
     def commit_at(self, ref: str) -> str:
         """The commit that a ref names; nothing if it is gone."""
-        words = ("rev-parse", "-q", "--verify", f"{ref}^{{commit}}")
-        return self.git(*words, check=False).strip() if ref else ""
+        return self.commits_at(ref)[0] if ref else ""
+
+    def commits_at(self, *refs: str) -> list[str]:
+        """The commits that refs name; nothing for one that is gone."""
+        asked = "".join(f"{ref}^{{commit}}\n" for ref in refs)
+        found = self.git("cat-file", "--batch-check", stdin=os.fsencode(asked)).splitlines()
+        return [line.split(" ")[0] if re.fullmatch(r"\w+ commit \d+", line) else "" for line in found]
 
     def pin_candidate(self, commit: str) -> None:
         """Protect what is in the clean room from `git gc`, until the next one."""

@@ -36,7 +36,7 @@ _FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
 )
-_SETTINGS: dict[str, str] = {}
+_FROZEN: dict[str, str] = {}
 
 hurry: Callable[[], bool] = lambda: False  # noqa: E731
 """Whether ralph must stop: a call under way then has five seconds left."""
@@ -227,20 +227,22 @@ def top_level(folder: Path) -> Path | None:
 def freeze_settings(home: Git, folder: Path) -> None:
     """Copy this user's git settings, ignore rules and attributes into `folder`. Every later call reads the
     copies, because an agent can change the originals."""
-    _SETTINGS.clear()
+    _FROZEN.clear()
     listed = home.names("config", "--global", "--includes", "--list", "-z", check=False)
     config = folder / "gitconfig"
     config.write_bytes(os.fsencode("".join(map(setting, listed))))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
     found = {"GIT_CONFIG_GLOBAL": str(config)}
+    words = ("config", "--path", "-z", "--get-regexp", r"^core\.(excludes|attributes)file$")
+    own = dict(entry.split("\n", 1) for entry in home.names(*words, check=False) if "\n" in entry)
     for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
-        named = home("config", "--path", f"core.{key}", check=False).rstrip("\n")
+        named = own.get(f"core.{key}".lower())
         source, copy = home.root / named if named else base / name, folder / name
         copy.write_bytes(
             (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")
         )
         found |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}
-    _SETTINGS.update(found, GIT_CONFIG_COUNT="2")
+    _FROZEN.update(environment(), **found, GIT_CONFIG_COUNT="2")
 
 
 LEFT_BY_AGENTS = (
@@ -287,12 +289,15 @@ def nul(names: Iterable[str]) -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """The environment of git calls, without variables that say where a repository is."""
+    """The environment of git calls, without variables that say where a repository is; what it was when the
+    settings were frozen, from then on."""
+    if _FROZEN:
+        return _FROZEN
     kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in kept}
     ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
     ours["GIT_OPTIONAL_LOCKS"] = "0"  # to look at home must not write its index
-    return {**clean, **ours, **_SETTINGS}
+    return {**clean, **ours}
 
 
 def _quiet(words: Iterable[str]) -> list[str]:

@@ -116,12 +116,28 @@ class Place:
                 found[path] = Place(git, self.root / path, index)
         return found
 
-    def tracked(self, tree: str) -> set[str]:
-        """The files that git tracks here and in submodules."""
-        found = set(self.git.names("ls-files", "-z", timeout=BULK))
-        for path, module in self.modules(tree).items():
-            found |= {f"{path}/{name}" for name in (".git", *module.tracked(self._links(tree)[path]))}
+    def untracked(self, tree: str) -> list[str]:
+        """What git does not track here and in submodules, ignored or not: files, and folders of such, with a
+        slash at the end. What lies where home has no copy of the submodule is untracked."""
+        words = ("ls-files", "-t", "-s", "-o", "--directory", "-z")
+        listed, modules = self.git.names(*words, timeout=BULK), self.modules(tree)
+        found = [entry[2:] for entry in listed if entry.startswith("? ")]
+        for path in (entry.split("\t", 1)[1] for entry in listed if entry.startswith("H 160000 ")):
+            module = modules.get(path)
+            inside = module.untracked(self._links(tree)[path]) if module else self._entries(path)
+            found += [f"{path}/{name}" if name else path for name in inside]
         return found
+
+    def _entries(self, folder: str) -> list[str]:
+        """What is in a folder, folders with a slash at the end; an empty name if it is none."""
+        if self._leads_out(folder):  # a link on the way, which is untracked itself
+            return []
+        there = self.root / folder
+        if there.is_symlink() or not there.is_dir():
+            return [""]
+        return [
+            f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name for one in os.scandir(there)
+        ]
 
     def _module_folder(self, name: str, path: str) -> Path | None:
         """The git folder of a submodule at home: below `modules`, or, from an old git, in the tree. Its name
@@ -293,7 +309,9 @@ class Place:
 
     def unhide(self) -> None:
         """Put the place back, also one that a killed run left hidden."""
-        for hidden in self.root.parent.glob(f".{self.root.name}-*"):
+        parent, mark = self.root.parent, f".{self.root.name}-"
+        names = os.listdir(parent) if parent.is_dir() else []
+        for hidden in (parent / name for name in names if name.startswith(mark)):
             if os.path.lexists(self.root):
                 files.clear(hidden)
             else:
@@ -379,7 +397,8 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     """The files that differ between two trees or commits, and `4 files, +120 -8`."""
     if before == after:
         return [], ""
-    listed = git.names("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after, timeout=BULK)
+    how = ("-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=none")
+    listed = git.names("diff-tree", *how, before, after, timeout=BULK)
     lines = [entry.split("\t", 2) for entry in listed]
     added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
     names = [text.one_line(line[2]) for line in lines]

@@ -12,7 +12,7 @@ from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
 from _ralph.git.git import attempted
-from _ralph.git.workspace import Place, changes, restore
+from _ralph.git.workspace import Place, restore
 from _ralph.loop.candidate import (
     baseline_job,
     baseline_of,
@@ -154,7 +154,7 @@ def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> Worked:
     scratch = files.clear(place.root / ".ralph")
     scratch.mkdir()
     prompt = prompt_for(run, attempt)
-    files.atomic_write(ready_mark(run, attempt), str(attempt.iteration).encode())
+    ready_mark(run, attempt).write_bytes(str(attempt.iteration).encode())
     attempt.began = time.time()
     run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
     env = run.env(run.names(attempt))
@@ -273,7 +273,6 @@ async def examine(run: Run, attempt: Attempt) -> None:
     attempt.handoff = parse_handoff(handoff_text(attempt))
     if not make_candidate(run, attempt):
         return
-    attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
     attempt.tests = changed_tests(run, attempt)
     if run.control.stop_now:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")

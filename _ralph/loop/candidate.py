@@ -8,7 +8,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents.prompt import render_line
 from _ralph.errors import NeedsPerson, StopNow
-from _ralph.git.workspace import restore
+from _ralph.git.workspace import changes, restore
 from _ralph.loop.checks import checks_for
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.launch import check_elsewhere
@@ -26,14 +26,18 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     if not attempt.tree:
         return True
     attempt.message = commit_message(run, attempt)
-    made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
+    attempt.changed, attempt.changes = changes(run.git, attempt.base, attempt.tree)
+    if not attempt.changed:
+        return True
+    made = run.branch.commit_tree(attempt.tree, attempt.base, attempt.message)
     run.branch.pin_candidate(made)
-    if attempt.tip == attempt.base or made == attempt.base:
-        attempt.commit = attempt.tip if made == attempt.base else made
+    if attempt.tip == attempt.base:
+        attempt.commit = made
         return True
     tree, conflicts = merged(run.git, attempt.tip, made)
     if tree:
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message)
+        attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
         return True
     attempt.verdict = Verdict.CONFLICT
     attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"

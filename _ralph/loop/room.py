@@ -224,14 +224,17 @@ class Room:
 
     def _signatures(self) -> dict[str, Signature]:
         """All untracked files, with what changes whenever the file does."""
-        return {name: _signature(self.path / name) for name in self._untracked()}
+        names = self._files_in(self.place.untracked(self._tree))
+        return {name: _signature(self.path / name) for name in names}
 
-    def _untracked(self) -> list[str]:
-        """The files here that git does not track, without ralph's own and those that `keep` names."""
-        tracked = self.place.tracked(self._tree)
-        names = [os.path.relpath(path, self.path) for path in files.walk(self.path)]
-        own = {*tracked, *self.place.carried}
-        return self._not_kept([n for n in names if n not in own and not n.startswith(f".git{os.sep}")])
+    def _files_in(self, found: list[str]) -> list[str]:
+        """The files of what git does not track, without ralph's own and those that `keep` names."""
+        names = [
+            os.path.relpath(path, self.path)
+            for name in found
+            for path in (files.walk(self.path / name) if name.endswith("/") else [self.path / name])
+        ]
+        return self._not_kept([name for name in names if name not in self.place.carried])
 
     def _not_kept(self, names: list[str]) -> list[str]:
         """Those of `names` that `keep` does not name."""
@@ -247,11 +250,12 @@ class Room:
 
     def _purge(self, kept: Container[str] = ()) -> None:
         """Remove every file that is neither tracked nor in `kept`, and empty folders."""
-        for name in self._untracked():
+        found = self.place.untracked(self._tree)
+        for name in self._files_in(found):
             if name not in kept:
                 files.clear(self.path / name)
-        for folder, _, _ in os.walk(self.path, topdown=False):
-            if ".git" not in Path(folder).relative_to(self.path).parts[:1]:
+        for top in (name for name in found if name.endswith("/")):
+            for folder, _, _ in os.walk(self.path / top, topdown=False):
                 with contextlib.suppress(OSError):  # it is not empty
                     os.rmdir(folder)
 

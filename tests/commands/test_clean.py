@@ -190,7 +190,7 @@ def test_work_that_git_cannot_take_stays_and_is_named(done: Repo) -> None:
 def test_a_kill_at_any_call_loses_nothing(done: Repo) -> None:
     """The work is parked once, whole, and the next clean goes on."""
     killed = 0
-    for at in range(1, 25, int(os.environ.get("CRASH_STEP", "5"))):
+    for at in range(1, 25, int(os.environ.get("CRASH_STEP", "11"))):
         for how in ("before", "half"):
             if not done.workspace.exists():
                 done.plan({"passes": True}, {"checks": [f"test -f {at}{how}.txt"]})

@@ -422,8 +422,9 @@ def test_an_editable_install_that_leads_back_is_named(repo: Repo, name: str) -> 
     )
     repo.plan({"checks": ["python3 -c 'raise SystemExit(1)'"]})
     assert told_by_both(repo, said) == bool(file)
-    repo.plan({"checks": [".venv/bin/python -m pytest; false"]}, setup="true")
-    assert not told_by_both(repo, said), "nothing here uses that Python"
+    if name == "a .pth":
+        repo.plan({"checks": [".venv/bin/python -m pytest; false"]}, setup="true")
+        assert not told_by_both(repo, said), "nothing here uses that Python"
 
 
 # ---------------------------------------------------------------- what a run will find

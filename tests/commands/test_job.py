@@ -425,7 +425,8 @@ def test_the_workflow_is_what_its_schema_says(tmp_path: Path, name: str) -> None
         "vendor.github-workflows",
         str(file),
     ]
-    for content, good in ((told, True), (told.replace("runs-on:", "runs-in:"), False)):
+    bad = [(told.replace("runs-on:", "runs-in:"), False)] if name == next(iter(ODD)) else []
+    for content, good in ((told, True), *bad):
         file.write_text(content, "utf-8")
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         assert (done.returncode == 0) == good, done.stdout

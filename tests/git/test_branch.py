@@ -23,7 +23,7 @@ from tests.test_files import within
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    monkeypatch.setattr(git_module, "_FROZEN", {})
     with within(60):
         yield
 

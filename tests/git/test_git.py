@@ -20,7 +20,7 @@ from tests.test_files import within
 @pytest.fixture(autouse=True)
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(module, "_SETTINGS", {})
+    monkeypatch.setattr(module, "_FROZEN", {})
     with within(60):
         yield
 

@@ -29,7 +29,7 @@ def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """git here reads no one's settings, and nothing hangs."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    monkeypatch.setattr(git_module, "_FROZEN", {})
     monkeypatch.setattr(workspace, "BULK", 20.0)  # a git that waits for a FIFO is killed by then
     with within(120):
         yield

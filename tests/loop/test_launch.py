@@ -171,13 +171,16 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
         "--launch-checks" if checks else "--launch",
         prefix,
     )
-    first = "from _ralph.loop import launch\nlaunch._HELLO = launch._GREETING = 0.7; launch._PAUSES = (0.1,)"
+    first = (
+        "from _ralph.loop import launch\nlaunch._HELLO = launch._GREETING = 0.7; launch._PAUSES = (0.1,)\n"
+        "from _ralph.state import limits\nlimits.FRUITLESS_WAITS = 1"
+    )
     done = repo.ralph(*words, first=first, timeout=120)
     assert done.returncode == 75, done.stdout
     assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout
-    assert repo.verdicts() == ([] if checks else ["T1 limited"] * 4) and nothing_runs_within(repo, 1)
+    assert repo.verdicts() == ([] if checks else ["T1 limited"] * 2) and nothing_runs_within(repo, 1)
     down.touch()
-    assert repo.ralph(*words, timeout=120).returncode == 0
+    assert wrap != "exit 3" or repo.ralph(*words, timeout=120).returncode == 0
 
 
 def test_a_banner_and_a_swallowed_exit_status_are_no_trouble(repo: Repo) -> None:
@@ -301,12 +304,12 @@ def node(repo: Repo) -> Iterator[str]:
 
 
 def test_ssh_without_a_shared_folder(repo: Repo, node: str) -> None:
-    repo.plan(*tasks(4))
+    repo.plan(*tasks(2))
     code, summary, printed = repo.run(
         repo.agent(WORKS), "--jobs", "2", "--launch", node, "--launch-checks", node, timeout=120
     )
-    assert (code, summary["passed"]) == (0, 4), printed
-    assert fresh_clone_is_green(repo, BRANCH, [f"grep -q good T{n}.txt" for n in range(1, 5)])
+    assert (code, summary["passed"]) == (0, 2), printed
+    assert fresh_clone_is_green(repo, BRANCH, ["grep -q good T1.txt", "grep -q good T2.txt"])
     assert not repo.workspace.exists() and not repo.room.exists()
 
 

@@ -22,7 +22,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
-    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    monkeypatch.setattr(git_module, "_FROZEN", {})
     yield
 
 

@@ -4,6 +4,7 @@ and hooks have their say."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.test_files import within
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    monkeypatch.setattr(git_module, "_FROZEN", {})
     with within(90):
         yield
 
@@ -146,6 +147,47 @@ def test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_wit
     made.prepare(head(project), "0002")
     assert on_disk(made.path) == begun
     assert setups(project) == bool(setup)
+
+
+def everything(made: Room) -> set[tuple[str, bool, bool]]:
+    """What is in the room, and whether it is a folder or a link."""
+    found = (path for path in made.path.rglob("*") if ".git" not in path.parts)
+    return {(str(path), path.is_dir(), path.is_symlink()) for path in found}
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "touch vendor/sub/x", "mkdir -p vendor/sub/x/y", "rmdir vendor/sub && touch vendor/sub",
+        "rmdir vendor/sub && ln -s $OUT vendor/sub", "rm -r vendor && ln -s $OUT vendor", "ln -s $OUT link",
+        "mkdir -p deps/a/b", "git init -q nested && touch nested/x", "mkdir .GIT && touch .GIT/x", "touch '? x' 'H x'",
+    ],
+)  # fmt: skip
+def test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate(project: Repo, deed: str) -> None:
+    outside = beside_a_submodule(project)
+    made = room_of(project)
+    made.prepare(head(project), "0001")
+    begun = everything(made)
+    assert shell(made, deed.replace("$OUT", str(outside.parent))) == [True]
+    assert made.prepare(head(project), "0002") is None
+    left = everything(made) - begun
+    assert not left and (outside / "mine").read_text() == "mine\n"
+
+
+def beside_a_submodule(repo: Repo) -> Path:
+    """`vendor/sub` becomes a submodule that home has no copy of; a folder of the same name elsewhere."""
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{head(repo)},vendor/sub")
+    repo.git("commit", "-qm", "submodule")
+    return repo.write("../out/sub/mine", "mine\n").parent
+
+
+def test_a_link_that_setup_made_leads_nothing_out(project: Repo) -> None:
+    outside = beside_a_submodule(project)
+    for number in ("0001", "0002"):
+        made = room_of(project, f"rm -r vendor && ln -s {outside.parent} vendor")
+        assert made.prepare(head(project), number) is None
+        (outside / number).touch()
+    assert (made.path / "vendor").is_symlink() and len(list(outside.iterdir())) == 3
 
 
 def test_kept_paths_stay(project: Repo) -> None:

@@ -122,7 +122,7 @@ def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(r
 def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     work = "P(os.environ['RALPH_TASK_ID'] + '.txt').touch()"
-    say = speaker(repo, f"{work}; print('''{overage(2)}'''); print('''{RESULT}''')")
+    say = speaker(repo, f"{work}; print('''{overage(4)}'''); print('''{RESULT}''')")
     began = time.time()
     assert repo.ralph("run", "--agent", say, first=LOOKS_OFTEN).returncode == 0
     assert len(repo.records("wait")) == 1 and 2 < time.time() - began < 30

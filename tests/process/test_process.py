@@ -331,9 +331,8 @@ def test_a_shortage_of_the_system_is_no_failed_command(tmp_path: Path) -> None:
 
 def test_what_forks_while_it_is_hunted_is_found_too(repo: Repo) -> None:
     env = {**repo.env, "RALPH_RUN_ID": "hunted"}
-    forks = subprocess.Popen(
-        ["sh", "-c", "while :; do sleep 600 & sleep 0.005; done"], cwd=repo.path, env=env
-    )
+    endless = "for i in $(seq 4000); do sleep 60 & sleep 0.005; done"  # not for ever, if the test is killed
+    forks = subprocess.Popen(["sh", "-c", endless], cwd=repo.path, env=env)
     time.sleep(0.3)
     kill_run("hunted")
     forks.wait(20)

@@ -211,10 +211,12 @@ def test_a_linked_worktree_is_hidden_where_git_keeps_it_too(boxed: Repo) -> None
     assert json.loads(boxed.landed("said.json", "side")) == {"read": False, "see": False}
 
 
-def test_an_agent_that_is_not_there_inside_is_refused(boxed: Repo, tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("#!/bin/sh\n")
-    (tmp_path / "mine").chmod(0o755)
-    code, _, printed = boxed.run(str(tmp_path / "mine"), "--sandbox", "bwrap")
+def test_an_agent_that_is_not_there_inside_is_refused(boxed: Repo) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        mine = Path(folder, "mine")
+        mine.write_text("#!/bin/sh\n")
+        mine.chmod(0o755)
+        code, _, printed = boxed.run(str(mine), "--sandbox", "bwrap")
     assert code == 2 and "is hidden inside the sandbox" in printed
 
 

@@ -5,6 +5,7 @@ clone of every single commit that landed must be green."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -21,7 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 from tests.oracle import BRANCH, changed, end, home_of, nothing_runs_within, still_running
 from tests.whole.test_soak import halves
 
@@ -210,8 +211,7 @@ def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("jobs", JOBS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "jobs"), sample(itertools.product(SEEDS, JOBS), 2))
 def test_a_night_ends_as_the_model_says_with_any_number_of_workers(
     repo: Repo, seed: int, jobs: int, tally: Callable[[str, int], None]
 ) -> None:

@@ -192,7 +192,7 @@ def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
 
 # The disk has this many 4 kB pages left when ralph starts; a whole run writes about PAGES_OF_A_RUN.
 PAGES_OF_A_RUN = 120
-PAGES = range(0, PAGES_OF_A_RUN, max(min(int(os.environ.get("CRASH_STEP", "17")), 17), 2))
+PAGES = range(0, PAGES_OF_A_RUN, max(min(int(os.environ.get("CRASH_STEP", "34")), 34), 2))
 FULL_DISK = """
 mkdir small && mount -t tmpfs -o size=64m tmpfs small && cp -r repo small && cd small/repo || exit 9
 export XDG_STATE_HOME=$PWD/../state
