@@ -34,6 +34,8 @@ from _ralph.state import prd, records
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
+WHOLE = os.environ.get("CRASH_STEP") == "1"
+"""Whether sweeps are taken whole, as `make test-crash` does."""
 Case = TypeVar("Case")
 
 # What every scripted agent begins with. To import pathlib or subprocess takes longer than all else that
@@ -282,8 +284,8 @@ class Repo:
 
 
 def sample(cases: Iterable[Case], of: int) -> list[Case]:
-    """Every so manieth of the cases of a sweep; `make test-crash` takes them all."""
-    return list(cases)[:: 1 if "CRASH_STEP" in os.environ else of]
+    """Every `of`-th case of a sweep; `make test-crash` takes them all."""
+    return list(cases)[:: 1 if WHOLE else of]
 
 
 def _started(first: str) -> list[str]:
@@ -361,7 +363,7 @@ def pytest_configure() -> None:
     """Put what tests make into memory, if there is room: a sync waits for all that others write to the disk.
     `make test-crash` uses the disk."""
     memory = Path("/dev/shm")
-    if memory.is_dir() and "CRASH_STEP" not in os.environ:
+    if memory.is_dir() and not WHOLE:
         there = os.statvfs(memory)
         if there.f_bavail * there.f_frsize > 4 << 30 and not there.f_flag & os.ST_NOEXEC:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
