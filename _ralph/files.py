@@ -76,11 +76,14 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     fsync_dir(path.parent)
 
 
+def own(path: Path) -> Path:
+    """`path`, for a file that is ralph's alone; a folder in its place is removed."""
+    return clear(path) if path.is_dir() else path
+
+
 def write_own(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replace a file that is ralph's alone; a folder in its place is removed."""
-    if path.is_dir():
-        clear(path)
-    atomic_write(path, data, mode)
+    """Replace a file that is ralph's alone, whatever is in its place."""
+    atomic_write(own(path), data, mode)
 
 
 def exchange(path: Path, data: bytes, expected: bytes) -> bytes | None:
