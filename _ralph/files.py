@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 TEMPORARY = ".ralph-tmp"
 """The suffix of files that are being written; after a kill, one can be left behind."""
@@ -207,15 +208,23 @@ def read_regular(path: Path, limit: int = -1) -> bytes | None:
 
     Never blocks: an agent can put a FIFO in the place of any file.
     """
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
+        return file.read(limit)
+
+
+def open_regular(path: Path) -> BinaryIO | None:
+    """The same, opened for reading."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return None
-    with os.fdopen(fd, "rb") as file:
-        return file.read(limit)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    return None
 
 
 def signature(path: Path) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,9 +39,9 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal = Journal(paths.progress)
     notices = journal.open()
     plan = load_plan(paths, options)
-    records = journal.records(plan.key)
-    notices += back_up_edits(paths, {one.prd_before for one in records if isinstance(one, AttemptEnded)})
-    run = glance(options, paths, plan, replay(records), notices)
+    known = (one.prd_before for one in journal.records(plan.key) if isinstance(one, AttemptEnded))
+    notices += back_up_edits(paths, known)
+    run = glance(options, paths, plan, replay(journal.records(plan.key)), notices)
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
     require_repository(run)
     freeze_settings(run.git, paths.private)
@@ -62,7 +62,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     return run
 
 
-def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
+def back_up_edits(paths: Paths, known: Iterable[str]) -> list[str]:
     """Move temporary files that a killed edit of the plan left into the private folder: one may hold what a
     person had just saved. Those with the plan's content, or a digest in `known`, are deleted."""
     real, said = Path(os.path.realpath(paths.prd)), []
@@ -70,7 +70,7 @@ def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
     if not any(real.parent.glob(pattern)):
         return []
     with edit.lock(paths.private):  # so that no edit is under way
-        stands = files.read_regular(real)
+        stands, known = files.read_regular(real), set(known)
         for left in sorted(real.parent.glob(pattern)):
             found = files.read_regular(left)
             if found is not None and (found in (b"", stands) or files.digest(found) in known):
