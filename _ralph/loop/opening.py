@@ -20,7 +20,7 @@ from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import detect_python
 from _ralph.loop.checks import every_check
 from _ralph.loop.launch import NoWorker, greet
-from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates
+from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates, workers
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
@@ -55,7 +55,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         files.clear(paths.private / "died")
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)
-    run.notices += said + unseen(run) + unprotected(run) + led_back(run) + reached(run)
+    run.notices += said + beyond_limits(run) + unseen(run) + unprotected(run) + led_back(run) + reached(run)
     if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
@@ -79,6 +79,16 @@ def back_up_edits(paths: Paths, known: Iterable[str]) -> list[str]:
                 kept = files.move_aside(left, paths.private / "aside", real.name)
                 said.append(f"a killed ralph left another version of {real.name}; moved to {kept}")
     return said
+
+
+def beyond_limits(run: Run) -> list[str]:
+    """A warning of agents for which a limit is only known to be reached after the attempt."""
+    limited = run.limits.in_dollars or run.limits.in_tokens
+    late = dict.fromkeys(agent.name for agent in workers(run) if limited and agent.tells_late)
+    said = (
+        f"{text.few([*late])} tells what it used only at its end, so the limit can be exceeded by an attempt"
+    )
+    return [said + " of each worker" * (run.jobs > 1)] if late else []
 
 
 def unseen(run: Run) -> list[str]:
