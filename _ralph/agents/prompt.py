@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
     """The prompt: `template` with `values`, which are not rendered themselves, in at most BOUND bytes.
     BadInput names the line of a mistake in the template."""
     ready = compile_prompt(template)
-    rendered = _in_time(lambda: ready.render(**values), str(template))
+    rendered = in_time(lambda: ready.render(**values), str(template))
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
@@ -125,23 +125,12 @@ def compile_prompt(template: Path) -> jinja2.Template:
 
 
 def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
-    """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
-    return render_lines(source, [(values, where)])
+    """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong. Call it `in_time`."""
+    with _located(where):
+        return text.one_line(_compiled(source, where).render(**values), 200)
 
 
-def render_lines(source: str, each: Sequence[tuple[Mapping[str, Any], str]]) -> str:
-    """The same with several values, each with what to call the template in errors: the lines."""
-    first = each[0][1] if each else ""
-    ready = _compiled(source, first)
-
-    def line(values: Mapping[str, Any], where: str) -> str:
-        with _located(where):
-            return text.one_line(ready.render(**values), 200)
-
-    return _in_time(lambda: "\n".join(line(*one) for one in each), first)
-
-
-def _in_time(render: Callable[[], str], where: str) -> str:
+def in_time(render: Callable[[], str], where: str) -> str:
     """What `render` returns, from a process of its own; BadInput for what it raises, and for a template that
     runs for ever, or needs more memory than there is."""
     with buffer() as said:
@@ -188,7 +177,7 @@ def _compiled(source: str, where: str, **options: Any) -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)
-    _in_time(lambda: str(environment.compile(source)), where)
+    in_time(lambda: str(environment.compile(source)), where)
     return environment.from_string(source)
 
 

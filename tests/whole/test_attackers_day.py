@@ -101,7 +101,7 @@ def test_a_template_that_never_ends(repo: Repo, key: str, bomb: str) -> None:
     first = "from _ralph.agents import prompt; prompt.DEADLINE = 0.5"
     done = repo.ralph("run", "--agent", repo.agent(MAKES), first=first, timeout=20)
     assert (done.returncode, repo.passed()) == (2, [])
-    assert ("prd.json: commit, for T1" if key == "commit" else "own.md") in done.stderr
+    assert ("prd.json: commit, for" if key == "commit" else "own.md") in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a folder", "2,000 folders"])
@@ -124,8 +124,11 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
             (path / "x").mkdir(parents=True)
         else:
             nest(path, 2000)
-    code, _, printed = repo.run(repo.agent(MAKES))
-    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    try:
+        code, _, printed = repo.run(repo.agent(MAKES))
+        assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    finally:
+        files.clear(repo.path)  # pytest could not
 
 
 def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
