@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 TEMPORARY = ".ralph-tmp"
 """The suffix of files that are being written; after a kill, one can be left behind."""
@@ -76,11 +77,14 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     fsync_dir(path.parent)
 
 
+def own(path: Path) -> Path:
+    """`path`, for a file that is ralph's alone; a folder in its place is removed."""
+    return clear(path) if path.is_dir() else path
+
+
 def write_own(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replace a file that is ralph's alone; a folder in its place is removed."""
-    if path.is_dir():
-        clear(path)
-    atomic_write(path, data, mode)
+    """Replace a file that is ralph's alone, whatever is in its place."""
+    atomic_write(own(path), data, mode)
 
 
 def exchange(path: Path, data: bytes, expected: bytes) -> bytes | None:
@@ -204,15 +208,23 @@ def read_regular(path: Path, limit: int = -1) -> bytes | None:
 
     Never blocks: an agent can put a FIFO in the place of any file.
     """
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
+        return file.read(limit)
+
+
+def open_regular(path: Path) -> BinaryIO | None:
+    """The same, opened for reading."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return None
-    with os.fdopen(fd, "rb") as file:
-        return file.read(limit)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    return None
 
 
 def signature(path: Path) -> tuple[int, ...] | None:

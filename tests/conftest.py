@@ -239,7 +239,7 @@ class Repo:
     def records(self, event: str = "") -> list[dict[str, Any]]:
         from _ralph.state.log import parse
 
-        found = parse((self.path / "progress.txt").read_bytes())
+        found = parse((self.path / "progress.txt").read_bytes().split(b"\n"))
         return [record for record in found if event in ("", record["event"])]
 
     def verdicts(self) -> list[str]:

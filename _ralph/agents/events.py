@@ -14,6 +14,9 @@ from _ralph import text
 from _ralph.model import Tokens
 
 _SEARCHED = 10_000
+_SPOKEN, _FRAGMENTS = 1 << 17, 1000
+"""Characters that are kept of a text in fragments: it is cut after so many of them, or to join it would take
+quadratic time."""
 _TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # a few hundred digits would be no float any more
@@ -61,7 +64,7 @@ class StreamParser:
     events: int = 0
     active: bool = False
     overspent: str = ""
-    speaking: bool = False
+    spoken: list[str] = field(default_factory=list)
     unfinished: str = ""
     unanswered: str = ""
 
@@ -126,6 +129,8 @@ class StreamParser:
 
     def fact(self, name: str) -> str:
         """What was last set as `name`, joined."""
+        if name == "text" and self.spoken:
+            return "".join(self.spoken)
         return " ".join(str(value) for value in self.facts.get(name, []) if value is not None)
 
     def tokens(self) -> Tokens:
@@ -141,6 +146,10 @@ class StreamParser:
         return self.sums.get("usd")
 
     def _apply(self, rule: dict[str, Any], event: dict[str, Any]) -> str | None:
+        if not rule.get("fragment") and self.spoken:
+            self._hear("say", self.unfinished)
+            self.facts["text"] = [self.fact("text")]
+            self.spoken, self.unfinished = [], ""
         for name, paths in rule.get("set", {}).items():
             found = [values for path in _listed(paths) if (values := pick(event, path))]
             if found or name == "denials":
@@ -180,9 +189,6 @@ class StreamParser:
 
     def _tell(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
         """Tell the listener, in whole lines, even if the agent prints fragments of them."""
-        if not rule.get("fragment") and self.speaking:
-            self._hear("say", self.unfinished)
-            self.speaking, self.unfinished = False, ""
         for words in pick(event, rule["say"]) if "say" in rule else []:
             self.active = True
             self._hear("say", self._join(str(words)) if rule.get("fragment") else str(words))
@@ -202,10 +208,12 @@ class StreamParser:
             self.unanswered = ""
 
     def _join(self, fragment: str) -> str:
-        """The lines that `fragment` completes; the text so far is the fact `text`."""
-        self.facts["text"] = [(self.fact("text") if self.speaking else "") + fragment]
-        self.speaking = True
-        *lines, self.unfinished = (self.unfinished + fragment).split("\n")
+        """The lines that `fragment` completes; the end of the text so far is the fact `text`."""
+        self.spoken.append(fragment)
+        if len(self.spoken) > _FRAGMENTS:
+            self.spoken = [self.fact("text")[-_SPOKEN:]]
+        *lines, rest = (self.unfinished + fragment).split("\n")
+        self.unfinished = rest[:_SEARCHED]
         return "\n".join(lines)
 
     def _hear(self, kind: str, words: str) -> None:

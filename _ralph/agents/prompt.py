@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import re
+import signal
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from _ralph import text
 from _ralph.errors import BadInput
 from _ralph.model import Check, Paths, Plan, Task, Verdict
+from _ralph.process.process import buffer, ends_within
 from _ralph.state import prd
 from _ralph.state.history import History, TaskHistory, newest
 from _ralph.state.records import AttemptEnded
@@ -22,6 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import jinja2
 
+DEADLINE = 10.0
+"""Seconds that templates may take to render."""
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
 _UNCHANGED = re.compile(r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\.")
@@ -102,8 +107,8 @@ def task_values(task: Task) -> dict[str, Any]:
 def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
     """The prompt: `template` with `values`, which are not rendered themselves, in at most BOUND bytes.
     BadInput names the line of a mistake in the template."""
-    with _located(str(template)):
-        rendered = compile_prompt(template).render(**values)
+    ready = compile_prompt(template)
+    rendered = in_time(lambda: ready.render(**values), str(template))
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
@@ -116,14 +121,40 @@ def compile_prompt(template: Path) -> jinja2.Template:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "expected UTF-8")
         raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
-    with _located(str(template)):
-        return _compiled(source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return _compiled(source, str(template), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
 def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
-    """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong."""
+    """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong. Call it `in_time`."""
     with _located(where):
-        return text.one_line(_compiled(source).render(**values), 200)
+        return text.one_line(_compiled(source, where).render(**values), 200)
+
+
+def in_time(render: Callable[[], str], where: str) -> str:
+    """What `render` returns, from a process of its own; BadInput for what it raises, and for a template that
+    runs for ever, or needs more memory than there is."""
+    with buffer() as said:
+        pid, code = os.fork(), 1
+        if pid == 0:
+            try:
+                with _located(where):
+                    said.write(render().encode("utf-8", "surrogatepass"))
+                code = 0
+            except BadInput as error:
+                said.write(str(error).encode("utf-8", "replace"))
+            finally:
+                said.flush()
+                os._exit(code)
+        if not ends_within(pid, DEADLINE):
+            os.kill(pid, signal.SIGKILL)
+        code = os.waitpid(pid, 0)[1]
+        said.seek(0)
+        words = said.read().decode("utf-8", "surrogatepass")
+    if code:
+        raise BadInput(
+            words or f"{where}: the template needs too much memory, or more than {DEADLINE:g} seconds"
+        )
+    return words
 
 
 @contextlib.contextmanager
@@ -141,11 +172,13 @@ def _located(where: str) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(source: str, **options: Any) -> jinja2.Template:
-    """A template, compiled once: workers inherit it from the loop."""
+def _compiled(source: str, where: str, **options: Any) -> jinja2.Template:
+    """A template, compiled once: workers inherit it from the loop. Tried first, as to compile calculates."""
     import jinja2
 
-    return jinja2.Environment(undefined=jinja2.StrictUndefined, **options).from_string(source)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)
+    in_time(lambda: str(environment.compile(source)), where)
+    return environment.from_string(source)
 
 
 def _seen(paths: Paths, path: Path) -> str:

@@ -43,6 +43,13 @@ class Agent:
         return bool(self.row["events"]) and self.row["output"] == "json"
 
     @property
+    def tells_late(self) -> bool:
+        """Whether it tells what it used only at its end, and has no limit of its own."""
+        rules = self.row["events"]
+        as_it_goes = any("meanwhile" in rule or "usd" in rule.get("add", {}) for rule in rules)
+        return bool(rules) and not as_it_goes and "budget" not in self.row
+
+    @property
     def command(self) -> str:
         """The command as the person named it."""
         return shlex.join(self.words)

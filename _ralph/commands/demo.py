@@ -144,7 +144,7 @@ class _Stage:
     def _claims(self) -> dict[str, bool]:
         """What the demo promised, each looked up where it can be seen."""
         tasks = json.loads((self.folder / "prd.json").read_text("utf-8"))["userStories"]
-        records = parse(read_regular(self.folder / "progress.txt") or b"")
+        records = [*parse((read_regular(self.folder / "progress.txt") or b"").splitlines())]
         ended = [entry for entry in records if entry["event"] == "verdict"]
         verdicts = [f"{entry['task']} {entry['verdict']}" for entry in ended]
         hidden = "out is ignored by git and not part of the work"

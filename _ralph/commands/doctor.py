@@ -298,10 +298,12 @@ def _version(agent: Agent) -> str:
         return ""
     import subprocess_tee
 
-    words = [agent.program, *agent.row["version"][1:]]
-    command = f"timeout 30 {shlex.join(words)}" if shutil.which("timeout") else shlex.join(words)
+    words = shlex.join([agent.program, *agent.row["version"][1:]])
+    command = f"{words} 2> /dev/null | head -n 1"  # what it leaves running cannot hold our end of a pipe
+    if shutil.which("timeout"):
+        command = f"timeout 30 sh -c {shlex.quote(command)}"
     probe = subprocess_tee.run(command, shell=True, tee=False, quiet=True, check=False)
-    return ", " + text.one_line((probe.stdout or probe.stderr or "no version told").strip(), 60)
+    return ", " + text.one_line((probe.stdout or "no version told").strip(), 60)
 
 
 def _permissions(run: Run, agent: Agent) -> Findings:

@@ -165,6 +165,8 @@ def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError
     said, what = text.one_line(err.decode("utf-8", "replace"), 300), next(iter(words))
     if any(word in said for word in _BROKEN):
         return BadInput(f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it again")
+    if code == -signal.SIGXFSZ:
+        return TryLater("git may not write a file as large as it needs; raise `ulimit -f`")
     disk = os.statvfs(cwd) if cwd.exists() else None
     if any(word in said for word in _FULL) or (disk and disk.f_bavail * disk.f_frsize < _LITTLE):
         return TryLater(f"the disk is full (git {what}: {said}); run the same command again")
@@ -230,7 +232,7 @@ def freeze_settings(home: Git, folder: Path) -> None:
     _FROZEN.clear()
     listed = home.names("config", "--global", "--includes", "--list", "-z", check=False)
     config = folder / "gitconfig"
-    config.write_bytes(os.fsencode("".join(map(setting, listed))))
+    files.clear(config).write_bytes(os.fsencode("".join(map(setting, listed))))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
     found = {"GIT_CONFIG_GLOBAL": str(config)}
     words = ("config", "--path", "-z", "--get-regexp", r"^core\.(excludes|attributes)file$")
@@ -238,7 +240,7 @@ def freeze_settings(home: Git, folder: Path) -> None:
     for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
         named = own.get(f"core.{key}".lower())
         source, copy = home.root / named if named else base / name, folder / name
-        copy.write_bytes(
+        files.clear(copy).write_bytes(
             (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")
         )
         found |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}

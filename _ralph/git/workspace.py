@@ -334,7 +334,7 @@ class Place:
     def note_setup(self, inputs: str, made: list[str] | dict[str, list[int]]) -> None:
         """Note that `setup` ran here with these inputs, and what it made."""
         data = json.dumps({"inputs": inputs, "made": made}).encode()
-        files.atomic_write(self.stamp, data)
+        files.write_own(self.stamp, data)
 
     def note_made(self) -> list[str]:
         """Take the files here that git neither tracks nor ignores as `made` by `setup`; their names."""

@@ -106,6 +106,8 @@ async def work(run: Run, attempt: Attempt) -> None:
         attempt.result = cut_off(run, attempt.agent, attempt.name, place, str(error))
         with contextlib.suppress(WorkerDied):
             salvage(run, attempt)
+    except StopNow:  # before its agent had begun
+        attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
         take(attempt, found)
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.agents.prompt import render_line
+from _ralph.agents.prompt import in_time, render_line
 from _ralph.errors import NeedsPerson, StopNow
+from _ralph.git.git import Late
 from _ralph.git.workspace import changes, restore
 from _ralph.loop.checks import checks_for
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
@@ -108,6 +109,9 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
     try:
         with run.workspaces_away():
             found = _check(run, job, room)
+    except Late as error:  # a file of terabytes, from a hook or a check
+        found = Checked(commit=job.commit, message=job.message)
+        found.checks = [CheckResult("git", "git", False, None, 0.0, str(error), timed_out=True)]
     finally:
         if job.anew:
             files.clear(room.path)
@@ -148,8 +152,11 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
             gone = "it removed the checkout or the commit message"
             return [replace(result, ok=False, tail=gone) for result in results]
         message, tree = said.decode("utf-8", "replace"), room.rewritten()
+    trailers = found.message.rpartition("\n\n")[2]
     if results and ("\0" in message or not message.strip()):
         return [replace(results[-1], ok=False, tail="it left a commit message that git refuses")]
+    if trailers not in message:  # the hook left them out, or wrote more than is read
+        message = f"{message.rstrip()}\n\n{trailers}"
     tree, _, _ = restore(room.place.git, job.tip, tree, run.protected, job.allow, run.state)
     if message != found.message or tree != run.git.tree(found.commit):
         found.commit, found.message = run.branch.commit(tree, job.tip, message), message
@@ -182,6 +189,7 @@ def setup_failed(run: Run, result: CheckResult) -> str:
 def commit_message(run: Run, attempt: Attempt) -> str:
     """The message of a passed task's commit: the plan's template, and two trailers."""
     values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
-    subject = render_line(run.commit_template(), values, f"{run.paths.prd.name}: commit")
+    where = f"{run.paths.prd.name}: commit"
+    subject = in_time(lambda: render_line(run.commit_template(), values, where), where)
     agent = text.one_line(attempt.command, 100)
     return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"

@@ -6,7 +6,7 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import detect_python
 from _ralph.loop.checks import every_check
 from _ralph.loop.launch import NoWorker, greet
-from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates
+from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates, workers
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
@@ -39,9 +39,9 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal = Journal(paths.progress)
     notices = journal.open()
     plan = load_plan(paths, options)
-    records = journal.records(plan.key)
-    notices += back_up_edits(paths, {one.prd_before for one in records if isinstance(one, AttemptEnded)})
-    run = glance(options, paths, plan, replay(records), notices)
+    known = (one.prd_before for one in journal.records(plan.key) if isinstance(one, AttemptEnded))
+    notices += back_up_edits(paths, known)
+    run = glance(options, paths, plan, replay(journal.records(plan.key)), notices)
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
     require_repository(run)
     freeze_settings(run.git, paths.private)
@@ -54,15 +54,15 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         files.clear(paths.private / "died")
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)
-    warnings = [*prd.misspelt(plan), *unseen(run), *unprotected(run), *led_back(run), *reached(run)]
-    run.notices += [*said, *(f"! {warning}" for warning in warnings)]
+    warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *unprotected(run), *led_back(run)]
+    run.notices += [*said, *(f"! {warning}" for warning in [*warnings, *reached(run)])]
     if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
     return run
 
 
-def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
+def back_up_edits(paths: Paths, known: Iterable[str]) -> list[str]:
     """Move temporary files that a killed edit of the plan left into the private folder: one may hold what a
     person had just saved. Those with the plan's content, or a digest in `known`, are deleted."""
     real, said = Path(os.path.realpath(paths.prd)), []
@@ -70,7 +70,7 @@ def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
     if not any(real.parent.glob(pattern)):
         return []
     with edit.lock(paths.private):  # so that no edit is under way
-        stands = files.read_regular(real)
+        stands, known = files.read_regular(real), set(known)
         for left in sorted(real.parent.glob(pattern)):
             found = files.read_regular(left)
             if found is not None and (found in (b"", stands) or files.digest(found) in known):
@@ -79,6 +79,16 @@ def back_up_edits(paths: Paths, known: Collection[str]) -> list[str]:
                 kept = files.move_aside(left, paths.private / "aside", real.name)
                 said.append(f"a killed ralph left another version of {real.name}; moved to {kept}")
     return said
+
+
+def beyond_limits(run: Run) -> list[str]:
+    """A warning of agents for which a limit is only known to be reached after the attempt."""
+    limited = run.limits.in_dollars or run.limits.in_tokens
+    late = dict.fromkeys(agent.name for agent in workers(run) if limited and agent.tells_late)
+    said = (
+        f"{text.few([*late])} tells what it used only at its end, so the limit can be exceeded by an attempt"
+    )
+    return [said + " of each worker" * (run.jobs > 1)] if late else []
 
 
 def unseen(run: Run) -> list[str]:

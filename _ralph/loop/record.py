@@ -6,6 +6,7 @@ import time
 from dataclasses import fields
 
 from _ralph import files, text
+from _ralph.errors import NeedsPerson
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import checking, tip_of
 from _ralph.loop.checks import checks_for
@@ -109,10 +110,19 @@ def apply_verdict(run: Run, live: bool = False) -> None:
         untouched = live or run.plan_digest == verdict.prd_before
         if task and verdict.lands:  # a person may have changed its checks
             untouched = untouched and all(check.command in verdict.checks for check in task.checks)
-        if task and untouched and not task.passed and task.blocked is None:
+        if not untouched or (task and (task.passed or task.blocked is not None)):
+            task = None
+        before = run.plan.text
+        if task:
             mark(run, task, verdict)
-        if verdict.lands:
-            land(run, verdict)
+        marked = run.plan.text
+        try:
+            if verdict.lands:
+                land(run, verdict)
+        except NeedsPerson:  # a clone would not pass; the next start lands and marks it
+            if task:
+                run.edit(lambda plan: before if plan.text == marked else edit.set_passed(plan, task, False))
+            raise
     run.history.pending = None
 
 

@@ -54,6 +54,8 @@ def _carries(one: psutil.Process, run_id: str) -> bool:
     import psutil
 
     with contextlib.suppress(psutil.Error, OSError):
+        if one.status() == psutil.STATUS_ZOMBIE:
+            return False
         if one.environ().get("RALPH_RUN_ID") == run_id:
             return True
         return sys.platform == "linux" and one.rlimit(resource.RLIMIT_RTTIME)[0] == _number(run_id)

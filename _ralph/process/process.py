@@ -352,15 +352,16 @@ def _reap(child: subprocess.Popen[bytes] | None) -> bool:
 
 
 def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
+    """The descendants of this process, without the children `spare` and theirs. All processes are looked at
+    once: those of an attempt can be hundreds, which fork meanwhile."""
     import psutil
 
-    found: set[int] = set()
-    with contextlib.suppress(psutil.Error):
-        for child in psutil.Process().children():
-            if child.pid not in spare:
-                found.add(child.pid)
-                with contextlib.suppress(psutil.Error):
-                    found.update(below.pid for below in child.children(recursive=True))
+    below: dict[int, set[int]] = {}
+    for one in psutil.process_iter(["ppid"]):
+        below.setdefault(one.info["ppid"], set()).add(one.pid)
+    found, new = set[int](), {os.getpid()}
+    while new := set[int]().union(*(below.get(pid, ()) for pid in new)) - spare - found:
+        found |= new
     return found
 
 

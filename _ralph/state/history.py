@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from _ralph.model import COUNTED, Plan, Price, Spent, Task, Verdict
 from _ralph.state import records
 
 _NO_RESET = 1800.0  # seconds, if the reset is not known
+_REMEMBERED = 100  # notes of agents: no prompt holds more
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
@@ -107,7 +109,7 @@ class History(Spent):
     """
 
     iteration: int = 0
-    tasks: dict[str, TaskHistory] = field(default_factory=dict)
+    tasks: defaultdict[str, TaskHistory] = field(default_factory=lambda: defaultdict(TaskHistory))
     learned: list[str] = field(default_factory=list)
     red: set[str] = field(default_factory=set)
     baselined: bool = False
@@ -122,7 +124,7 @@ class History(Spent):
     rechecked: tuple[str, str] | None = None
     passes_since_recheck: int = 0
     overage: dict[str, float] = field(default_factory=dict)
-    agents: dict[str, AgentHistory] = field(default_factory=dict)
+    agents: defaultdict[str, AgentHistory] = field(default_factory=lambda: defaultdict(AgentHistory))
     limits: dict[str, float] = field(default_factory=dict)
     last: records.Record | None = None
 
@@ -150,7 +152,7 @@ class History(Spent):
         return sum(agent.attempts for agent in self.agents.values())
 
     def of(self, task: Task | records.OfTask) -> TaskHistory:
-        return self.tasks.setdefault(task.key, TaskHistory())
+        return self.tasks[task.key]
 
     def price(self, command: str) -> Price:
         """The highest price that attempts with this agent have shown."""
@@ -185,7 +187,7 @@ class History(Spent):
         if start and start.launch and record.verdict is not Verdict.LIMITED:
             self.this_run.fruitless.pop(start.launch, None)
         task, verdict = self.of(record), record.verdict
-        agent = self.agents.setdefault(record.command or record.agent, AgentHistory())
+        agent = self.agents[record.command or record.agent]
         lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
         for spent in (self, self.this_run, task, agent):
             spent.add(record)
@@ -202,9 +204,9 @@ class History(Spent):
         self._work_left(task, record)
         task.overload = record.overload or task.overload
         task.denials = record.denials
-        self.learned += [record.handoff[key] for key in ("decisions", "learned") if record.handoff.get(key)]
-        if ruled_out := record.handoff.get("ruled out"):
-            task.ruled_out.append(ruled_out)
+        for known, *labels in ((self.learned, "decisions", "learned"), (task.ruled_out, "ruled out")):
+            known += [record.handoff[label] for label in labels if record.handoff.get(label)]
+            del known[:-_REMEMBERED]
         task.tried += on_its_work
         task.conflicts += verdict is Verdict.CONFLICT
         if verdict in COUNTED or task.conflicts > 1:
@@ -264,7 +266,7 @@ class History(Spent):
         if record.ok:
             self.rechecked = (record.commit, record.checks_digest)
         for key in record.broken:
-            task = self.tasks.setdefault(key, TaskHistory())
+            task = self.tasks[key]
             task.start_anew()
             task.set_back += 1
             since, passed = "; ".join(record.since.get(key, [])), task.passed_words

@@ -180,7 +180,10 @@ def began(pid: int) -> float:
 
     try:
         boot = psutil.boot_time() if psutil.LINUX else 0.0  # there psutil adds it, by the clock of now
-        return psutil.Process(pid).create_time() - boot
+        found = psutil.Process(pid)
+        if found.status() == psutil.STATUS_ZOMBIE:  # dead, and its parent does not ask
+            raise ValueError(f"process {pid} has ended")
+        return found.create_time() - boot
     except psutil.Error:
         raise ValueError(f"no process {pid}") from None
 

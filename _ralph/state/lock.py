@@ -26,7 +26,7 @@ def acquire(paths: Paths, patience: float = 0.2) -> Any:
     import filelock
 
     paths.private.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(paths.private / "lock")
+    lock = filelock.FileLock(files.own(paths.private / "lock"))
     try:
         lock.acquire(timeout=patience)
         if running(paths):  # its lock was deleted under it

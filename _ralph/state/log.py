@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.state.records import KINDS, VERSION, Record, from_json, to_json
 
-_RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)
-_HEADER = re.compile(rb"^## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [^\n]*\|", re.MULTILINE)
-_CUT_OFF = b"\n    | (the record above was cut off)\n"
+_RECORD = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
+_HEADER = re.compile(rb"## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\|")
+_CUT_OFF = b"    | (the record above was cut off)\n"
 
 
 class Journal:
@@ -31,22 +32,31 @@ class Journal:
     def open(self) -> list[str]:
         """Terminate a record that was cut off; a line about it. BadInput if it is no file."""
         self.require_file()
-        found = files.read_regular(self._target)
-        if not found or not _is_torn(found) or found.endswith(_CUT_OFF):
-            return []
-        files.append(self._target, _CUT_OFF)
-        return ["a record in progress.txt was cut off; its text was kept"]
+        torn = False
+        for line in self._lines():
+            if _HEADER.match(line):
+                torn = True
+            elif line == _CUT_OFF or _RECORD.fullmatch(line):
+                torn = False
+        if torn:
+            files.append(self._target, b"\n" + _CUT_OFF)
+        return ["a record in progress.txt was cut off; its text was kept"] * torn
 
     def require_file(self) -> None:
         """BadInput if there is something that is no file."""
         if os.path.lexists(self._target) and files.read_regular(self._target, 0) is None:
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
-    def records(self, plan: str) -> list[Record]:
-        """The records of the plan with this key, oldest first. Other text is ignored; BadInput for a damaged
-        record."""
-        found = parse(files.read_regular(self._target) or b"")
-        return [from_json(entry) for entry in found if entry.get("plan") == plan]
+    def records(self, plan: str) -> Iterator[Record]:
+        """The records of the plan with this key, oldest first, as they are read: the file can be larger than
+        the memory. Other text is ignored; BadInput for a damaged record."""
+        return (from_json(entry) for entry in parse(self._lines()) if entry.get("plan") == plan)
+
+    def _lines(self) -> Iterator[bytes]:
+        """The lines of the file, with their ends."""
+        if file := files.open_regular(self._target):
+            with file:
+                yield from file
 
     def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
         """Append a record with the current time, in one write, and fsync it; the record as it will be read.
@@ -70,20 +80,11 @@ class Journal:
         return Path(os.path.realpath(self.path))
 
 
-def parse(data: bytes) -> list[dict[str, Any]]:
-    """The machine lines in `data` with a known event, oldest first, as JSON objects."""
-    return [record for match in _RECORD.finditer(data) if (record := _record(match))]
-
-
-def _record(match: re.Match[bytes]) -> dict[str, Any] | None:
-    try:
-        record = json.loads(match[1])
-    except (ValueError, RecursionError):
-        return None
-    return record if record.get("v") in (1, VERSION) and str(record.get("event")) in KINDS else None
-
-
-def _is_torn(data: bytes) -> bool:
-    """Whether the last record has no machine line."""
-    end = max((match.end() for match in _RECORD.finditer(data)), default=0)
-    return _HEADER.search(data, end) is not None
+def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The machine lines with a known event, oldest first, as JSON objects."""
+    for line in lines:
+        if match := _RECORD.fullmatch(line):
+            with contextlib.suppress(ValueError, RecursionError):
+                record = json.loads(match[1].decode())
+                if record.get("v") in (1, VERSION) and str(record.get("event")) in KINDS:
+                    yield record

@@ -60,6 +60,8 @@ _USUAL = ("scripts/ralph", "ralph", "plans", "plan", "tasks", "docs")
 
 def load(path: Path) -> Plan:
     """The plan at `path`. BadInput says what is wrong, where, and what was expected."""
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise BadInput(f"{path} cannot be read: it is not a regular file; move it away")
     try:
         return read(_decoded(path.read_bytes(), path.name), path)
     except FileNotFoundError:

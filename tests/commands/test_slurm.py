@@ -94,7 +94,9 @@ def exits(repo: Repo, prd: str = "prd.json") -> list[int]:
     from _ralph.state.log import parse
 
     notes = (repo.path / prd).parent / "progress.txt"
-    return [int(one.get("exit", 0)) for one in parse(notes.read_bytes()) if one["event"] == "stop"]
+    return [
+        int(one.get("exit", 0)) for one in parse(notes.read_bytes().splitlines()) if one["event"] == "stop"
+    ]
 
 
 Submit = Callable[..., Submitted]

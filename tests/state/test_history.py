@@ -256,7 +256,7 @@ def test_a_record_that_could_not_be_written_is_known(tmp_path: Path, monkeypatch
 def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
     notes = Journal(tmp_path / "progress.txt")
     assert notes.open() == []
-    assert notes.records(PLAN) == []
+    assert [*notes.records(PLAN)] == []
 
 
 # ---------------------------------------------------------------- parse
@@ -283,7 +283,7 @@ def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_parse(data: bytes, wanted: int) -> None:
-    assert len(parse(data)) == wanted
+    assert len([*parse(data.split(b"\n"))]) == wanted
 
 
 # ---------------------------------------------------------------- History
@@ -394,7 +394,7 @@ def test_other_plans_are_passed_over(tmp_path: Path) -> None:
     ]
     lines = [f"<!-- ralph {json.dumps(one)} -->\n" for one in [*others, {"v": 2, **start(1)}, *others]]
     (tmp_path / "progress.txt").write_text("".join(lines))
-    assert Journal(tmp_path / "progress.txt").records(PLAN) == made(start(1))
+    assert [*Journal(tmp_path / "progress.txt").records(PLAN)] == made(start(1))
 
 
 @pytest.mark.parametrize(

@@ -537,8 +537,9 @@ def test_a_missing_file_is_refused(tmp_path: Path, place: str, said: str) -> Non
     assert_refused(tmp_path / place, said, "ralph init")
 
 
-def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "prd.json").mkdir()
+@pytest.mark.parametrize("trap", [os.mkdir, os.mkfifo])
+def test_a_folder_or_a_fifo_in_its_place_is_refused(tmp_path: Path, trap: Callable[[Path], None]) -> None:
+    trap(tmp_path / "prd.json")
     assert_refused(tmp_path / "prd.json", "cannot be read")
 
 

@@ -33,7 +33,7 @@ DEEP = "[" * 400 + "]" * 400
 
 def read(line: str) -> Record | str:
     """What becomes of a machine line: its record, nothing, or the message that a person gets."""
-    found = parse(f'<!-- ralph {{"v": 2, {line}}} -->\n'.encode())
+    found = [*parse([f'<!-- ralph {{"v": 2, {line}}} -->\n'.encode()])]
     try:
         return from_json(found[0]) if found else ""
     except BadInput as error:
@@ -164,7 +164,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
 def test_what_is_written_is_what_is_read(event: str, data: st.DataObject) -> None:
     record = data.draw(anything(KINDS[event]))
     line = json.dumps(to_json(record))
-    (found,) = parse(f"<!-- ralph {line} -->\n".encode())
+    (found,) = parse([f"<!-- ralph {line} -->\n".encode()])
     assert from_json(found) == record
     assert all(
         json.loads(line)[key] not in (None, "", [], {}, False)

@@ -85,7 +85,7 @@ def test_paid_extra_usage_with_a_reset_that_is_over_still_counts(repo: Repo) -> 
     assert len(repo.records("verdict")) == 1
 
 
-def nest(folder: Path, depth: int) -> None:
+def nest(folder: Path, depth: int, fifo: bool = True) -> None:
     folder.mkdir(exist_ok=True)
     here = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
@@ -93,7 +93,8 @@ def nest(folder: Path, depth: int) -> None:
         below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
-    os.mkfifo(".gitignore", dir_fd=here)
+    if fifo:
+        os.mkfifo(".gitignore", dir_fd=here)
     os.close(here)
 
 

@@ -65,7 +65,11 @@ def test_a_check_that_only_a_warm_room_makes_green_is_found_by_the_last_check(re
 STOPS: dict[str, tuple[int, list[str], str]] = {
     "limit": (3, ["--max-iterations", "2"], ""),
     "once": (3, ["--once", "--task", "T2"], ""),
-    "asked": (3, [], "sh(f'env -u RALPH_RUN_ID {sys.executable} -m ralph stop --prd HOME/prd.json')"),
+    "asked": (
+        3,
+        [],
+        "[it] = P('HOME/.git/ralph').iterdir(); (it / 'stop').write_text(os.environ['RALPH_RUN_ID'])",
+    ),
     "stuck": (4, [], "P('x').touch()"),
     "unavailable": (5, [], "sys.exit('not logged in')"),
     "limited": (75, ["--no-wait"], f"print({LIMIT!r}); sys.exit(1)"),

@@ -141,7 +141,7 @@ def audit_cut(repo: Repo, cut: Cut, agent: str) -> None:
     notes = repo.path / "progress.txt"
     found = notes.read_bytes() if notes.exists() else b""
     assert found.startswith(cut.durable), "a record that was followed by another one is lost"
-    verdicts = [r for r in parse(cut.durable) if r["event"] == "verdict" and r.get("run")]
+    verdicts = [r for r in parse(cut.durable.splitlines()) if r["event"] == "verdict" and r.get("run")]
     finished = {r["task"] for r in verdicts if r["verdict"] == "passed"}
     for running in repo.path.glob(".git/ralph/*/running.json"):  # the machine starts again
         running.write_text(running.read_text().replace('"boot": "', '"boot": "not '))
