@@ -26,7 +26,6 @@ from _ralph.loop.jobs import Checked
 from _ralph.loop.launch import greet
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.model import CheckResult, Finding, Findings, Plan
-from _ralph.process.awake import cannot_stay_awake
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
 from _ralph.show.live import Terminal
@@ -101,11 +100,9 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "settings", _settings(run)
     yield "python", _warnings(opening.led_back(run))
     yield "agent", _team(run, team)
-    yield "agents", _known_agents(run)
     yield "launch", _elsewhere(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
-    yield "awake", _awake()
     yield "places", _places(run, places)
     yield "check", _checks(run, places)
     yield "cron", rehearsal.surroundings(team)
@@ -317,16 +314,6 @@ def _permissions(run: Run, agent: Agent) -> Findings:
         yield "ok", f"permissions: edit; {means}"
 
 
-def _known_agents(run: Run) -> Findings:
-    """Every agent in agents.json: whether it is installed, and what it may do without full permissions."""
-    told = []
-    for name, row in run.rows.items():
-        if name:
-            means = row.get("edit_means", "nothing") if "edit" in row.get("permissions", {}) else "nothing"
-            told.append(f"{name} ({means if shutil.which(row['argv'][0]) else 'not installed'})")
-    yield "ok", f"ralph knows {'; '.join(told)}"
-
-
 # ---------------------------------------------------------------- the machine
 
 
@@ -350,10 +337,3 @@ def _disk(run: Run) -> Findings:
     for folder in (run.paths.root, run.paths.prd.parent):
         if not os.access(folder, os.W_OK):
             yield "error", f"{folder} is read-only, and ralph must write there"
-
-
-def _awake() -> Findings:
-    if why := cannot_stay_awake():
-        yield "warning", f"the machine may fall asleep during a run ({why}); check its power settings"
-    else:
-        yield "ok", "the machine is kept awake during a run"

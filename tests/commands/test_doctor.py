@@ -92,7 +92,6 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     for part in (
         "disk: ",
         "sandbox: ",
-        "awake: ",
         "cron: its PATH",
         *([] if "--agent" in words else ["agent: "]),
     ):
