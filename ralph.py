@@ -6,7 +6,6 @@
 #   "jinja2>=3.1",
 #   "jsonschema>=4.18",
 #   "psutil>=5.9",
-#   "rich>=13",
 #   "subprocess-tee>=0.4.2",
 # ]
 # ///

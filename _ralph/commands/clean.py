@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.filesize import decimal
-
 from _ralph import files, text
 from _ralph.commands.run import with_signals
 from _ralph.errors import BadInput, Exit, RalphError, StopNow, TryLater
@@ -57,11 +55,13 @@ class Cleaner:
                 continue
             freed += size
             if size:
-                self.echo(f"{'would remove' if self.dry_run else 'removed'} {folder}: {decimal(size)}; {why}")
+                self.echo(
+                    f"{'would remove' if self.dry_run else 'removed'} {folder}: {size / 1e6:.1f} MB; {why}"
+                )
             for name, said in left:
                 self.echo(f"! left {folder / name}: {said}")
                 code = Exit.PERSON
-        self.echo(f"{'it would free' if self.dry_run else 'freed'} {decimal(freed)}")
+        self.echo(f"{'it would free' if self.dry_run else 'freed'} {freed / 1e6:.1f} MB")
         return code
 
     def _reason(self, note: Noted) -> str:
