@@ -16,7 +16,7 @@ from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.commands import init, rehearsal
-from _ralph.commands.job import engines
+from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, translate
 from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
@@ -61,7 +61,7 @@ def examine(
         echo(f"\n{text.count(len(errors), 'error')}: fix what they say, and run `ralph doctor` again")
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(len(warnings), 'warning')}" if warnings else ""))
-    others = ", ".join(name for name in engines() if name != "cron")
+    others = ", ".join(ENGINES[1:])
     echo(f"to start it: {wording.command_line('run', options.prd, options.words)}")
     echo(f"every night: {wording.command_line('job cron', options.prd, options.words)} (or {others})")
     return Exit.COMPLETE

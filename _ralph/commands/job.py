@@ -44,10 +44,7 @@ class Planned:
 
 def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
     """The file that `engine` takes to run the plans `prds` with the options given. Makes the folder of its
-    log. BadInput for an engine that is not known, a plan that cannot be run, and names that no such file
-    can hold."""
-    if engine not in engines():
-        raise BadInput(f"there is no engine {engine!r}; `ralph job` knows {', '.join(engines())}")
+    log. BadInput for a plan that cannot be run, and names that no such file can hold."""
     plans = list(dict.fromkeys(planned(replace(options, prd=prd)) for prd in prds))
     if len({(plan.root, plan.branch) for plan in plans}) < len(plans):
         raise BadInput("two of these plans would land on the same branch; give each a branchName")
@@ -68,11 +65,6 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
         "held": sorted(map(int, HELD)),
     }
     return render(engine, values)
-
-
-def engines() -> list[str]:
-    """The engines that there is a template for."""
-    return sorted(path.stem for path in files.resource("templates/jobs").glob("*.j2"))
 
 
 def planned(options: Options) -> Planned:

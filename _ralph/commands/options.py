@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _ralph.loop.run import Options
 
+ENGINES = ("cron", "systemd", "slurm", "kubernetes", "github")
+"""What `ralph job` writes files for: the names of the templates in `templates/jobs/`."""
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 
@@ -46,13 +48,6 @@ def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
         plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
         return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
     return []
-
-
-def known_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Engines that a shell may complete."""
-    from _ralph.commands.job import engines
-
-    return [name for name in engines() if name.startswith(incomplete)]
 
 
 def for_people(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from _ralph import files, text
-from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import git
@@ -55,18 +54,13 @@ class _Texts:
         return self.used > _SIZE / 2
 
 
-def save(prd_path: Path, output: Path | None) -> Path:
-    """Write the page to `output`, else into the scratch folder; where it is. BadInput as for `page`."""
+def save(prd_path: Path) -> Path:
+    """Write the page into the scratch folder; where it is. BadInput as for `page`."""
     source = page(prd_path)
-    target = output or scratch(layout.locate(prd_path)) / "report.html"
-    if output is None and files.read_regular(target, 0) is None:
+    target = scratch(layout.locate(prd_path)) / "report.html"
+    if files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
-    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
-        target.write_text(source, encoding="utf-8")
-    elif target.parent.is_dir():
-        files.atomic_write(target, source.encode())
-    else:
-        raise BadInput(f"there is no folder {target.parent}")
+    files.atomic_write(target, source.encode())
     return target
 
 
