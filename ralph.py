@@ -211,14 +211,11 @@ def plan(brief: str, force: bool, **given: Any) -> int:
 
 @cli.command()
 @options.PRD
-@click.argument("what", metavar="TITLE|FILE")
+@click.argument("title")
 @options.takes(options.TASK_FIELDS)
 @options.for_people
-def add(prd: Path, what: str, **said: Any) -> None:
+def add(prd: Path, title: str, **said: Any) -> None:
     """Add a task to the plan, also during a run.
-
-    TITLE adds one task. FILE (- for stdin) is JSON: a task, a list of tasks, or another version of
-    prd.json, whose new tasks are added.
 
     \b
     ralph add 'Sort prices by currency' --check 'npm test -- sort' --criterion 'EUR before USD'
@@ -226,7 +223,7 @@ def add(prd: Path, what: str, **said: Any) -> None:
     from _ralph.commands import requests
 
     given = {key: value for key, value in said.items() if value not in (None, ())}
-    click.echo("\n".join(requests.add(prd, what, given)))
+    click.echo(requests.add(prd, title, given))
 
 
 @cli.command()

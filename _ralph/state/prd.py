@@ -274,15 +274,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def tasks_in(path: Path, source: str) -> list[dict[str, Any]]:
-    """The raw tasks in a JSON text: one task, a list of them, or a whole plan; BadInput if there are none."""
-    data = _document(source, path.name)
-    if isinstance(data, dict) and not any(key in data for key in ALIASES["tasks"]):
-        data = [data]
-    with _explained(data, path.name):
-        return [task.raw for task in _tasks(data, path.name)[1]]
-
-
 def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
     """The key of the list of tasks in a document, None if it is the document; and the tasks."""
     keys = [key for key in ALIASES["tasks"] if isinstance(data, dict) and key in data]
