@@ -142,7 +142,7 @@ class Cleaner:
         state = tuple(str(path.relative_to(note.root)) for path in own if path.is_relative_to(note.root))
         place = Place(home, folder, paths.private / f"{name[1] or name[2]}.index", state)
         place.carried = carried_names(home, home.root / ".worktreeinclude")
-        place.made = list(place.noted_setup().get("made", []))
+        place.made = list(place.noted_setup().made)
         place.remove_lock()
         if not place.index.is_file():
             place.git("read-tree", tip, timeout=BULK)

@@ -16,6 +16,7 @@ from _ralph import files, text
 from _ralph.errors import GOES_ON, BadInput, Exit
 from _ralph.loop import opening, preflight
 from _ralph.loop.run import Options, load_plan
+from _ralph.model import Json
 from _ralph.state import layout
 from _ralph.state.history import History
 from _ralph.state.limits import Limits
@@ -111,7 +112,7 @@ def render(engine: str, values: Mapping[str, Any]) -> str:
     import jinja2
 
     loader = jinja2.FileSystemLoader(files.resource("templates/jobs"))
-    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    blocks: Json = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     env = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **blocks)
     env.filters |= FILTERS
     return env.get_template(f"{engine}.j2").render(**values)

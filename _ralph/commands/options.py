@@ -18,6 +18,7 @@ from _ralph.errors import BadInput, RalphError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _ralph.loop.run import Options
+    from _ralph.model import Json
 
 ENGINES = ("cron", "systemd", "slurm", "kubernetes", "github")
 """What `ralph job` writes files for: the names of the templates in `templates/jobs/`."""
@@ -232,7 +233,7 @@ def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-def run_options(given: dict[str, Any], *own: str) -> Options:
+def run_options(given: Json, *own: str) -> Options:
     """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
     of that command alone."""
     from _ralph.commands.run import words_given

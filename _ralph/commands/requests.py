@@ -8,18 +8,17 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.loop.run import Options, is_starter
-from _ralph.model import Plan, Task
+from _ralph.model import Json, Plan, Task
 from _ralph.state import edit, layout, prd
 
 _LARGEST = 16 << 20
 
 
-def add(prd_path: Path, title: str, given: dict[str, Any]) -> str:
+def add(prd_path: Path, title: str, given: Json) -> str:
     """Add a task with this title; `given` is what else was said of it. What was done."""
     if not title.strip():
         raise BadInput("the title is empty; say what is to be done")

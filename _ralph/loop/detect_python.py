@@ -10,11 +10,11 @@ import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from _ralph.files import resource
+from _ralph.model import Json
 
-TABLE: dict[str, Any] = json.loads(resource("templates/detect.json").read_text("utf-8"))
+TABLE: Json = json.loads(resource("templates/detect.json").read_text("utf-8"))
 LOCKS: dict[str, dict[str, str]] = TABLE["python"]
 """For each lock file: what runs its tools, what installs them, and what adds another one."""
 
@@ -79,7 +79,7 @@ def _tools(root: Path) -> dict[str, str]:
 # ---------------------------------------------------------------- what is to be installed
 
 
-def _sync(root: Path, lock: str, data: dict[str, Any], tools: list[str]) -> str:
+def _sync(root: Path, lock: str, data: Json, tools: list[str]) -> str:
     """The command that installs from the lock file, with the extras and groups for development."""
     row, held = LOCKS[lock], read_text(root / lock)
     words = [f"{row[kind]} {name}" for kind, name in _for_development(data) if kind in row]
@@ -89,7 +89,7 @@ def _sync(root: Path, lock: str, data: dict[str, Any], tools: list[str]) -> str:
     return " && ".join([" ".join([row["install"], *words]), *add])
 
 
-def _pip(root: Path, data: dict[str, Any], tools: list[str]) -> str | None:
+def _pip(root: Path, data: Json, tools: list[str]) -> str | None:
     """The command that makes a .venv with the project, its requirements and the tools; None if it requires
     nothing."""
     manifests = "".join(read_text(root / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
@@ -116,7 +116,7 @@ def _requirements(root: Path) -> list[str]:
     return [name for name in names if name == "requirements.txt" or _DEVELOPMENT.search(name)]
 
 
-def _for_development(data: dict[str, Any]) -> list[tuple[str, str]]:
+def _for_development(data: Json) -> list[tuple[str, str]]:
     """The extras and groups in pyproject.toml that are for development by their names, as `("extra", name)`
     and `("group", name)`."""
     groups = {**_table(data, "dependency-groups"), **_table(data, "tool", "poetry", "group")}
@@ -136,14 +136,14 @@ def _lock(root: Path) -> str:
     return ""
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path) -> Json:
     try:
         return tomllib.loads(read_text(path))
     except (ValueError, RecursionError):
         return {}
 
 
-def _table(data: dict[str, Any], *keys: str) -> dict[str, Any]:
+def _table(data: Json, *keys: str) -> Json:
     """The nested table at these keys; an empty one if there is none."""
     for key in keys:
         found = data.get(key)

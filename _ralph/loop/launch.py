@@ -24,7 +24,7 @@ from _ralph.loop.room import SETUP_TIMEOUT
 from _ralph.loop.run import Run
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.loop.worker import Failed, Result, WorkerDied
-from _ralph.model import AgentResult, Outcome
+from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process import process
 from _ralph.state.records import made
 
@@ -53,7 +53,7 @@ class Order(Generic[Result]):
     the repository called `copy`, one for each that can be at work."""
 
     prefix: str
-    job: dict[str, Any]
+    job: Json
     needs: Collection[str]
     name: str
     result: type[Result]
@@ -282,7 +282,7 @@ def _commits_there(wire: Wire) -> list[Any]:
     return list(message["commits"])
 
 
-def _home(run: Run) -> dict[str, Any]:
+def _home(run: Run) -> Json:
     """What every job needs from home but commits, which come in a bundle."""
     limits = {name: value for name, value in asdict(run.limits).items() if value < 10**12 and name != "until"}
     return {

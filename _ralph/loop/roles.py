@@ -19,7 +19,7 @@ from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import weigh_judge
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Judgement, Outcome, Share, Task, spent_on
+from _ralph.model import AgentResult, Json, Judgement, Outcome, Share, Task, spent_on
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -138,7 +138,7 @@ def _judge_prompt(run: Run, attempt: Attempt) -> str:
     return render_prompt(resource("templates/judge.md"), values)
 
 
-def json_objects(said: str) -> list[dict[str, Any]]:
+def json_objects(said: str) -> list[Json]:
     """Every top-level JSON object in a text."""
     decoder, found, at = json.JSONDecoder(), [], said.find("{")
     while at >= 0:

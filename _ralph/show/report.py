@@ -14,7 +14,7 @@ from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import git
 from _ralph.loop.run import scratch
-from _ralph.model import Paths, Plan
+from _ralph.model import Json, Paths, Plan
 from _ralph.show import timeline
 from _ralph.state import layout, prd, wording
 from _ralph.state.history import History
@@ -118,9 +118,9 @@ def _template(texts: _Texts) -> jinja2.Template:
     return environment.from_string(resource("templates/report.html").read_text("utf-8"))
 
 
-def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _tasks(plan: Plan, history: History, told_of: list[Json]) -> dict[str, list[Json]]:
     """The tasks by state, each with its history; the newest passes first."""
-    groups: dict[str, list[dict[str, Any]]] = {state: [] for state in wording.STATES}
+    groups: dict[str, list[Json]] = {state: [] for state in wording.STATES}
     for task, told in zip(plan.tasks, told_of, strict=True):
         known = history.of(task)
         card = {
@@ -134,7 +134,7 @@ def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[
     return groups
 
 
-def _costs(cards: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+def _costs(cards: list[Json]) -> list[tuple[Json, float]]:
     """The tasks that cost most, each with its part of the dearest one: in dollars, else in tokens, else in
     seconds."""
     spent = [(card, (card["known"].usd, card["known"].tokens.total, card["known"].seconds)) for card in cards]
@@ -154,7 +154,7 @@ def _ahead(paths: Paths, history: History) -> int:
     return int(git(paths.root, "rev-list", "--count", span, "--", check=False) or 0)
 
 
-def _timeline(plan: Plan, history: History, records: list[Record], running: bool) -> dict[str, Any]:
+def _timeline(plan: Plan, history: History, records: list[Record], running: bool) -> Json:
     if running and records:
         now = Stopped(time=time.time(), run=records[-1].run, reason="still running")
         records = [*records, now]

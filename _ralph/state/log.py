@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
+from _ralph.model import Json
 from _ralph.state.records import KINDS, VERSION, Record, from_json, to_json
 
 _RECORD = re.compile(rb"^<!-- ralph (\{.*\}) -->\r?$", re.MULTILINE)
@@ -70,12 +70,12 @@ class Journal:
         return Path(os.path.realpath(self.path))
 
 
-def parse(data: bytes) -> list[dict[str, Any]]:
+def parse(data: bytes) -> list[Json]:
     """The machine lines in `data` with a known event, oldest first, as JSON objects."""
     return [record for match in _RECORD.finditer(data) if (record := _record(match))]
 
 
-def _record(match: re.Match[bytes]) -> dict[str, Any] | None:
+def _record(match: re.Match[bytes]) -> Json | None:
     try:
         record = json.loads(match[1])
     except (ValueError, RecursionError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from _ralph.errors import BadInput
-from _ralph.model import Judgement, Price, Spent, Verdict, Work, task_key
+from _ralph.model import Json, Judgement, Price, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
@@ -166,7 +166,7 @@ class Stopped(Record, event="stop"):
     reason: str = ""
 
 
-def from_json(found: dict[str, Any]) -> Record:
+def from_json(found: Json) -> Record:
     """The record of a machine line with a known event. Unknown fields are ignored, and null is as if the
     field were missing. BadInput if a field is missing or has a wrong type."""
     try:
@@ -180,7 +180,7 @@ def from_json(found: dict[str, Any]) -> Record:
     return record
 
 
-def to_json(record: Record) -> dict[str, Any]:
+def to_json(record: Record) -> Json:
     """What the machine line of a record holds."""
     return {"v": VERSION, "event": record.event, **_said(record)}
 
@@ -188,7 +188,7 @@ def to_json(record: Record) -> dict[str, Any]:
 def made(kind: Any, found: Any) -> Any:
     """The dataclass `kind` of a JSON object; ValueError names the field that is wrong."""
     readers, needed, nullable = _fields(kind)
-    given: dict[str, Any] = dict.fromkeys(nullable & needed)
+    given: Json = dict.fromkeys(nullable & needed)
     for name, value in _exactly(dict, found).items():
         if name in readers and value is not None:
             try:
@@ -200,7 +200,7 @@ def made(kind: Any, found: Any) -> Any:
     return kind(**given)
 
 
-def _said(part: Any) -> dict[str, Any]:
+def _said(part: Any) -> Json:
     """A dataclass as a JSON object for `made`. Numbers are capped: some come from agents."""
     readers, needed, _ = _fields(part.__class__)
     said = {}
