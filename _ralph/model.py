@@ -61,7 +61,7 @@ class Setup:
     when: tuple[str, ...] = ()
 
 
-def task_key(task_id: Any, title: Any) -> str:
+def task_key(task_id: object, title: object) -> str:
     """The `Task.key` of a task with this id and title."""
     return f"{task_id}\n{title}"
 

@@ -177,6 +177,6 @@ def _few(entries: list[str], size: int) -> list[str]:
     return newest([text.one_line(entry) for entry in reversed(entries)], size)[::-1]
 
 
-def _json(value: Any, size: int) -> str:
+def _json(value: object, size: int) -> str:
     dumped = json.dumps(value, ensure_ascii=False, indent=2)
     return text.clip(text.clean(dumped), size, "cut; the whole stands in prd.json")

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.commands.run import with_signals
@@ -37,7 +36,7 @@ class Cleaner:
 
     git: Git
     dry_run: bool
-    echo: Callable[[str], Any]
+    echo: Callable[[str], object]
     control: Control
 
     def clean(self, folders: list[Path]) -> int:
@@ -175,7 +174,7 @@ def copies_for_others(above: Path, folders: list[Path]) -> list[Path]:
     return [copy for copy in sorted(above.glob("worker/*")) if not copy.name.startswith(known)]
 
 
-def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str], Any]) -> int:
+def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str], object]) -> int:
     """`ralph clean`: the exit status. All plans of the repository here, or `this_plan` alone. BadInput
     outside of a repository."""
     found = git_places(Path.cwd())

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
 
 from _ralph import text
 from _ralph.agents import registry
@@ -35,7 +34,7 @@ from _ralph.state.log import Journal
 
 
 def examine(
-    options: Options, control: Control, view: Terminal, echo: Callable[[str], Any], probe: bool = False
+    options: Options, control: Control, view: Terminal, echo: Callable[[str], object], probe: bool = False
 ) -> int:
     """Print errors, then warnings, then what is fine (a line each if `verbose`, else one for all), then how
     to go on; the exit status. BadInput outside of a repository."""

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import text
 from _ralph.agents import registry
@@ -151,5 +150,5 @@ def json_objects(said: str) -> list[Json]:
     return found
 
 
-def _line(value: Any) -> str:
+def _line(value: object) -> str:
     return text.one_line(str(value or ""), 300)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from _ralph.agents.events import StreamParser
 from _ralph.loop.jobs import Attempt
@@ -110,5 +109,5 @@ class Reporter(View):
         """Forward an event of a worker behind this one."""
         self._report(event)
 
-    def _tell(self, name: str, *args: Any) -> None:
+    def _tell(self, name: str, *args: object) -> None:
         self.hear({"event": "view", "name": name, "args": args})

@@ -9,10 +9,9 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from click import style
 
@@ -49,8 +48,8 @@ class Status:
 
     plan: Plan
     history: History
-    running: Mapping[str, Any] | None = None
-    places: Mapping[str, Any] | None = None
+    running: Json | None = None
+    places: Json | None = None
     prd: Path = Path("prd.json")
     words: Sequence[str] = ()
 
@@ -339,7 +338,7 @@ def _loop(status: Status) -> list[str]:
     return [running, *workers, *waiting]
 
 
-def _worker_words(start: AttemptBegan, told: Mapping[str, Any]) -> str:
+def _worker_words(start: AttemptBegan, told: Json) -> str:
     """`US-001, attempt 1, 2 min 5 s, claude, $0.12, 20.3k tokens; Bash pytest`."""
     cost = dollars(told["usd"], told["usd_estimated"]), thousands(Tokens(**told["tokens"]))
     parts = [start.task, _attempt_words(start), start.command, *cost]
