@@ -30,6 +30,8 @@ COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 """The verdicts that use up one of a task's attempts; a second conflict does, too."""
 
 
+Json = dict[str, Any]
+"""A JSON object from outside, or for it."""
 Finding = tuple[str, str]
 """`ok`, `warning` or `error`, and a line: what was found, and what to do about it."""
 Findings = Iterable[Finding]
@@ -59,7 +61,7 @@ class Setup:
     when: tuple[str, ...] = ()
 
 
-def task_key(task_id: Any, title: Any) -> str:
+def task_key(task_id: object, title: object) -> str:
     """The `Task.key` of a task with this id and title."""
     return f"{task_id}\n{title}"
 
@@ -71,7 +73,7 @@ class Task:
     id: str
     title: str
     index: int
-    raw: dict[str, Any]
+    raw: Json
     criteria: tuple[str, ...] = ()
     priority: float = float("inf")
     depends_on: tuple[str, ...] = ()
@@ -106,7 +108,7 @@ class Plan:
     branch: str | None = None
     checks: tuple[Check, ...] = ()
     setup: Setup | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Json = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -114,7 +116,7 @@ class Plan:
         return f"{self.project}@{self.branch or ''}"
 
     @property
-    def top(self) -> dict[str, Any]:
+    def top(self) -> Json:
         """What stands beside the list of tasks; nothing, where that is the whole document."""
         return self.data if isinstance(self.data, dict) else {}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import os
 import re
 import time
@@ -75,18 +77,23 @@ def middle(text: str, width: int) -> str:
 
 def cells(line: str) -> int:
     """How many columns of a terminal `line` takes: wide characters two, combining ones none."""
-    from rich.cells import cell_len
+    return len(line) if line.isascii() else sum(map(_cells, line))
 
-    return cell_len(line)
+
+def _cells(letter: str) -> int:
+    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
+
+
+def _fitting(line: str, columns: int) -> str:
+    """The beginning of `line` that fits in `columns`."""
+    return line[: bisect.bisect_right([*itertools.accumulate(map(_cells, line))], columns)]
 
 
 def cut(line: str, columns: int) -> str:
     """`line` in at most `columns` columns of a terminal."""
-    from rich.cells import set_cell_size
-
-    if cells(line) <= columns:
-        return line
-    return set_cell_size(line, max(columns - 3, 1)).rstrip() + "..."
+    return line if cells(line) <= columns else _fitting(line, max(columns - 3, 1)).rstrip() + "..."
 
 
 def pad(line: str, columns: int) -> str:
@@ -97,16 +104,15 @@ def pad(line: str, columns: int) -> str:
 
 def wrap(line: str, columns: int) -> list[str]:
     """`line` as lines of at most `columns` columns of a terminal, broken between words if it can be."""
-    from rich.cells import chop_cells
-
     lines = [""]
     for word in line.split():
-        for piece in chop_cells(word, columns):
-            if cells(lines[-1]) + 1 + cells(piece) <= columns:
-                lines[-1] = f"{lines[-1]} {piece}".lstrip()
-            else:
-                lines.append(piece)
-    return [line for line in lines if line]
+        if lines[-1] and cells(f"{lines[-1]} {word}") <= columns:
+            lines[-1] += f" {word}"
+            continue
+        while word:
+            lines.append(_fitting(word, columns) or word[0])
+            word = word.removeprefix(lines[-1])
+    return lines[1:]
 
 
 def count(number: int, noun: str) -> str:

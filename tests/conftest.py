@@ -374,7 +374,7 @@ def imported() -> None:
     """What a forked ralph need not import again."""
     for path in (ROOT / "_ralph").rglob("[a-z]*.py"):
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    for library in ("filelock", "jinja2", "jsonschema", "rich.console", "rich.table"):
+    for library in ("filelock", "jinja2", "jsonschema"):
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):
         prompt.compile_prompt(ROOT / "templates" / name)

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
+from wcwidth import wcswidth
 
 from _ralph import text
 from _ralph.errors import BadInput
@@ -270,3 +271,45 @@ def test_the_moment_that_a_provider_names(
         found = text.moment(value, NOW)
     time.tzset()
     assert (None if found is None else found - NOW) == seconds
+
+
+WIDE = (
+    "plain",
+    "Größe",
+    "Gro\u0308ße",
+    "価格を追加する",
+    "ﾊﾝｶｸ",
+    "한국어",
+    "ไทยคำนี้",
+    "🎉 done",
+    "e\u200dx",
+    "नमस्ते",
+    "",
+)
+
+
+@pytest.mark.parametrize("line", WIDE)
+def test_columns_are_counted_as_terminals_do(line: str) -> None:
+    """A terminal may show fewer, where it joins letters, and never more."""
+    assert text.cells(line) >= wcswidth(line) >= text.cells(line) - 1
+    for columns in range(4, 12):
+        assert text.cells(text.cut(line, columns)) <= columns
+        assert text.cells(text.pad(line, columns)) == columns
+        lines = text.wrap(f"{line} and {line}", columns)
+        assert "".join("".join(lines).split()) == "".join(f"{line}and{line}".split())
+        assert all(text.cells(one) <= columns for one in lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "columns", "lines"),
+    [
+        ("one two three", 7, ["one two", "three"]),
+        ("one two three", 80, ["one two three"]),
+        ("abcdefgh ij", 4, ["abcd", "efgh", "ij"]),
+        ("価格を", 3, ["価", "格", "を"]),
+        ("価格", 1, ["価", "格"]),
+        ("  ", 5, []),
+    ],
+)
+def test_lines_are_broken_between_words_if_they_can_be(line: str, columns: int, lines: list[str]) -> None:
+    assert text.wrap(line, columns) == lines

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from _ralph import text
-from _ralph.model import Tokens
+from _ralph.model import Json, Tokens
 
 _SEARCHED = 10_000
 _SPOKEN, _FRAGMENTS = 1 << 17, 1000
@@ -42,7 +42,7 @@ class StreamParser:
     answer), `raw` every line; `heard` is the time (monotonic seconds) of the last sign of life.
     """
 
-    rules: list[dict[str, Any]]
+    rules: list[Json]
     text: bool = False
     usd_left: float | None = None
     tokens_left: int | None = None
@@ -117,7 +117,7 @@ class StreamParser:
         self.overspent = self.overspent or self._overspent()
         return "stop" if self.overspent else answer
 
-    def _rules_for(self, kind: str) -> list[dict[str, Any]]:
+    def _rules_for(self, kind: str) -> list[Json]:
         return self._rules_of.get(kind, self._rules_of[""])
 
     def _has_answered(self, kind: str) -> None:
@@ -145,7 +145,7 @@ class StreamParser:
         """The dollars that the agent reported, or None."""
         return self.sums.get("usd")
 
-    def _apply(self, rule: dict[str, Any], event: dict[str, Any]) -> str | None:
+    def _apply(self, rule: Json, event: Json) -> str | None:
         if not rule.get("fragment") and self.spoken:
             self._hear("say", self.unfinished)
             self.facts["text"] = [self.fact("text")]
@@ -174,7 +174,7 @@ class StreamParser:
         self._tell(rule, event)
         return "stop" if rule.get("stop") else "quiet" if rule.get("quiet") else None
 
-    def _count(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
+    def _count(self, rule: Json, event: Json) -> None:
         """Count the tokens of one request, each message once; a result counts all before it."""
         if "add" in rule:
             if _tokens(event, rule["add"]).total:  # else it counted nothing
@@ -187,7 +187,7 @@ class StreamParser:
             self.came[of] = self.meanwhile[of].weight
             self.at_tool = False
 
-    def _tell(self, rule: dict[str, Any], event: dict[str, Any]) -> None:
+    def _tell(self, rule: Json, event: Json) -> None:
         """Tell the listener, in whole lines, even if the agent prints fragments of them."""
         for words in pick(event, rule["say"]) if "say" in rule else []:
             self.active = True
@@ -252,7 +252,7 @@ def _parts(path: str) -> tuple[list[str], str, str]:
     return [step for step in before.split(".") if step], star, after.removeprefix(".")
 
 
-def _event(raw: bytes) -> dict[str, Any] | None:
+def _event(raw: bytes) -> Json | None:
     if not raw.lstrip().startswith(b"{"):
         return None
     try:
@@ -271,11 +271,11 @@ def _matches(found: list[Any], wanted: Any) -> bool:
     return any(value == option and type(value) is type(option) for value in found for option in options)
 
 
-def _tokens(event: dict[str, Any], paths: dict[str, list[str]]) -> Tokens:
+def _tokens(event: Json, paths: dict[str, list[str]]) -> Tokens:
     return Tokens(**{key: int(_amount(event, paths.get(key, []))) for key in Tokens().as_dict()})
 
 
-def _amount(event: dict[str, Any], paths: list[str]) -> float:
+def _amount(event: Json, paths: list[str]) -> float:
     return sum(float(min(n, _MOST)) for path in paths for n in pick(event, path) if _is_amount(n))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from _ralph import text
 from _ralph.errors import BadInput
-from _ralph.model import Check, Paths, Plan, Task, Verdict
+from _ralph.model import Check, Json, Paths, Plan, Task, Verdict
 from _ralph.process.process import buffer, ends_within
 from _ralph.state import prd
 from _ralph.state.history import History, TaskHistory, newest
@@ -49,7 +49,7 @@ def prompt_values(
     clean_start: bool,
     handoff: Path,
     parked: str = "",
-) -> dict[str, Any]:
+) -> Json:
     """Everything that a prompt template can use, each part clipped to its share of BOUND. `beside` are the
     tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace."""
     known = history.of(task)
@@ -96,7 +96,7 @@ def rules_of(rulebook: Path) -> str:
     return said if any(line.strip() and not _UNCHANGED.fullmatch(line) for line in said.splitlines()) else ""
 
 
-def task_values(task: Task) -> dict[str, Any]:
+def task_values(task: Task) -> Json:
     """The task itself, as every template gets it."""
     return {
         "task": {"id": text.one_line(task.id, 80), "title": task.title, "criteria": list(task.criteria)},
@@ -186,7 +186,7 @@ def _seen(paths: Paths, path: Path) -> str:
     return text.one_line(path.relative_to(paths.root).as_posix(), 300)
 
 
-def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> dict[str, Any]:
+def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> Json:
     return {
         "verdict": last.verdict,
         "reason": text.clip(last.reason, 400),
@@ -210,6 +210,6 @@ def _few(entries: list[str], size: int) -> list[str]:
     return newest([text.one_line(entry) for entry in reversed(entries)], size)[::-1]
 
 
-def _json(value: Any, size: int) -> str:
+def _json(value: object, size: int) -> str:
     dumped = json.dumps(value, ensure_ascii=False, indent=2)
     return text.clip(text.clean(dumped), size, "cut; the whole stands in prd.json")

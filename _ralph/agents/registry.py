@@ -18,10 +18,10 @@ from _ralph import files, text
 from _ralph.agents.events import Listener, StreamParser
 from _ralph.agents.prices import book
 from _ralph.errors import AgentUnavailable, BadInput
-from _ralph.model import AgentResult, Outcome, Price
+from _ralph.model import AgentResult, Json, Outcome, Price
 from _ralph.process.process import Control, ProcessResult, run_process
 
-PLAIN: dict[str, Any] = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
+PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
 _LOG = "agent.log"
 # With these, Claude Code thinks that it runs inside itself, and refuses to start.
@@ -101,9 +101,9 @@ def _split(command: str) -> tuple[str, ...]:
     return words
 
 
-def load_rows(builtin: Path, own: Mapping[str, Any]) -> dict[str, Any]:
+def load_rows(builtin: Path, own: Mapping[str, Any]) -> Json:
     """The rows of templates/agents.json, with those of the plan's `agents` over them."""
-    rows: dict[str, Any] = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
+    rows: Json = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
     rows.pop("", None)  # a note to the reader of the file
     return rows
 

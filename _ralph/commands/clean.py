@@ -7,9 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from rich.filesize import decimal
 
 from _ralph import files, text
 from _ralph.commands.run import with_signals
@@ -39,7 +36,7 @@ class Cleaner:
 
     git: Git
     dry_run: bool
-    echo: Callable[[str], Any]
+    echo: Callable[[str], object]
     control: Control
 
     def clean(self, folders: list[Path]) -> int:
@@ -57,11 +54,13 @@ class Cleaner:
                 continue
             freed += size
             if size:
-                self.echo(f"{'would remove' if self.dry_run else 'removed'} {folder}: {decimal(size)}; {why}")
+                self.echo(
+                    f"{'would remove' if self.dry_run else 'removed'} {folder}: {size / 1e6:.1f} MB; {why}"
+                )
             for name, said in left:
                 self.echo(f"! left {folder / name}: {said}")
                 code = Exit.PERSON
-        self.echo(f"{'it would free' if self.dry_run else 'freed'} {decimal(freed)}")
+        self.echo(f"{'it would free' if self.dry_run else 'freed'} {freed / 1e6:.1f} MB")
         return code
 
     def _reason(self, note: Noted) -> str:
@@ -142,7 +141,7 @@ class Cleaner:
         state = tuple(str(path.relative_to(note.root)) for path in own if path.is_relative_to(note.root))
         place = Place(home, folder, paths.private / f"{name[1] or name[2]}.index", state)
         place.carried = carried_names(home, home.root / ".worktreeinclude")
-        place.made = list(place.noted_setup().get("made", []))
+        place.made = list(place.noted_setup().made)
         place.remove_lock()
         if not place.index.is_file():
             place.git("read-tree", tip, timeout=BULK)
@@ -175,7 +174,7 @@ def copies_for_others(above: Path, folders: list[Path]) -> list[Path]:
     return [copy for copy in sorted(above.glob("worker/*")) if not copy.name.startswith(known)]
 
 
-def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str], Any]) -> int:
+def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Callable[[str], object]) -> int:
     """`ralph clean`: the exit status. All plans of the repository here, or `this_plan` alone. BadInput
     outside of a repository."""
     found = git_places(Path.cwd())

@@ -14,22 +14,20 @@ import tempfile
 import textwrap
 import threading
 import uuid
-from collections import Counter
 from pathlib import Path
 
 import psutil
 
 from _ralph.errors import BadInput
-from _ralph.files import read_regular, resource
+from _ralph.files import resource
 from _ralph.git.git import git
-from _ralph.state.log import parse
 
 LIMIT = 60.0
 """Seconds after which a `ralph run` of the demo is taken for stuck and ended."""
 AGENT_TIMEOUT = "3s"
 BRANCH = "ralph/todo"
-OWN = ("prd.json", "progress.txt", ".ralph", ".git")
-"""What of the repository is ralph's to write."""
+EXITS = [-9, 4]
+"""How its two runs end: the first is killed, the second needs a person."""
 MINE = "\n\ndef colours(  # half of an idea of mine"
 _LAST = """
 Answer the question and go on (the folder is yours to delete):
@@ -50,14 +48,14 @@ _NO_GIT_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnu
 
 
 def run_demo(folder: Path | None) -> int:
-    """Play the acts in `folder`, or in a temporary one; 0 if every promise was seen to hold."""
+    """Play the acts in `folder`, or in a temporary one; 0 if both runs ended as they should."""
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name a folder that is new or empty")
     stage = _Stage((folder or Path(tempfile.mkdtemp(prefix="ralph-demo-"))).resolve())
     try:
         stage.build()
         stage.play()
-        broken = stage.broken_claims()
+        ended = stage.exits
     finally:
         stage.clear()
     installed = shutil.which("ralph") is not None
@@ -68,13 +66,13 @@ def run_demo(folder: Path | None) -> int:
         else f"\n  uv tool install {shlex.quote(str(Path(_RALPH[1]).parent))}    # or: pipx install"
     )
     print(_LAST.format(folder=shlex.quote(str(stage.folder)), branch=BRANCH, ralph=ralph, install=install))
-    if broken:
-        print(f"ralph: the demo failed: {broken} of its claims did not hold", file=sys.stderr)
-    return int(bool(broken))
+    if ended != EXITS:
+        print(f"ralph: the demo failed: its runs ended with {ended}, not {EXITS}", file=sys.stderr)
+    return int(ended != EXITS)
 
 
 class _Stage:
-    """The repository, the processes around it, and what was seen so far."""
+    """The repository, the processes around it, and how its runs ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,10 +81,7 @@ class _Stage:
         self._mark = uuid.uuid4().hex
         self._env = {**_environment(self._mark), "RALPH_PLACES": str(self._places)}
         self._acts: list[dict[str, str]] = json.loads((self._props / "acts.json").read_text("utf-8"))
-        self._exits: list[int] = []
-        self._counted: dict[str, int] = {}
-        self._home: dict[str, bytes] = {}
-        self._was_green = False
+        self.exits: list[int] = []
 
     def build(self) -> None:
         """A small repository with a history of its own, and a plan whose checks run this Python."""
@@ -119,7 +114,6 @@ class _Stage:
         """Do what a person does meanwhile: write a line that is no Python yet, and commit nothing."""
         with (self.folder / "todo.py").open("a", encoding="utf-8") as file:
             file.write(MINE)
-        self._home = self._files()
 
     def play(self) -> None:
         """The same command twice, for the first one is killed in act 4; then what a person does next."""
@@ -127,57 +121,11 @@ class _Stage:
             _say(f"\n$ ralph run -v --agent-timeout {AGENT_TIMEOUT}{again}")
             if not again:
                 _say(f"\n{self._acts[0]['heading']}", color=_BOLD)
-            self._exits.append(self._follow())
+            self.exits.append(self._follow())
         for name in ("status", "report"):
             _say(f"\n$ ralph {name}")
             env = {**self._env, "COLUMNS": str(_width())}
             subprocess.run([*_RALPH, name], cwd=self.folder, env=env, timeout=LIMIT, check=True)
-
-    def broken_claims(self) -> int:
-        """Say of everything that the demo promised whether it holds; how much does not."""
-        _say("\nVerified in git, in the files and among the processes:")
-        found = self._claims()
-        for claim, holds in found.items():
-            _say(f"[x] {claim}" if holds else f"[!] {claim}  <- DOES NOT HOLD")
-        return list(found.values()).count(False)
-
-    def _claims(self) -> dict[str, bool]:
-        """What the demo promised, each looked up where it can be seen."""
-        tasks = json.loads((self.folder / "prd.json").read_text("utf-8"))["userStories"]
-        records = [*parse((read_regular(self.folder / "progress.txt") or b"").splitlines())]
-        ended = [entry for entry in records if entry["event"] == "verdict"]
-        verdicts = [f"{entry['task']} {entry['verdict']}" for entry in ended]
-        hidden = "out is ignored by git and not part of the work"
-        begun = (entry for entry in records if entry["event"] == "start" and not entry.get("leftover"))
-        starts = Counter(entry["task"] for entry in begun)
-        made = self._git("log", "--format=%s", f"main..{BRANCH}").split("\n")
-        return {
-            "ralph was killed once; the second run ended with exit 4: a person is needed": self._exits
-            == [-9, 4],
-            "four tasks pass, and the one with a question does not": [task["passes"] for task in tasks]
-            == [True] * 4 + [False],
-            "a fresh clone of the branch passes the tests of all four": self._clone_is_green(),
-            "the tests are unchanged": not self._git("diff", "main", BRANCH, "test_todo.py"),
-            "T-1 failed when it cheated, then passed": verdicts[:2] == ["T-1 failed", "T-1 passed"],
-            "T-2 passed for the agent, failed in the clean room, then passed there": self._was_green
-            and verdicts[2:4] == ["T-2 failed", "T-2 passed"]
-            and hidden in ended[2].get("notices", []),
-            "what the killed attempt left did not count": verdicts[5:8]
-            == ["T-4 interrupted", "T-4 interrupted", "T-4 passed"],
-            "no finished task was repeated": starts == {"T-1": 2, "T-2": 2, "T-3": 1, "T-4": 2, "T-5": 2},
-            "T-5 is blocked with its question": "archive" in str(tasks[4].get("blocked")),
-            f"the branch {BRANCH} has one commit for each passed task, and no other": made
-            == [f"{task['id']}: {task['title']}" for task in reversed(tasks[:4])],
-            "your branch, your files and your edit are as you left them": self._files() == self._home
-            and self._git("log", "--format=%s %D", "--decorate=short", "HEAD") == "A to-do list HEAD -> main",
-            "no act left a process behind, not even the server": not self._processes()
-            and self._counted == {"served": 2, "T-1": 0, "T-2": 0, "T-3": 0, "T-4": 0, "T-5": 0},
-        }
-
-    def _files(self) -> dict[str, bytes]:
-        """Every file of the person's own, by name."""
-        own = [path for path in self.folder.rglob("*") if path.relative_to(self.folder).parts[0] not in OWN]
-        return {str(path): path.read_bytes() for path in own if path.is_file()}
 
     def clear(self) -> None:
         """Kill whatever the demo started and did not see the end of, and remove the places."""
@@ -209,18 +157,15 @@ class _Stage:
         line = re.sub(r"^[\d-]+ [\d:]+ ", "", _COLOR.sub("", said))
         _say(line, "  ", color[0] if color else "")
         act = self._acts[0]
-        if "it is green" in line:
-            self._was_green = True
-        elif "Starting a server" in line:
+        if "Starting a server" in line:
             self._edit_todo()
             _say("-> Meanwhile you keep editing todo.py in your own tree.")
-            self._counted["served"] = len(self._processes("T-3"))
-            _say(f"-> {self._counted['served']} processes are running for it: the agent and its server.")
+            served = len(self._processes("T-3"))
+            _say(f"-> {served} processes are running for it: the agent and its server.")
         elif "Half of it is written" in line:
             self._kill(process)
         elif line.startswith(("  passed", "  blocked")) and act["task"]:
-            self._counted[act["task"]] = left = len(self._processes(act["task"]))
-            _say(f"-> {act['meaning']} Processes left: {left}.")
+            _say(f"-> {act['meaning']} Processes left: {len(self._processes(act['task']))}.")
             self._acts.pop(0)
             _say(f"\n{self._acts[0]['heading']}", color=_BOLD)
 
@@ -244,16 +189,8 @@ class _Stage:
                     found.append(process)
         return found
 
-    def _clone_is_green(self) -> bool:
-        clone = self._places / "clone"
-        self._git("clone", "-q", "--branch", BRANCH, str(self.folder), str(clone))
-        tests = [f"test_todo.Test{name}" for name in ("Basics", "Urgent", "Count", "Done", "Find")]
-        words = [sys.executable, "-m", "unittest", "-q", *tests]
-        done = subprocess.run(words, cwd=clone, env=self._env, capture_output=True, timeout=LIMIT)
-        return done.returncode == 0
-
-    def _git(self, *words: str) -> str:
-        return os.fsdecode(git(self.folder, *words, env=_NO_GIT_CONFIG)).strip()
+    def _git(self, *words: str) -> None:
+        git(self.folder, *words, env=_NO_GIT_CONFIG)
 
 
 def _environment(mark: str) -> dict[str, str]:

@@ -10,13 +10,12 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
 
 from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.commands import init, rehearsal
-from _ralph.commands.job import engines
+from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, translate
 from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
@@ -26,7 +25,6 @@ from _ralph.loop.jobs import Checked
 from _ralph.loop.launch import greet
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.model import CheckResult, Finding, Findings, Plan
-from _ralph.process.awake import cannot_stay_awake
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
 from _ralph.show.live import Terminal
@@ -36,7 +34,7 @@ from _ralph.state.log import Journal
 
 
 def examine(
-    options: Options, control: Control, view: Terminal, echo: Callable[[str], Any], probe: bool = False
+    options: Options, control: Control, view: Terminal, echo: Callable[[str], object], probe: bool = False
 ) -> int:
     """Print errors, then warnings, then what is fine (a line each if `verbose`, else one for all), then how
     to go on; the exit status. BadInput outside of a repository."""
@@ -62,7 +60,7 @@ def examine(
         echo(f"\n{text.count(len(errors), 'error')}: fix what they say, and run `ralph doctor` again")
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(len(warnings), 'warning')}" if warnings else ""))
-    others = ", ".join(name for name in engines() if name != "cron")
+    others = ", ".join(ENGINES[1:])
     echo(f"to start it: {wording.command_line('run', options.prd, options.words)}")
     echo(f"every night: {wording.command_line('job cron', options.prd, options.words)} (or {others})")
     return Exit.COMPLETE
@@ -101,11 +99,9 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "settings", _settings(run)
     yield "python", _python(run)
     yield "agent", _team(run, team)
-    yield "agents", _known_agents(run)
     yield "launch", _elsewhere(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
-    yield "awake", _awake()
     yield "places", _places(run, places)
     yield "check", _checks(run, places)
     yield "cron", rehearsal.surroundings(team, probe)
@@ -328,16 +324,6 @@ def _permissions(run: Run, agent: Agent) -> Findings:
         yield "ok", f"permissions: edit; {means}"
 
 
-def _known_agents(run: Run) -> Findings:
-    """Every agent in agents.json: whether it is installed, and what it may do without full permissions."""
-    told = []
-    for name, row in run.rows.items():
-        if name:
-            means = row.get("edit_means", "nothing") if "edit" in row.get("permissions", {}) else "nothing"
-            told.append(f"{name} ({means if shutil.which(row['argv'][0]) else 'not installed'})")
-    yield "ok", f"ralph knows {'; '.join(told)}"
-
-
 # ---------------------------------------------------------------- the machine
 
 
@@ -361,10 +347,3 @@ def _disk(run: Run) -> Findings:
     for folder in (run.paths.root, run.paths.prd.parent):
         if not os.access(folder, os.W_OK):
             yield "error", f"{folder} is read-only, and ralph must write there"
-
-
-def _awake() -> Findings:
-    if why := cannot_stay_awake():
-        yield "warning", f"the machine may fall asleep during a run ({why}); check its power settings"
-    else:
-        yield "ok", "the machine is kept awake during a run"

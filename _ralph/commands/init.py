@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 from _ralph.agents.prompt import render_prompt
 from _ralph.errors import BadInput
@@ -15,7 +14,7 @@ from _ralph.files import resource
 from _ralph.git.git import git, top_level
 from _ralph.loop.detect import detect_checks, detect_keep, detect_protected, detect_setup
 from _ralph.loop.run import is_starter, starter
-from _ralph.model import Plan
+from _ralph.model import Json, Plan
 from _ralph.state import edit, prd
 
 INCLUDE = ".worktreeinclude"
@@ -83,7 +82,7 @@ def _init_plan(path: Path, root: Path) -> str:
     return f"added to {path}: {_told(missing)}; all else stays as it is"
 
 
-def _found(root: Path, setup: str | None) -> dict[str, Any]:
+def _found(root: Path, setup: str | None) -> Json:
     """What a plan for the project at `root` says of it; its checks are those for this `setup`."""
     return {
         **({"setup": setup} if setup else {}),
@@ -93,7 +92,7 @@ def _found(root: Path, setup: str | None) -> dict[str, Any]:
     }
 
 
-def _missing(plan: Plan, root: Path) -> dict[str, Any]:
+def _missing(plan: Plan, root: Path) -> Json:
     """What is found and the plan does not say. An empty list says something, except for checks, and in a
     plan that nobody has edited."""
     if plan.list_key is None:
@@ -105,7 +104,7 @@ def _missing(plan: Plan, root: Path) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key in unsaid and value}
 
 
-def _told(found: dict[str, Any]) -> str:
+def _told(found: Json) -> str:
     """What was found, in words."""
     texts = {key: value if isinstance(value, str) else ", ".join(value) for key, value in found.items()}
     return "; ".join(f"{key}: {said or 'none found'}" for key, said in texts.items())

@@ -16,6 +16,7 @@ from _ralph import files, text
 from _ralph.errors import GOES_ON, BadInput, Exit
 from _ralph.loop import opening, preflight
 from _ralph.loop.run import Options, load_plan
+from _ralph.model import Json
 from _ralph.state import layout
 from _ralph.state.history import History
 from _ralph.state.limits import Limits
@@ -44,10 +45,7 @@ class Planned:
 
 def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
     """The file that `engine` takes to run the plans `prds` with the options given. Makes the folder of its
-    log. BadInput for an engine that is not known, a plan that cannot be run, and names that no such file
-    can hold."""
-    if engine not in engines():
-        raise BadInput(f"there is no engine {engine!r}; `ralph job` knows {', '.join(engines())}")
+    log. BadInput for a plan that cannot be run, and names that no such file can hold."""
     plans = list(dict.fromkeys(planned(replace(options, prd=prd)) for prd in prds))
     if len({(plan.root, plan.branch) for plan in plans}) < len(plans):
         raise BadInput("two of these plans would land on the same branch; give each a branchName")
@@ -68,11 +66,6 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
         "held": sorted(map(int, HELD)),
     }
     return render(engine, values)
-
-
-def engines() -> list[str]:
-    """The engines that there is a template for."""
-    return sorted(path.stem for path in files.resource("templates/jobs").glob("*.j2"))
 
 
 def planned(options: Options) -> Planned:
@@ -119,7 +112,7 @@ def render(engine: str, values: Mapping[str, Any]) -> str:
     import jinja2
 
     loader = jinja2.FileSystemLoader(files.resource("templates/jobs"))
-    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    blocks: Json = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     env = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **blocks)
     env.filters |= FILTERS
     return env.get_template(f"{engine}.j2").render(**values)

@@ -18,7 +18,10 @@ from _ralph.errors import BadInput, RalphError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _ralph.loop.run import Options
+    from _ralph.model import Json
 
+ENGINES = ("cron", "systemd", "slurm", "kubernetes", "github")
+"""What `ralph job` writes files for: the names of the templates in `templates/jobs/`."""
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 
@@ -49,13 +52,6 @@ def known_tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
         plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
         return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
     return []
-
-
-def known_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Engines that a shell may complete."""
-    from _ralph.commands.job import engines
-
-    return [name for name in engines() if name.startswith(incomplete)]
 
 
 def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,7 +248,7 @@ def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-def run_options(given: dict[str, Any], *own: str) -> Options:
+def run_options(given: Json, *own: str) -> Options:
     """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
     of that command alone."""
     from _ralph.commands.run import words_given

@@ -21,7 +21,7 @@ from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Options, Run, is_starter
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Outcome, Plan, Share, spent_on
+from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import edit, jsontext, layout, limits, prd
@@ -103,7 +103,7 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
     whole = run.log("brief.md")
     whole.write_text(brief, encoding="utf-8")
     brief = text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {whole}")
-    values: dict[str, Any] = {**_values(run, brief), "errors": "", "answer": ""}
+    values: Json = {**_values(run, brief), "errors": "", "answer": ""}
     for name in ("plan", "plan-again"):
         prompt = render_prompt(resource("templates/plan.md"), values)
         result = _turn(run, prompt, name, results)
@@ -180,7 +180,7 @@ def told(run: Run) -> str:
     return said + "\n".join([] if asked else next_steps(run.options.prd))
 
 
-def _own_keys(task: Any) -> dict[str, Any]:
+def _own_keys(task: Any) -> Json:
     if not isinstance(task, dict):
         raise BadInput(f"userStories: expected task objects, found {text.one_line(str(task), 60)}")
     return {**{key: task[key] for key in TASK_KEYS if key in task}, "passes": False}
@@ -196,7 +196,7 @@ def _require_proof(run: Run, plan: Plan) -> None:
             )
 
 
-def _values(run: Run, brief: str) -> dict[str, Any]:
+def _values(run: Run, brief: str) -> Json:
     plan = run.plan
     tasks = [] if is_starter(plan) else [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
     return {

@@ -4,46 +4,41 @@ runs, which reads it before every attempt."""
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.loop.run import Options, is_starter
-from _ralph.model import Plan, Task
+from _ralph.model import Json, Plan, Task
 from _ralph.state import edit, layout, prd
 
 _LARGEST = 16 << 20
 
 
-def add(prd_path: Path, what: str, given: dict[str, Any]) -> list[str]:
-    """Add one task with the title `what`, or those of the JSON file `what` (`-` is stdin); `given` is
-    what else was said of it. What was done, in lines."""
-    entries = entries_of(what, given)
-    new: list[dict[str, Any]] = []
+def add(prd_path: Path, title: str, given: Json) -> str:
+    """Add a task with this title; `given` is what else was said of it. What was done."""
+    if not title.strip():
+        raise BadInput("the title is empty; say what is to be done")
+    entry = {"title": title.strip(), **given}
 
     def change(plan: Plan) -> str:
-        example = is_starter(plan)
-        new[:] = entries if example else [entry for entry in entries if not _is_there(plan, entry)]
-        refuse_what_nothing_proves(plan, new)
-        return edit.add_tasks(plan, new, in_place_of_all=example) if new else plan.text
+        if not (given.get("checks") or plan.checks or plan.settings.get("judge")) and _all_have_checks(plan):
+            raise BadInput(
+                f"nothing would prove {title!r}: the plan has no checks; --check 'COMMAND' names one"
+            )
+        return edit.add_tasks(plan, [entry], in_place_of_all=is_starter(plan))
 
-    after = _change(prd_path, change)
-    known = [str(entry.get("id") or prd.title_of(entry)) for entry in entries if entry not in new]
-    said = [f"{text.one_line(name)} is there already, and stays as it is" for name in known]
-    return [*said, *(_added(task) for task in after.tasks[len(after.tasks) - len(new) :])]
+    task = _change(prd_path, change).tasks[-1]
+    weak = "" if task.checks else "; no check of its own proves it (--check)"
+    return text.one_line(f"added {task.id}: {task.title}{weak}", 400)
 
 
-def _is_there(plan: Plan, entry: dict[str, Any]) -> bool:
-    """Whether the plan has a task with this id, or with this title, where neither has an id."""
-    ids = {task.id for task in plan.tasks}
-    titles = {task.title for task in plan.tasks if task.raw.get("id") is None}
-    given = entry.get("id")
-    return prd.title_of(entry) in titles if given is None else str(given) in ids
+def _all_have_checks(plan: Plan) -> bool:
+    """Whether one without any would stop the next run."""
+    return all(task.checks for task in plan.tasks)
 
 
 def retry(prd_path: Path, task_id: str, answer: str) -> str:
@@ -121,32 +116,6 @@ def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:
 
     with edit.lock(layout.locate(prd_path).private):
         return edit.apply(prd.load(prd_path), valid)
-
-
-def _added(task: Task) -> str:
-    weak = "" if task.checks else "; no check of its own proves it (--check)"
-    return text.one_line(f"added {task.id}: {task.title}{weak}", 400)
-
-
-def entries_of(what: str, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """The raw tasks that `ralph add` was given: one by its title, or those of a file."""
-    path = Path(what)
-    if what == "-" or os.path.isfile(what) or (path.suffix == ".json" and len(what.split()) == 1):
-        if given:
-            raise BadInput(f"{what} is a file of tasks; what they are stands in it, and not in options")
-        return prd.tasks_in(Path("stdin") if what == "-" else path, read_file(what))
-    if not what.strip():
-        raise BadInput("the title is empty; say what is to be done")
-    return [{"title": what.strip(), **given}]
-
-
-def refuse_what_nothing_proves(plan: Plan, entries: list[dict[str, Any]]) -> None:
-    """Where every task has checks of its own, one without any would stop the next run."""
-    if plan.checks or plan.settings.get("judge") or not all(task.checks for task in plan.tasks):
-        return
-    if bare := [entry for entry in entries if not entry.get("checks")]:
-        title = prd.title_of(bare[0])
-        raise BadInput(f"nothing would prove {title!r}: the plan has no checks; --check 'COMMAND' names one")
 
 
 def read_file(what: str) -> str:

@@ -20,7 +20,7 @@ from _ralph.git.branch import current_branch
 from _ralph.loop import opening, rounds
 from _ralph.loop.run import Options, Run
 from _ralph.process import mark
-from _ralph.process.awake import keep_awake, let_sleep
+from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
 from _ralph.state import layout, limits, lock
@@ -92,16 +92,14 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
         view.named, view.sums = run.jobs > 1, functools.partial(_sums, run)
         layout.note_words(run.paths, options.words)
         view.line(_headline(run), color="cyan")
-        run.pool.spare = frozenset() if options.no_awake else keep_awake(os.getpid())
-        gc.freeze()  # a collection in a forked worker would copy all that the loop knows
-        stop = rounds.close_run(run, loop(run))
+        with kept_awake(not options.no_awake) as run.pool.spare:
+            gc.freeze()  # a collection in a forked worker would copy all that the loop knows
+            stop = rounds.close_run(run, loop(run))
     except Exception as error:
         view.clear()
         if run:
             run.pool.close()
         stop = _end_early(run, control, error)
-    if run:
-        let_sleep(run.pool.spare)
     if stop.word == "error":
         complain(stop.reason)
     elif run:

@@ -9,10 +9,9 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import TryLater
@@ -30,6 +29,15 @@ _FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
 _DEEP, _NESTED = 3500, 300
 """Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The digest of what `setup` last depended on in a place, and the files that it made there, in the clean
+    room with their signatures."""
+
+    inputs: str = "-"
+    made: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -323,18 +331,16 @@ class Place:
         """The file that says what `setup` last ran on here."""
         return self.index.with_suffix(".setup")
 
-    def noted_setup(self) -> dict[str, Any]:
-        """What `note_setup` last wrote: `inputs` and `made`."""
+    def noted_setup(self) -> Prepared:
+        """What `note_setup` last wrote."""
         try:
-            found = json.loads(files.read_regular(self.stamp) or b"{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+            return Prepared(**json.loads(files.read_regular(self.stamp) or b"{}"))
+        except (ValueError, TypeError):
+            return Prepared()
 
-    def note_setup(self, inputs: str, made: list[str] | dict[str, list[int]]) -> None:
-        """Note that `setup` ran here with these inputs, and what it made."""
-        data = json.dumps({"inputs": inputs, "made": made}).encode()
-        files.write_own(self.stamp, data)
+    def note_setup(self, prepared: Prepared) -> None:
+        """Note that `setup` ran here."""
+        files.write_own(self.stamp, json.dumps(asdict(prepared)).encode())
 
     def note_made(self) -> list[str]:
         """Take the files here that git neither tracks nor ignores as `made` by `setup`; their names."""

@@ -12,7 +12,7 @@ from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
 from _ralph.git.git import attempted
-from _ralph.git.workspace import Place, restore
+from _ralph.git.workspace import Place, Prepared, restore
 from _ralph.loop.candidate import (
     baseline_job,
     baseline_of,
@@ -230,13 +230,13 @@ def salvage(run: Run, attempt: Attempt) -> None:
 def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResult | None:
     """Run the plan's `setup` in a workspace that is new, or whose manifests changed; its result if red."""
     inputs = run.site.inputs_of(place)
-    if inputs == place.noted_setup().get("inputs", "") and not new:
+    if inputs == place.noted_setup().inputs and not new:
         return None
     result = run.site.set_up(place, name)
     if result and not result.ok:
         return result
     if result:
-        place.note_setup(inputs, place.note_made())
+        place.note_setup(Prepared(inputs, {name: [] for name in place.note_made()}))
     return None
 
 

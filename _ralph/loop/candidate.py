@@ -19,6 +19,8 @@ from _ralph.loop.worker import Job, WorkerDied
 from _ralph.model import Check, CheckResult, Outcome, Verdict
 
 _MESSAGE = 1 << 16
+_HOOKS = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
+"""Names of files that commit hooks are made of."""
 
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
@@ -86,8 +88,7 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
         return
     attempt.checks, attempt.commit, attempt.message = found.checks, found.commit, found.message
     attempt.ignored = found.ignored or attempt.ignored
-    names = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
-    hooks = [name for name in attempt.changed if Path(name).name in names]
+    hooks = [name for name in attempt.changed if Path(name).name in _HOOKS]
     attempt.notices += [f"the attempt changed {name}, which commit hooks are made of" for name in hooks]
     attempt.notices += found.notices
 

@@ -7,13 +7,12 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from _ralph.git import patterns
 from _ralph.git.git import git, top_level
 from _ralph.loop import detect_python
 from _ralph.loop.detect_python import TABLE, read_text
-from _ralph.model import Finding
+from _ralph.model import Finding, Json
 
 SETUP_INPUTS: list[str] = TABLE["inputs"]
 """Patterns of manifests and lock files: when one changes, setup runs again."""
@@ -96,7 +95,7 @@ def files_of(root: Path) -> list[str]:
 # ---------------------------------------------------------------- JavaScript, and make
 
 
-def _package(root: Path) -> tuple[dict[str, Any], str]:
+def _package(root: Path) -> tuple[Json, str]:
     """The content of package.json, and the project's package manager: the one it names, else that of the lock
     file, else npm."""
     try:

@@ -10,18 +10,20 @@ import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from _ralph.files import resource
+from _ralph.model import Json
 
-TABLE: dict[str, Any] = json.loads(resource("templates/detect.json").read_text("utf-8"))
+TABLE: Json = json.loads(resource("templates/detect.json").read_text("utf-8"))
 LOCKS: dict[str, dict[str, str]] = TABLE["python"]
 """For each lock file: what runs its tools, what installs them, and what adds another one."""
 
 PIP = ".venv/bin/pip install -q"
 FILES: dict[str, list[str]] = TABLE["python files"]
-Parts = dict[tuple[str, str], list[str]]
-"""Extras and groups, as `("extra", name)` and `("group", name)`, with their requirements."""
+_DEVELOPMENT = re.compile("dev|test|lint|typ", re.IGNORECASE)
+_REQUIRES = re.compile(
+    r"^dependencies\s*=|[\"']dependencies[\"']|poetry\.dependencies|install_requires", re.MULTILINE
+)
 
 
 def checks(root: Path, setup: str) -> list[str]:
@@ -77,98 +79,49 @@ def _tools(root: Path) -> dict[str, str]:
 # ---------------------------------------------------------------- what is to be installed
 
 
-def _sync(root: Path, lock: str, data: dict[str, Any], tools: list[str]) -> str:
-    """The command that installs from the lock file, with the extras and groups that hold the tools."""
-    row, parts, present = LOCKS[lock], _parts(root, data), _required(root, data)
-    for part in [part for part in parts if _comes_anyway(lock, data, *part)]:
-        present += parts.pop(part)
-    words = [f"{row[kind]} {name}" for kind, name in _holding(parts, tools, present) if kind in row]
+def _sync(root: Path, lock: str, data: Json, tools: list[str]) -> str:
+    """The command that installs from the lock file, with the extras and groups for development."""
+    row, held = LOCKS[lock], read_text(root / lock)
+    words = [f"{row[kind]} {name}" for kind, name in _for_development(data) if kind in row]
     if lock == "uv.lock" and _table(data, "tool", "uv", "workspace"):
         words.insert(0, "--all-packages")
-    missing = "pytest" in tools and '"pytest"' not in read_text(root / lock)
-    return " ".join([row["install"], *words]) + (f" && {row['add']} pytest" if missing else "")
+    add = [f"{row['add']} pytest"] if "pytest" in tools and '"pytest"' not in held else []
+    return " && ".join([" ".join([row["install"], *words]), *add])
 
 
-def _comes_anyway(lock: str, data: dict[str, Any], kind: str, name: str) -> bool:
-    """Whether a group is installed by default with this lock file."""
-    if lock != "uv.lock":
-        return kind == "group" and _table(data, "tool", "poetry", "group", name).get("optional") is not True
-    uv = _table(data, "tool", "uv")
-    default = _lists(uv).get("default-groups", ["dev"])
-    return kind == "group" and (uv.get("default-groups") == "all" or name in default)
-
-
-def _pip(root: Path, data: dict[str, Any], tools: list[str]) -> str | None:
+def _pip(root: Path, data: Json, tools: list[str]) -> str | None:
     """The command that makes a .venv with the project, its requirements and the tools; None if it requires
     nothing."""
-    files, required, parts = _requirements(root), _required(root, data), _parts(root, data)
+    manifests = "".join(read_text(root / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
+    required, files, parts = _REQUIRES.search(manifests), _requirements(root), _for_development(data)
     layout = any(root.glob("src/*/__init__.py")) or any(root.glob("src/*.py"))
     if not (required or files or layout or "pytest" in tools):
         return None
-    held = required + [line for name in files for line in read_text(root / name).splitlines()]
-    chosen = _holding(parts, tools, held)
-    extras = [name for kind, name in chosen if kind == "extra"]
-    groups = [name for kind, name in chosen if kind == "group"]
-    held += [entry for part in chosen for entry in parts[part]]
+    extras, groups = ([name for kind, name in parts if kind == wanted] for wanted in ("extra", "group"))
     words = [word for name in files for word in ("-r", name)]
     words += [word for name in groups for word in ("--group", name)]
-    words += [tool for tool in tools if not _holds(held, tool)]
     can_be_installed = "project" in data or "build-system" in data or (root / "setup.py").is_file()
     if can_be_installed and (required or layout or extras):
         words = ["-e", f".[{','.join(extras)}]" if extras else ".", *words]
     newer = [f"{PIP} 'pip>=25.1'"] if groups else []  # the first that knows --group
+    held = "\n".join(read_text(root / name) for name in files)
+    words += [tool for tool in tools if not re.search(rf"^{tool}\b", held, re.MULTILINE)]
     return " && ".join(["python3 -m venv .venv", *newer, f"{PIP} {shlex.join(words)}"]) if words else None
-
-
-def _required(root: Path, data: dict[str, Any]) -> list[str]:
-    """What the project itself requires, as far as its files say."""
-    project = _lists(_table(data, "project"))
-    found = project.get("dependencies", [])
-    found += [name for name in project.get("dynamic", []) if name == "dependencies"]
-    found += [name for name in _table(data, "tool", "poetry", "dependencies") if name != "python"]
-    older = read_text(root / "setup.py") + read_text(root / "setup.cfg")
-    return found + re.findall(r"install_requires", older)
 
 
 def _requirements(root: Path) -> list[str]:
     """The requirements files for development: requirements.txt, and those for tests."""
     paths = {path for pattern in FILES["requirements"] for path in root.glob(pattern) if path.is_file()}
     names = sorted(path.relative_to(root).as_posix() for path in paths)
-    return [name for name in names if name == "requirements.txt" or re.search("dev|test", name)]
+    return [name for name in names if name == "requirements.txt" or _DEVELOPMENT.search(name)]
 
 
-def _parts(root: Path, data: dict[str, Any]) -> Parts:
-    """The extras and groups of the project, wherever they are defined."""
-    extras = _lists(_table(data, "project", "optional-dependencies"))
-    older = read_text(root / "setup.cfg").partition("[options.extras_require]")[2].partition("\n[")[0]
-    listed = re.findall(r"^([\w-]+)[ \t]*=(.*(?:\n[ \t].*)*)", older, re.MULTILINE)
-    extras |= {name: held.split() for name, held in listed}
-    script = read_text(root / "setup.py").partition("extras_require")[2]
-    listed = re.findall(r"""["']?([\w-]+)["']?\s*[:=]\s*\[([^\]]*)\]""", script)
-    extras |= {name: re.findall(r"""["']([^"']+)["']""", held) for name, held in listed}
-    groups, poetry = _lists(_table(data, "dependency-groups")), _table(data, "tool", "poetry", "group")
-    groups |= {name: [*_table(poetry, name, "dependencies")] for name in poetry}
-    if older_list := _lists(_table(data, "tool", "uv")).get("dev-dependencies"):
-        groups["dev"] = groups.get("dev", []) + older_list
-    return {
-        **{("extra", name): held for name, held in extras.items()},
-        **{("group", name): held for name, held in groups.items()},
-    }
-
-
-def _holding(parts: Parts, tools: Iterable[str], present: list[str]) -> list[tuple[str, str]]:
-    """For each of the tools that is not `present`, the first part that holds it, if any."""
-    found: list[tuple[str, str]] = []
-    for tool in tools:
-        if not _holds([*present, *(entry for part in found for entry in parts[part])], tool):
-            found += [part for part, held in parts.items() if _holds(held, tool)][:1]
-    return found
-
-
-def _holds(entries: Iterable[str], tool: str) -> bool:
-    """Whether one of these requirements is the tool; a plugin of pytest installs it."""
-    plugin = "(-[a-z-]+)?" if tool == "pytest" else ""
-    return any(re.match(rf"\s*{tool}{plugin}\s*([^\w.-]|$)", entry, re.IGNORECASE) for entry in entries)
+def _for_development(data: Json) -> list[tuple[str, str]]:
+    """The extras and groups in pyproject.toml that are for development by their names, as `("extra", name)`
+    and `("group", name)`."""
+    groups = {**_table(data, "dependency-groups"), **_table(data, "tool", "poetry", "group")}
+    named = {"extra": _table(data, "project", "optional-dependencies"), "group": groups}
+    return [(kind, name) for kind, table in named.items() for name in table if _DEVELOPMENT.search(name)]
 
 
 # ---------------------------------------------------------------- how it is read
@@ -183,25 +136,19 @@ def _lock(root: Path) -> str:
     return ""
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path) -> Json:
     try:
         return tomllib.loads(read_text(path))
     except (ValueError, RecursionError):
         return {}
 
 
-def _table(data: dict[str, Any], *keys: str) -> dict[str, Any]:
+def _table(data: Json, *keys: str) -> Json:
     """The nested table at these keys; an empty one if there is none."""
     for key in keys:
         found = data.get(key)
         data = found if isinstance(found, dict) else {}
     return data
-
-
-def _lists(table: dict[str, Any]) -> dict[str, list[str]]:
-    """The lists of strings in a table."""
-    lists = {name: held for name, held in table.items() if isinstance(held, list)}
-    return {name: [entry for entry in held if isinstance(entry, str)] for name, held in lists.items()}
 
 
 def read_text(path: Path) -> str:

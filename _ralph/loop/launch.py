@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NoReturn
@@ -24,7 +24,7 @@ from _ralph.loop.room import SETUP_TIMEOUT
 from _ralph.loop.run import Run
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.loop.worker import Failed, Result, WorkerDied
-from _ralph.model import AgentResult, Outcome
+from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process import process
 from _ralph.state.records import made
 
@@ -53,7 +53,7 @@ class Order(Generic[Result]):
     the repository called `copy`, one for each that can be at work."""
 
     prefix: str
-    job: dict[str, Any]
+    job: Json
     needs: Collection[str]
     name: str
     result: type[Result]
@@ -263,7 +263,7 @@ def _require_hello(
         )
 
 
-def _raise(message: Mapping[str, Any]) -> NoReturn:
+def _raise(message: Json) -> NoReturn:
     """Raise the error of a job elsewhere: one that needs a person or time ends the run, as it would here; any
     other only costs the attempt."""
     said = text.one_line(str(message["said"]), 500)
@@ -282,7 +282,7 @@ def _commits_there(wire: Wire) -> list[Any]:
     return list(message["commits"])
 
 
-def _home(run: Run) -> dict[str, Any]:
+def _home(run: Run) -> Json:
     """What every job needs from home but commits, which come in a bundle."""
     limits = {name: value for name, value in asdict(run.limits).items() if value < 10**12 and name != "until"}
     return {
@@ -340,7 +340,7 @@ def _file_of(run: Run, order: Order[Any]) -> Path:
     return run.paths.private / f"launch-{order.copy}.bundle"
 
 
-def _save_log(run: Run, order: Order[Any], message: Mapping[str, Any]) -> None:
+def _save_log(run: Run, order: Order[Any], message: Json) -> None:
     """Append a part of a log that grows elsewhere to the copy in the scratch folder."""
     name, at = str(message["name"]), int(message["at"])
     if not (_LOG_NAME.fullmatch(name) and name.startswith(order.name)) or at < 0:
@@ -356,7 +356,7 @@ def _save_log(run: Run, order: Order[Any], message: Mapping[str, Any]) -> None:
         out.write(data)
 
 
-def _taken(run: Run, order: Order[Any], message: Mapping[str, Any], bundle: Path) -> str:
+def _taken(run: Run, order: Order[Any], message: Json, bundle: Path) -> str:
     """Fetch the commit that a worker answered with; nothing if there is none. Broken if the bundle is
     anything but one commit on the order's parent."""
     commit, git = str(message.get("commit") or ""), run.git

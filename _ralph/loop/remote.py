@@ -9,7 +9,6 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from _ralph.loop.run import Options, Run
 from _ralph.loop.view import Reporter
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.loop.worker import Job, as_json
-from _ralph.model import Check, Share
+from _ralph.model import Check, Json, Share
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
@@ -61,7 +60,7 @@ def serve() -> int:
     return 0
 
 
-def _serve(asked: Mapping[str, Any], wire: Wire) -> None:
+def _serve(asked: Json, wire: Wire) -> None:
     """Prepare the copy of the repository, and do the job in it, under its lock."""
     cache = layout.places_folder() / "worker" / str(asked["project"]).replace("/", "-")
     os.environ["RALPH_PLACES"] = str(cache / "places")
@@ -91,7 +90,7 @@ def _import_what_a_job_needs() -> None:
         importlib.import_module(name)
 
 
-def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
+def _lay_out(job: Json, copy: Git) -> None:
     """Write the files and refs of home that this job needs: plan, notes, git's settings, commits."""
     for name, data in job["files"].items():
         path = copy.root / name
@@ -104,7 +103,7 @@ def _lay_out(job: Mapping[str, Any], copy: Git) -> None:
     copy("symbolic-ref", "HEAD", "refs/heads/none")
 
 
-def _run_of(job: Mapping[str, Any], copy: Git, run_id: str, wire: Wire) -> Run:
+def _run_of(job: Json, copy: Git, run_id: str, wire: Wire) -> Run:
     """A run as the loop has it, on the copy. It is orphaned when stdin ends."""
     control = Control(alive=0)
     control.install()
@@ -150,7 +149,7 @@ def _part(path: Path, at: int) -> bytes:
     return b""
 
 
-def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
+def _do(job: Json, run: Run, wire: Wire, cache: Path) -> None:
     """Do the job in a process of its own, and answer. If the loop is gone, end everything at once."""
     begun: Job[Any]
     if job["kind"] == "attempt":
@@ -188,7 +187,7 @@ def _do(job: Mapping[str, Any], run: Run, wire: Wire, cache: Path) -> None:
     files.clear(bundle)
 
 
-def _attempt_of(given: Mapping[str, Any], run: Run) -> Attempt:
+def _attempt_of(given: Json, run: Run) -> Attempt:
     """The attempt of a job."""
     task, left = run.plan.task(given["task"]), given["left"] and run.git.tree(given["left"])
     agent, share = run.named(given["agent"]), Share(**given["share"])

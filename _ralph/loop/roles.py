@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import text
 from _ralph.agents import registry
@@ -19,7 +18,7 @@ from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import weigh_judge
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Judgement, Outcome, Share, Task, spent_on
+from _ralph.model import AgentResult, Json, Judgement, Outcome, Share, Task, spent_on
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -138,7 +137,7 @@ def _judge_prompt(run: Run, attempt: Attempt) -> str:
     return render_prompt(resource("templates/judge.md"), values)
 
 
-def json_objects(said: str) -> list[dict[str, Any]]:
+def json_objects(said: str) -> list[Json]:
     """Every top-level JSON object in a text."""
     decoder, found, at = json.JSONDecoder(), [], said.find("{")
     while at >= 0:
@@ -151,5 +150,5 @@ def json_objects(said: str) -> list[dict[str, Any]]:
     return found
 
 
-def _line(value: Any) -> str:
+def _line(value: object) -> str:
     return text.one_line(str(value or ""), 300)

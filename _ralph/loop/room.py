@@ -13,7 +13,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, attempted, environment, nul
-from _ralph.git.workspace import Place, throwaway_config
+from _ralph.git.workspace import Place, Prepared, throwaway_config
 from _ralph.loop.checks import result_of
 from _ralph.loop.detect import SETUP_INPUTS
 from _ralph.model import Check, CheckResult, Setup
@@ -138,8 +138,8 @@ class Room:
         self._tree = commit
         if self.place.reset(commit, ""):
             files.clear(self.place.stamp)
-        stamp = self.place.noted_setup()
-        self._inputs, self._made = stamp.get("inputs", "-"), stamp.get("made", {})
+        noted = self.place.noted_setup()
+        self._inputs, self._made = noted.inputs, noted.made
         self.site.furnish(self.place, commit)
         inputs = self.site.inputs_of(self.place)
         if inputs != self._inputs or self._is_spoiled():
@@ -219,7 +219,7 @@ class Room:
             self.site.furnish(self.place, self._tree)
         if result or self.site.setup is None:
             self._inputs, self._made = inputs, self._signatures() if result else {}
-            self.place.note_setup(inputs, self._made)
+            self.place.note_setup(Prepared(inputs, self._made))
         return None
 
     def _signatures(self) -> dict[str, Signature]:

@@ -26,7 +26,7 @@ from _ralph.loop.pool import Pool, Turn
 from _ralph.loop.room import Room, Site
 from _ralph.loop.view import Reporter, View
 from _ralph.loop.worker import Hear, Job, Result
-from _ralph.model import Paths, Plan, Share, Task
+from _ralph.model import Json, Paths, Plan, Share, Task
 from _ralph.process.process import Control
 from _ralph.process.sandbox import Sandbox
 from _ralph.state import edit, limits, prd
@@ -202,7 +202,7 @@ class Run:
     def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
         """Where an agent works. A rulebook that its task may change is a file like any other there."""
         place = self.place(self.paths.workspace(worker))
-        place.made = list(place.noted_setup().get("made", []))
+        place.made = list(place.noted_setup().made)
         own = self.git.name_of(self.paths.rulebook)
         if matching(allow, [own]):
             place.state = tuple(name for name in place.state if name != own)
@@ -424,9 +424,9 @@ def is_starter(plan: Plan) -> bool:
     return len(plan.tasks) == 1 and bool([plan.tasks[0].raw] == starter()["userStories"])
 
 
-def starter() -> dict[str, Any]:
+def starter() -> Json:
     """The plan that `ralph init` writes, before it is filled in."""
-    found: dict[str, Any] = json.loads(resource("templates/prd.json").read_text("utf-8"))
+    found: Json = json.loads(resource("templates/prd.json").read_text("utf-8"))
     return found
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from _ralph.agents.events import StreamParser
 from _ralph.loop.jobs import Attempt
-from _ralph.model import CheckResult
+from _ralph.model import CheckResult, Json
 
 _LINES_A_SECOND = 40
 _RETRY_LINES = 5.0  # seconds between them
@@ -49,7 +48,7 @@ class View:
     def watch(self, agent: StreamParser) -> None:
         """Follow an agent that starts, in a worker."""
 
-    def hear(self, event: dict[str, Any], worker: int = 0) -> None:
+    def hear(self, event: Json, worker: int = 0) -> None:
         """Show an event of a worker's `Reporter`."""
 
     def tick(self) -> None:
@@ -59,7 +58,7 @@ class View:
 class Reporter(View):
     """The view of a worker: sends all that happens as events to the view of the loop."""
 
-    def __init__(self, report: Callable[[dict[str, Any]], object], stays: bool, verbose: bool) -> None:
+    def __init__(self, report: Callable[[Json], object], stays: bool, verbose: bool) -> None:
         self._report, self.stays, self.verbose = report, stays, verbose
         self._agent: StreamParser | None = None
         self._second, self._lines = 0, 0
@@ -106,9 +105,9 @@ class Reporter(View):
         if self._lines <= _LINES_A_SECOND:
             self._tell("heard", kind, [line[:1000] for line in lines])
 
-    def hear(self, event: dict[str, Any], _worker: int = 0) -> None:
+    def hear(self, event: Json, _worker: int = 0) -> None:
         """Forward an event of a worker behind this one."""
         self._report(event)
 
-    def _tell(self, name: str, *args: Any) -> None:
+    def _tell(self, name: str, *args: object) -> None:
         self.hear({"event": "view", "name": name, "args": args})

@@ -10,10 +10,10 @@ import select
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from _ralph import text
 from _ralph.errors import RalphError
+from _ralph.model import Json
 from _ralph.process.process import Control
 
 PROTOCOL = 1
@@ -44,7 +44,7 @@ class Wire:
     rest: bytearray = field(default_factory=bytearray)
     said: bytes = b""
 
-    def send(self, message: dict[str, Any], file: Path | None = None) -> None:
+    def send(self, message: Json, file: Path | None = None) -> None:
         """Send a message, followed by the content of a file. Broken if the other end is gone."""
         size, end = file.stat().st_size if file else 0, time.monotonic() + _SENDING
         self._put(json.dumps({**message, "file": size}).encode() + b"\n", end)
@@ -53,7 +53,7 @@ class Wire:
                 while chunk := source.read(_CHUNK):
                     self._put(chunk, end)
 
-    def message(self, seconds: float, begins: str = "") -> dict[str, Any]:
+    def message(self, seconds: float, begins: str = "") -> Json:
         """The next message, within `seconds`. With `begins`, lines before the first object with that key are
         skipped, as a banner. Broken if none comes."""
         end, skipped = time.monotonic() + seconds, 0
@@ -78,7 +78,7 @@ class Wire:
         del self.rest[: at + 1]
         return line
 
-    def file(self, message: dict[str, Any], target: Path, seconds: float) -> Path:
+    def file(self, message: Json, target: Path, seconds: float) -> Path:
         """Save the file that follows a message. Broken if it is too large, or does not come."""
         size, end = message.get("file"), time.monotonic() + seconds
         if not isinstance(size, int) or not 0 <= size <= LARGEST_FILE:

@@ -25,6 +25,7 @@ from _ralph.errors import (
     translate,
 )
 from _ralph.git import git
+from _ralph.model import Json
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
@@ -33,7 +34,7 @@ from _ralph.state.records import MOST, made
 _STOP_DEADLINE = 60.0
 _ERRORS = {int(cls.exit): cls for cls in (BadInput, NeedsPerson, AgentUnavailable, TryLater)}
 
-Hear = Callable[[dict[str, Any]], None]
+Hear = Callable[[Json], None]
 """Receives one event of a job."""
 Result = TypeVar("Result")
 Work = Callable[[Control, Hear], Result]
@@ -104,7 +105,7 @@ class Job(Generic[Result]):
         ):  # an agent wrote into the pipe
             self.open, self.result = False, None
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read(self) -> list[Json]:
         """The events that came since."""
         try:
             data = os.read(self.pipe, 1 << 16)
@@ -115,7 +116,7 @@ class Job(Generic[Result]):
         *lines, self.rest = (self.rest + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _take(self, event: Json) -> None:
         match event["event"]:
             case "done":
                 self.result = made(self.kind, event["value"])
@@ -157,10 +158,10 @@ class Job(Generic[Result]):
         self.ready = True
 
 
-def as_json(result: Any) -> dict[str, Any]:
+def as_json(result: Any) -> Json:
     """A result as `made` reads it: numbers that an agent made up are cut."""
 
-    def cut(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    def cut(items: list[tuple[str, Any]]) -> Json:
         return {name: min(one, MOST) if type(one) in (int, float) else one for name, one in items}
 
     return asdict(result, dict_factory=cut)
@@ -219,7 +220,7 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
     control.install()
     git.hurry = lambda: control.stop_now
 
-    def report(event: dict[str, Any]) -> None:
+    def report(event: Json) -> None:
         data = json.dumps(event).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):  # the loop is gone, as `control` will say
             while data:

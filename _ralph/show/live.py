@@ -9,14 +9,14 @@ import stat
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import TextIO
 
 from click import style
 
 from _ralph import text
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.view import View
-from _ralph.model import CheckResult, Tokens, Verdict
+from _ralph.model import CheckResult, Json, Tokens, Verdict
 from _ralph.state.wording import dollars, ended_words, spent, thousands
 
 _EVENTS = ("line", "lines", "checked", "raw", "heard")
@@ -106,7 +106,7 @@ class Terminal(View):
         self._rows.clear()
         self.tick()
 
-    def hear(self, event: dict[str, Any], worker: int = 0) -> None:
+    def hear(self, event: Json, worker: int = 0) -> None:
         """Take in one event of the `Reporter` of a worker."""
         row = self._rows.setdefault(worker, Row())
         if event["name"] == "doing":
@@ -120,7 +120,7 @@ class Terminal(View):
             getattr(self, event["name"])(*event["args"])
             self._speaker = ""
 
-    def checked(self, result: dict[str, Any], label: str) -> None:
+    def checked(self, result: Json, label: str) -> None:
         self.check(CheckResult(**result), label)
 
     def tick(self) -> None:

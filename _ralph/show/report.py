@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from _ralph import files, text
-from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import git
 from _ralph.loop.run import scratch
-from _ralph.model import Paths, Plan
+from _ralph.model import Json, Paths, Plan
 from _ralph.show import timeline
 from _ralph.state import layout, prd, wording
 from _ralph.state.history import History
@@ -55,18 +54,13 @@ class _Texts:
         return self.used > _SIZE / 2
 
 
-def save(prd_path: Path, output: Path | None) -> Path:
-    """Write the page to `output`, else into the scratch folder; where it is. BadInput as for `page`."""
+def save(prd_path: Path) -> Path:
+    """Write the page into the scratch folder; where it is. BadInput as for `page`."""
     source = page(prd_path)
-    target = output or scratch(layout.locate(prd_path)) / "report.html"
-    if output is None and files.read_regular(target, 0) is None:
+    target = scratch(layout.locate(prd_path)) / "report.html"
+    if files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
-    if target.exists() and not target.is_file():  # /dev/stdout, a pipe
-        target.write_text(source, encoding="utf-8")
-    elif target.parent.is_dir():
-        files.atomic_write(target, source.encode())
-    else:
-        raise BadInput(f"there is no folder {target.parent}")
+    files.atomic_write(target, source.encode())
     return target
 
 
@@ -124,9 +118,9 @@ def _template(texts: _Texts) -> jinja2.Template:
     return environment.from_string(resource("templates/report.html").read_text("utf-8"))
 
 
-def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _tasks(plan: Plan, history: History, told_of: list[Json]) -> dict[str, list[Json]]:
     """The tasks by state, each with its history; the newest passes first."""
-    groups: dict[str, list[dict[str, Any]]] = {state: [] for state in wording.STATES}
+    groups: dict[str, list[Json]] = {state: [] for state in wording.STATES}
     for task, told in zip(plan.tasks, told_of, strict=True):
         known = history.of(task)
         card = {
@@ -140,7 +134,7 @@ def _tasks(plan: Plan, history: History, told_of: list[dict[str, Any]]) -> dict[
     return groups
 
 
-def _costs(cards: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+def _costs(cards: list[Json]) -> list[tuple[Json, float]]:
     """The tasks that cost most, each with its part of the dearest one: in dollars, else in tokens, else in
     seconds."""
     spent = [(card, (card["known"].usd, card["known"].tokens.total, card["known"].seconds)) for card in cards]
@@ -160,7 +154,7 @@ def _ahead(paths: Paths, history: History) -> int:
     return int(git(paths.root, "rev-list", "--count", span, "--", check=False) or 0)
 
 
-def _timeline(plan: Plan, history: History, records: list[Record], running: bool) -> dict[str, Any]:
+def _timeline(plan: Plan, history: History, records: list[Record], running: bool) -> Json:
     if running and records:
         now = Stopped(time=time.time(), run=records[-1].run, reason="still running")
         records = [*records, now]

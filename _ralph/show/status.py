@@ -9,17 +9,16 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from click import style
 
 from _ralph import text
 from _ralph.errors import BadInput, Exit
 from _ralph.files import resource
-from _ralph.model import Paths, Plan, Tokens
+from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan
@@ -49,8 +48,8 @@ class Status:
 
     plan: Plan
     history: History
-    running: Mapping[str, Any] | None = None
-    places: Mapping[str, Any] | None = None
+    running: Json | None = None
+    places: Json | None = None
     prd: Path = Path("prd.json")
     words: Sequence[str] = ()
 
@@ -87,7 +86,7 @@ def read(prd_path: Path) -> Status:
     status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths))
     if loop is None:
         return status
-    running: dict[str, Any] = {
+    running: Json = {
         "pid": loop.pid,
         "since": loop.since,
         "stopping": layout.stop_is_asked(paths, loop.run_id),
@@ -97,7 +96,7 @@ def read(prd_path: Path) -> Status:
     return replace(status, running=running)
 
 
-def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> dict[str, Any]:
+def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> Json:
     """What a worker does now, since when, where, and what its agent has used so far."""
     from _ralph.agents import registry  # only while a loop runs
 
@@ -124,7 +123,7 @@ def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> 
     }
 
 
-def _places(paths: Paths) -> dict[str, Any] | None:
+def _places(paths: Paths) -> Json | None:
     """Where agents and checks work, and the bytes on disk; None before the first run."""
     if not paths.places.is_dir():
         return None
@@ -147,7 +146,7 @@ def show(status: Status, form: str) -> str:
     return "\n".join(lines(status, width, color))
 
 
-def as_object(status: Status) -> dict[str, Any]:
+def as_object(status: Status) -> Json:
     """What `--json` prints: the shape of `run --json`, and what only a look from outside can tell."""
     upcoming = prd.next_task(status.plan)
     return {
@@ -156,22 +155,22 @@ def as_object(status: Status) -> dict[str, Any]:
         "running": status.running,
         "branch": status.history.branch or None,
         "places": status.places,
-        "limits": _limits(status),
+        "limits": asdict(_limits(status)),
         "agents": agents_summary(status.history),
     }
 
 
-def _limits(status: Status) -> limits.Used:
+def _limits(status: Status) -> limits.Usage:
     """What is used of each limit of the plan and of its last run, up to now."""
     history = status.history
     try:
         found = limits.resolve(status.plan.settings, history.limits)
     except BadInput:  # no run would take it
-        return {"run": {}, "plan": {}}
-    used = limits.used(found, history)
+        return limits.Usage()
+    usage = limits.used(found, history)
     if status.running and history.run and history.last:
-        used["run"]["seconds"]["used"] += max(round(time.time() - history.last.time, 1), 0.0)
-    return used
+        usage.run["seconds"].used += max(round(time.time() - history.last.time, 1), 0.0)
+    return usage
 
 
 # ---------------------------------------------------------------- a terminal
@@ -243,7 +242,7 @@ def escape(words: str, width: int = 300) -> str:
 # ---------------------------------------------------------------- what both say
 
 
-def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
+def _rows(status: Status, told: Json) -> list[Row]:
     """The tasks; those that are worked on, or the one that comes next, have a state of their own here."""
     here = {start.task: _attempt_words(start) for start in status.at_work}
     here, marked = (here, "running") if status.running else ({told["next"]: ""}, "next")
@@ -262,7 +261,7 @@ def _rows(status: Status, told: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _counts(status: Status, told: dict[str, Any]) -> str:
+def _counts(status: Status, told: Json) -> str:
     """`55 of 100 passed (3 weak), 1 running, 2 failed, 1 blocked, 40 waiting`."""
     at_work = {start.task for start in status.at_work}
     states = Counter("running" if task["id"] in at_work else task["state"] for task in told["tasks"])
@@ -279,8 +278,8 @@ def _sentences(status: Status) -> list[str]:
         iterations = text.count(history.iteration, "iteration")
         said.append(f"{iterations} so far, in agents and checks: {spent(history)}")
         said += agents_words(history)
-    used = _limits(status)
-    if told := limits_words(used if history.run else {**used, "run": {}}, "this run"):
+    usage = _limits(status)
+    if told := limits_words(usage if history.run else replace(usage, run={}), "this run"):
         said.append(told)
     said += _loop(status) if status.running else [_last_run(history)]
     if history.branch:
@@ -339,7 +338,7 @@ def _loop(status: Status) -> list[str]:
     return [running, *workers, *waiting]
 
 
-def _worker_words(start: AttemptBegan, told: Mapping[str, Any]) -> str:
+def _worker_words(start: AttemptBegan, told: Json) -> str:
     """`US-001, attempt 1, 2 min 5 s, claude, $0.12, 20.3k tokens; Bash pytest`."""
     cost = dollars(told["usd"], told["usd_estimated"]), thousands(Tokens(**told["tokens"]))
     parts = [start.task, _attempt_words(start), start.command, *cost]

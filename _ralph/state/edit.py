@@ -13,7 +13,7 @@ from typing import Any
 
 from _ralph.errors import BadInput, TryLater
 from _ralph.files import exchange, own
-from _ralph.model import Plan, Task
+from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
@@ -33,9 +33,9 @@ def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
     """
     field, word = _done_field(plan), _status(plan, passed)
 
-    def edits(task: Task) -> dict[str, Any]:
+    def edits(task: Task) -> Json:
         flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
-        found: dict[str, Any] = dict.fromkeys(flags, passed)
+        found: Json = dict.fromkeys(flags, passed)
         if isinstance(task.raw.get("status"), str):
             found["status"] = word
         return found or {field: passed}
@@ -51,8 +51,8 @@ def set_blocked(plan: Plan, tasks: Task | Iterable[Task], reason: str) -> str:
 def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
     """The plan's text with these tasks unblocked."""
 
-    def edits(task: Task) -> dict[str, Any]:
-        found: dict[str, Any] = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
+    def edits(task: Task) -> Json:
+        found: Json = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
         if status_of(task.raw) in HELD_WORDS:
             found["status"] = _status(plan, False)
         return found | ({"blocked": _GONE} if "blocked" in task.raw else {})
@@ -81,7 +81,7 @@ def _with_note(there: Any, said: str) -> Any:
     return [*(there if isinstance(there, list) else [there]), said]
 
 
-def set_members(plan: Plan, members: dict[str, Any]) -> str:
+def set_members(plan: Plan, members: Json) -> str:
     """The plan's text with these set at its top level."""
     source = plan.text
     for key, value in members.items():
@@ -89,7 +89,7 @@ def set_members(plan: Plan, members: dict[str, Any]) -> str:
     return source
 
 
-def add_tasks(plan: Plan, entries: list[dict[str, Any]], in_place_of_all: bool = False) -> str:
+def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) -> str:
     """The plan's text with open tasks at the end of its list, formatted as those that are there, or
     `in_place_of_all` of them. `entries` are never done or blocked."""
     taken = set() if in_place_of_all else {task.id for task in plan.tasks}
@@ -155,7 +155,7 @@ def lock(folder: Path) -> Iterator[None]:
         raise TryLater("another ralph is changing the plan; try again in a moment") from None
 
 
-def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict[str, Any]]) -> str:
+def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], Json]) -> str:
     """The plan's text with fields of these tasks set. A task that is not in the plan any more, or has another
     title, is left out."""
     wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
@@ -164,7 +164,7 @@ def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], dict
     return jsontext.change_entries(plan.text, _place(plan), changes)
 
 
-def _set(source: str, edits: dict[str, Any]) -> str:
+def _set(source: str, edits: Json) -> str:
     """The text of one task with fields set or removed."""
     for key, value in edits.items():
         if value is _GONE:

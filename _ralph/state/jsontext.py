@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+
+from _ralph.model import Json
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def dump(value: Any, indent: str | None = None) -> str:
+def dump(value: object, indent: str | None = None) -> str:
     """JSON in readable letters, where they can be written as UTF-8."""
     dumped = json.dumps(value, ensure_ascii=False, indent=indent)
     return json.dumps(value, indent=indent) if re.search("[\ud800-\udfff]", dumped) else dumped
@@ -25,7 +26,7 @@ def place(source: str, *path: str | int) -> int:
     return at
 
 
-def set_member(source: str, at: int, key: str, value: Any) -> str:
+def set_member(source: str, at: int, key: str, value: object) -> str:
     """`source` with `key` set in the object at `at`, which has members; a new one comes last, set apart
     from the one before as that one is."""
     gap, end = "", at + 1
@@ -57,7 +58,7 @@ def change_entries(source: str, at: int, changes: Mapping[int, Callable[[str], s
     return "".join([*parts, source[done:]])
 
 
-def add_entries(source: str, at: int, entries: list[Any], in_place_of_all: bool) -> str:
+def add_entries(source: str, at: int, entries: list[Json], in_place_of_all: bool) -> str:
     """`source` with more entries at the end of the list at `at`, in the form of the objects that stand
     there; or `in_place_of_all` of them."""
     starts = [start for _, _, start in _members(source, at)]

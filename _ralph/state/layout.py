@@ -123,10 +123,9 @@ def _read(kind: type[Kind], path: Path) -> Kind | None:
     try:
         said = json.loads(files.read_regular(path, 1 << 16) or b"")
         json.dumps(said, ensure_ascii=False).encode()  # half a surrogate pair is no path and no id
-        found: Kind = made(kind, said)
+        return made(kind, said)
     except (ValueError, RecursionError):
         return None
-    return found
 
 
 def note_words(paths: Paths, words: Sequence[str]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from _ralph import text
 from _ralph.errors import BadInput, Exit, Stop
-from _ralph.model import AgentResult, Share, Spent
+from _ralph.model import AgentResult, Json, Share, Spent
 from _ralph.state.history import History, TaskHistory
 
 BLOCKED_AT_ONCE = 3
@@ -20,8 +20,23 @@ FRUITLESS_WAITS = 3
 JITTER = 10.0
 """Seconds over which plans that wait for the same reset are spread."""
 NONE = float("inf")
-Used = dict[str, dict[str, dict[str, float]]]
-"""For the `run` and for the `plan`, by unit: what is `used`, the `limit`, and what of it is `estimated`."""
+
+
+@dataclass
+class Used:
+    """What is used of a limit, and how much of that is estimated."""
+
+    used: float
+    limit: float
+    estimated: float = 0
+
+
+@dataclass
+class Usage:
+    """What the run and the plan have used of each limit that is set, by its unit."""
+
+    run: dict[str, Used] = field(default_factory=dict)
+    plan: dict[str, Used] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,13 +71,13 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     named = {**settings.get("limits", {})}
     named |= {f"budget_{name}": value for name, value in settings.get("budget", {}).items()}
     named |= {name: value for name, value in given.items() if value is not None}
-    found: dict[str, Any] = {}
-    for field in fields(Limits):
-        value = named.get(field.name)
+    found: Json = {}
+    for one in fields(Limits):
+        value = named.get(one.name)
         if isinstance(value, (int, float)):  # the schema refuses anything else
             if not 0 < value < 10**12:
-                raise BadInput(f"the limit {field.name} must be above 0 and below 1e12, found {value}")
-            found[field.name] = value
+                raise BadInput(f"the limit {one.name} must be above 0 and below 1e12, found {value}")
+            found[one.name] = value
     return Limits(**found)
 
 
@@ -104,26 +119,21 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
     return None
 
 
-def used(limits: Limits, history: History) -> Used:
+def used(limits: Limits, history: History) -> Usage:
     """What the run and the plan have used of each limit that is set."""
     run = history.this_run
-    of = {
-        "run": {
-            "usd": (run.usd, limits.usd, run.estimated),
-            "tokens": (run.tokens.total, limits.tokens, 0),
-            "iterations": (run.iterations, limits.iterations, 0),
-            "seconds": (round(run.seconds, 1), limits.hours * 3600, 0),
-        },
-        "plan": {
-            "usd": (history.usd, limits.budget_usd, history.estimated),
-            "tokens": (history.tokens.total, limits.budget_tokens, 0),
-        },
+    of_run = {
+        "usd": Used(run.usd, limits.usd, run.estimated),
+        "tokens": Used(run.tokens.total, limits.tokens),
+        "iterations": Used(run.iterations, limits.iterations),
+        "seconds": Used(round(run.seconds, 1), limits.hours * 3600),
     }
-    keys = ("used", "limit", "estimated")
-    return {
-        whose: {unit: dict(zip(keys, found, strict=True)) for unit, found in units.items() if found[1] < NONE}
-        for whose, units in of.items()
+    of_plan = {
+        "usd": Used(history.usd, limits.budget_usd, history.estimated),
+        "tokens": Used(history.tokens.total, limits.budget_tokens),
     }
+    given = ({unit: one for unit, one in units.items() if one.limit < NONE} for units in (of_run, of_plan))
+    return Usage(*given)
 
 
 def run_deadline(limits: Limits, seconds: float, now: float) -> float:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from _ralph import files
 from _ralph.errors import TryLater
@@ -19,8 +19,11 @@ from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
 from _ralph.state.layout import RUNNING, Holder, began, last_holder, running
 
+if TYPE_CHECKING:
+    import filelock
 
-def acquire(paths: Paths, patience: float = 0.2) -> Any:
+
+def acquire(paths: Paths, patience: float = 0.2) -> filelock.BaseFileLock:
     """The lock on this plan, held until the process ends; TryLater names its holder, after
     `patience` seconds."""
     import filelock

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
+from _ralph.model import Json
 from _ralph.state.records import KINDS, VERSION, Record, from_json, to_json
 
 _RECORD = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
@@ -80,7 +80,7 @@ class Journal:
         return Path(os.path.realpath(self.path))
 
 
-def parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def parse(lines: Iterable[bytes]) -> Iterator[Json]:
     """The machine lines with a known event, oldest first, as JSON objects."""
     for line in lines:
         if match := _RECORD.fullmatch(line):

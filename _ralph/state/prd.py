@@ -19,7 +19,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
-from _ralph.model import Check, Plan, Setup, Task
+from _ralph.model import Check, Json, Plan, Setup, Task
 
 # Each meaning and its keys in files from real repositories, ours first.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -164,7 +164,7 @@ def next_task(plan: Plan) -> Task | None:
     return next(iter(ready_tasks(plan)), None)
 
 
-def constraints(plan: Plan) -> dict[str, Any]:
+def constraints(plan: Plan) -> Json:
     """What the plan says beside its tasks and ralph's own settings: rules, goals, context. `notes` come
     first, for the prompt clips the rest."""
     top = {"notes": plan.top.get("notes"), **plan.top}
@@ -198,7 +198,7 @@ def misspelt(plan: Plan) -> Iterator[str]:
     yield from _misspelt({task.id: task.raw for task in plan.tasks}, _TASK_KEYS)
 
 
-def _misspelt(objects: dict[str, dict[str, Any]], known: set[str]) -> Iterator[str]:
+def _misspelt(objects: dict[str, Json], known: set[str]) -> Iterator[str]:
     import difflib
 
     every = sorted(known | _PLAN_KEYS, key=lambda name: not name.islower())  # camelCase wins
@@ -267,22 +267,13 @@ def _require_shallow(data: Any) -> None:
     raise RecursionError
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
         key = Counter(key for key, _ in pairs).most_common(1)[0][0]
         near = next((str(v) for k, v in pairs if k in ("id", "title") and isinstance(v, str)), "the document")
         raise ValueError(f"the key {key!r} appears twice in one object (at {text.one_line(near, 60)})")
     return found
-
-
-def tasks_in(path: Path, source: str) -> list[dict[str, Any]]:
-    """The raw tasks in a JSON text: one task, a list of them, or a whole plan; BadInput if there are none."""
-    data = _document(source, path.name)
-    if isinstance(data, dict) and not any(key in data for key in ALIASES["tasks"]):
-        data = [data]
-    with _explained(data, path.name):
-        return [task.raw for task in _tasks(data, path.name)[1]]
 
 
 def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
@@ -327,7 +318,7 @@ def _task(raw: Any, index: int, where: str) -> Task:
     )
 
 
-def status_of(raw: dict[str, Any]) -> str:
+def status_of(raw: Json) -> str:
     """A raw task's status word, in small letters and without blanks around it."""
     return str(raw.get("status")).strip().lower()
 
@@ -337,13 +328,13 @@ def commands(said: list[Any] | str | None) -> tuple[str, ...]:
     return tuple(filter(None, [said] if isinstance(said, str) else said or []))
 
 
-def title_of(raw: dict[str, Any]) -> str:
+def title_of(raw: Json) -> str:
     """A raw task's title: the first line of the first of its texts that is not blank."""
     texts = [value.strip() for key in ALIASES["title"] if isinstance(value := raw.get(key), str)]
     return text.one_line(next((said.splitlines()[0] for said in texts if said), ""), 120)
 
 
-def _blocked(raw: dict[str, Any]) -> str | None:
+def _blocked(raw: Json) -> str | None:
     """Why a task is blocked, or None."""
     said = _get(raw, "blocked", str, bool)
     held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
@@ -353,7 +344,7 @@ def _blocked(raw: dict[str, Any]) -> str | None:
     return text.one_line(str(said), 500) or "marked blocked" if said else None
 
 
-def _priority(raw: dict[str, Any], where: str) -> float:
+def _priority(raw: Json, where: str) -> float:
     value = _get(raw, "priority", int, float, str)
     if not isinstance(value, str):
         return float("inf") if value is None else value
@@ -433,7 +424,7 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
         raise BadInput(f"{where}: these tasks depend on each other in a circle: {circle}") from None
 
 
-def _get(raw: dict[str, Any], meaning: str, *kinds: type) -> Any:
+def _get(raw: Json, meaning: str, *kinds: type) -> Any:
     """What stands in an object under the first key of this meaning, or None; _WrongType if it is none
     of `kinds`, where any are given."""
     for key in ALIASES.get(meaning, (meaning,)):
@@ -445,7 +436,7 @@ def _get(raw: dict[str, Any], meaning: str, *kinds: type) -> Any:
     return None
 
 
-def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:
+def _texts(raw: Json, meaning: str) -> tuple[str, ...]:
     """A list of texts, numbers or objects with `text`; one text may stand alone."""
     found = _get(raw, meaning, list, str) or []
     entries = [found] if isinstance(found, str) else found
@@ -455,6 +446,6 @@ def _texts(raw: dict[str, Any], meaning: str) -> tuple[str, ...]:
     return tuple(str(said) for said in texts)
 
 
-def _patterns(raw: dict[str, Any], meaning: str, where: str) -> tuple[str, ...]:
+def _patterns(raw: Json, meaning: str, where: str) -> tuple[str, ...]:
     """Patterns of files, normalized."""
     return tuple(normal(said, f"{where}{meaning}[{i}]") for i, said in enumerate(_texts(raw, meaning)))

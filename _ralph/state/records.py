@@ -8,14 +8,15 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from _ralph.errors import BadInput
-from _ralph.model import Judgement, Price, Spent, Verdict, Work, task_key
+from _ralph.model import Json, Judgement, Price, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
 """Larger numbers are refused: none of them is a time, a price or a count."""
+Kind = TypeVar("Kind")
 KINDS: dict[str, type[Record]] = {}
 """The classes below, by their events."""
 
@@ -166,29 +167,28 @@ class Stopped(Record, event="stop"):
     reason: str = ""
 
 
-def from_json(found: dict[str, Any]) -> Record:
+def from_json(found: Json) -> Record:
     """The record of a machine line with a known event. Unknown fields are ignored, and null is as if the
     field were missing. BadInput if a field is missing or has a wrong type."""
     try:
-        record: Record = made(KINDS[found["event"]], found)
+        return made(KINDS[found["event"]], found)
     except ValueError as error:
         iteration = found.get("iteration")
         where = f" of iteration {iteration}" if type(iteration) is int else ""
         raise BadInput(
             f"progress.txt: the record {found['event']}{where} is damaged ({error}); move the file away"
         ) from None
-    return record
 
 
-def to_json(record: Record) -> dict[str, Any]:
+def to_json(record: Record) -> Json:
     """What the machine line of a record holds."""
     return {"v": VERSION, "event": record.event, **_said(record)}
 
 
-def made(kind: Any, found: Any) -> Any:
+def made(kind: type[Kind], found: object) -> Kind:
     """The dataclass `kind` of a JSON object; ValueError names the field that is wrong."""
-    readers, needed, nullable = _fields(kind)
-    given: dict[str, Any] = dict.fromkeys(nullable & needed)
+    readers, needed, nullable = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
+    given: Json = dict.fromkeys(nullable & needed)
     for name, value in _exactly(dict, found).items():
         if name in readers and value is not None:
             try:
@@ -200,7 +200,7 @@ def made(kind: Any, found: Any) -> Any:
     return kind(**given)
 
 
-def _said(part: Any) -> dict[str, Any]:
+def _said(part: Any) -> Json:
     """A dataclass as a JSON object for `made`. Numbers are capped: some come from agents."""
     readers, needed, _ = _fields(part.__class__)
     said = {}
@@ -229,7 +229,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     """Makes a value of this type from its JSON; ValueError for any other."""
     if type(None) in get_args(hint):
         return _reader(get_args(hint)[0])
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return functools.partial(made, hint)
     if hint is Path:
         return lambda value: _path(_exactly(str, value))
@@ -252,7 +252,7 @@ def _path(value: str) -> Path:
     return Path(value)
 
 
-def _exactly(kind: Any, value: Any) -> Any:
+def _exactly(kind: type[Kind], value: object) -> Kind:
     if not isinstance(value, kind):
         raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
     return value

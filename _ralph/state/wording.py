@@ -6,11 +6,10 @@ import shlex
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from _ralph import text
 from _ralph.errors import Stop
-from _ralph.model import AgentResult, Outcome, Plan, Spent, Task, Tokens
+from _ralph.model import AgentResult, Json, Outcome, Plan, Spent, Task, Tokens
 from _ralph.state import limits
 from _ralph.state.history import History, TaskHistory
 
@@ -24,25 +23,25 @@ def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
     return shlex.join(["ralph", *name.split(), *plan, *words])
 
 
-def limits_words(used: limits.Used, run: str) -> str:
+def limits_words(usage: limits.Usage, run: str) -> str:
     """What is used of each limit, from `limits.used`: `this run: $3.20 of $20.00, 4 of 50 iterations, 1 h
     10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how the run is called."""
-    parts = {run: used["run"], "the plan": used["plan"]}
+    parts = {run: usage.run, "the plan": usage.plan}
     told = [
-        f"{whose}: {', '.join(_used_words(unit, **found) for unit, found in units.items())}"
+        f"{whose}: {', '.join(_used_words(unit, one) for unit, one in units.items())}"
         for whose, units in parts.items()
         if units
     ]
     return "; ".join(told)
 
 
-def _used_words(unit: str, used: float, limit: float, estimated: float) -> str:
+def _used_words(unit: str, of: limits.Used) -> str:
     if unit == "usd":
-        guessed = f" (about ${max(estimated, 0.01):.2f} of it estimated)" if estimated else ""
-        return f"${used:.2f} of ${limit:.2f}{guessed}"
+        guessed = f" (about ${max(of.estimated, 0.01):.2f} of it estimated)" if of.estimated else ""
+        return f"${of.used:.2f} of ${of.limit:.2f}{guessed}"
     if unit == "seconds":
-        return f"{text.duration(used, short=True)} of {text.duration(limit, short=True)}"
-    return f"{used:.0f} of {limit:.0f} {unit}"
+        return f"{text.duration(of.used, short=True)} of {text.duration(of.limit, short=True)}"
+    return f"{of.used:.0f} of {of.limit:.0f} {unit}"
 
 
 def sums_words(
@@ -84,7 +83,7 @@ def _state(plan: Plan, task: Task, history: History) -> str:
     return "failed" if history.of(task).attempts else "open"
 
 
-def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> dict[str, Any]:
+def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> Json:
     """The object that `run --json` prints and `--notify` gets; `status --json` has its shape."""
     tasks = plan.tasks if plan else ()
     history = history or History()
@@ -106,11 +105,11 @@ def _usd(on: Spent) -> dict[str, float]:
     return {"usd": round(on.usd, 6), "usd_estimated": round(on.estimated, 6)}
 
 
-def _took(on: Spent) -> dict[str, Any]:
+def _took(on: Spent) -> Json:
     return {"seconds": round(on.seconds, 1), **_usd(on), "tokens": on.tokens.as_dict()}
 
 
-def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
+def _task_summary(plan: Plan, task: Task, history: History) -> Json:
     known = history.of(task)
     reason = None if task.passed else task.blocked or (known.last and known.last.reason)
     return {
@@ -130,7 +129,7 @@ def _task_summary(plan: Plan, task: Task, history: History) -> dict[str, Any]:
     }
 
 
-def agents_summary(history: History) -> list[dict[str, Any]]:
+def agents_summary(history: History) -> list[Json]:
     """What each agent came to, in the order in which they first worked."""
     return [
         {
@@ -154,7 +153,7 @@ def agents_words(history: History) -> list[str]:
     return told if len(told) > 1 else []
 
 
-def task_remark(told: dict[str, Any]) -> str:
+def task_remark(told: Json) -> str:
     """What stands beside the title of a task that a summary tells of: what it waits for, or that its
     pass is weak, or changed tests."""
     if told["state"] == "waiting":
@@ -162,7 +161,7 @@ def task_remark(told: dict[str, Any]) -> str:
     return ", ".join(["weak"] * told["weak"] + ["changed tests"] * bool(told["changed_tests"]))
 
 
-def task_warnings(plan: Plan, told: dict[str, Any], known: TaskHistory) -> list[str]:
+def task_warnings(plan: Plan, told: Json, known: TaskHistory) -> list[str]:
     """What a person should know of a task before they do something about it, a line each."""
     warnings, reason = [], told["reason"] or ""
     if told["state"] == "blocked":

@@ -52,10 +52,10 @@ def test_a_plan_that_is_done_loses_its_places_and_nothing_else(done: Repo) -> No
     code, said = clean(done)
     first, last = said.splitlines()
     assert code == 0 and first.startswith(f"removed {done.places}: ") and first.endswith("prd.json is done")
-    assert last.startswith("freed ") and last.endswith(" kB")
+    assert last.startswith("freed ") and last.endswith(" MB")
     assert not done.places.exists()
     assert (done.git("for-each-ref"), done.git("status", "--porcelain"), done.read("prd.json")) == before
-    assert clean(done) == (0, "freed 0 bytes\n")
+    assert clean(done) == (0, "freed 0.0 MB\n")
     done.plan({"passes": True}, {"checks": ["grep -q good T2.txt"]})
     assert done.run(done.agent(WORK))[0] == 0  # they are made again
 
@@ -94,7 +94,7 @@ def test_a_plan_that_is_not_done_keeps_its_places(done: Repo, name: str) -> None
     change(done)
     code, said = clean(done)
     assert code == 0 and said.startswith(f"left {done.places}: ") and line in said, said
-    assert said.endswith("freed 0 bytes\n") and len(places(done)) == 3
+    assert said.endswith("freed 0.0 MB\n") and len(places(done)) == 3
 
 
 def test_a_plan_with_a_loop_at_work_is_left_alone(done: Repo) -> None:
@@ -225,7 +225,7 @@ def other(repo: Repo) -> Repo:
 
 def test_the_places_of_a_repository_that_is_gone_go(done: Repo) -> None:
     here = other(done)
-    assert clean(here) == (0, "freed 0 bytes\n")  # it is another repository's business
+    assert clean(here) == (0, "freed 0.0 MB\n")  # it is another repository's business
     shutil.rmtree(done.path)
     code, said = clean(here)
     assert code == 0 and f"its repository {done.path}/.git is gone" in said
@@ -296,14 +296,14 @@ def test_a_folder_with_a_note_that_is_not_its_own_is_not_touched(done: Repo, nam
     note.write_text(json.dumps(said)) if said is not None else note.unlink()
     (done.outside / "state/ralph/mine.txt").touch()
     (done.outside / "state/ralph/mine").mkdir()
-    assert clean(done) == (0, "freed 0 bytes\n")
+    assert clean(done) == (0, "freed 0.0 MB\n")
     assert {"room", "work-1"} <= {*places(done)} and (done.outside / "state/ralph/mine").is_dir()
 
 
 def test_a_link_in_the_place_of_the_places(done: Repo) -> None:
     shutil.move(done.places, done.outside / "moved")
     done.places.symlink_to(done.outside / "moved")
-    assert clean(done) == (0, "freed 0 bytes\n") and (done.outside / "moved/work-1").is_dir()
+    assert clean(done) == (0, "freed 0.0 MB\n") and (done.outside / "moved/work-1").is_dir()
 
 
 def test_folders_that_are_closed_go_too(done: Repo) -> None:

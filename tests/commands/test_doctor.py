@@ -92,7 +92,6 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     for part in (
         "disk: ",
         "sandbox: ",
-        "awake: ",
         "cron: your crontab does not start ralph",
         *([] if "--agent" in words else ["agent: "]),
     ):
@@ -443,7 +442,7 @@ def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job
     repo.plan(OWN)
     done = repo.ralph("doctor", "-v", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h")
     words = "--agent true --max-hours 8 --max-wait 3600"
-    engines = "(or github, kubernetes, slurm, systemd)"
+    engines = "(or systemd, slurm, kubernetes, github)"
     assert f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n" in done.stdout
 
 

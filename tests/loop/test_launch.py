@@ -11,14 +11,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from _ralph import __version__
-from _ralph.loop.wire import PROTOCOL
+from _ralph.errors import AgentUnavailable, NeedsPerson, TryLater
+from _ralph.loop import launch
+from _ralph.loop.jobs import Worked
+from _ralph.loop.run import Run
+from _ralph.loop.wire import PROTOCOL, Broken
+from _ralph.loop.worker import WorkerDied
 from tests.conftest import ROOT, Repo, elsewhere
+from tests.git.test_branch import work_on
 from tests.oracle import BRANCH, fresh_clone_is_green, nothing_runs_within, still_running
 from tests.whole.test_real_agents import need_namespaces
 
@@ -442,3 +449,94 @@ def test_a_shallow_home(repo: Repo) -> None:
     shallow.plan(*tasks(2))
     code, _, printed = shallow.run(shallow.agent(WORKS), "--launch", elsewhere(shallow))
     assert code == 0, printed
+
+
+# ---------------------------------------------------------------- what a worker sends, taken or refused
+
+
+def order_of(run: Run, commit: str) -> launch.Order[Worked]:
+    return launch.Order(
+        prefix="x", job={}, needs={commit}, name="0001-T1", result=Worked, parent=commit, copy="1", seconds=9
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"name": "0001-T1.out", "at": 0, "data": "YQ=="}, ""),
+        ({"name": "0002-T1.out", "at": 0, "data": "YQ=="}, "a log that is not its own"),
+        ({"name": "0001-T1/../../x", "at": 0, "data": "YQ=="}, "a log that is not its own"),
+        ({"name": "0001-T1.out", "at": -1, "data": "YQ=="}, "a log that is not its own"),
+        ({"name": "0001-T1.out", "at": 0, "data": "YWFhYQ=="}, "its logs are too long"),
+    ],
+)
+def test_a_log_goes_into_the_scratch_folder_and_nowhere_else(
+    repo: Repo,
+    opened: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+    message: dict[str, Any],
+    said: str,
+) -> None:
+    monkeypatch.setattr(launch, "_LOGS", 3)
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    before = sorted(run.log("x").parent.iterdir())
+    if said:
+        with pytest.raises(Broken, match=said):
+            launch._save_log(run, order_of(run, run.tip), message)
+        assert {path.name for path in run.paths.scratch.iterdir()} - {"0001-T1.out"} == {
+            p.name for p in before
+        }
+    else:
+        for at in (0, 1):
+            launch._save_log(run, order_of(run, run.tip), {**message, "at": at})
+        assert repo.read(".ralph/0001-T1.out") == "aa"
+
+
+def test_a_bundle_holds_what_is_not_known_there(repo: Repo, opened: Callable[..., Run]) -> None:
+    repo.git("tag", "v1")
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    work = work_on(repo, run.tip)
+    for known, has in (([], True), ([run.tip], True), ([work], False), (["rubbish", 7, "0" * 40], True)):
+        refs, bundle = launch._bundle(run, order_of(run, work), known)
+        assert refs == {f"refs/ralph/known/{work}": work, "refs/tags/v1": run.tip}
+        assert (bundle is not None) is has
+    assert repo.git("for-each-ref", "refs/ralph/launch") == ""
+
+
+def test_of_an_answer_only_one_commit_on_the_given_one_is_taken(
+    repo: Repo, opened: Callable[..., Run]
+) -> None:
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    work = work_on(repo, run.tip)
+    other = work_on(repo, work, "more.txt")
+    cases = {
+        "": ([f"refs/x/a ^{run.tip}"], work),
+        "other refs": ([f"refs/x/a refs/x/b ^{run.tip}"], work),
+        "is not on the commit": ([f"refs/x/b ^{run.tip}"], other),
+        "other refs than": ([f"refs/x/a ^{run.tip}"], other),
+    }
+    repo.git("update-ref", "refs/x/a", work)
+    repo.git("update-ref", "refs/x/b", other)
+    for said, ((words,), commit) in cases.items():
+        bundle = repo.outside / "answer"
+        repo.git("bundle", "create", "-q", str(bundle), *words.split())
+        message = {"commit": commit, "file": 1}
+        if said:
+            with pytest.raises(Broken, match=said):
+                launch._taken(run, order_of(run, run.tip), message, bundle)
+        else:
+            assert launch._taken(run, order_of(run, run.tip), message, bundle) == work
+        assert not bundle.exists()
+    assert launch._taken(run, order_of(run, run.tip), {"commit": "", "file": 0}, bundle) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(4, NeedsPerson), (5, AgentUnavailable), (75, TryLater), (1, WorkerDied), (2, WorkerDied)],
+)
+def test_the_error_of_a_job_elsewhere(code: int, error: type[Exception]) -> None:
+    with pytest.raises(error, match="why"):
+        launch._raise({"said": "why", "exit": code})

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from _ralph.process.awake import cannot_stay_awake
 from tests.conftest import Repo
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has caffeinate")
@@ -120,30 +120,19 @@ def test_no_awake_lets_it_sleep(repo: Repo) -> None:
 def test_macos_has_caffeinate(repo: Repo) -> None:
     """On a Linux that says it is a Mac: the words alone are tried."""
     noted = fake(repo, "exec tail --pid=$3 -f /dev/null", "caffeinate")
-    script = "import subprocess, sys; sys.platform = 'darwin'; from _ralph.process.awake import keep_awake; keep_awake(1234567)"
-    subprocess.run([sys.executable, "-c", script], env=repo.env, check=True, timeout=20)
-    repo.wait_for("../noted")
-    assert noted.read_text() == "-i -w 1234567\n"
+    script = """
+        import os, subprocess, sys, time
+        sys.platform = "darwin"
+        from _ralph.process.awake import kept_awake
+        with kept_awake():
+            while not os.path.exists(sys.argv[1]):
+                time.sleep(0.02)
+        print(os.getpid())
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script), str(noted)]
+    done = subprocess.run(words, env=repo.env, check=True, timeout=20, capture_output=True, text=True)
+    assert noted.read_text() == f"-i -w {done.stdout}"
     assert repo.gone_within(3)
-
-
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ('case "$*" in *"true") exit 0;; esac; exit 1', ""),
-        ('case "$*" in *idle:sleep*) exit 1;; esac', ""),
-        ("echo no bus >&2; exit 1", "no bus"),
-        ("exit 1", "systemd-inhibit fails"),
-        (None, "there is no systemd-inhibit"),
-    ],
-)
-def test_doctor_is_told_why_not(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, script: str | None, said: str
-) -> None:
-    if script is not None:
-        fake(repo, script)
-    monkeypatch.setenv("PATH", str(repo.outside / "bin"))
-    assert cannot_stay_awake() == said
 
 
 def test_sleep_is_held_off_until_the_run_ends(repo: Repo) -> None:

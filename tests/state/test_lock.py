@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -95,25 +94,3 @@ def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: s
         path.touch()
     lock.end_killed_run(paths)
     assert [path.exists() for path in stale] == [boot == "this one"] * 3
-
-
-@pytest.mark.parametrize(
-    "said",
-    [b"", b"{", b"[]", b"null", b'{"pid": "1"}', b'{"pid": 1, "created": NaN, "run_id": "x"}', b"\xff", b"[" * 9999,
-     b'{"pid": 1e99, "created": 0, "run_id": "x"}', b'{"pid": -1, "created": 0, "run_id": "x"}',
-     b'{"prd": "\\u0000", "root": "/", "common": "/", "device": 1}', b'{"prd": 1, "root": "/", "common": "/"}'],
-)  # fmt: skip
-def test_what_nobody_can_read_is_no_holder_and_no_note(paths: Paths, tmp_path: Path, said: bytes) -> None:
-    paths.private.mkdir(parents=True)
-    for name in ("running.json", "plan.json"):
-        (paths.private / name).write_bytes(said)
-    assert layout.running(paths) is None and layout.noted(paths.private) is None
-
-
-def test_a_note_says_where_a_plan_is_and_keeps_its_branch(paths: Paths) -> None:
-    paths.private.mkdir(parents=True)
-    layout.note_plan(paths, "ralph/x")
-    layout.note_plan(paths)
-    for folder in (paths.private, paths.places):
-        note = layout.noted(folder)
-        assert note is not None and (note.paths, note.branch) == (paths, "ralph/x")

@@ -12,11 +12,14 @@ import pytest
 
 from tests.conftest import LITTLE_GRACE, Repo
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
+from tests.whole.deeds import source
 from tests.whole.test_vandals import VANDALS
 
 # What an agent leaves behind before something of ralph's is killed.
 LEAVES = "\n".join(
-    deed for name, (deed, _) in VANDALS["processes"].items() if "kill" not in name and "group" not in name
+    source(deed)
+    for name, (deed, _) in VANDALS["processes"].items()
+    if "kill" not in name and "group" not in name
 )
 
 

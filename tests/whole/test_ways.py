@@ -23,6 +23,8 @@ from tests.oracle import (
     still_running,
     told,
 )
+from tests.whole import deeds
+from tests.whole.deeds import Deed, source
 
 # Python that ralph runs before it starts: checks then run where the agent worked.
 IN_THE_WORKSPACE = """
@@ -37,7 +39,7 @@ _ralph.git.workspace.Place.hidden = contextlib.contextmanager(lambda place: (yie
 
 # In the table @ is the task's id. A way is what the agent does, the checks, and how it ends:
 # `passed`, `not passed`, or `either` (then a clone must be green); behind it a word of the record.
-Way = tuple[str, str | list[str], str]
+Way = tuple[Deed, str | list[str], str]
 
 TOOL = """mkdir -p .venv/bin && printf '#!/bin/sh\\ngrep -q good "$1"\\n' > .venv/bin/tool && chmod +x .venv/bin/tool"""
 FAKE = "printf '#!/bin/sh\\nexit 0\\n' > {0} && chmod +x {0}"
@@ -50,8 +52,8 @@ IGNORED: dict[str, Way] = {
     "the agent's own .gitignore": ('P(".gitignore").open("a").write("own-@\\n"); put("own-@")', "grep -q good own-@", "not passed, ignored by git"),
     "a .gitignore in a folder of its own": ('put("sub@/x"); put("sub@/.gitignore", "*\\n")', "grep -q good sub@/x", "not passed, ignored by git"),
     "the agent's .git/info/exclude": ('put(".git/info/exclude", "hidden-@\\n"); put("hidden-@")', "grep -q good hidden-@", "passed"),
-    "a .pyc without its source": ('put("m@.py", "price = 3\\n"); sh("python3 -m compileall -q -b m@.py"); P("m@.py").unlink()', "python3 -c 'import m@; assert m@.price == 3'", "not passed"),
-    "a .pyc that says it need not be checked": ('put("n@.py", "price = 3\\n"); sh("python3 -c \\"import py_compile as c; c.compile(\'n@.py\', invalidation_mode=c.PycInvalidationMode.UNCHECKED_HASH)\\""); put("n@.py", "price = 1\\n")', "python3 -c 'import n@; assert n@.price == 3'", "not passed"),
+    "a .pyc without its source": (deeds.leave_a_pyc_without_its_source, "python3 -c 'import m@; assert m@.price == 3'", "not passed"),
+    "a .pyc that says it need not be checked": (deeds.leave_a_pyc_that_need_not_be_checked, "python3 -c 'import n@; assert n@.price == 3'", "not passed"),
     "a faked tool where setup made the real one": ('put("x@.txt", "bad"); put(".venv/bin/tool", "#!/bin/sh\\n", 0o755)', ".venv/bin/tool x@.txt", "not passed"),
     "a faked tool that setup did not make": ('put("y@.txt"); put("node_modules/.bin/jest", "#!/bin/sh\\n", 0o755)', "PATH=node_modules/.bin:$PATH jest y@.txt", "not passed"),
     "a cached test result": ('put("bad@.txt", "bad"); put(".cache/ok-bad@.txt")', "sh cached.sh bad@.txt", "not passed"),
@@ -67,8 +69,8 @@ SETTINGS: dict[str, Way] = {
     "excludes in its git's config": ('put(".git/x", "w@\\n"); sh("git config core.excludesFile $PWD/.git/x"); put("w@")', "grep -q good w@", "passed"),
     "excludes in ~/.gitconfig": ('put(HOME + "/x", "w@\\n"); sh("git config --global core.excludesFile ~/x"); put("w@")', "grep -q good w@", "passed"),
     "excludes in ~/.config/git/ignore": ('put(HOME + "/.config/git/ignore", "w@\\n"); put("w@")', "grep -q good w@", "passed"),
-    "a filter of the agent's": ('put("f@/.gitattributes", "*.f filter=cheat\\n"); sh("git config filter.cheat.clean \'echo bad\'"); sh("git config filter.cheat.smudge \'echo good\'"); put("f@/x.f")', "grep -q good f@/x.f", "passed"),
-    "a filter in ~/.gitconfig": ('put("g@/.gitattributes", "*.f filter=home\\n"); sh("git config --global filter.home.clean \'echo bad\'"); sh("git config --global filter.home.smudge \'echo good\'"); put("g@/x.f")', "grep -q good g@/x.f", "passed"),
+    "a filter of the agent's": (deeds.filter_by_the_repository, "grep -q good f@/x.f", "passed"),
+    "a filter in ~/.gitconfig": (deeds.filter_by_ones_own_settings, "grep -q good g@/x.f", "passed"),
     "a filter of the person's that a clone has not": ('put("x@.low", "GOOD\\n")', "grep -q GOOD x@.low", "not passed"),
     "autocrlf": ('sh("git config core.autocrlf true"); put("w@")', "printf 'good\\n' | cmp -s - w@", "passed"),
     "no modes": ('sh("git config core.fileMode false"); put("w@", "#!/bin/sh\\n", 0o755)', "./w@", "passed"),
@@ -80,7 +82,7 @@ SETTINGS: dict[str, Way] = {
     "skip-worktree": ('sh("git update-index --skip-worktree tracked/@.txt"); put("tracked/@.txt")', "grep -q good tracked/@.txt", "passed"),
     "another blob in its index": ('put("w@"); sh("git update-index --add --cacheinfo 100644,$(echo bad | git hash-object -w --stdin),w@")', "grep -q good w@", "passed"),
     "its own sparse checkout": ('sh("git sparse-checkout set --no-cone \'/*\' \'!/src/\'")', "test ! -e src", "either"),
-    "committed, and taken out of the index": ('put("w@"); sh("git add -A; git commit -qm x; git rm -q --cached w@; echo w@ >> .git/info/exclude")', "grep -q good w@", "passed"),
+    "committed, and taken out of the index": (deeds.commit_and_take_out_of_the_index, "grep -q good w@", "passed"),
     "stashed and applied": ('put("w@"); sh("git add -A; git stash -q; git stash apply -q")', "grep -q good w@", "passed"),
     "a commit that no branch has": ('sh("git branch proof-@")', "git rev-parse -q --verify refs/heads/proof-@", "not passed"),
     "a setting of its git's": ('sh("git config way.x@ good")', "git config way.x@", "not passed"),
@@ -96,17 +98,17 @@ FILES: dict[str, Way] = {
     "a socket": ('import socket; socket.socket(socket.AF_UNIX).bind("sock@")', "test -S sock@", "not passed"),
     "an empty folder": ('P("empty@").mkdir()', "test -d empty@", "not passed"),
     "a mode that git does not keep": ('put("mode@", mode=0o600)', "test $(stat -c %a mode@) = 600", "not passed"),
-    "a time that git does not keep": ('put("time@"); os.utime("time@", (10**9, 10**9))', "python3 -c 'import os; assert os.stat(\"time@\").st_mtime == 10**9'", "not passed"),
+    "a time that git does not keep": (deeds.set_a_time_that_git_does_not_keep, "python3 -c 'import os; assert os.stat(\"time@\").st_mtime == 10**9'", "not passed"),
     "two names of a file": ('put("one@"); os.link("one@", "two@")', "test one@ -ef two@", "not passed"),
     "no permission to read": ('put("dark@", mode=0)', "test -f dark@", "either"),
     "a folder without permissions": ('put("dark@/x"); os.chmod("dark@", 0)', "test -d dark@", "either"),
     "a nested repository": ('sh("git init -q nested@"); put("nested@/x")', "grep -q good nested@/x", "passed"),
-    "a nested repository with a commit": ('put("nested@/x"); sh("git init -q nested@; cd nested@; git add x; git -c user.name=x -c user.email=x commit -qm x")', "grep -q good nested@/x", "passed"),
+    "a nested repository with a commit": (deeds.nest_a_repository_with_a_commit, "grep -q good nested@/x", "passed"),
     "a nested repository that hides": ('sh("git init -q nested@"); put("nested@/x"); put("nested@/.git/info/exclude", "x\\n")', "grep -q good nested@/x", "passed"),
     "that it is a repository": ('sh("git init -q nested@"); put("nested@/x")', "test -e nested@/.git", "not passed"),
     "a bare repository": ('sh("git init -q --bare bare@")', "git -C bare@ rev-parse --is-bare-repository | grep -q true", "not passed"),
     "a .git file": ('sh("git init -q sep@ --separate-git-dir build/sep@"); put("sep@/x")', "grep -q good sep@/x", "passed"),
-    "a submodule made here": ('put("build/m@/x"); sh("cd build/m@ && git init -q && git add -A && git -c user.name=x -c user.email=x commit -qm x"); sh("git -c protocol.file.allow=always submodule add -q ./build/m@ m@"); put("m@/y")', "grep -q good m@/x m@/y", "either"),
+    "a submodule made here": (deeds.make_a_submodule, "grep -q good m@/x m@/y", "either"),
     "a worktree of its own git": ('sh("git worktree add -q --detach tree@"); put("tree@/y")', "grep -q good tree@/y", "passed"),
     "a folder called .GIT": ('put("c@/.GIT/x")', "grep -q good c@/.GIT/x", "either"),
     "a folder called git~1": ('put("c@/git~1/x"); put("c@/y")', "grep -q good c@/y", "either"),
@@ -166,8 +168,8 @@ EARLIER: dict[str, Way] = {
     "what an earlier setup left": ('put("u@.txt")', "grep -q good node_modules/left && test -f u@.txt", "not passed"),
     "a check that fills what is kept": ('put("v@.txt")', ["mkdir -p target && echo good > target/left", "false"], "not passed"),
     "what an earlier check left in what is kept": ('put("v@.txt")', "grep -q good target/left && test -f v@.txt", "not passed"),
-    "a process of the agent's": ('put("d@.txt", str(__import__("subprocess").Popen(["sleep", "60"], start_new_session=True).pid))', "kill -0 $(cat d@.txt)", "not passed"),
-    "a process that works on": ('sh("(setsid env -i /bin/sh -c \'/bin/sleep 8 && echo good > late@.txt\' > /dev/null 2>&1 &)"); put("w@.txt")', "grep -q good late@.txt", "not passed"),
+    "a process of the agent's": (deeds.start_a_process, "kill -0 $(cat d@.txt)", "not passed"),
+    "a process that works on": (deeds.start_a_process_that_works_on, "grep -q good late@.txt", "not passed"),
 }  # fmt: skip
 
 # What lies at home and in no commit.
@@ -180,7 +182,7 @@ PERSONS: dict[str, Way] = {
     "a file marked skip-worktree at home": ('put("tracked/@.txt")', "grep -q good tracked/@.txt", "passed"),
     "a file marked assume-unchanged at home": ('put("tracked/@.txt")', "grep -q good tracked/@.txt", "passed"),
     "a file that the person's global ignores hide": ('put("hidden.home")', "grep -q good hidden.home", "not passed, ignored by git"),
-    "a commit in a submodule": ('put("module/x@"); sh("cd module && git add -A && git -c user.name=x -c user.email=x commit -qm x")', "grep -q good module/x@", "not passed"),
+    "a commit in a submodule": (deeds.commit_in_a_submodule, "grep -q good module/x@", "not passed"),
     "a file in a submodule": ('put("module/y@")', "grep -q good module/y@", "not passed"),
     "another file of the same": ('put("w@.txt")', "test -f w@.txt", "passed"),
 }  # fmt: skip
@@ -272,10 +274,10 @@ def outcomes(
             text = text.replace(word, value)
         return text.replace("@", task)
 
-    deeds, checks, wanted = {}, {}, {}
+    done_by, checks, wanted = {}, {}, {}
     for task, name in tasks.items():
         deed, commands, wanted[task] = ways.get(name, HONEST)
-        deeds[task] = fill(deed, task)
+        done_by[task] = fill(source(deed), task)
         checks[task] = [
             fill(command, task) for command in ([commands] if isinstance(commands, str) else commands)
         ]
@@ -283,7 +285,7 @@ def outcomes(
     repo.plan(
         *({"checks": commands} for commands in checks.values()), limits={"attempts": 1, "stuck": 99}, **top
     )
-    agent = repo.agent(SCRIPT.format(deeds=deeds, checks=checks, here=here)).replace(sys.executable, python)
+    agent = repo.agent(SCRIPT.format(deeds=done_by, checks=checks, here=here)).replace(sys.executable, python)
     done = repo.ralph(
         "run", "-q", "--agent", agent, "--agent-timeout", "30s", *words, timeout=240, first=first
     )

@@ -1,0 +1,182 @@
+"""One attempt: where it starts, what its agent leaves, what is made of its handoff."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from _ralph.errors import NeedsPerson
+from _ralph.loop.attempt import (
+    begin,
+    changed_tests,
+    handoff_text,
+    next_step,
+    prompt_for,
+    ready_mark,
+    salvage,
+    work_here,
+)
+from _ralph.loop.jobs import Attempt
+from _ralph.loop.run import Run
+from _ralph.model import AgentResult, CheckResult, Outcome
+from _ralph.state.records import AttemptEnded
+from tests.conftest import Repo
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head, listing
+
+Opened = Callable[..., Run]
+TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
+
+
+def left_behind(run: Run, commit: str, attempts: int = 0, lacks: str = "") -> None:
+    """Let the first task have unfinished work, the tree of `commit`, after so many attempts."""
+    known = run.history.of(run.plan.tasks[0])
+    known.left, known.base, known.lacks = run.git.tree(commit), run.branch.commit_at(f"{commit}^"), lacks
+    known.attempts, known.command = attempts, "claude"
+
+
+def test_an_attempt_begins_with_its_record_and_at_the_tip(repo: Repo, opened: Opened) -> None:
+    repo.plan(*TWO, agent="sh")
+    run = opened()
+    run.log("0001-T1.out").write_text("of an older run")
+    one = begin(run, run.plan.tasks[0])
+    assert (one.number, one.iteration, one.base, one.left) == (1, 1, head(repo), "")
+    assert not (run.paths.scratch / "0001-T1.out").exists()
+    (start,) = repo.records("start")
+    assert (start["task"], start["command"], start["base"], start["run"]) == ("T1", "sh", one.base, "id")
+    assert [*run.history.open_starts] == [1]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "lacks", "left", "leftover", "clean"),
+    [
+        (0, "", True, "", False),
+        (1, "", True, "", False),
+        (2, "", False, "", True),  # the last one
+        (1, "checks", True, "checks", False),
+        (2, "judge", True, "judge", False),
+    ],
+)
+def test_what_an_attempt_begins_with(
+    repo: Repo, opened: Opened, attempts: int, lacks: str, left: bool, leftover: str, clean: bool
+) -> None:
+    repo.plan(*TWO, agent="sh")
+    run, work = opened(), work_on(repo, head(repo))
+    left_behind(run, work, attempts, lacks)
+    one = begin(run, run.plan.tasks[0])
+    assert (bool(one.left), one.leftover, one.clean) == (left, leftover, clean)
+    if clean:
+        assert "work.txt" in listing(repo, one.earlier) and "it started clean" in one.notices[0]
+    else:
+        assert one.left == run.git.tree(work)
+
+
+def test_unfinished_work_goes_on_from_the_new_tip_unless_that_conflicts(repo: Repo, opened: Opened) -> None:
+    repo.plan(*TWO, agent="sh")
+    for name, clean in (("other.txt", False), ("work.txt", True)):
+        run, base = opened(), head(repo)
+        left_behind(run, work_on(repo, base))
+        run.branch.land(work_on(repo, run.tip, name, content="theirs\n"), run.tip, "somebody")
+        one = begin(run, run.plan.tasks[0])
+        assert (one.clean, bool(one.left)) == (clean, not clean)
+        assert clean or {"work.txt", name} <= listing(repo, one.left).keys()
+
+
+SCRIPT = """
+echo good > work.txt; echo bad > tests/test_a.py; echo '{}' > prd.json; mkfifo pipe
+printf 'status: done\\nlearned: use make\\n' > "$RALPH_HANDOFF"
+"""
+
+
+def agent_at_work(repo: Repo, opened: Opened, script: str, **top: object) -> tuple[Run, Attempt]:
+    repo.write("tests/test_a.py", "def test(): ...\n")
+    repo.commit("test")
+    repo.plan(*TWO, agent=str(repo.program("../agent", script)), **top)
+    run = opened()
+    return run, begin(run, run.plan.tasks[0])
+
+
+def test_what_an_agent_leaves(repo: Repo, opened: Opened) -> None:
+    run, one = agent_at_work(repo, opened, SCRIPT, protect=["tests/**"])
+    found = work_here(run, one)
+    assert found.result.outcome is Outcome.DONE
+    assert listing(repo, found.left).keys() - listing(repo, one.base).keys() == {"work.txt"}
+    bad = repo.git("show", f"{found.left}:tests/test_a.py"), repo.git("show", f"{found.tree}:tests/test_a.py")
+    assert bad == ("bad\n", "def test(): ...\n")
+    assert found.restored[0] == "tests/test_a.py" and found.restored[1].startswith(
+        "prd.json (it could not be"
+    )
+    assert found.notices == ["git cannot add pipe; it was removed"]
+    assert found.said.startswith("status: done") and ready_mark(run, one).read_text() == "1"
+    assert repo.read("prd.json").startswith('{\n  "project"')
+
+
+def test_an_agent_that_removes_its_workspace_loses_its_work(repo: Repo, opened: Opened) -> None:
+    run, one = agent_at_work(repo, opened, 'rm -rf "$PWD"')
+    found = work_here(run, one)
+    assert found.left == "" and "all work in it is lost" in found.notices[0]
+    assert run.workspace(1).root.is_dir()
+
+
+def test_a_setup_that_fails_on_the_branch_needs_a_person(repo: Repo, opened: Opened) -> None:
+    run, one = agent_at_work(repo, opened, "touch ran", setup="echo no; exit 3")
+    with pytest.raises(NeedsPerson, match="setup failed with exit 3"):
+        work_here(run, one)
+    assert not (run.workspace(1).root / "ran").exists()
+
+
+def test_only_what_an_agent_began_is_salvaged(repo: Repo, opened: Opened) -> None:
+    run, one = agent_at_work(repo, opened, "echo good > work.txt")
+    salvage(run, one)
+    assert one.left == ""
+    work_here(run, one)
+    one.left = ""
+    salvage(run, one)
+    assert "work.txt" in listing(repo, one.left)
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "wanted"),
+    [
+        ("status: done", "<handoff>x</handoff>", "status: done"),
+        (" \n", "a <handoff>x</handoff> b <handoff>status: y</handoff> c", "status: y"),
+        ("", "<handoff>x", ""),
+        ("", "status: done", ""),
+    ],
+)
+def test_the_handoff_is_a_file_or_the_end_of_the_last_message(said: str, text: str, wanted: str) -> None:
+    one = Attempt.__new__(Attempt)
+    one.said, one.result = said, AgentResult(Outcome.DONE, text=text)
+    assert handoff_text(one) == wanted
+
+
+def test_an_agent_that_wrote_no_handoff_gets_one(repo: Repo, opened: Opened) -> None:
+    repo.plan(*TWO, agent="sh")
+    run = opened()
+    one = begin(run, run.plan.tasks[0])
+    assert next_step(one) == ""
+    one.changed = ["a", "b"]
+    one.checks = [CheckResult(name, name, name == "x", 1, 0.1) for name in "xyz"]
+    assert next_step(one) == "files: a, b\nnext step: make this check green: y"
+
+
+def test_tests_that_were_there_and_are_changed_are_named(repo: Repo, opened: Opened) -> None:
+    run, one = agent_at_work(repo, opened, "true")
+    one.tip = head(repo)
+    for name, tests in (("tests/test_a.py", ["tests/test_a.py"]), ("tests/test_new.py", []), ("a.py", [])):
+        one.commit, one.changed = work_on(repo, one.tip, name), [name]
+        assert changed_tests(run, one) == tests
+
+
+def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(repo: Repo, opened: Opened) -> None:
+    repo.plan(*TWO, checks=["test -f base.txt"], agent="sh")
+    run = opened()
+    known = run.history.of(run.plan.tasks[0])
+    run.history.red = {"test -f base.txt"}
+    known.last = AttemptEnded(task="T1", iteration=1, verdict="failed", reason="it was not finished")  # type: ignore[arg-type]
+    one = begin(run, run.plan.tasks[0])
+    one.baseline = {"test -f work.txt": False}
+    said = prompt_for(run, one)
+    assert "it was not finished" in said and str(run.paths.handoff(1)) in said
+    assert said.count("test -f work.txt") >= 2 and said.count("test -f base.txt") >= 2

@@ -1,0 +1,227 @@
+"""Between the attempts: which task is next, why a run stops, what the re-check sets back."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from _ralph.errors import Exit, RalphError
+from _ralph.loop import rounds
+from _ralph.loop.jobs import Attempt
+from _ralph.loop.run import Run
+from _ralph.model import AgentResult, Outcome, Verdict
+from _ralph.state import layout
+from _ralph.state.records import AttemptBegan, AttemptEnded
+from tests.conftest import Repo
+from tests.git.test_branch import work_on
+
+Opened = Callable[..., Run]
+
+
+def attempt_of(run: Run, number: int = 0, **more: Any) -> Attempt:
+    task = run.plan.tasks[number]
+    return Attempt(task, 1, 1, run.agent(task), **more)
+
+
+def under_way(run: Run, number: int, worker: int) -> None:
+    async def steps() -> None: ...
+
+    run.pool.add(attempt_of(run, number, worker=worker), steps())
+
+
+@pytest.mark.parametrize(
+    ("tasks", "busy", "jobs", "task"),
+    [
+        ([{}, {}], [], 1, "T1"),
+        ([{"passes": True}, {}], [], 1, "T2"),
+        ([{"blocked": "why"}, {}], [], 1, "T2"),
+        ([{"dependsOn": ["T2"]}, {}], [], 1, "T2"),
+        ([{"priority": 2}, {"priority": 1}], [], 1, "T2"),
+        ([{}, {}], [0], 1, None),
+        ([{}, {}], [0], 2, "T2"),
+        ([{}, {"dependsOn": ["T1"]}, {}], [0], 2, "T3"),
+        ([{"passes": True}, {"dependsOn": ["T1"]}], [0], 2, None),  # marked, while it is under way
+        ([{"agent": "gone"}, {}], [], 1, "T2"),
+    ],
+)
+def test_the_next_task(
+    repo: Repo, opened: Opened, tasks: list[dict[str, Any]], busy: list[int], jobs: int, task: str | None
+) -> None:
+    repo.plan(*tasks, checks=["true"])
+    run = opened(limits={"jobs": jobs})
+    run.history.this_run.gone = {"gone"}
+    for number in busy:
+        under_way(run, number, number + 1)
+    found = rounds.next_task(run)
+    assert (found and found.id) == task
+    run.pool.close()
+
+
+def test_with_a_task_that_is_asked_for_no_other_is_worked(repo: Repo, opened: Opened) -> None:
+    repo.plan({}, {"dependsOn": ["T1"]}, {}, checks=["true"])
+    assert [task.id for task in rounds.ready(opened(task="T3"))] == ["T3"]
+    assert rounds.ready(opened(task="T2")) == []
+
+
+@pytest.mark.parametrize(
+    ("signals", "stop"),
+    [
+        ([], None),
+        ([signal.SIGTERM], Exit.TERMINATED),
+        ([signal.SIGHUP], Exit.HANGUP),
+        ([signal.SIGINT], Exit.INTERRUPTED),
+        ([signal.SIGINT, signal.SIGTERM], Exit.TERMINATED),
+    ],
+)
+def test_the_stop_that_a_signal_asks_for(
+    repo: Repo, opened: Opened, signals: list[signal.Signals], stop: Exit | None
+) -> None:
+    repo.plan({}, checks=["true"])
+    run = opened()
+    run.control.on_interrupt = lambda: None  # as a run has it: the first one lets attempts end
+    for number in signals:
+        run.control._note(number, None)
+    found = rounds.asked_to_stop(run)
+    assert (found and found.exit) == stop
+
+
+def test_a_stop_that_a_person_asks_for_is_heard_by_this_run_alone(repo: Repo, opened: Opened) -> None:
+    repo.plan({}, checks=["true"])
+    run = opened()
+    layout.stop_file(run.paths).write_bytes(b"another")
+    assert rounds.asked_to_stop(run) is None
+    layout.stop_file(run.paths).write_bytes(run.run_id.encode())
+    assert rounds.asked_to_stop(run) == ("asked", Exit.LEFT, "stopped, as `ralph stop` asked")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "options", "word", "code", "said"),
+    [
+        ([{"passes": True}], {}, "complete", 0, "every task passes, and all checks are green"),
+        ([{"passes": True}, {}], {"task": "T1"}, "complete", 0, "T1 passes"),
+        (
+            [{"passes": True}, {"blocked": "why?"}],
+            {},
+            "blocked",
+            4,
+            "1 left, and a person is needed: T2: why?",
+        ),
+        ([{"blocked": "x"}, {"dependsOn": ["T1"]}], {}, "blocked", 4, "2 left"),
+    ],
+)
+def test_where_nothing_is_left_to_try(
+    repo: Repo, opened: Opened, tasks: list[dict[str, Any]], options: dict[str, str], word: str, code: int, said: str
+) -> None:  # fmt: skip
+    repo.plan(*tasks, checks=["true"])
+    stop = rounds.finish(opened(**options))
+    assert stop is not None and (stop.word, stop.exit) == (word, code) and stop.reason.startswith(said)
+
+
+def test_the_recheck_is_of_a_new_checkout_and_sets_back_what_is_red_there(repo: Repo, opened: Opened) -> None:
+    repo.plan({"checks": ["test -f a.txt"], "passes": True}, {"checks": ["test -f gone"], "passes": True})
+    run = opened()
+    assert not rounds.recheck(run)
+    assert repo.passed() == ["T1"] and not run.paths.recheck.exists()
+    (record,) = repo.records("recheck")
+    assert record["broken"] == [run.plan.tasks[1].key] and record["commit"] == run.tip
+    assert rounds.recheck(run), "nothing has changed since"
+    assert len(repo.records("recheck")) == 1
+
+
+def test_a_check_that_is_red_for_all_ends_the_run_with_a_person(repo: Repo, opened: Opened) -> None:
+    repo.plan({"passes": True}, checks=["test -f gone"])
+    stop = rounds.finish(opened())
+    assert stop is not None and (stop.word, stop.exit) == ("red-checks", Exit.PERSON)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "more", "options", "word"),
+    [
+        (Verdict.FAILED, {}, {}, None),
+        (Verdict.FAILED, {}, {"once": True}, "once"),
+        (Verdict.PASSED, {}, {"once": True}, "once"),
+        (Verdict.INTERRUPTED, {"leftover": "checks"}, {"once": True}, None),
+        (Verdict.UNAVAILABLE, {}, {}, "unavailable"),
+        (Verdict.LIMITED, {}, {"no_wait": True}, "limited"),
+        (Verdict.LIMITED, {}, {"once": True}, "limited"),
+    ],
+)
+def test_the_stop_that_an_attempt_means(
+    repo: Repo, opened: Opened, verdict: Verdict, more: dict[str, Any], options: dict[str, Any], word: str | None
+) -> None:  # fmt: skip
+    repo.plan({}, checks=["true"])
+    run = opened(**options)
+    one = attempt_of(run, verdict=verdict, **more)
+    known = run.history.this_run
+    known.gone = {"claude"} if verdict is Verdict.UNAVAILABLE else set()
+    known.away = {"claude": time.time() + 60} if verdict is Verdict.LIMITED else {}
+    stop = rounds.after_attempt(run, one)
+    assert (stop and stop.word) == word
+
+
+def test_a_provider_is_waited_for_once_by_all_workers(repo: Repo, opened: Opened) -> None:
+    repo.plan({}, checks=["true"])
+    run = opened()
+    reset = time.time() + 60
+    for _ in range(2):
+        assert rounds.await_provider(run, "claude", AgentResult(Outcome.LIMITED, reset=reset), "why") is None
+    (wait,) = repo.records("wait")
+    assert reset < wait["until"] < reset + 12 and wait["command"] == "claude"
+    assert rounds.next_task(run) is None
+    far = AgentResult(Outcome.LIMITED, reset=time.time() + 10**6)
+    stop = rounds.await_provider(run, "codex", far, "why")
+    assert stop is not None and stop.exit == Exit.LATER
+
+
+def test_a_task_that_a_person_unblocked_is_open_with_their_answer(repo: Repo, opened: Opened) -> None:
+    repo.plan({"notes": "which?\nthe blue one"}, checks=["true"])
+    run = opened()
+    known = run.history.of(run.plan.tasks[0])
+    known.last = AttemptEnded(
+        task="T1", iteration=1, verdict=Verdict.FAILED, blocked="x", handoff={"blocked on": "which?"}
+    )
+    rounds.read_edits(run)
+    (record,) = repo.records("retry")
+    assert record["answer"] == "the blue one" and not known.blocked
+
+
+def test_an_error_beside_others_waits_for_them(repo: Repo, opened: Opened) -> None:
+    repo.plan({}, {}, checks=["true"])
+    run = opened()
+    with pytest.raises(RalphError, match="no"):
+        rounds.stop_after_others(run, RalphError("no"))
+    under_way(run, 0, 1)
+    assert rounds.stop_after_others(run, RalphError("no")) == ("error", Exit.ERROR, "no")
+    run.pool.close()
+
+
+def test_the_run_begins_with_what_was_red_before(repo: Repo, opened: Opened) -> None:
+    repo.plan({}, checks=["test -f a.txt", "test -f gone"])
+    run = opened()
+    for _ in range(2):
+        rounds.open_run_record(run)
+    (record,) = repo.records("run")
+    assert record["baseline"] == {"test -f a.txt": True, "test -f gone": False}
+    assert run.history.red == {"test -f gone"} and record["base"] == run.tip
+
+
+def test_what_passed_before_a_crash_lands_and_what_was_under_way_is_kept(repo: Repo, opened: Opened) -> None:
+    repo.plan({"checks": ["true"]}, {"checks": ["true"]})
+    run = opened()
+    commit, tip = work_on(repo, run.tip), run.tip
+    run.write(AttemptBegan(task="T1", title="task 1", iteration=1, command="claude", base=tip), "begins")
+    run.write(AttemptBegan(task="T2", title="task 2", iteration=2, command="claude", base=tip), "begins")
+    run.write(
+        AttemptEnded(
+            task="T1", title="task 1", iteration=1, verdict=Verdict.PASSED, commit=commit, tip=tip,
+            checks={"true": True}, prd_before=run.plan_digest,
+        ),
+        "passed",
+    )  # fmt: skip
+    rounds.resume(run)
+    assert repo.passed() == ["T1"] and run.branch.tip() == commit
+    assert repo.verdicts() == ["T1 passed", "T2 interrupted"] and not run.history.open_starts

@@ -1,0 +1,134 @@
+"""A run: who works a task, what stands in its plan, and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from _ralph.errors import BadInput
+from _ralph.loop import run as module
+from _ralph.loop.run import Run, load_plan, scratch, trim_scratch
+from _ralph.state import edit, limits
+from tests.conftest import Repo
+
+Opened = Callable[..., Run]
+
+
+@pytest.mark.parametrize(
+    ("task", "top", "options", "prefix"),
+    [
+        ({}, {}, {}, ""),
+        ({}, {"launch": "plan"}, {}, "plan"),
+        ({"launch": "task"}, {"launch": "plan"}, {}, "task"),
+        ({"launch": "task"}, {}, {"launch": "given"}, "given"),
+    ],
+)
+def test_where_a_task_is_worked(
+    repo: Repo, opened: Opened, task: dict[str, Any], top: dict[str, Any], options: dict[str, Any], prefix: str
+) -> None:  # fmt: skip
+    repo.plan({"checks": ["true"], **task}, **top)
+    run = opened(**options)
+    assert run.launch_of(run.plan.tasks[0]) == prefix
+
+
+@pytest.mark.parametrize(
+    ("attempts", "away", "gone", "agent"),
+    [(0, [], [], "a"), (1, [], [], "b"), (5, [], [], "b"), (0, ["a"], [], "f"), (0, [], ["a"], "f"), (0, ["a", "f"], [], "a")],
+)  # fmt: skip
+def test_the_rung_of_the_ladder_or_the_fallback_while_it_is_away(
+    repo: Repo, opened: Opened, attempts: int, away: list[str], gone: list[str], agent: str
+) -> None:
+    repo.plan({"checks": ["true"]}, agent=["a", "b"], fallback="f")
+    run = opened()
+    known = run.history.this_run
+    run.history.of(run.plan.tasks[0]).attempts = attempts
+    known.away = {name: time.time() + 60 + number for number, name in enumerate(away)}
+    known.gone = set(gone)
+    assert run.agent(run.plan.tasks[0]).command == agent
+    assert run.back_at(run.named("a")) == (limits.NONE if gone else known.away.get("a", 0.0))
+
+
+@pytest.mark.parametrize(("allowed", "waits"), [(False, True), (True, False)])
+def test_extra_usage_is_waited_out_unless_it_is_allowed(
+    repo: Repo, opened: Opened, allowed: bool, waits: bool
+) -> None:
+    repo.plan({"checks": ["true"]})
+    run = opened(allow_overage=allowed)
+    run.history.overage = {"claude": time.time() + 60}
+    assert bool(run.back_at(run.named("claude"))) is waits
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "said"),
+    [
+        ({"tasks": [{"title": "a"}]}, {}, "there are no checks, so nothing could prove"),
+        ({"tasks": [{"title": "a"}]}, {"checks": ("true",)}, ""),
+        ({"tasks": [{"title": "a"}], "judge": "claude"}, {}, ""),
+        ({"tasks": [{"title": "a", "checks": ["true"]}], "network": False}, {}, "needs --sandbox"),
+        ({"tasks": [{"id": "a", "title": "a", "checks": ["true"]}]}, {"task": "b"}, "there is no task 'b'"),
+        ({"tasks": [{"id": 1.5, "title": "a", "checks": ["true"]}]}, {}, r"tasks\[0\].id"),
+    ],
+)
+def test_which_plans_a_run_takes(
+    repo: Repo, opened: Opened, plan: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    repo.write("prd.json", json.dumps(plan))
+    given = module.Options(prd=repo.path / "prd.json", **options)
+    if said:
+        with pytest.raises(BadInput, match=said):
+            load_plan(run.paths, given)
+    else:
+        assert load_plan(run.paths, given).tasks
+
+
+def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(
+    repo: Repo, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where in (module, edit):
+        monkeypatch.setattr(where, "PATIENCE", 0.1)
+    repo.plan({"checks": ["true"]})
+    run, whole = opened(), repo.read("prd.json")
+    repo.write("prd.json", whole[:-9])
+    run.edit(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
+    assert run.plan.tasks[0].passed and run.unwritten and repo.read("prd.json") == whole[:-9]
+    run.read_plan()
+    assert run.trouble and run.plan.tasks[0].passed
+    repo.write("prd.json", whole)
+    run.read_plan()
+    assert repo.passed() == ["T1"] and not (run.trouble or run.unwritten)
+
+
+def test_a_plan_under_another_name_stays_the_same_plan_for_this_run(repo: Repo, opened: Opened) -> None:
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    key = run.plan.key
+    repo.write("prd.json", repo.read("prd.json").replace('"project": "p"', '"project": "q"'))
+    run.read_plan()
+    assert run.plan.key == key and '"q"' in run.plan.text
+
+
+def test_the_scratch_folder_is_ignored_and_holds_the_newest_attempts(repo: Repo, opened: Opened) -> None:
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    for number in range(1, 6):
+        run.log(f"{number:04}-T1.out").touch()
+    run.log("notify.log").touch()
+    trim_scratch(run.paths, under_way=[1], keep=2)
+    left = sorted(path.name for path in run.paths.scratch.iterdir())
+    assert left == [".gitignore", "0001-T1.out", "0004-T1.out", "0005-T1.out", "notify.log"]
+    assert ".ralph" not in repo.git("status", "--porcelain")
+
+
+def test_a_file_in_the_place_of_the_scratch_folder_is_said(repo: Repo, opened: Opened) -> None:
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    repo.write(".ralph", "mine")
+    with pytest.raises(BadInput, match=r"\.ralph is not a folder"):
+        scratch(run.paths)
+    assert repo.read(".ralph") == "mine"

@@ -1,0 +1,136 @@
+"""Where everything of a plan lies, and who is at work on it; nothing here writes but a note."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from _ralph.errors import BadInput
+from _ralph.model import Paths, Verdict
+from _ralph.state import layout, prd
+from _ralph.state.layout import Holder
+from _ralph.state.records import AttemptEnded
+from tests.conftest import Repo
+
+
+@pytest.fixture
+def paths(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Paths:
+    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
+    repo.plan({"checks": ["true"]})
+    return layout.locate(repo.path / "prd.json")
+
+
+def test_everything_of_a_plan_has_its_place(paths: Paths, tmp_path: Path) -> None:
+    root = paths.root
+    assert [paths.prd, paths.progress] == [root / "prd.json", root / "progress.txt"]
+    assert [paths.rulebook, paths.scratch] == [root / "AGENTS.md", root / ".ralph"]
+    assert paths.private.parent == root / ".git/ralph"
+    assert paths.places.parent == tmp_path / "places" and paths.places.name.startswith("repo-")
+    assert paths.handoff(2) == paths.places / "work-2/.ralph/handoff.md"
+    (root / "plans").mkdir()
+    other = layout.locate(root / "plans/prd.json")
+    assert other.progress == root / "plans/progress.txt" and other.rulebook == paths.rulebook
+    assert {other.private, other.places}.isdisjoint({paths.private, paths.places})
+
+
+def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not in a git repository"):
+        layout.locate(tmp_path / "prd.json")
+    with pytest.raises(BadInput, match="there is no folder"):
+        layout.locate(tmp_path / "gone/prd.json")
+
+
+@pytest.mark.parametrize(
+    ("env", "folder"),
+    [
+        ({"RALPH_PLACES": "/p"}, "/p"),
+        ({"XDG_STATE_HOME": "/s"}, "/s/ralph"),
+        ({"HOME": "/h"}, "/h/.local/state/ralph"),
+        ({"RALPH_PLACES": "~/p", "HOME": "/h"}, "/h/p"),
+    ],
+)
+def test_the_folder_of_all_places(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], folder: str) -> None:
+    for name in ("RALPH_PLACES", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert layout.places_folder() == Path(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "running", "loop"),
+    [({}, True, True), ({"what": "plan"}, True, False), ({"pid": 2**22 + 1}, False, False), ({"created": 1.0}, False, False)],
+)  # fmt: skip
+def test_only_a_process_that_lives_is_at_work(
+    paths: Paths, change: dict[str, object], running: bool, loop: bool
+) -> None:
+    """Its number may be another's by now."""
+    paths.private.mkdir(parents=True)
+    me = Holder(os.getpid(), layout.began(os.getpid()), "id")
+    (paths.private / layout.RUNNING).write_text(json.dumps({**asdict(me), **change}))
+    assert (layout.running(paths) is not None, layout.loop_at_work(paths) is not None) == (running, loop)
+    assert layout.last_holder(paths) is not None
+
+
+def test_a_stop_is_for_one_run(paths: Paths) -> None:
+    paths.private.mkdir(parents=True)
+    assert not layout.stop_is_asked(paths, "id")
+    layout.stop_file(paths).write_bytes(b"id")
+    assert layout.stop_is_asked(paths, "id") and not layout.stop_is_asked(paths, "other")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [(None, []), (b'["--max-usd", "3"]', ["--max-usd", "3"]), (b"{", []), (b"7", []), (b"[" * 9999, [])],
+)  # fmt: skip
+def test_the_words_of_the_last_run(paths: Paths, said: bytes | None, words: list[str]) -> None:
+    paths.private.mkdir(parents=True)
+    if said is not None:
+        (paths.private / "words").write_bytes(said)
+    assert layout.last_words(paths) == words
+    layout.note_words(paths, ["--once"])
+    assert layout.last_words(paths) == ["--once"]
+
+
+def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:
+    plan = prd.load(paths.prd)
+    record = AttemptEnded(
+        task="T1", title="task 1", iteration=1, verdict=Verdict.FAILED, blocked="why", plan=plan.key, time=time.time()
+    )  # fmt: skip
+    assert layout.history_of(plan, [record]).of(plan.tasks[0]).attempts == 0
+    held = prd.read(plan.text.replace('"passes": false', '"blocked": "why", "passes": false'), plan.path)
+    assert layout.history_of(held, [record]).of(plan.tasks[0]).attempts == 1
+
+
+def test_what_a_folder_weighs(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").write_bytes(b"x" * 100_000)
+    (tmp_path / "a/link").symlink_to("/usr")
+    assert 100_000 <= layout.weight(tmp_path) < 200_000
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"{", b"[]", b"null", b'{"pid": "1"}', b'{"pid": 1, "created": NaN, "run_id": "x"}', b"\xff", b"[" * 9999,
+     b'{"pid": 1e99, "created": 0, "run_id": "x"}', b'{"pid": -1, "created": 0, "run_id": "x"}',
+     b'{"prd": "\\u0000", "root": "/", "common": "/", "device": 1}', b'{"prd": 1, "root": "/", "common": "/"}'],
+)  # fmt: skip
+def test_what_nobody_can_read_is_no_holder_and_no_note(paths: Paths, tmp_path: Path, said: bytes) -> None:
+    paths.private.mkdir(parents=True)
+    for name in ("running.json", "plan.json"):
+        (paths.private / name).write_bytes(said)
+    assert layout.running(paths) is None and layout.noted(paths.private) is None
+
+
+def test_a_note_says_where_a_plan_is_and_keeps_its_branch(paths: Paths) -> None:
+    paths.private.mkdir(parents=True)
+    layout.note_plan(paths, "ralph/x")
+    layout.note_plan(paths)
+    for folder in (paths.private, paths.places):
+        note = layout.noted(folder)
+        assert note is not None and (note.paths, note.branch) == (paths, "ralph/x")
