@@ -21,7 +21,7 @@ def opened(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(name, "/dev/null")
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
-    monkeypatch.setattr(git_module, "_SETTINGS", {})
+    monkeypatch.setattr(git_module, "_FROZEN", {})
 
     def run(**options: object) -> Run:
         made = peek(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
