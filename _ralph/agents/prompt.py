@@ -136,6 +136,8 @@ def in_time(render: Callable[[], str], where: str) -> str:
     with buffer() as said:
         pid, code = os.fork(), 1
         if pid == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, DEADLINE)  # also if this process is killed meanwhile
             try:
                 with _located(where):
                     said.write(render().encode("utf-8", "surrogatepass"))
