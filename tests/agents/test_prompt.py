@@ -487,7 +487,7 @@ def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
 def test_a_template_that_runs_for_ever_ends_also_if_ralph_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompt, "DEADLINE", 2.0)
     if (ralph := os.fork()) == 0:
-        prompt.in_time(lambda: str(time.sleep(60)), "prompt.md")
+        prompt.in_time(lambda: str(signal.sigwait([signal.SIGUSR1])), "prompt.md")
         os._exit(0)
     while not (found := psutil.Process(ralph).children()):
         time.sleep(0.01)
