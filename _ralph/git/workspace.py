@@ -335,10 +335,12 @@ class Place:
         return self.index.with_suffix(".setup")
 
     def noted_setup(self) -> Prepared:
-        """What `note_setup` last wrote."""
+        """What `note_setup` last wrote. An agent can have written there, too."""
         try:
-            return Prepared(**json.loads(files.read_regular(self.stamp) or b"{}"))
-        except (ValueError, TypeError):
+            found = json.loads(files.read_regular(self.stamp) or b"{}")
+            made = found["made"]  # version 0.1 wrote a list in workspaces
+            return Prepared(found["inputs"], made if isinstance(made, dict) else {name: [] for name in made})
+        except (ValueError, TypeError, LookupError, RecursionError):
             return Prepared()
 
     def note_setup(self, prepared: Prepared) -> None:
