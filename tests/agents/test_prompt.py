@@ -443,8 +443,8 @@ def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) 
     [
         (b"", "the rendered prompt is empty"),
         (b" \n{# a note #}\n", "the rendered prompt is empty"),
-        (b"\xff", "expected UTF-8"),
-        (None, "cannot be read: No such file"),
+        (b"\xff", "cannot be read: expected a file in UTF-8"),
+        (None, "cannot be read: expected a file in UTF-8"),
     ],
 )
 def test_a_template_that_is_none(bench: Bench, tmp_path: Path, data: bytes | None, said: str) -> None:
