@@ -158,7 +158,8 @@ def report(prd: Path, output: IO[bytes] | None) -> None:
     from _ralph.show.report import page, save
 
     if output:
-        output.write(page(prd).encode())
+        made = page(prd).encode()  # before the file is opened, and so emptied
+        output.write(made)
     else:
         click.echo(os.fsencode(save(prd)))  # a path need not be text
 

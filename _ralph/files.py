@@ -246,7 +246,8 @@ def clear(path: Path) -> Path:
                 shutil.rmtree(path, ignore_errors=True)
         except RecursionError:  # thousands of folders, one in the other
             subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=60)
-    path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a folder on the way can be a file now
+        path.unlink()
     return path
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from _ralph import text
+from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.model import Check, Json, Paths, Plan, Task, Verdict
 from _ralph.process.process import buffer, ends_within
@@ -116,11 +116,13 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
 
 def compile_prompt(template: Path) -> jinja2.Template:
     """A prompt template, ready to render; BadInput where it is wrong or cannot be read."""
+    data = files.read_regular(Path(os.path.realpath(template)))  # an agent can put a FIFO there
     try:
-        source = template.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "expected UTF-8")
-        raise BadInput(f"the prompt template {template} cannot be read: {why}") from None
+        source = "" if data is None else data.decode("utf-8")
+    except UnicodeDecodeError:
+        data = None
+    if data is None:
+        raise BadInput(f"the prompt template {template} cannot be read: expected a file in UTF-8")
     return _compiled(source, str(template), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
@@ -136,6 +138,8 @@ def in_time(render: Callable[[], str], where: str) -> str:
     with buffer() as said:
         pid, code = os.fork(), 1
         if pid == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, DEADLINE)  # also if this process is killed meanwhile
             try:
                 with _located(where):
                     said.write(render().encode("utf-8", "surrogatepass"))

@@ -126,7 +126,8 @@ class Place:
 
     def untracked(self, tree: str) -> list[str]:
         """What git does not track here and in submodules, ignored or not: files, and folders of such, with a
-        slash at the end. What lies where home has no copy of the submodule is untracked."""
+        slash at the end. What lies where home has no copy of the submodule is untracked, and so is a `.git`
+        in a tracked folder, which git passes over."""
         words = ("ls-files", "-t", "-s", "-o", "--directory", "-z")
         listed, modules = self.git.names(*words, timeout=BULK), self.modules(tree)
         found = [entry[2:] for entry in listed if entry.startswith("? ")]
@@ -134,7 +135,9 @@ class Place:
             module = modules.get(path)
             inside = module.untracked(self._links(tree)[path]) if module else self._entries(path)
             found += [f"{path}/{name}" if name else path for name in inside]
-        return found
+        below = tuple(f"{path}/" for path in modules)
+        nested = [path for path in _look(self.root)[1] if not self._name(path).startswith(below)]
+        return found + [f"{self._name(path)}{'' if _is_leaf(path) else '/'}" for path in nested]
 
     def _entries(self, folder: str) -> list[str]:
         """What is in a folder, folders with a slash at the end; an empty name if it is none."""
@@ -332,10 +335,12 @@ class Place:
         return self.index.with_suffix(".setup")
 
     def noted_setup(self) -> Prepared:
-        """What `note_setup` last wrote."""
+        """What `note_setup` last wrote. An agent can have written there, too."""
         try:
-            return Prepared(**json.loads(files.read_regular(self.stamp) or b"{}"))
-        except (ValueError, TypeError):
+            found = json.loads(files.read_regular(self.stamp) or b"{}")
+            made = found["made"]  # version 0.1 wrote a list in workspaces
+            return Prepared(found["inputs"], made if isinstance(made, dict) else {name: [] for name in made})
+        except (ValueError, TypeError, LookupError, RecursionError):
             return Prepared()
 
     def note_setup(self, prepared: Prepared) -> None:
@@ -484,6 +489,10 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
             elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
                 odd.append(Path(entry.path))
     return odd, nested
+
+
+def _is_leaf(path: Path) -> bool:
+    return path.is_symlink() or not path.is_dir()
 
 
 def _since(path: Path, moment: float) -> bool:

@@ -156,7 +156,7 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
     trailers = found.message.rpartition("\n\n")[2]
     if results and ("\0" in message or not message.strip()):
         return [replace(results[-1], ok=False, tail="it left a commit message that git refuses")]
-    if trailers not in message:  # the hook left them out, or wrote more than is read
+    if trailers.rstrip() not in message:  # the hook left them out, or wrote more than is read
         message = f"{message.rstrip()}\n\n{trailers}"
     tree, _, _ = restore(room.place.git, job.tip, tree, run.protected, job.allow, run.state)
     if message != found.message or tree != run.git.tree(found.commit):

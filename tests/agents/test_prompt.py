@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from _ralph.agents import prompt
 from _ralph.agents.prompt import BOUND, prompt_values, render_line, render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
@@ -438,8 +443,8 @@ def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) 
     [
         (b"", "the rendered prompt is empty"),
         (b" \n{# a note #}\n", "the rendered prompt is empty"),
-        (b"\xff", "expected UTF-8"),
-        (None, "cannot be read: No such file"),
+        (b"\xff", "cannot be read: expected a file in UTF-8"),
+        (None, "cannot be read: expected a file in UTF-8"),
     ],
 )
 def test_a_template_that_is_none(bench: Bench, tmp_path: Path, data: bytes | None, said: str) -> None:
@@ -477,3 +482,15 @@ def test_a_line_from_a_template(source: str, wanted: str) -> None:
 def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
         render_line(source, {"task": {"id": "T-1"}}, "prd.json: commit")
+
+
+def test_a_template_that_runs_for_ever_ends_also_if_ralph_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt, "DEADLINE", 2.0)
+    if (ralph := os.fork()) == 0:
+        prompt.in_time(lambda: str(signal.sigwait([signal.SIGUSR1])), "prompt.md")
+        os._exit(0)
+    while not (found := psutil.Process(ralph).children()):
+        time.sleep(0.01)
+    os.kill(ralph, signal.SIGKILL)
+    os.waitpid(ralph, 0)
+    assert not psutil.wait_procs(found, timeout=10)[1]

@@ -791,3 +791,17 @@ def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
     tree, _ = place.snapshot(head(project))
     assert listing(project, tree)["x.up"] == (FILE, "WORLD\n")
     assert listing(project, tree)["y.crlf"] == (FILE, "one\n")
+
+
+@pytest.mark.parametrize(
+    ("stamp", "made"),
+    [
+        ('{"inputs": "x", "made": {"a": [1]}}', {"a": [1]}), ('{"inputs": "x", "made": ["a", "b/"]}', {"a": [], "b/": []}),
+        ('{"inputs": "x", "made": 5}', {}), ('{"inputs": "x"}', {}), ("[]", {}), ("[" * 100_000, {}), ("{", {}),
+    ],
+)  # fmt: skip
+def test_a_note_of_setup_is_read_whoever_wrote_it(repo: Repo, stamp: str, made: dict[str, list[int]]) -> None:
+    place = place_of(repo)
+    place.stamp.parent.mkdir(parents=True, exist_ok=True)
+    place.stamp.write_text(stamp)
+    assert place.noted_setup().made == made

@@ -151,7 +151,8 @@ def test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_wit
 
 def everything(made: Room) -> set[tuple[str, bool, bool]]:
     """What is in the room, and whether it is a folder or a link."""
-    found = (path for path in made.path.rglob("*") if ".git" not in path.parts)
+    own = made.path / ".git"
+    found = (path for path in made.path.rglob("*") if path != own and own not in path.parents)
     return {(str(path), path.is_dir(), path.is_symlink()) for path in found}
 
 
@@ -161,9 +162,13 @@ def everything(made: Room) -> set[tuple[str, bool, bool]]:
         "touch vendor/sub/x", "mkdir -p vendor/sub/x/y", "rmdir vendor/sub && touch vendor/sub",
         "rmdir vendor/sub && ln -s $OUT vendor/sub", "rm -r vendor && ln -s $OUT vendor", "ln -s $OUT link",
         "mkdir -p deps/a/b", "git init -q nested && touch nested/x", "mkdir .GIT && touch .GIT/x", "touch '? x' 'H x'",
+        "mkdir src/.git && touch src/.git/x", "touch src/.git", "git init -q src && touch src/x",
+        "rm src/a && mkdir src/a && touch src/a/x",
     ],
 )  # fmt: skip
 def test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate(project: Repo, deed: str) -> None:
+    project.write("src/a", "a\n")
+    project.commit("a folder")
     outside = beside_a_submodule(project)
     made = room_of(project)
     made.prepare(head(project), "0001")

@@ -212,6 +212,13 @@ def test_it_is_written_where_it_says(night: Repo) -> None:
     assert list(night.path.glob(".ralph/*.ralph-tmp")) == []
 
 
+def test_a_page_that_cannot_be_made_leaves_the_last_one(repo: Repo) -> None:
+    last = repo.write("../page.html", "last")
+    repo.write("prd.json", "{")
+    assert repo.ralph("report", "-o", "../page.html").returncode == 2
+    assert last.read_text() == "last"
+
+
 def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
     bare = Repo(tmp_path)
     for name in ("prd.json", "progress.txt"):

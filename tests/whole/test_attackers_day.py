@@ -4,6 +4,7 @@
 |---|---|---|
 | `id: 1.0`, `dependsOn: [1.0]`, `protect: ["tests//x"]`, `"status": "DONE "` | refused with its place, or read as it is meant | test_an_odd_plan |
 | a template of commits or prompts that never ends, or wants all memory | exit 2 after ten seconds | test_a_template_that_never_ends |
+| a FIFO in place of the prompt's template, at night | exit 2 at once | test_a_template_that_becomes_a_fifo |
 | a FIFO, a folder, 2,000 folders in place of a file of ralph's own | replaced, the night goes on | test_what_stands_in_place_of_ralphs_own_files |
 | a FIFO or a folder as prd.json, progress.txt | exit 2 at once | test_prd, test_history: in_its_place, what_is_no_file |
 | SIGCHLD ignored, `ulimit -f`, a json.py on PYTHONPATH, no /proc, a folder that is gone | it works, or says why not in one line | test_machines: a_bare_machine |
@@ -322,7 +323,10 @@ def test_a_stopped_loop(repo: Repo) -> None:
     assert (loop.wait(20), repo.alive(), repo.verdicts()) == (143, [], ["T1 interrupted"])
 
 
-@pytest.mark.parametrize("script", ["head -c 200000 /dev/zero | tr '\\0' x", "echo another"])
+@pytest.mark.parametrize(
+    "script",
+    ["head -c 200000 /dev/zero | tr '\\0' x", "echo another", 'same=$(cat "$1"); printf %s "$same"'],
+)
 def test_a_hook_cannot_lose_the_trailers(repo: Repo, script: str) -> None:
     hook = repo.program(".git/hooks/commit-msg", f'{script} > "$1"')
     assert hook.exists()
@@ -330,7 +334,16 @@ def test_a_hook_cannot_lose_the_trailers(repo: Repo, script: str) -> None:
     assert repo.run(repo.agent(MAKES))[0] == 0
     trailer = "--format=%(trailers:key=Ralph-Iteration,valueonly)"
     assert repo.git("log", "-1", trailer, "ralph/p").split() == ["1"]
-    assert len(repo.git("log", "-1", "--format=%B", "ralph/p")) < 70_000
+    message = repo.git("log", "-1", "--format=%B", "ralph/p")
+    assert len(message) < 70_000 and message.count("Ralph-Iteration") == 1
+
+
+def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
+    mine = repo.write("../own.md", "{{ task.title }}")
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent(f"{MAKES}os.unlink({str(mine)!r}); os.mkfifo({str(mine)!r})")
+    code, _, said = repo.run(agent, "--prompt", str(mine), timeout=30)
+    assert code == 2 and "expected a file" in said and repo.verdicts() == ["T1 passed"]
 
 
 def test_what_cannot_land_is_not_marked(repo: Repo) -> None:
