@@ -302,8 +302,9 @@ def agent_env(extra: Mapping[str, str], home: Path) -> dict[str, str]:
     git's variables and ralph's own virtual environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     if venv := own_venv(home):
-        named = env.get("PATH", "").split(os.pathsep)
-        env["PATH"] = os.pathsep.join(one for one in named if not _is_at(one, f"{venv}/bin", home))
+        named = env.get("PATH", os.defpath).split(os.pathsep)
+        left = [one for one in named if not _is_at(one, f"{venv}/bin", home)]
+        env["PATH"] = os.pathsep.join(left) or os.defpath  # an empty one means the current folder
         if _is_at(env.get("VIRTUAL_ENV", ""), venv, home):
             del env["VIRTUAL_ENV"]
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
