@@ -354,7 +354,7 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     """Merge finished work into the current branch.
 
     Merges each BRANCH (default: that of this plan) with the branch that you are on, and runs all checks
-    of its plan on the result in the clean room. If they pass, your branch moves there and your
+    of its plan on the result in a new checkout. If they pass, your branch moves there and your
     uncommitted edits stay. Otherwise nothing changes, and the exit status is 4.
 
     \b

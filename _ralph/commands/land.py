@@ -179,8 +179,8 @@ def _merge(run: Run, name: str, tip: str, work: str) -> str:
 
 
 def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> list[Check]:
-    """Run all checks of the plan and of every passed task, and those `proved` before, in the clean room; what
-    they are. NeedsPerson if one is red."""
+    """Run all checks of the plan and of every passed task, and those `proved` before, in a new checkout; what
+    they are. NeedsPerson if one is red, or `setup` is."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
     own = every_check(replace(run.plan, tasks=passed))
     checks = list({check.command: check for check in (*own, *proved)}.values())
@@ -189,7 +189,7 @@ def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> lis
     if not checks:
         run.view.line(f"! {run.paths.prd} has no checks, so nothing proves this merge", "  ", "yellow")
 
-    job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}")
+    job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", anew=True)
     found = run.wait(checking(run, job))
     run.view.lines(found.notices)
     if found.red:

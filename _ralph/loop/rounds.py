@@ -286,6 +286,8 @@ def finish(run: Run) -> Stop | None:
         blocked = [task for task in left if task.blocked]
         told = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5])
         told = told or f"{left[0].id} waits for {', '.join(left[0].depends_on)}"
+        if run.red:
+            told = f"in a fresh checkout {', '.join(run.red)}; {told}"
         return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
     if run.red:
         told, done = ", ".join(run.red), f"{only} is" if only else "every task is"

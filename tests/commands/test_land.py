@@ -183,6 +183,18 @@ def test_setup_that_is_red_lets_nothing_land(two: Repo) -> None:
     assert code == 4 and "setup failed with exit 3" in said and tip(two) == before
 
 
+def test_setup_that_works_no_more_where_nothing_is_set_up_lets_nothing_land(repo: Repo) -> None:
+    """The clean room was set up before the work; a clone is set up after it. The run says so, and so does land."""
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["false"]}, setup="! ls | grep -q ^T1")
+    code, summary, said = repo.run(repo.agent("P(f'{task}.txt').touch()"), "--max-attempts", "1")
+    assert (code, summary["passed"]) == (4, 1), said
+    assert "in a fresh checkout setup failed" in summary["reason"]
+    before = repo.git("rev-parse", "main")
+    done = repo.ralph("land", "ralph/p")
+    assert done.returncode == 4 and "setup failed with exit 1" in done.stdout + done.stderr
+    assert repo.git("rev-parse", "main") == before
+
+
 def test_hooks_are_not_run(two: Repo) -> None:
     """As with what a run lands, the checks speak for the merge; what hooks did to it nobody would have checked."""
     for name in (
