@@ -65,7 +65,7 @@ def prompt_values(
         "rulebook": text.clip(text.clean(rulebook), _RULES, "cut; read AGENTS.md for the rest"),
         "rulebook_by_path": reads_rulebook and bool(rulebook),
         "checks": text.clip("\n".join(check.command for check in checks), _CHECKS),
-        "protect": text.clip(", ".join(patterns_of(plan, task)), 600),
+        "protect": text.clip(_protected_words(plan, task), 600),
         "passed": sum(other.passed for other in plan.tasks),
         "total": len(plan.tasks),
         "setup": text.one_line(plan.setup.run, 300) if plan.setup else "",
@@ -81,6 +81,12 @@ def prompt_values(
         "clean_start": clean_start,
         "retry": _retry(last, known, parked) if last else None,
     }
+
+
+def _protected_words(plan: Plan, task: Task) -> str:
+    """The patterns that are protected from a task, and what it may change in spite of them."""
+    said, allowed = ", ".join(patterns_of(plan, task)), ", ".join(task.allow)
+    return f"{said}; except {allowed}" if said and allowed else said
 
 
 def patterns_of(plan: Plan, task: Task) -> list[str]:

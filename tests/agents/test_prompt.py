@@ -216,6 +216,18 @@ def test_the_files_that_it_names_are_those_that_the_agent_has(tmp_path: Path) ->
     assert str(bench.paths.prd) not in prompt and str(bench.paths.scratch) not in prompt
 
 
+@pytest.mark.parametrize(
+    ("allow", "said"),
+    [([], "tests/**, conftest.py."), (["tests/x.py"], "tests/**, conftest.py; except tests/x.py.")],
+)
+def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
+    tmp_path: Path, allow: list[str], said: str
+) -> None:
+    task = {"title": "x", "checks": ["true"], "allow": allow}
+    prompt = Bench(tmp_path, {"protect": ["tests/**", "conftest.py"], "tasks": [task]}).prompt()
+    assert f"existing files under these patterns is put back, and does not count: {said}" in prompt
+
+
 def test_a_plan_that_says_nothing_more_has_no_such_part(tmp_path: Path) -> None:
     assert "whole plan" not in Bench(tmp_path, [{"title": "x", "checks": ["true"]}]).prompt()
 
