@@ -120,6 +120,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def megabytes(size: float) -> str:
+    """So many bytes, as `0.2 MB`."""
+    return f"{size / 1e6:.1f} MB"
+
+
 def few(names: Sequence[str]) -> str:
     """The first few of `names`, and how many more there are."""
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""

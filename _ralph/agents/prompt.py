@@ -124,11 +124,11 @@ def compile_prompt(template: Path) -> jinja2.Template:
     """A prompt template, ready to render; BadInput where it is wrong or cannot be read."""
     data = files.read_regular(Path(os.path.realpath(template)))  # an agent can put a FIFO there
     try:
-        source = "" if data is None else data.decode("utf-8")
-    except UnicodeDecodeError:
-        data = None
-    if data is None:
-        raise BadInput(f"the prompt template {template} cannot be read: expected a file in UTF-8")
+        if data is None:
+            raise ValueError
+        source = data.decode("utf-8")
+    except ValueError:
+        raise BadInput(f"the prompt template {template} cannot be read: expected a file in UTF-8") from None
     return _compiled(source, str(template), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 

@@ -54,13 +54,12 @@ class Cleaner:
                 continue
             freed += size
             if size:
-                self.echo(
-                    f"{'would remove' if self.dry_run else 'removed'} {folder}: {size / 1e6:.1f} MB; {why}"
-                )
+                done = "would remove" if self.dry_run else "removed"
+                self.echo(f"{done} {folder}: {text.megabytes(size)}; {why}")
             for name, said in left:
                 self.echo(f"! left {folder / name}: {said}")
                 code = Exit.PERSON
-        self.echo(f"{'it would free' if self.dry_run else 'freed'} {freed / 1e6:.1f} MB")
+        self.echo(f"{'it would free' if self.dry_run else 'freed'} {text.megabytes(freed)}")
         return code
 
     def _reason(self, note: Noted) -> str:

@@ -144,7 +144,7 @@ class Place:
         if self._leads_out(folder):  # a link on the way, which is untracked itself
             return []
         there = self.root / folder
-        if there.is_symlink() or not there.is_dir():
+        if _is_leaf(there):
             return [""]
         return [
             f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name for one in os.scandir(there)

@@ -285,10 +285,11 @@ def _sentences(status: Status) -> list[str]:
     if history.branch:
         said.append(f"verified work lands on branch {history.branch}")
     if status.places:
-        where, size = status.places, status.places["bytes"] / 1e6
+        where = status.places
         last = max([1, *(start.worker for start in history.open_starts.values())])
         said.append(f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else ""))
-        said.append(f"checks run in {where['room']}; all places take {size:.1f} MB")
+        weigh = text.megabytes(where["bytes"])
+        said.append(f"checks run in {where['room']}; all places take {weigh}")
     return said + _to_go_on(status)
 
 

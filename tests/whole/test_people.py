@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import WHOLE, Repo, sample
 from tests.loop.test_waits import LIMIT, RESULT, plan, speaker
 from tests.oracle import BRANCH, end, fresh_clone_is_green, nothing_runs_within, told
 
@@ -178,7 +177,6 @@ def under_way_when(repo: Repo, when: str) -> list[str]:
 
 
 # Every deed at one or two of these times, every time with a third of the deeds; `make test-crash` does all.
-WHOLE = os.environ.get("CRASH_STEP") == "1"
 BOTH = [
     (deed, when)
     for d, deed in enumerate(AT_WORK)
