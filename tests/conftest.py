@@ -379,7 +379,7 @@ def imported() -> None:
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):
         prompt.compile_prompt(ROOT / "templates" / name)
-    prompt.render_line(DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "")
+    prompt.compile_line(DEFAULT_COMMIT, "prd.json: commit")
     prd.validate(prd.read('{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}', Path("prd.json")))
     for kind in (*records.KINDS.values(), Worked, Checked):
         with contextlib.suppress(ValueError):

@@ -132,10 +132,15 @@ def compile_prompt(template: Path) -> jinja2.Template:
     return _compiled(source, str(template), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
-def render_line(source: str, values: Mapping[str, Any], where: str) -> str:
-    """A one-line template from prd.json (`commit`), rendered; BadInput if it is wrong. Call it `in_time`."""
+def compile_line(source: str, where: str) -> jinja2.Template:
+    """A one-line template from prd.json (`commit`), ready to render; BadInput where it is wrong."""
+    return _compiled(source, where)
+
+
+def render_line(template: jinja2.Template, values: Mapping[str, Any], where: str) -> str:
+    """A one-line template, rendered; BadInput if that fails. Call it `in_time`."""
     with _located(where):
-        return text.one_line(_compiled(source, where).render(**values), 200)
+        return text.one_line(template.render(**values), 200)
 
 
 def in_time(render: Callable[[], str], where: str) -> str:

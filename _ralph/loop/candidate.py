@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.agents.prompt import in_time, render_line
+from _ralph.agents.prompt import compile_line, in_time, render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import Late
 from _ralph.git.workspace import changes, restore
@@ -191,6 +191,7 @@ def commit_message(run: Run, attempt: Attempt) -> str:
     """The message of a passed task's commit: the plan's template, and two trailers."""
     values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
     where = f"{run.paths.prd.name}: commit"
-    subject = in_time(lambda: render_line(run.commit_template(), values, where), where)
+    template = compile_line(run.commit_template(), where)
+    subject = in_time(lambda: render_line(template, values, where), where)
     agent = text.one_line(attempt.command, 100)
     return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from _ralph.agents import prompt
-from _ralph.agents.prompt import BOUND, prompt_values, render_line, render_prompt
+from _ralph.agents.prompt import BOUND, compile_line, prompt_values, render_line, render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.loop.checks import checks_for
@@ -484,7 +484,8 @@ def test_the_resources_are_found() -> None:
 )
 def test_a_line_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
-    assert render_line(source, values, "prd.json: commit") == wanted
+    where = "prd.json: commit"
+    assert render_line(compile_line(source, where), values, where) == wanted
 
 
 @pytest.mark.parametrize(
@@ -492,8 +493,9 @@ def test_a_line_from_a_template(source: str, wanted: str) -> None:
     ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"],
 )
 def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
+    where = "prd.json: commit"
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
-        render_line(source, {"task": {"id": "T-1"}}, "prd.json: commit")
+        render_line(compile_line(source, where), {"task": {"id": "T-1"}}, where)
 
 
 def test_a_template_that_runs_for_ever_ends_also_if_ralph_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
