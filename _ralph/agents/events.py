@@ -17,7 +17,6 @@ _SEARCHED = 10_000
 _SPOKEN, _FRAGMENTS = 1 << 17, 1000
 """Characters that are kept of a text in fragments: it is cut after so many of them, or to join it would take
 quadratic time."""
-_TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # a few hundred digits would be no float any more
 Listener = Callable[[str, str], None]
@@ -69,22 +68,9 @@ class StreamParser:
     unanswered: str = ""
 
     def __post_init__(self) -> None:
-        """Index the rules by the type of event: most events match none of them."""
         requests = [rule["meanwhile"] for rule in self.rules if "meanwhile" in rule]
         self._by_message = bool(requests)
         self._answers = {spent["answered"] for spent in requests if "answered" in spent}
-        kinds_of = [_kinds(rule["when"].get("type")) for rule in self.rules]
-        self._rules_of = {
-            kind: [
-                rule for rule, kinds in zip(self.rules, kinds_of, strict=True) if not kinds or kind in kinds
-            ]
-            for kind in {"", *(kind for kinds in kinds_of for kind in kinds)}
-        }
-
-    @property
-    def reads_lines(self) -> bool:
-        """Whether lines are needed: without rules and listeners, any output is only a sign of life."""
-        return bool(self.rules or self.listen or self.raw)
 
     def line(self, raw: bytes, printed: bool = True) -> str | None:
         """Parse one line, `printed` or from the agent's own log. The answer is for `run_process`: `stop`,
@@ -101,27 +87,18 @@ class StreamParser:
             self.active = self.active or bool(raw.strip())
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
-        if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
-            self.events += 1  # not parsed: most of the output is that of tools
-            self._has_answered(found[1].decode())
-            return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
             return "quiet"
         self.events += not (self.text and printed)
-        answer, kind = None, str(event.get("type", ""))
-        self._has_answered(kind)
-        for rule in self._rules_for(kind):
+        if not self.closed and str(event.get("type")) in self._answers:
+            self.at_tool = False
+        answer = None
+        for rule in self.rules:
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
                 answer = self._apply(rule, event) or answer
         self.overspent = self.overspent or self._overspent()
         return "stop" if self.overspent else answer
-
-    def _rules_for(self, kind: str) -> list[Json]:
-        return self._rules_of.get(kind, self._rules_of[""])
-
-    def _has_answered(self, kind: str) -> None:
-        self.at_tool = self.at_tool and (self.closed or kind not in self._answers)
 
     def close(self) -> None:
         """The process was told to end: what comes now are its last words."""
@@ -227,12 +204,6 @@ class StreamParser:
         if self.tokens_left is not None and self.tokens().total > self.tokens_left:
             return "tokens"
         return ""
-
-
-def _kinds(wanted: Any) -> list[str]:
-    """The types of event that a rule is for; empty if it is for any."""
-    kinds = _listed(wanted)
-    return kinds if all(isinstance(kind, str) for kind in kinds) else []
 
 
 def pick(event: Any, path: str) -> list[Any]:

@@ -199,7 +199,6 @@ def run_agent(
         out=log(".out"),
         err=err,
         on_line=parser.line,
-        by_line=parser.reads_lines,
         on_end=parser.close,
     )
     _read_log(row, parser, own_log)

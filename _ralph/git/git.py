@@ -15,7 +15,7 @@ from typing import IO
 
 from _ralph import files, text
 from _ralph.errors import BadInput, RalphError, StopNow, TryLater
-from _ralph.process.process import buffer, ends_within
+from _ralph.process.process import buffer
 
 QUICK, BULK = 30.0, 180.0
 """Deadlines in seconds: of calls that read or move refs, and of those that read or write many files."""
@@ -150,7 +150,10 @@ def _run(
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
     """Wait for a git call until its deadline, or a few seconds once ralph must stop."""
     end, asked = time.monotonic() + timeout, False
-    while not ends_within(process.pid, min(0.2, max(end - time.monotonic(), 0.01))):
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(0.2, max(end - time.monotonic(), 0.01)))
+            return
         if hurry() and not asked:
             asked, end = True, min(end, time.monotonic() + _HURRY)
         if time.monotonic() >= end:

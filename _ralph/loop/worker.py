@@ -147,11 +147,9 @@ class Job(Generic[Result]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
         end = time.monotonic() + (5.0 if self.result is None else _STOP_DEADLINE)
-        while not process.ends_within(self.pid, max(end - time.monotonic(), 0.1)):
+        while process.reap(self.pid, max(end - time.monotonic(), 0.1)) is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
         process.sweep(0.0, spare=spare)
         os.close(self.pipe)
         os.close(self.alive)
