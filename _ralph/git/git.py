@@ -70,8 +70,7 @@ class Git:
     @classmethod
     def at(cls, root: Path) -> Git:
         """git in the working tree whose top folder is `root`."""
-        folder, common = _paths(root, "--absolute-git-dir", "--git-common-dir")
-        return cls(root, folder, common)
+        return cls(root, _path(root, "--absolute-git-dir"), _path(root, "--git-common-dir"))
 
     def __call__(
         self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
@@ -199,28 +198,19 @@ def git_output(
 def git_places(folder: Path) -> tuple[Path, Path] | None:
     """The root of the git working tree around `folder` and the repository's common folder, or None;
     BadInput if git cannot read it, or there is no working tree."""
-    there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
-    asked = ("--git-common-dir", "--show-toplevel")
-    words = ("rev-parse", "--path-format=absolute", "--is-bare-repository", *asked)
-    code, out, err = _run(folder, words, b"", {}, QUICK)
-    bare, *paths = os.fsdecode(out).removesuffix("\n").split("\n")
-    if code == 0:
-        common, root = map(Path, paths) if len(paths) == 2 else _paths(folder, *asked)
-        return root, common
-    if bare == "true":
+    code, out, err = _run(folder, ("rev-parse", "--is-bare-repository"), b"", {}, QUICK)
+    if out.strip() == b"true":
         raise BadInput(f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work")
-    if there:
+    if code == 0:
+        return _path(folder, "--show-toplevel"), _path(folder, "--git-common-dir")
+    if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         raise _error(folder, ("rev-parse",), code, err)
     return None
 
 
-def _paths(folder: Path, *asked: str) -> list[Path]:
-    """The paths that `git rev-parse` prints: in one call, unless one of them contains a line feed."""
-    words = ("rev-parse", "--path-format=absolute")
-    found = os.fsdecode(git(folder, *words, *asked)).removesuffix("\n").split("\n")
-    if len(found) != len(asked):
-        found = [os.fsdecode(git(folder, *words, flag)).removesuffix("\n") for flag in asked]
-    return [Path(path) for path in found]
+def _path(folder: Path, asked: str) -> Path:
+    """A path that `git rev-parse` prints; it may contain line feeds."""
+    return Path(os.fsdecode(git(folder, "rev-parse", "--path-format=absolute", asked)).removesuffix("\n"))
 
 
 def top_level(folder: Path) -> Path | None:

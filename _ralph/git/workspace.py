@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -299,7 +298,7 @@ class Place:
         would be green on this machine only."""
         hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
         moved = False
-        with contextlib.suppress(BlockingIOError), self.locked(fcntl.LOCK_NB):
+        with contextlib.suppress(TimeoutError), self.locked(wait=False):
             if moved := self.exists:
                 self.root.rename(hidden)
         try:
@@ -309,13 +308,11 @@ class Place:
                 self.unhide()
 
     @contextlib.contextmanager
-    def locked(self, how: int = 0) -> Iterator[None]:
-        """Use this place: no other process hides it. With LOCK_NB, BlockingIOError if one uses it."""
-        path, flags = self.index.with_suffix(".held"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
-            files.clear(path)  # an agent put it there
-        with os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0) as mark:
-            fcntl.flock(mark, fcntl.LOCK_EX | how)
+    def locked(self, wait: bool = True) -> Iterator[None]:
+        """Use this place: no other process hides it. Unless it may `wait`, TimeoutError if one uses it."""
+        import filelock
+
+        with filelock.FileLock(files.own(self.index.with_suffix(".held")), blocking=wait):
             yield
 
     def unhide(self) -> None:
@@ -338,8 +335,7 @@ class Place:
         """What `note_setup` last wrote. An agent can have written there, too."""
         try:
             found = json.loads(files.read_regular(self.stamp) or b"{}")
-            made = found["made"]  # version 0.1 wrote a list in workspaces
-            return Prepared(found["inputs"], made if isinstance(made, dict) else {name: [] for name in made})
+            return Prepared(found["inputs"], dict(found["made"]))
         except (ValueError, TypeError, LookupError, RecursionError):
             return Prepared()
 
@@ -384,22 +380,11 @@ class Place:
         """What git ignores here and was changed after `moment` (unix seconds), but for caches of known tools
         and what agents always leave."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
-        found = []
-        for name in self.git.names(*words, check=False, timeout=BULK):
-            if name.rstrip("/") in (*self.state, *self.carried, ".ralph", ".git"):
-                continue
-            path = self.root / name
-            if not path.is_dir() or path.is_symlink():
-                found += self._unexpected([path] if _since(path, moment) else [])
-                continue
-            new = self._unexpected(file for file in files.walk(path) if _since(file, moment))
-            whole = new and not any(not _since(file, moment) for file in files.walk(path))
-            found += [name.rstrip("/")] if whole else new[:20]
-        return found
-
-    def _unexpected(self, paths: Iterable[Path]) -> list[str]:
-        """The names of `paths`, without caches of known tools and what agents always leave."""
-        names = [self._name(path) for path in paths if not _is_cache(path)]
+        own = (*self.state, *self.carried, ".ralph", ".git")
+        found = self.git.names(*words, check=False, timeout=BULK)
+        tops = (self.root / name for name in found if name.rstrip("/") not in own)
+        every = (path for top in tops for path in files.walk(top))
+        names = [self._name(path) for path in every if _since(path, moment) and not _is_cache(path)]
         habits = patterns.matching(LEFT_BY_AGENTS, names)
         return [name for name in names if name not in habits]
 

@@ -229,11 +229,7 @@ class Room:
 
     def _files_in(self, found: list[str]) -> list[str]:
         """The files of what git does not track, without ralph's own and those that `keep` names."""
-        names = [
-            os.path.relpath(path, self.path)
-            for name in found
-            for path in (files.walk(self.path / name) if name.endswith("/") else [self.path / name])
-        ]
+        names = [os.path.relpath(path, self.path) for name in found for path in files.walk(self.path / name)]
         return self._not_kept([name for name in names if name not in self.place.carried])
 
     def _not_kept(self, names: list[str]) -> list[str]:

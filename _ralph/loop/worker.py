@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
 from _ralph.errors import (
@@ -29,7 +29,7 @@ from _ralph.model import Json
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
-from _ralph.state.records import MOST, made
+from _ralph.state.records import as_json, made
 
 _STOP_DEADLINE = 60.0
 _ERRORS = {int(cls.exit): cls for cls in (BadInput, NeedsPerson, AgentUnavailable, TryLater)}
@@ -156,15 +156,6 @@ class Job(Generic[Result]):
         self.ready = True
 
 
-def as_json(result: Any) -> Json:
-    """A result as `made` reads it: numbers that an agent made up are cut."""
-
-    def cut(items: list[tuple[str, Any]]) -> Json:
-        return {name: min(one, MOST) if type(one) in (int, float) else one for name, one in items}
-
-    return asdict(result, dict_factory=cut)
-
-
 def start(
     work: Work[Result], kind: type[Result], hear: Hear = lambda _: None, others: Sequence[Job[Any]] = ()
 ) -> Job[Result]:
@@ -236,5 +227,5 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
         failed = translate(error) if not os.environ.get("RALPH_DEBUG") else error
         code = int(getattr(failed, "exit", Exit.ERROR))
         stopped, died = isinstance(error, StopNow), isinstance(error, WorkerDied)
-        report({"event": "error", **asdict(Failed(said=str(failed), exit=code, stopped=stopped, died=died))})
+        report({"event": "error", **as_json(Failed(said=str(failed), exit=code, stopped=stopped, died=died))})
     return 0

@@ -135,8 +135,8 @@ def run_process(
 
     stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in order), each
     capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. `on_end` is called before the process
-    is ended. Memory is constant but for one line at a time. `spare` are children of ours that are not ended. Never
-    raises for what the process does.
+    is ended. Memory is constant but for one line at a time. `spare` are children of ours that are not ended.
+    Never raises for what the process does.
     """
     started = time.monotonic()
     with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:

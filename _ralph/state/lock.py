@@ -8,7 +8,6 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from _ralph.git.git import remove_locks
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
 from _ralph.state.layout import RUNNING, Holder, began, last_holder, running
+from _ralph.state.records import as_json
 
 if TYPE_CHECKING:
     import filelock
@@ -55,7 +55,7 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         mark_run(run_id)  # so that every child can be told from a stranger
         now, pid = time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid()
         holder = Holder(pid, began(pid), run_id, now, what, boot())
-        files.write_own(paths.private / RUNNING, json.dumps(asdict(holder)).encode())
+        files.write_own(paths.private / RUNNING, json.dumps(as_json(holder)).encode())
         yield run_id
         (paths.private / RUNNING).unlink(missing_ok=True)
     finally:

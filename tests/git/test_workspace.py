@@ -796,7 +796,7 @@ def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
 @pytest.mark.parametrize(
     ("stamp", "made"),
     [
-        ('{"inputs": "x", "made": {"a": [1]}}', {"a": [1]}), ('{"inputs": "x", "made": ["a", "b/"]}', {"a": [], "b/": []}),
+        ('{"inputs": "x", "made": {"a": [1]}}', {"a": [1]}),
         ('{"inputs": "x", "made": 5}', {}), ('{"inputs": "x"}', {}), ("[]", {}), ("[" * 100_000, {}), ("{", {}),
     ],
 )  # fmt: skip
