@@ -197,13 +197,13 @@ def open_regular(path: Path) -> BinaryIO | None:
     return None
 
 
-def signature(path: Path) -> tuple[int, ...] | None:
-    """Changes whenever the file does: only the kernel sets ctime."""
+def signature(path: Path) -> list[int]:
+    """Changes whenever the file does, as only the kernel sets ctime; empty if it is gone."""
     try:
         found = path.lstat()
     except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def clear(path: Path) -> Path:

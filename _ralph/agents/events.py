@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import time
@@ -14,9 +13,8 @@ from _ralph import text
 from _ralph.model import Json, Tokens
 
 _SEARCHED = 10_000
-_SPOKEN, _FRAGMENTS = 1 << 17, 1000
-"""Characters that are kept of a text in fragments: it is cut after so many of them, or to join it would take
-quadratic time."""
+_SPOKEN = 1 << 17
+"""Characters that are kept of a text in fragments."""
 _FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # a few hundred digits would be no float any more
 Listener = Callable[[str, str], None]
@@ -63,7 +61,7 @@ class StreamParser:
     events: int = 0
     active: bool = False
     overspent: str = ""
-    spoken: list[str] = field(default_factory=list)
+    spoken: str = ""
     unfinished: str = ""
     unanswered: str = ""
 
@@ -107,12 +105,12 @@ class StreamParser:
     def fact(self, name: str) -> str:
         """What was last set as `name`, joined."""
         if name == "text" and self.spoken:
-            return "".join(self.spoken)
+            return self.spoken
         return " ".join(str(value) for value in self.facts.get(name, []) if value is not None)
 
     def tokens(self) -> Tokens:
         """The tokens that results have counted, and those of requests since."""
-        total = Tokens(**{key: int(self.sums.get(key, 0)) for key in Tokens().as_dict()})
+        total = Tokens(**{key: int(self.sums.get(key, 0)) for key in vars(Tokens())})
         for one in self.meanwhile.values():
             total.add(one)
         return total
@@ -125,8 +123,8 @@ class StreamParser:
     def _apply(self, rule: Json, event: Json) -> str | None:
         if not rule.get("fragment") and self.spoken:
             self._hear("say", self.unfinished)
-            self.facts["text"] = [self.fact("text")]
-            self.spoken, self.unfinished = [], ""
+            self.facts["text"] = [self.spoken]
+            self.spoken = self.unfinished = ""
         for name, paths in rule.get("set", {}).items():
             found = [values for path in _listed(paths) if (values := pick(event, path))]
             if found or name == "denials":
@@ -186,9 +184,7 @@ class StreamParser:
 
     def _join(self, fragment: str) -> str:
         """The lines that `fragment` completes; the end of the text so far is the fact `text`."""
-        self.spoken.append(fragment)
-        if len(self.spoken) > _FRAGMENTS:
-            self.spoken = [self.fact("text")[-_SPOKEN:]]
+        self.spoken = (self.spoken + fragment)[-_SPOKEN:]
         *lines, rest = (self.unfinished + fragment).split("\n")
         self.unfinished = rest[:_SEARCHED]
         return "\n".join(lines)
@@ -208,19 +204,12 @@ class StreamParser:
 
 def pick(event: Any, path: str) -> list[Any]:
     """The values at a dotted path; `*` is every entry of a list or an object, and an empty path the event."""
-    before, star, after = _parts(path)
-    for step in before:
-        if not isinstance(event, dict) or step not in event:
-            return []
-        event = event[step]
-    return [found for entry in _entries(event) for found in pick(entry, after)] if star else [event]
-
-
-@functools.cache
-def _parts(path: str) -> tuple[list[str], str, str]:
-    """The steps of a path before its first `*`, the `*`, and the path after it."""
-    before, star, after = path.partition("*")
-    return [step for step in before.split(".") if step], star, after.removeprefix(".")
+    step, _, rest = path.partition(".")
+    if not step:
+        return [event]
+    if step == "*":
+        return [found for entry in _entries(event) for found in pick(entry, rest)]
+    return pick(event[step], rest) if isinstance(event, dict) and step in event else []
 
 
 def _event(raw: bytes) -> Json | None:
@@ -243,7 +232,7 @@ def _matches(found: list[Any], wanted: Any) -> bool:
 
 
 def _tokens(event: Json, paths: dict[str, list[str]]) -> Tokens:
-    return Tokens(**{key: int(_amount(event, paths.get(key, []))) for key in Tokens().as_dict()})
+    return Tokens(**{key: int(_amount(event, paths.get(key, []))) for key in vars(Tokens())})
 
 
 def _amount(event: Json, paths: list[str]) -> float:

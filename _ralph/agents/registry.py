@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shlex
@@ -90,7 +89,6 @@ def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent
     return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
 
 
-@functools.cache
 def _split(command: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
@@ -265,7 +263,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
 def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
     """How it ended, and why if it did not end well."""
     if process.ended == "missing":
-        return Outcome.UNAVAILABLE, process.error
+        return Outcome.UNAVAILABLE, process.tail
     if process.ended == "interrupted":
         return Outcome.INTERRUPTED, "ralph was stopped"
     if process.ended in ("deadline", "idle"):

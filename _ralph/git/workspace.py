@@ -161,14 +161,11 @@ class Place:
 
     def _links(self, tree: str) -> dict[str, str]:
         """The commits of the submodules of a tree, by their paths."""
-        if tree not in self._known_links:
-            some = (self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()
-            listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK) if some else []
-            entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
-            self._known_links = {tree: {path: meta.split(" ")[2] for meta, path in entries}}
-        return self._known_links[tree]
-
-    _known_links: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+        if not ((self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()):
+            return {}
+        listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK)
+        entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
+        return {path: meta.split(" ")[2] for meta, path in entries}
 
     def carry(self, names: Iterable[str]) -> None:
         """Copy files that git ignores from home (`.worktreeinclude`); they are never committed."""

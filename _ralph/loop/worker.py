@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
+from _ralph import files
 from _ralph.errors import (
     AgentUnavailable,
     BadInput,
@@ -210,10 +211,8 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
     git.hurry = lambda: control.stop_now
 
     def report(event: Json) -> None:
-        data = json.dumps(event).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):  # the loop is gone, as `control` will say
-            while data:
-                data = data[os.write(pipe, data) :]
+            files.write_all(pipe, json.dumps(event).encode() + b"\n")
 
     try:
         value = work(control, report)

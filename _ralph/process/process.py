@@ -104,14 +104,13 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 @dataclass
 class ProcessResult:
     """`ended` says what ended it: `itself`, `deadline`, `idle`, `stop` (the line handler), `interrupted`
-    (ralph was stopped) or `missing` (it could not be started). `tail` is the end of its output,
-    `survivors` are processes that not even KILL ended."""
+    (ralph was stopped) or `missing` (it could not be started). `tail` is the end of its output, or why it
+    was not started; `survivors` are processes that not even KILL ended."""
 
     exit: int | None = None
     seconds: float = 0.0
     ended: str = "itself"
     tail: str = ""
-    error: str = ""
     survivors: list[int] = field(default_factory=list)
 
 
@@ -153,7 +152,7 @@ def run_process(
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise  # the system's fault, not the command's
-            return ProcessResult(exit=127, ended="missing", error=str(error))
+            return ProcessResult(exit=127, ended="missing", tail=str(error))
         pipes = [(pipe, log) for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)) if pipe]
         for pipe, _ in pipes:
             os.set_blocking(pipe.fileno(), False)
@@ -164,7 +163,7 @@ def run_process(
         survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays, spare)
         pump.drain()
     said = pump.tail[-_TAIL:].decode("utf-8", "replace")
-    return ProcessResult(child.returncode, time.monotonic() - started, ended, said, "", survivors)
+    return ProcessResult(child.returncode, time.monotonic() - started, ended, said, survivors)
 
 
 @contextlib.contextmanager

@@ -17,10 +17,8 @@ from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
-PATIENCE = 30.0
-"""Seconds to wait for a plan that is half saved."""
-AWAY = 2.0
-"""Seconds to wait for one that is not there: some editors move it away before they write the new one."""
+PATIENCE = 2.0
+"""Seconds to wait for a plan that is half saved, or that an editor has moved away to write a new one."""
 LOCK_PATIENCE = 10.0
 _GONE = object()
 
@@ -110,35 +108,27 @@ def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE)
     is half saved, broken or away is waited for, `patience` seconds. BadInput if it stays that way, or, before
     anything is written, if the new text is no plan.
     """
-    end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
+    end = time.monotonic() + patience
     while True:
         source = change(plan)
         new = prd.read(source, plan.path)
-        try:
+        with contextlib.suppress(FileNotFoundError):  # deleted, or being replaced by an editor
             if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
                 return new
             if time.monotonic() > end:
                 raise TryLater(f"somebody saves {plan.path.name} again and again; try again later")
-        except FileNotFoundError:
-            pass  # deleted, or being replaced by an editor
-        time.sleep(next(pauses, 0.05))
-        plan = load_settled(plan.path, end - time.monotonic())
+        plan = load_settled(plan.path, end)
 
 
-def load_settled(path: Path, patience: float = PATIENCE) -> Plan:
-    """The plan at `path`. One that is half saved, broken or away is waited for, `patience` seconds; then
-    BadInput."""
-    began = time.monotonic()
+def load_settled(path: Path, end: float) -> Plan:
+    """The plan at `path`; one that is half saved, broken or away is waited for until `end` (monotonic)."""
     while True:
+        time.sleep(0.05)
         try:
             return prd.load(path)
         except BadInput:
-            waited = time.monotonic() - began
-            if waited >= min(patience, AWAY) and not path.exists():
-                raise BadInput(f"{path.name} was deleted while ralph worked; put it back") from None
-            if waited >= patience:
+            if time.monotonic() > end:
                 raise
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager

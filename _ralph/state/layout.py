@@ -135,12 +135,9 @@ def note_words(paths: Paths, words: Sequence[str]) -> None:
 
 def last_words(paths: Paths) -> list[str]:
     """The options of the last run; none where they are not known."""
-    try:
-        return [
-            str(word) for word in json.loads(files.read_regular(paths.private / "words", 1 << 16) or b"[]")
-        ]
-    except (ValueError, TypeError, RecursionError):
-        return []
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        return [*map(str, json.loads(files.read_regular(paths.private / "words", 1 << 16) or b"[]"))]
+    return []
 
 
 def places_folder() -> Path:

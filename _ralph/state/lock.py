@@ -36,11 +36,11 @@ def acquire(paths: Paths, patience: float = 0.2) -> filelock.BaseFileLock:
             raise filelock.Timeout(lock.lock_file)
     except filelock.Timeout:
         holder = running(paths)
-        if holder is None:
-            raise TryLater("another ralph is at work on this plan; try again in a moment") from None
+        who, since = "another ralph", ""
+        if holder:
+            who, since = f"`ralph {holder.what}`", f" (pid {holder.pid}, since {holder.since})"
         raise TryLater(
-            f"`ralph {holder.what}` is at work on this plan (pid {holder.pid}, since {holder.since}); "
-            f"wait for its end, or see `ralph stop`"
+            f"{who} is at work on this plan{since}; wait for its end, or see `ralph stop`"
         ) from None
     return lock
 
