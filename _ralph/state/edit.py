@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import time
 from collections import Counter
@@ -81,10 +80,7 @@ def _with_note(there: Any, said: str) -> Any:
 
 def set_members(plan: Plan, members: Json) -> str:
     """The plan's text with these set at its top level."""
-    source = plan.text
-    for key, value in members.items():
-        source = jsontext.set_member(source, jsontext.place(source), key, value)
-    return source
+    return jsontext.rewrite(plan.text, {**plan.top, **members})
 
 
 def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) -> str:
@@ -98,7 +94,7 @@ def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) ->
             new = {"id": _next_id(plan, taken, prd.title_of(new)), **new}
         taken.add(str(new.get("id", "")))
         shaped.append(new | {_done_field(plan): False})
-    return jsontext.add_entries(plan.text, _place(plan), shaped, in_place_of_all)
+    return _with_entries(plan, shaped if in_place_of_all else [*_entries(plan), *shaped])
 
 
 def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE) -> Plan:
@@ -149,24 +145,21 @@ def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], Json
     """The plan's text with fields of these tasks set. A task that is not in the plan any more, or has another
     title, is left out."""
     wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
-    found = [task for task in plan.tasks if task.key in wanted]
-    changes = {task.index: functools.partial(_set, edits=edits(task)) for task in found}
-    return jsontext.change_entries(plan.text, _place(plan), changes)
+    entries = _entries(plan)
+    for task in plan.tasks:
+        if task.key in wanted:
+            changed = {**task.raw, **edits(task)}
+            entries[task.index] = {key: value for key, value in changed.items() if value is not _GONE}
+    return _with_entries(plan, entries)
 
 
-def _set(source: str, edits: Json) -> str:
-    """The text of one task with fields set or removed."""
-    for key, value in edits.items():
-        if value is _GONE:
-            source = jsontext.remove_member(source, 0, key)
-        else:
-            source = jsontext.set_member(source, 0, key, value)
-    return source
+def _entries(plan: Plan) -> list[Any]:
+    return list(plan.data[plan.list_key] if plan.list_key else plan.data)
 
 
-def _place(plan: Plan) -> int:
-    """Where the list of tasks begins."""
-    return jsontext.place(plan.text, *([plan.list_key] if plan.list_key else []))
+def _with_entries(plan: Plan, entries: list[Any]) -> str:
+    """The plan's text with these tasks."""
+    return jsontext.rewrite(plan.text, {**plan.data, plan.list_key: entries} if plan.list_key else entries)
 
 
 def _status(plan: Plan, done: bool) -> str:
