@@ -85,13 +85,9 @@ def prompt_values(
 
 def _protected_words(plan: Plan, task: Task) -> str:
     """The patterns that are protected from a task, and what it may change in spite of them."""
-    said, allowed = ", ".join(patterns_of(plan, task)), ", ".join(task.allow)
+    kept = [one for one in plan.settings.get("protect", []) if one not in task.allow]
+    said, allowed = ", ".join(kept), ", ".join(task.allow)
     return f"{said}; except {allowed}" if said and allowed else said
-
-
-def patterns_of(plan: Plan, task: Task) -> list[str]:
-    """The patterns that are protected from a task."""
-    return [one for one in plan.settings.get("protect", []) if one not in task.allow]
 
 
 def rules_of(rulebook: Path) -> str:

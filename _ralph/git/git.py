@@ -228,10 +228,8 @@ def freeze_settings(home: Git, folder: Path) -> None:
     files.clear(config).write_bytes(os.fsencode("".join(map(setting, listed))))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
     found = {"GIT_CONFIG_GLOBAL": str(config)}
-    words = ("config", "--path", "-z", "--get-regexp", r"^core\.(excludes|attributes)file$")
-    own = dict(entry.split("\n", 1) for entry in home.names(*words, check=False) if "\n" in entry)
     for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
-        named = own.get(f"core.{key}".lower())
+        named = home("config", "--path", "--get", f"core.{key}", check=False).removesuffix("\n")
         source, copy = home.root / named if named else base / name, folder / name
         files.clear(copy).write_bytes(
             (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")
@@ -268,14 +266,6 @@ def setting(entry: str) -> str:
 
 def _escaped(value: str) -> str:
     return value.translate({92: "\\\\", 34: '\\"', 10: "\\n", 9: "\\t", 8: "\\b"})
-
-
-def remove_locks(*folders: Path) -> None:
-    """Remove the lock files of ralph's own git calls that died with a run."""
-    for folder in folders:
-        for lock in folder.glob("*.lock"):
-            if lock.name != "prd.lock":
-                files.clear(lock)
 
 
 def nul(names: Iterable[str]) -> bytes:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from _ralph import files
 from _ralph.errors import TryLater
-from _ralph.git.git import remove_locks
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
 from _ralph.state.layout import RUNNING, Holder, began, last_holder, running
@@ -64,10 +63,11 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
 
 
 def end_killed_run(paths: Paths) -> None:
-    """Kill what a run that was killed left running, and remove the locks of its own git calls."""
+    """Kill what a run that was killed left running, and remove the locks of its git calls."""
     if holder := last_holder(paths):
         kill_run(holder.run_id)
-        remove_locks(paths.private)
+        for left in paths.private.glob("*.index*.lock"):
+            files.clear(left)
         if holder.boot != boot():
             discard_unsynced(paths)
         files.atomic_write(paths.private / "died", b"")
