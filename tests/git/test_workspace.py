@@ -429,6 +429,16 @@ def test_a_person_s_settings_are_read_once_and_an_agent_s_edit_of_them_never(
     assert found == {"x.txt": (FILE, "new\n")}
 
 
+def test_a_place_is_hidden_while_nobody_uses_it(project: Repo) -> None:
+    place = place_of(project)
+    place.reset(head(project))
+    with place_of(project).locked(), place.hidden():
+        assert place.root.is_dir()
+    with place.hidden():
+        assert not place.root.exists()
+    assert place.root.is_dir()
+
+
 def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> None:
     project.write(".gitignore", ".env*\n/secrets/\n*.log\nbuild/\n/kept\n")
     project.commit("ignore")
