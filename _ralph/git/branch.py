@@ -12,7 +12,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, RalphError, TryLater
-from _ralph.git.git import BULK, Git, attempted, git_output, nul, unhurried
+from _ralph.git.git import BULK, Git, attempted, git_output, nul
 
 PARKED = "refs/ralph/parked"
 _KEPT = 50
@@ -109,8 +109,7 @@ class Branch:
         self.mark.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write(self.mark, os.fsencode("\0".join((str(worktree), tip, commit))))
         words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
-        with unhurried():  # an interrupt would leave it half done
-            code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
+        code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
         files.clear(self.mark)
         return code, said
 

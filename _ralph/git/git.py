@@ -42,17 +42,6 @@ hurry: Callable[[], bool] = lambda: False  # noqa: E731
 """Whether ralph must stop: a call under way then has five seconds left."""
 
 
-@contextlib.contextmanager
-def unhurried() -> Iterator[None]:
-    """Calls in here may take their whole time: one that is killed would leave a person's files half done."""
-    global hurry
-    before, hurry = hurry, lambda: False
-    try:
-        yield
-    finally:
-        hurry = before
-
-
 class Late(RalphError):
     """A git call did not end within its deadline."""
 
@@ -153,7 +142,7 @@ def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(min(0.2, max(end - time.monotonic(), 0.01)))
             return
-        if hurry() and not asked:
+        if hurry() and not asked and what != "merge":  # it would leave a person's files half done
             asked, end = True, min(end, time.monotonic() + _HURRY)
         if time.monotonic() >= end:
             with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
