@@ -374,16 +374,17 @@ class Place:
         return path.relative_to(self.root).as_posix()
 
     def ignored_since(self, moment: float) -> list[str]:
-        """What git ignores here and was changed after `moment` (unix seconds), but for caches of known tools
-        and what agents always leave."""
+        """What git ignores here, files and folders, and was changed after `moment` (unix seconds), but for
+        caches of known tools and what agents always leave."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
         own = (*self.state, *self.carried, ".ralph", ".git")
-        found = self.git.names(*words, check=False, timeout=BULK)
-        tops = (self.root / name for name in found if name.rstrip("/") not in own)
-        every = (path for top in tops for path in files.walk(top))
-        names = [self._name(path) for path in every if _since(path, moment) and not _is_cache(path)]
-        habits = patterns.matching(LEFT_BY_AGENTS, names)
-        return [name for name in names if name not in habits]
+        found = []
+        for name in self.git.names(*words, check=False, timeout=BULK):
+            if name.rstrip("/") not in own:
+                every = (path for path in files.walk(self.root / name) if _since(path, moment))
+                new = {self._name(path) for path in every if not _is_cache(path)}
+                found += [name.rstrip("/")] if new - patterns.matching(LEFT_BY_AGENTS, new) else []
+        return found
 
 
 def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
