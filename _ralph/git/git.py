@@ -138,10 +138,8 @@ def _run(
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
     """Wait for a git call until its deadline, or a few seconds once ralph must stop."""
     end, asked = time.monotonic() + timeout, False
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(0.2, max(end - time.monotonic(), 0.01)))
-            return
+    while process.poll() is None:
+        time.sleep(0.001)  # `Popen.wait` with a timeout looks at ever longer intervals, up to 50 ms
         if hurry() and not asked and what != "merge":  # it would leave a person's files half done
             asked, end = True, min(end, time.monotonic() + _HURRY)
         if time.monotonic() >= end:
