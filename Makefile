@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS := $(addprefix tests/whole/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py jobs_model.py people.py) \
+CRASH_TESTS := $(addprefix tests/whole/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py jobs_model.py people.py vandals.py ways.py night.py) \
   tests/commands/test_land.py tests/commands/test_clean.py
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds.

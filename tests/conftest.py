@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import importlib
 import json
@@ -104,6 +105,19 @@ class Repo:
     def copy(self, folder: Path) -> Repo:
         return Repo(folder, like=self.path)
 
+    def keep(self) -> None:
+        """Note how everything here stands, for `again`."""
+        shutil.copytree(self.outside, f"{self.outside}-kept", symlinks=True)
+
+    def again(self) -> Repo:
+        """The same, as it stood at `keep`: what took a run to make takes each test a copy. The path is the
+        same, too: it is part of what ralph notes."""
+        files.clear(self.outside)
+        shutil.copytree(f"{self.outside}-kept", self.outside, symlinks=True)
+        made = copy.copy(self)
+        made.env = dict(self.env)
+        return made
+
     def git(self, *words: str) -> str:
         done = subprocess.run(
             ["git", *words], cwd=self.path, env=self.env, capture_output=True, text=True, timeout=60
@@ -145,7 +159,7 @@ class Repo:
         """A scripted agent: Python, with the attempt's names and the folder `outside` at hand; its command."""
         path = self.outside / f"{name}.py"
         path.write_text(AGENT_HEAD + textwrap.dedent(script))
-        return f"{sys.executable} {path}"
+        return f"{sys.executable} -IS {path}"  # without site-packages it starts in two thirds of the time
 
     def ralph(
         self, *words: str, timeout: float = 60, first: str = "", **env: str
@@ -187,6 +201,13 @@ class Repo:
 
     def start(self, *words: str, first: str = "") -> subprocess.Popen[str]:
         """ralph in the background, signals as a terminal would leave them; `first` as for `ralph`."""
+
+        def begin() -> None:
+            listen()
+            if sys.platform == "linux":  # forked, as by `ralph`: never comes to start the program
+                os.closerange(3, 1 << 16)  # the pipe, too, on which Popen waits for that
+                become_ralph(self.path, self.env, words, first)
+
         return subprocess.Popen(
             [sys.executable, *_started(first), *words],
             cwd=self.path,
@@ -195,7 +216,7 @@ class Repo:
             stderr=subprocess.STDOUT,
             text=True,
             stdin=subprocess.DEVNULL,
-            preexec_fn=listen,
+            preexec_fn=begin,
         )
 
     def run(
@@ -292,6 +313,12 @@ def _started(first: str) -> list[str]:
     return ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
 
 
+def is_ralph(process: psutil.Process) -> bool:
+    """Whether it is a `ralph run` that `Repo.start` began, or was forked by one."""
+    words = process.cmdline()
+    return words[1:4] == ["-m", "ralph", "run"] or words == psutil.Process().cmdline()
+
+
 # One second, and not five, for what is deaf to TERM.
 LITTLE_GRACE = "from _ralph.process import process; process.GRACE = 1.0"
 
@@ -320,16 +347,17 @@ def steps(job: Callable[[], object]) -> int:
 
 
 def become_ralph(
-    folder: Path, env: dict[str, str], words: tuple[str, ...], first: str, out: tuple[int, int]
+    folder: Path, env: dict[str, str], words: tuple[str, ...], first: str, out: tuple[int, ...] = ()
 ) -> None:
-    """Be in this forked process what `python -m ralph` would be; never returns."""
+    """Be in this forked process what `python -m ralph` would be, with `out` for stdout and stderr if its
+    streams do not stand yet; never returns."""
     code = 1
     try:
         gc.freeze()  # what is here already is nothing to look through
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
-        for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *out)):
+        for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *out) if out else ()):
             os.dup2(stream, number)
         sys.stdin = os.fdopen(0)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")

@@ -182,8 +182,8 @@ def night(repo: Repo, ways: list[str], *words: str, first: str = "", **top: Any)
     """Whole nights, started again after each kill and Ctrl-C, in which every third attempt is cut off in one
     of `ways`: the last exit status, the verdicts, and what the model counted, in dollars."""
     repo.plan(*({"checks": [f"test -f T{n}.txt"]} for n in range(1, 30)), agents={"speaker": ROW}, **top)
-    python, path = repo.agent(SPEAKER.replace("WAYS", repr(ways)), "speaker").split()
-    speaker = repo.program("../speaker", f'exec {python} {path} "$@"')
+    agent = repo.agent(SPEAKER.replace("WAYS", repr(ways)), "speaker")
+    speaker = repo.program("../speaker", f'exec {agent} "$@"')
     way, code = repo.outside / "way", -signal.SIGKILL
     while code in (-signal.SIGKILL, 130):
         process = repo.start(
@@ -251,8 +251,7 @@ DONE = json.dumps({**result(), "result": "done"})
 
 def program(repo: Repo, place: str, script: str) -> str:
     """A program called `speaker`, for which the row is, that runs `script`; its path."""
-    python, path = repo.agent(script, place).split()
-    return str(repo.program(f"../{place}/speaker", f'exec {python} {path} "$@"'))
+    return str(repo.program(f"../{place}/speaker", f'exec {repo.agent(script, place)} "$@"'))
 
 
 def test_a_judge_that_dies_with_its_worker_is_booked(repo: Repo) -> None:

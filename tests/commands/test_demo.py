@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import uuid
 from pathlib import Path
 
 import psutil
-
-from tests import picture
 
 QUESTION = "Shall `remove` delete an item for good, or move it to an archive?"
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -116,16 +113,6 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every task passes" in done.stdout
-
-
-def test_on_a_terminal_the_demo_is_in_colour(tmp_path: Path) -> None:
-    words = shlex.join([sys.executable, "-m", "ralph", "demo", str(tmp_path / "demo")])
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
-    said = b"".join(picture.on_a_terminal(words, tmp_path, env)).decode()
-    assert "In a project of your own" in said
-    colours = {36: "iteration 1", 32: "passed |", 31: "failed:", 33: "! restored", 1: "Act 1."}
-    for colour, shown in colours.items():
-        assert re.search(rf"\x1b\[{colour}m *{re.escape(shown)}", said), shown
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

@@ -356,12 +356,13 @@ def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
 # ---------------------------------------------------------------- what a run would say at its start
 
 
-def told_by_both(repo: Repo, words: str, level: str = "warning") -> bool:
-    """Whether doctor and the start of a run tell of it; both do, or neither."""
-    by_doctor = says(repo.ralph("doctor", "-v", "--agent", "true"), level, words)
-    started = words in repo.ralph("run", "--agent", "true", "--max-iterations", "1").stdout
-    assert by_doctor == started, (words, by_doctor, started)
-    return started
+def told_by_both(repo: Repo, *several: str, level: str = "warning") -> bool:
+    """Whether doctor and the start of a run tell of all that; both do, or neither."""
+    doctor = repo.ralph("doctor", "-v", "--agent", "true")
+    run = repo.ralph("run", "--agent", "true", "--max-iterations", "1")
+    told = {(words, says(doctor, level, words), words in run.stdout) for words in several}
+    assert len({seen for _, *both in told for seen in both}) == 1, told
+    return says(doctor, level, several[0])
 
 
 def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> None:
@@ -372,8 +373,9 @@ def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> N
     repo.plan({"checks": ["false"]})
     assert told_by_both(repo, both)
     repo.plan({"checks": ["false"]}, protect=["./tests/**", "tsets/**", "conftest.py"])
-    assert told_by_both(repo, "no file is matched by tsets/** of `protect`")
-    assert told_by_both(repo, "does not cover them: web/cart.test.js")
+    assert told_by_both(
+        repo, "no file is matched by tsets/** of `protect`", "does not cover them: web/cart.test.js"
+    )
     repo.plan({"checks": ["false"]}, protect=["tests/", "*.test.js", "conftest.py"])
     assert not told_by_both(repo, "`protect`")
 
@@ -384,12 +386,13 @@ def test_keys_that_are_misspelt(repo: Repo) -> None:
         protects=["a"],
         checks=["false"],
     )
-    assert told_by_both(repo, "the plan has 'protects', which is not read; is 'protect' meant?")
-    assert told_by_both(repo, "T1 has 'cheks', which is not read; is 'checks' meant?")
-    assert told_by_both(repo, "T1 has 'keeps', which is not read; is 'keep' of the plan meant?")
-    assert told_by_both(repo, "T1 has 'dependson', which is not read; is 'dependsOn' meant?")
     assert told_by_both(
-        repo, "T1 has 'acceptance_criterias', which is not read; is 'acceptanceCriteria' meant?"
+        repo,
+        "the plan has 'protects', which is not read; is 'protect' meant?",
+        "T1 has 'cheks', which is not read; is 'checks' meant?",
+        "T1 has 'keeps', which is not read; is 'keep' of the plan meant?",
+        "T1 has 'dependson', which is not read; is 'dependsOn' meant?",
+        "T1 has 'acceptance_criterias', which is not read; is 'acceptanceCriteria' meant?",
     )
 
 

@@ -50,7 +50,7 @@ def odd_repo(folder: Path, name: str) -> Repo:
 
 def agent_of(repo: Repo) -> str:
     """An agent that does every task, by a command that any folder's name can stand in."""
-    return f"{sys.executable} {shlex.quote(repo.agent(WORKS).removeprefix(sys.executable + ' '))}"
+    return f"{sys.executable} {shlex.quote(repo.agent(WORKS).partition(' -IS ')[2])}"
 
 
 def printed(repo: Repo, engine: str, *words: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,17 +48,13 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     made = Repo(tmp_path_factory.mktemp("two"))
     for name in ("x", "y"):
         night(made, name)
-    shutil.copytree(made.outside, f"{made.outside}-kept", symlinks=True)
+    made.keep()
     return made
 
 
 @pytest.fixture
 def two(nights: Repo) -> Iterator[Repo]:
-    """The same for each test, in the same folder: its path is part of what ralph notes."""
-    shutil.rmtree(nights.outside)
-    shutil.copytree(f"{nights.outside}-kept", nights.outside, symlinks=True)
-    made = copy.copy(nights)
-    made.env = dict(nights.env)
+    made = nights.again()
     yield made
     for process in made.alive():
         process.kill()
@@ -93,20 +87,19 @@ def test_a_branch_of_which_main_is_a_part_lands_as_the_very_commit_that_was_chec
     assert repo.git("reflog", "-1", "--format=%gs").startswith("merge")
 
 
-@pytest.mark.parametrize("seen_by", ["x", "y"])
-def test_two_that_are_green_alone_and_red_together(repo: Repo, seen_by: str) -> None:
+def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
     """The second is refused, and stays where it was, also where only the checks of the first see it; what
     comes after it is tried all the same."""
-    not_both = "test ! -e x.txt -o ! -e y.txt"
-    for name in ("x", "y"):
-        night(repo, name, *([not_both] if name == seen_by else []))
-    night(repo, "z")
-    code, said = land(repo, "ralph/x", "ralph/y", "ralph/z")
-    assert code == 4
-    assert (repo.read("x.txt"), repo.read("z.txt"), (repo.path / "y.txt").exists()) == ("good", "good", False)
-    (line,) = [line for line in said.splitlines() if "! ralph/y did not land on main" in line]
-    assert "failed with exit 1" in line and Path(line.rpartition(" ")[2]).is_file()
-    assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/z | not on main: ralph/y")
+    night(repo, "x", "test ! -e x.txt -o ! -e y.txt")  # sees y; and w sees x
+    for name, *checks in (["y"], ["z"], ["w", "test ! -e x.txt -o ! -e w.txt"]):
+        night(repo, name, *checks)
+    code, said = land(repo, "ralph/x", "ralph/y", "ralph/w", "ralph/z")
+    assert code == 4 and (repo.read("x.txt"), repo.read("z.txt")) == ("good", "good")
+    for name in ("y", "w"):
+        assert not (repo.path / f"{name}.txt").exists()
+        (line,) = [line for line in said.splitlines() if f"! ralph/{name} did not land on main" in line]
+        assert "failed with exit 1" in line and Path(line.rpartition(" ")[2]).is_file()
+    assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/z | not on main: ralph/y, ralph/w")
     assert repo.git("status", "--porcelain", "-uno") == ""
 
 

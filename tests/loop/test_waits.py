@@ -34,8 +34,7 @@ limits.JITTER = 1.0
 
 def speaker(repo: Repo, script: str) -> str:
     """An executable called `speaker` that runs `script`; its path."""
-    python, path = repo.agent(script, "speaker").split()
-    return str(repo.program("../speaker", f'exec {python} {path} "$@"'))
+    return str(repo.program("../speaker", f'exec {repo.agent(script, "speaker")} "$@"'))
 
 
 def plan(repo: Repo, *tasks: dict[str, Any], **top: Any) -> None:
@@ -305,8 +304,8 @@ def test_the_judge_gets_the_tokens_that_are_left(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     used = json.dumps({"type": "assistant", "message": {"id": "m", "usage": {"input_tokens": 900}}})
     worker = speaker(repo, f"P('T1.txt').touch(); print('''{RESULT.replace('10,', '800,')}''')")
-    path = repo.agent(f"print('''{used}''', flush=True); time.sleep(3600)", "judge").split()[1]
-    judge = repo.program("../judges/speaker", f"exec {sys.executable} {path}")
+    said = repo.agent(f"print('''{used}''', flush=True); time.sleep(3600)", "judge")
+    judge = repo.program("../judges/speaker", f"exec {said}")
     code, _, _ = repo.run(worker, "--judge", str(judge), "--max-tokens", "1000", "--agent-timeout", "30s")
     assert code == 3 and "what was left of the limit in tokens" in repo.records("verdict")[0]["reason"]
 

@@ -17,7 +17,7 @@ import pytest
 
 from _ralph.errors import BadInput
 from _ralph.process.sandbox import sandbox_for
-from tests.conftest import Repo
+from tests.conftest import Repo, is_ralph
 
 PYTHON = os.path.realpath(sys.executable)  # a .venv below /tmp is not seen inside
 
@@ -171,7 +171,7 @@ def test_nothing_outlives_an_attempt_or_a_kill_of_loop_and_worker(boxed: Repo, e
     boxed.wait_for(str(boxed.workspace / "hanging"))
     sleepers = [one for one in boxed.alive() if "sleep" in " ".join(one.cmdline()) or one.name() == "bwrap"]
     assert sleepers
-    for half in [process.pid, *(one.pid for one in boxed.alive() if "ralph" in " ".join(one.cmdline()))]:
+    for half in [process.pid, *(one.pid for one in boxed.alive() if is_ralph(one))]:
         os.kill(half, 9)
     process.wait(10)
     end = time.monotonic() + 10

@@ -175,7 +175,7 @@ def test_forkers_are_ended(repo: Repo) -> None:
     """Each process of a chain lives for some milliseconds: who looks for them must be quick."""
     chain = """
         end = time.time() + 30
-        for _ in range(60):
+        for _ in range(40):
             if os.fork() == 0:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 while time.time() < end:
@@ -191,7 +191,7 @@ def test_forkers_are_ended(repo: Repo) -> None:
 
 @pytest.mark.parametrize(
     ("attributes", "setting"),
-    [("", "core.autocrlf=true"), ("", "core.autocrlf=input"), ("* text=auto eol=crlf\n", ""), ("* text=auto\n", "core.eol=crlf")],
+    [("", "core.autocrlf=true"), ("", "core.autocrlf=input"), ("* text=auto\n", "core.eol=crlf")],
 )  # fmt: skip
 def test_line_ends_that_git_converts(repo: Repo, attributes: str, setting: str) -> None:
     for name, content in (("dos.txt", "a\r\nb\r\n"), ("unix.txt", "a\nb\n")):

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.conftest import LITTLE_GRACE, Repo
+from tests.conftest import LITTLE_GRACE, Repo, is_ralph
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
 from tests.whole.deeds import source
 from tests.whole.test_vandals import VANDALS
@@ -43,19 +43,18 @@ def ralphs(repo: Repo) -> list[psutil.Process]:
     for line in still_running(repo):
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(int(line.split()[0]))
-            if process.cmdline()[1:4] == ["-m", "ralph", "run"]:
+            if is_ralph(process):
                 found.append(process)
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
 
-@pytest.mark.parametrize("leaves", ["", LEAVES], ids=["alone", "with descendants"])
-def test_a_worker_that_is_killed_costs_its_attempt_and_not_the_night(repo: Repo, leaves: str) -> None:
+def test_a_worker_that_is_killed_costs_its_attempt_and_not_the_night(repo: Repo) -> None:
     repo.plan(*({"checks": [f"grep -q good T{n}.txt"]} for n in (1, 2, 3)), limits={"attempts": 1})
     works = 'P(f"{task}.txt").write_text("good")'
     agent = repo.agent(
         f"{runs(repo)}if task == 'T2' and {once(repo, 'killed')}:\n"
         + "".join(
-            f"    {line}\n" for line in f"{leaves}\nos.kill(os.getppid(), 9)\ntime.sleep(600)".splitlines()
+            f"    {line}\n" for line in f"{LEAVES}\nos.kill(os.getppid(), 9)\ntime.sleep(600)".splitlines()
         )
         + works
     )

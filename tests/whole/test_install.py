@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import venv
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from _ralph import __version__
+from tests import picture
 from tests.conftest import ROOT, Repo, _started
 
 
@@ -41,7 +44,7 @@ def built(tmp_path: Path) -> Path:
     return next(tmp_path.glob("*.whl"))
 
 
-def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path) -> None:
+def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it_in_colour(tmp_path: Path) -> None:
     wheel = built(tmp_path)
     names = zipfile.ZipFile(wheel).namelist()
     for needed in (
@@ -81,16 +84,12 @@ def test_the_wheel_holds_what_it_needs_and_the_demo_runs_from_it(tmp_path: Path)
             text=True,
         )
         assert said.returncode == 0 and __version__ in said.stdout, said.stderr
-    done = subprocess.run(
-        [tmp_path / "env/bin/ralph", "demo", "made"],
-        cwd=elsewhere,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (elsewhere / "made/progress.txt").exists()
+    line = shlex.join([str(tmp_path / "env/bin/ralph"), "demo", "made"])
+    shown = b"".join(picture.on_a_terminal(line, elsewhere, {**env, "TERM": "xterm-256color"})).decode()
+    assert "In a project of your own" in shown and (elsewhere / "made/progress.txt").exists(), shown
+    colours = {36: "iteration 1", 32: "passed |", 31: "failed:", 33: "! restored", 1: "Act 1."}
+    for colour, word in colours.items():
+        assert re.search(rf"\x1b\[{colour}m *{re.escape(word)}", shown), word
 
 
 # What notes which programs of a folder it sees, and the virtual environment that is active.

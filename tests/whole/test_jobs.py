@@ -77,10 +77,9 @@ def prompts(repo: Repo, task: str) -> list[str]:
 
 def test_tasks_are_worked_side_by_side_and_land_one_after_the_other(repo: Repo) -> None:
     repo.plan(*tasks(6))
-    began = time.time()
-    code, summary, printed = repo.run(repo.agent(f"time.sleep(1); {WORKS}"), "--jobs", "3")
+    code, summary, printed = repo.run(repo.agent(f"time.sleep(0.5); {WORKS}"), "--jobs", "3")
     assert (code, summary["passed"]) == (0, 6), printed
-    assert time.time() - began < 5
+    assert most_at_once(repo) == 3
     assert sorted(repo.verdicts()) == [f"T{n} passed" for n in range(1, 7)]
     assert {start.get("worker", 0) for start in repo.records("start")} == {0, 2, 3}
     assert fresh_clone_is_green(repo, BRANCH, [f"grep -q good T{n}.txt" for n in range(1, 7)])
@@ -317,7 +316,7 @@ def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_that_is_under_way(repo: Repo, number: signal.Signals) -> None:
     repo.plan(*tasks(4))
     agent = repo.agent(

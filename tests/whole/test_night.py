@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 from tests.loop.test_waits import LIMIT, RESULT, plan, speaker, wait_for_records
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
@@ -76,7 +76,7 @@ STOPS: dict[str, tuple[int, list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("stop", sample(STOPS, 2))
 def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(repo: Repo, stop: str) -> None:
     wanted, words, then = STOPS[stop]
     plan(repo, own("T1"), own("T2"), own("T3"), limits={"attempts": 1, "stuck": 1})
@@ -119,13 +119,13 @@ def test_nothing_is_checked_again_where_nothing_landed_since(repo: Repo) -> None
 
 def test_after_ten_passes_the_whole_branch_is_checked(repo: Repo) -> None:
     """T4 breaks T1, and T1 is worked again before T11."""
-    repo.plan(*[own(f"T{i}") for i in range(1, 13)])
+    repo.plan(*[own(f"T{i}") for i in range(1, 12)])
     agent = repo.agent(MAKES + "\nif task == 'T4': P('T1.txt').unlink()")
     code, _, _ = repo.run(agent)
-    assert (code, len(repo.passed())) == (0, 12)
+    assert (code, len(repo.passed())) == (0, 11)
     order = [verdict.split()[0] for verdict in repo.verdicts()]
-    assert order == [*(f"T{i}" for i in range(1, 11)), "T1", "T11", "T12"]
-    assert rechecks(repo) == [(10, False, ["T1"]), (13, True, [])]
+    assert order == [*(f"T{i}" for i in range(1, 11)), "T1", "T11"]
+    assert rechecks(repo) == [(10, False, ["T1"]), (12, True, [])]
 
 
 def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) -> None:
@@ -163,7 +163,7 @@ def test_what_is_broken_twice_is_blocked_as_conflicting_and_the_others_stand(rep
 def test_three_impossible_tasks_in_the_middle_do_not_cost_those_behind_them(repo: Repo, first: int) -> None:
     """Where something has passed in this run; else three in a row say that nothing will."""
     impossible = range(first, first + 3)
-    tasks = [{"checks": ["false"]} if i in impossible else own(f"T{i}") for i in range(1, 13)]
+    tasks = [{"checks": ["false"]} if i in impossible else own(f"T{i}") for i in range(1, 8)]
     repo.plan(*tasks, limits={"attempts": 1})
     code, summary, _ = repo.run(repo.agent(MAKES), timeout=90)
     assert code == 4
@@ -171,10 +171,10 @@ def test_three_impossible_tasks_in_the_middle_do_not_cost_those_behind_them(repo
         assert (summary["stop"], repo.verdicts()) == ("stuck", ["T1 failed", "T2 failed", "T3 failed"])
     else:
         assert summary["stop"] == "blocked"
-        assert repo.passed() == [f"T{i}" for i in (1, 2, *range(6, 13))]
+        assert repo.passed() == [f"T{i}" for i in (1, 2, 6, 7)]
 
 
-@pytest.mark.parametrize(("limits", "tried"), [({}, 6), ({"stuck": 2}, 2), ({"stuck": 8}, 8)])
+@pytest.mark.parametrize(("limits", "tried"), [({}, 6), ({"stuck": 2}, 2)])
 def test_so_many_in_a_row_end_the_run_though_something_passed(
     repo: Repo, limits: dict[str, int], tried: int
 ) -> None:
@@ -254,11 +254,10 @@ def test_a_conflict_is_worked_again_from_the_new_tip(repo: Repo) -> None:
     assert repo.commits() == ["T1: task 1", "mine T1.txt"]
 
 
-@pytest.mark.parametrize("how", ["merge --ff-only", "merge --no-ff -m merged"])
-def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(repo: Repo, how: str) -> None:
+def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(repo: Repo) -> None:
     repo.plan(own("T1"))
     assert repo.run(repo.agent(MAKES))[0] == 0
-    repo.git(*how.split(), "ralph/p")
+    repo.git("merge", "--no-ff", "-m", "merged", "ralph/p")
     repo.write("people.txt", "theirs\n")
     repo.git("add", "people.txt", "prd.json", "progress.txt")
     repo.git("commit", "-qm", "the day")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 from tests.oracle import (
     BRANCH,
     fresh_clone_is_green,
@@ -90,7 +90,7 @@ SETTINGS: dict[str, Way] = {
     "a hook that says no, out of the way": ('put("forbidden-@"); sh("git config core.hooksPath /dev/null")', "test -f forbidden-@", "not passed"),
     "a hook that breaks what was green": ('put("format-@")', "grep -q good format-@", "not passed"),
     "garbage in ~/.gitconfig": ('put(HOME + "/.gitconfig", "[cor"); put("w@")', "grep -q good w@", "passed"),
-    "a FIFO for ~/.gitconfig": ('P(HOME, ".gitconfig").unlink(); os.mkfifo(HOME + "/.gitconfig"); put("w@")', "grep -q good w@", "passed"),
+    "a FIFO for ~/.gitconfig": ('sh("mkdir -p ~; rm -f ~/.gitconfig; mkfifo ~/.gitconfig"); put("w@")', "grep -q good w@", "passed"),
 }  # fmt: skip
 
 FILES: dict[str, Way] = {
@@ -270,7 +270,7 @@ def outcomes(
     known = {"OUTSIDE": str(repo.outside), "MARK": repo.mark, "HOME": repo.env["HOME"]}
 
     def fill(text: str, task: str) -> str:
-        for word, value in known.items() if ways is OUTSIDE else ():
+        for word, value in known.items() if ways.keys() <= OUTSIDE.keys() else ():
             text = text.replace(word, value)
         return text.replace("@", task)
 
@@ -312,22 +312,26 @@ def assert_none(wrong: list[str]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def some(ways: dict[str, Way], of: int = 3) -> dict[str, Way]:
+    return dict(sample(ways.items(), of))
+
+
 def test_ignored_by_git(repo: Repo) -> None:
-    assert_none(outcomes(repo, IGNORED))
+    assert_none(outcomes(repo, some(IGNORED)))
 
 
 def test_settings_of_git(repo: Repo) -> None:
     hook = "git diff --cached --name-only HEAD | grep -q forbidden && exit 1\nfor file in $(git diff --cached --name-only HEAD | grep ^format); do sed -i s/good/bad/ $file; git add $file; done"
     repo.program(".git/hooks/pre-commit", hook)
-    assert_none(outcomes(repo, SETTINGS))
+    assert_none(outcomes(repo, some(SETTINGS)))
 
 
 def test_kinds_of_files(repo: Repo) -> None:
-    assert_none(outcomes(repo, FILES))
+    assert_none(outcomes(repo, some(FILES, 4)))
 
 
 def test_checks_that_run_the_agents_code(repo: Repo) -> None:
-    assert_none(outcomes(repo, CHECKS, here=False, protect=["tests/**"]))
+    assert_none(outcomes(repo, some(CHECKS, 2), here=False, protect=["tests/**"]))
 
 
 def test_what_earlier_tasks_left(repo: Repo) -> None:
@@ -397,21 +401,22 @@ def test_ways_out_of_the_workspace_are_shut_in_the_sandbox() -> None:
     with elsewhere() as repo:
         words = ("--sandbox", "bwrap")
         Path(repo.env["HOME"], ".cache").mkdir(parents=True)
-        wrong = outcomes(repo, OUTSIDE, *words, here=False, python=os.path.realpath(sys.executable))
+        wrong = outcomes(repo, some(OUTSIDE, 2), *words, here=False, python=os.path.realpath(sys.executable))
         assert_none(wrong)
 
 
 def test_ways_out_of_the_workspace_are_open_without_it() -> None:
     """docs/isolation.md says so; and the table above is none that could not turn red."""
     with elsewhere() as repo:
-        wrong = outcomes(repo, OUTSIDE)
+        ways = some(OUTSIDE, 2)
+        wrong = outcomes(repo, ways)
         red = [line.split(":")[0] for line in wrong if line.endswith("is red in a fresh clone")]
-        assert len(red) >= len(OUTSIDE) // 2, wrong
+        assert len(red) >= len(ways) // 2, wrong
 
 
 def test_without_the_room_the_ways_are_open(repo: Repo) -> None:
     """A mutant: with the checks where the agent worked, the table turns red."""
-    some = dict(list(IGNORED.items())[::3])
-    wrong = outcomes(repo, some, first=IN_THE_WORKSPACE)
+    ways = dict(list(IGNORED.items())[::4])
+    wrong = outcomes(repo, ways, first=IN_THE_WORKSPACE)
     red = [line for line in wrong if line.endswith("passed") or line.endswith("is red in a fresh clone")]
-    assert len(red) >= len(some) // 2, wrong
+    assert len(red) >= len(ways) // 2, wrong
