@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS := $(addprefix tests/whole/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py jobs_model.py people.py vandals.py ways.py night.py) \
-  tests/commands/test_land.py tests/commands/test_clean.py
+CRASH_TESTS := $(addprefix tests/whole/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py jobs_model.py people.py vandals.py ways.py night.py attacks.py) \
+  $(addprefix tests/commands/test_,land.py clean.py plan.py doctor.py) tests/agents/test_prompt.py
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds.
 CRASH_STEP ?= 1

@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCALE = float(os.environ.get("BENCH_SCALE", "1"))
 ROUNDS = 5 if SCALE >= 1 else 3
 MANY = 8
+TASKS = 16
 """Attempts in a run beside its first: with ten that pass, the branch is checked once more."""
 WORKS, TRIES, SLEEPS = "sh -c ': > $RALPH_TASK_ID'", "sh -c 'echo $$ > tried'", "sleep 3600"
 SLOW_TO_BUILD_UP = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
@@ -345,12 +346,13 @@ def memory_of_workers(cwd: Path) -> Measured:
 
 
 def side_by_side(cwd: Path) -> Measured:
-    """16 tasks with 4 workers, from the start of the command to its end; the floor is what agents sleep."""
+    """TASKS tasks with 4 workers, from the start of the command to its end; the floor is what agents sleep."""
     seconds = max(5 * SCALE, 1)
-    plan(repository(cwd), 16)
-    took, _ = loop(cwd, f"sh -c 'sleep {seconds}; : > $RALPH_TASK_ID'", 16, "--jobs", "4")
+    plan(repository(cwd), TASKS)
+    took, _ = loop(cwd, f"sh -c 'sleep {seconds}; : > $RALPH_TASK_ID'", TASKS, "--jobs", "4")
     assert all(task["passes"] for task in json.loads((cwd / "prd.json").read_text())["userStories"])
-    return Measured(took / (4 * seconds), 4 * seconds, took)
+    floor = TASKS / 4 * seconds
+    return Measured(took / floor, floor, took)
 
 
 def spent_by(pids: list[int]) -> int:

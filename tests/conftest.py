@@ -412,6 +412,7 @@ def imported() -> None:
     for kind in (*records.KINDS.values(), Worked, Checked):
         with contextlib.suppress(ValueError):
             records.made(kind, {})
+    gc.freeze()  # nothing of it goes before the end
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ import pytest
 
 import ralph
 from _ralph.commands.rehearsal import cron_environment
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, sample
 from tests.process.test_sandbox import works
 
 OWN = {"checks": ["test -f T1.txt"]}
@@ -405,7 +405,7 @@ EDITABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EDITABLE)
+@pytest.mark.parametrize("name", sample(EDITABLE, 2))
 def test_an_editable_install_that_leads_back_is_named(repo: Repo, name: str) -> None:
     file, content = EDITABLE[name]
     repo.write("pyproject.toml", "[project]\nname = 'shop'\n")

@@ -400,8 +400,8 @@ def test_lanes_of_several_workers(repo: Repo) -> None:
     assert "No. Began Task Agent Verdict" in shown.text and shown.text.count("claude --model opus") > 12
 
 
-@pytest.mark.parametrize("number", [1, 500])
-def test_one_and_500_iterations(repo: Repo, number: int) -> None:
+@pytest.mark.parametrize("number", [1, 200])
+def test_one_and_200_iterations(repo: Repo, number: int) -> None:
     many(repo, number)
     source = report(repo)
     shown = Page(source)
@@ -416,17 +416,17 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
     head = repo.git("rev-parse", "HEAD").strip()
     repo.write("one-line.txt", "'" * 900_000)
     repo.write("huge.txt", "<\n" * 500_000)
-    for i in range(20):
+    for i in range(4):
         repo.write(f"quotes-{i}.txt", "'\"<&>'\n" * 100_000)
     repo.git("add", "-A")
-    repo.git("commit", "-qm", "T700: big\n\nRalph-Iteration: 700")
+    repo.git("commit", "-qm", "T150: big\n\nRalph-Iteration: 150")
     records: list[dict[str, Any]] = [record("run", 1)]
-    for i in range(1, 701):
+    for i in range(1, 151):
         records += attempt(
             i, i * 1000.0, f"T{i}", "passed" if i > 20 else "failed", title="<&>" * 40, reason="'" * 3000,
             handoff=dict.fromkeys(("learned", "found", "decisions", "risks", "blocked on"), "'\n" * 1000),
             failure={"name": "'" * 999, "tail": "'" * 20_000, "log": "'" * 999, "others": ["'" * 999] * 20},
-            restored=["'" * 2000] * 9, denials=["'" * 2000] * 9, message="T700: big", usd=0.01,
+            restored=["'" * 2000] * 9, denials=["'" * 2000] * 9, message="T150: big", usd=0.01,
         )  # fmt: skip
     records[1].update(base=head, branch="main")
     write_records(repo, records)

@@ -36,7 +36,7 @@ def plan(repo: Repo, number: int, attempts: int, **more: Any) -> None:
         tasks.append({"checks": [CHECK.format(name)], "acceptanceCriteria": ["the price is 3"]})
     tasks[-1].update(more)
     repo.commit("shop")
-    repo.plan(*tasks, protect=["tests/**", "conftest.py"], limits={"attempts": attempts})
+    repo.plan(*tasks, protect=["tests/**", "conftest.py"], limits={"attempts": attempts, "stuck": 99})
 
 
 def deeds(repo: Repo, scripts: list[str]) -> str:
@@ -59,19 +59,18 @@ CHEATS = {
 
 
 def test_a_cheat_does_not_pass_and_stands_in_the_record(shop: Repo) -> None:
-    """A task each: its first attempt cheats, the second one works."""
-    plan(shop, len(CHEATS), attempts=3)
-    cheats = [f"if attempt == 1: {script}\nelse: {WORK}" for script, _ in CHEATS.values()]
-    code, _, printed = shop.run(deeds(shop, cheats))
-    assert code == 0, printed
-    tasks = [f"T{number}" for number in range(1, len(CHEATS) + 1)]
-    assert shop.verdicts() == [f"{task} {verdict}" for task in tasks for verdict in ("failed", "passed")]
+    """A task each; one before and one behind them work."""
+    plan(shop, len(CHEATS) + 2, attempts=1)
+    code, _, printed = shop.run(deeds(shop, [WORK, *(script for script, _ in CHEATS.values()), WORK]))
+    assert code == 4, printed
+    first, *tasks, last = [f"T{number}" for number in range(1, len(CHEATS) + 3)]
+    assert shop.verdicts() == [f"{first} passed", *(f"{task} failed" for task in tasks), f"{last} passed"]
     notes = [note for note in shop.read("progress.txt").split("\n## ") if "| failed, attempt 1" in note]
     for note, (cheat, (_, told)) in zip(notes, CHEATS.items(), strict=True):
         assert told in note, cheat
     assert shop.git("diff", "--stat", "main", "ralph/p", "--", "tests") == ""
     assert not shop.has_landed("sub/conftest.py")
-    assert shop.commits() == [f"{task}: task {task[1:]}" for task in reversed(tasks)]
+    assert shop.commits() == [f"{task}: task {task[1:]}" for task in (last, first)]
     assert shop.git("ls-remote", "origin") == ""  # nothing was pushed: the workspace knows no remote
 
 

@@ -142,7 +142,7 @@ def test_the_run_that_is_swept_is_whole_without_a_crash(repo: Repo) -> None:
     assert paid_for(repo) == ["T1", "T1", "T2", "T3", "T3"] and len(paid_for(repo)) == PAID
 
 
-STEP = int(os.environ.get("CRASH_STEP", "51"))
+STEP = int(os.environ.get("CRASH_STEP", "77"))
 TURN = int(os.environ.get("CRASH_TURN", "0"))  # with another one, every call has another way to die
 SHARDS = 4
 # How it dies and, where a worker makes the call, who dies with it.

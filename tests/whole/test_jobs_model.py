@@ -28,7 +28,7 @@ from tests.whole.test_soak import halves
 
 COUNT = int(os.environ.get("JOBS_SEEDS", "0"))
 SEEDS = range(1, COUNT + 1) if COUNT else (3, 8)
-JOBS = (1, 2, 4)
+JOBS = (4, 1, 2)
 PATIENCE = 240.0
 ATTEMPTS = 3
 
@@ -211,7 +211,7 @@ def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("seed", "jobs"), sample(itertools.product(SEEDS, JOBS), 2))
+@pytest.mark.parametrize(("seed", "jobs"), sample(itertools.product(SEEDS, JOBS), 4))
 def test_a_night_ends_as_the_model_says_with_any_number_of_workers(
     repo: Repo, seed: int, jobs: int, tally: Callable[[str, int], None]
 ) -> None:

@@ -73,13 +73,12 @@ def test_no_claim_makes_a_task_pass_that_its_own_check_denies(repo: Repo) -> Non
     assert repo.verdicts() == ["T1 failed"] * len(LIES)
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo, lie: str) -> None:
-    repo.plan({}, checks=["test -f a.txt"])
-    before = repo.read("prd.json")
-    code, summary, _ = repo.run(repo.agent(LIES[lie]), "--max-iterations", "1")
-    assert (code, summary["passed"], repo.read("prd.json")) == (3, 0, before)
-    assert repo.verdicts() == ["T1 no-op"]
+def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) -> None:
+    """A task a lie, behind one that is worked."""
+    repo.plan(*[{}] * (len(LIES) + 1), checks=["test -f a.txt"], limits={"attempts": 1, "stuck": 99})
+    code, _, printed = repo.run(repo.agent(f"exec({[MAKES, *LIES.values()]!r}[int(task[1:]) - 1])"))
+    assert (code, repo.passed()) == (4, ["T1"]), printed
+    assert repo.verdicts() == ["T1 passed", *(f"T{number} no-op" for number in range(2, len(LIES) + 2))]
 
 
 def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> None:
@@ -562,7 +561,6 @@ def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
 @pytest.mark.parametrize(
     "move",
     [
-        "git checkout -qf main~0",
         "git reset -q --hard {0}",
         "git reset -q --hard {0}; git commit -q --allow-empty -m mine",
     ],
@@ -570,7 +568,7 @@ def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
 def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
     """The agent begins T2 by going back to where T1 was not there: its own files count, and T1 is checked."""
     repo.plan(own("T1"), own("T2"), checks=["test -f a.txt"])
-    move = move.replace("main~0", "{0}").format(repo.git("rev-parse", "main").strip())
+    move = move.format(repo.git("rev-parse", "main").strip())
     agent = repo.agent(f"if task == 'T2' and attempt == 1: sh('{move}')\n" + MAKES)
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed

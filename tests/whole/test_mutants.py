@@ -113,16 +113,19 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("mutant", "symptom"),
-    [
-        ("none", None),
-        ("believes the agent", "passed"),
-        ("no evidence rule", "passed"),
-        ("works at home", "state"),
-        ("home's own git in the workspace", "branch"),
-        ("no protection", "records"),
-        ("ignored files go unnamed", "not named"),
-        ("no sweep", "process left"),
-    ],
+    sample(
+        [
+            ("none", None),
+            ("believes the agent", "passed"),
+            ("no evidence rule", "passed"),
+            ("works at home", "state"),
+            ("home's own git in the workspace", "branch"),
+            ("no protection", "records"),
+            ("ignored files go unnamed", "not named"),
+            ("no sweep", "process left"),
+        ],
+        2,
+    ),
 )
 def test_every_safeguard_is_needed(repo: Repo, mutant: str, symptom: str | None) -> None:
     found = symptoms(repo, SABOTAGE[mutant])
@@ -301,7 +304,7 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
     return broken
 
 
-@pytest.mark.parametrize("mutant", ORDER)
+@pytest.mark.parametrize("mutant", sample(ORDER, 2))
 def test_the_order_of_writes_is_kept_and_every_step_of_it_is_needed(repo: Repo, mutant: str) -> None:
     sabotage, rule = ORDER[mutant]
     repo.plan({"checks": ["test -f T1.txt"]})

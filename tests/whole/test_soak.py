@@ -21,7 +21,7 @@ from tests.conftest import Repo
 from tests.loop.test_waits import LIMIT, RESULT, plan, speaker
 from tests.oracle import changed, fresh_clone_is_green, home_of
 
-TASKS = int(os.environ.get("SOAK_TASKS", "12"))
+TASKS = int(os.environ.get("SOAK_TASKS", "8"))
 SEED = os.environ.get("SOAK_SEED", "1")
 STORM = max(TASKS // 3, 4)  # the first tasks, through which ralph is killed; then it must run on
 PATIENCE = 60.0 + 6.0 * TASKS
