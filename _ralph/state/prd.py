@@ -164,6 +164,14 @@ def next_task(plan: Plan) -> Task | None:
     return next(iter(ready_tasks(plan)), None)
 
 
+def unproved(plan: Plan) -> list[str]:
+    """The ids of the tasks to do that nothing would prove: without a check of their own or of the plan, and
+    without a judge."""
+    if plan.checks or plan.settings.get("judge"):
+        return []
+    return [task.id for task in plan.tasks if not task.passed and not task.checks]
+
+
 def constraints(plan: Plan) -> Json:
     """What the plan says beside its tasks and ralph's own settings: rules, goals, context. `notes` come
     first, for the prompt clips the rest."""
