@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -36,34 +37,40 @@ from _ralph.state.log import Journal
 def examine(
     options: Options, control: Control, view: Terminal, echo: Callable[[str], object], probe: bool = False
 ) -> int:
-    """Print errors, then warnings, then what is fine (a line each if `verbose`, else one for all), then how
-    to go on; the exit status. BadInput outside of a repository."""
+    """Print each finding as it is found, what is fine only if `verbose`, then how to go on; the exit status.
+    BadInput outside of a repository."""
     run = _look(options, control)
-    findings: list[Finding] = []
+    found: Counter[str] = Counter()
+    fine: list[str] = []
     for name, part in _parts(run, probe):
         view.doing(name)
-        findings += _named(name, part)
+        for level, line in _caught(part):
+            found[level] += 1
+            if level == "ok" and not options.verbose:
+                fine.append(name)
+            else:
+                view.clear()
+                echo(_laid_out(level, f"{name}: {line}"))
         if control.stop_now or control.interrupts:
             view.clear()
             return 128 + (control.stop_signal or signal.SIGINT)
     view.clear()
-    errors, warnings, fine = (
-        [line for level, line in findings if level == wanted] for wanted in ("error", "warning", "ok")
-    )
-    if not options.verbose:
-        names = ", ".join(dict.fromkeys(line.partition(":")[0] for line in fine))
-        fine = [f"{names} (-v says more)"] if fine else []
-    for level, lines in (("error", errors), ("warning", warnings), ("ok", fine)):
-        for line in lines:
-            echo(f"{level:7} {text.one_line(line, 500)}")
-    if errors:
-        echo(f"\n{text.count(len(errors), 'error')}: fix what they say, and run `ralph doctor` again")
+    if fine:
+        echo(_laid_out("ok", f"{', '.join(dict.fromkeys(fine))} (-v says more)"))
+    if found["error"]:
+        echo(f"\n{text.count(found['error'], 'error')}; mend that, then run `ralph doctor` again")
         return Exit.USAGE
-    echo("\nno errors" + (f", {text.count(len(warnings), 'warning')}" if warnings else ""))
+    echo("\nno errors" + (f", {text.count(found['warning'], 'warning')}" if found["warning"] else ""))
     others = ", ".join(ENGINES[1:])
     echo(f"to start it: {wording.command_line('run', options.prd, options.words)}")
     echo(f"every night: {wording.command_line('job cron', options.prd, options.words)} (or {others})")
     return Exit.COMPLETE
+
+
+def _laid_out(level: str, line: str) -> str:
+    """A finding, wrapped beside its level on a terminal."""
+    columns = shutil.get_terminal_size((1000, 24)).columns
+    return f"{level:7} " + "\n        ".join(text.wrap(text.one_line(line, 500), max(columns - 8, 40)))
 
 
 def _look(options: Options, control: Control) -> Run:
@@ -78,13 +85,12 @@ def _look(options: Options, control: Control) -> Run:
     return run
 
 
-def _named(name: str, part: Findings) -> Findings:
-    """The findings of one part, by its name. An exception in it is an error; the other parts go on."""
+def _caught(part: Findings) -> Findings:
+    """The findings of one part. An exception in it is an error; the other parts go on."""
     try:
-        for level, line in part:
-            yield level, f"{name}: {line}"
+        yield from part
     except Exception as error:
-        yield "error", f"{name}: {translate(error)}"
+        yield "error", str(translate(error))
 
 
 def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
@@ -188,6 +194,7 @@ def _places(run: Run, found: Checked) -> Findings:
     """Setup in every place, and every check in the clean room; the results are put into `found`."""
     if layout.running(run.paths) or (run.options.sandbox and not run.box):
         return  # they would disturb the loop, or run outside the sandbox
+    yield "trying", "setup and every check, as a run would; that can take minutes"
     commit = run.branch.beginning()
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)

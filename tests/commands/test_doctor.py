@@ -156,7 +156,7 @@ def test_a_closed_pipe_is_no_trouble(repo: Repo) -> None:
     done = subprocess.run(
         line, shell=True, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60
     )
-    assert done.stderr == "" and done.stdout.startswith(("warning", "ok"))
+    assert done.stderr == "" and done.stdout.startswith(("warning", "trying"))
 
 
 @pytest.mark.skipif(bool(works()), reason=works())
@@ -625,6 +625,9 @@ def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
     done = repo.ralph("doctor", "--agent", "true", "--jobs", "3")
     levels = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip() in ("warning", "ok")]
     assert levels == [*["warning"] * (len(levels) - 1), "ok"] and len(done.stdout.splitlines()) < 24
+    assert re.search(r"^trying  places: setup and every check", done.stdout, re.MULTILINE)
+    narrow = repo.ralph("doctor", "--agent", "true", COLUMNS="60").stdout
+    assert re.search(r"^warning check: false: red now.*\n {8}\S", narrow, re.MULTILINE)
     assert re.search(r"^ok      plan, limits, .*check.* \(-v says more\)$", done.stdout, re.MULTILINE)
     assert all((repo.places / f"work-{n}").is_dir() for n in (1, 2, 3)), "every worker has its place"
     assert "every night: ralph job cron --jobs 3 --agent true (or " in done.stdout
