@@ -160,16 +160,9 @@ class Terminal(View):
                 f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
             )
             return
-        head = f"iteration {attempt.iteration} | {attempt.task.id} "
-        end, command = f" | attempt {attempt.number} of {of}", f" | {attempt.command}"
-        room = 120
-        if self.stays:  # the headline has the whole command
-            words = (word.rpartition("/")[2] if word[0] == "/" else word for word in attempt.command.split())
-            command = f" | {text.cut(' '.join(words), 40)}"
-            room = self._size().columns - len("00:00:00 ") - text.cells(head + end)
-            command = command if room >= 24 + text.cells(command) else ""
-            room -= text.cells(command)
-        self.line(head + text.cut(attempt.task.title, max(room, 12)) + end + command, color="cyan")
+        title, number = text.cut(attempt.task.title, 80), f"attempt {attempt.number} of {of}"
+        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {number} | {attempt.command}"
+        self.line(said, color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
         row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))
