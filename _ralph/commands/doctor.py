@@ -268,10 +268,7 @@ def _team(run: Run, team: list[Agent]) -> Findings:
     team += preflight.workers(run) or [run.named(run.ladder()[0])]
     team += [run.judge] if run.judge else []
     for agent in team:
-        try:
-            yield from chain(_agent(run, agent), _permissions(run, agent))
-        except RalphError as error:  # the next one is still looked at
-            yield "error", str(error)
+        yield from _caught(chain(_agent(run, agent), _permissions(run, agent)))
 
 
 def _agent(run: Run, agent: Agent) -> Findings:
