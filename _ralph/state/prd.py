@@ -131,10 +131,20 @@ def _validate(data: Any, name: str) -> None:
     for error in [jsonschema.exceptions.best_match([one]) for one in found[:3]]:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
         place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
-        said.append(f"{name}: {place}: {text.one_line(error.message, 300)}")
+        said.append(f"{name}: {place}: {text.one_line(error.message, 300)}{_meant(error)}")
     if found:
         more = f"\nand {len(found) - 3} more" if len(found) > 3 else ""
         raise BadInput("\n".join(said) + more)
+
+
+def _meant(error: Any) -> str:
+    """The key that one that the schema does not know looks like."""
+    import difflib
+
+    known = error.schema.get("properties", {}) if error.validator == "additionalProperties" else {}
+    odd = (key for key in error.instance if key not in known) if known else ()
+    near = [found for key in odd for found in difflib.get_close_matches(key, known, 1)]
+    return f"; is {near[0]!r} meant?" if near else ""
 
 
 class _WrongType(BadInput):

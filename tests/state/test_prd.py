@@ -1018,3 +1018,9 @@ def test_what_is_wrong_is_told_at_once_and_no_more_than_three_of_it(tmp_path: Pa
         "userStories[0].passes", "userStories[1].description", "userStories[2].dependsOn",
     ]  # fmt: skip
     assert more == "and 1 more"
+
+
+def test_a_key_of_the_limits_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> None:
+    plan = prd.read('{"limits": {"iteration": 5}, "tasks": [{"title": "a"}]}', tmp_path / "prd.json")
+    with pytest.raises(BadInput, match=r"'iteration' was unexpected.; is 'iterations' meant.$"):
+        prd.validate(plan)
