@@ -626,8 +626,8 @@ def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
     assert levels == [*["warning"] * (len(levels) - 1), "ok"] and len(done.stdout.splitlines()) < 24
     assert re.search(r"^trying  places: setup and every check", done.stdout, re.MULTILINE)
     narrow = repo.ralph("doctor", "--agent", "true", COLUMNS="60").stdout
-    assert re.search(r"^warning check: false: red now.*\n {8}\S", narrow, re.MULTILINE)
-    assert re.search(r"^ok      plan, limits, .*check.* \(-v says more\)$", done.stdout, re.MULTILINE)
+    assert re.search(r"^warning places: check false: red now.*\n {8}\S", narrow, re.MULTILINE)
+    assert re.search(r"^ok      plan, limits, .*places.* \(-v says more\)$", done.stdout, re.MULTILINE)
     assert all((repo.places / f"work-{n}").is_dir() for n in (1, 2, 3)), "every worker has its place"
     assert "every night: ralph job cron --jobs 3 --agent true (or " in done.stdout
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
