@@ -11,7 +11,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -94,7 +93,7 @@ def exchange(path: Path, data: bytes, expected: bytes) -> bytes | None:
     """
     path = Path(os.path.realpath(path))
     with _temporary(path, data, stat.S_IMODE(path.stat().st_mode)) as temporary:
-        current = _at_rest(path)
+        current = read_regular(path) or b""
         if current == expected != data:
             newer = _swap_in(temporary, path, data, expected)
             fsync_dir(path.parent)
@@ -109,7 +108,7 @@ def _swap_in(temporary: Path, path: Path, data: bytes, expected: bytes) -> bytes
     somebody could save. What was not expected is newer, and is swapped back."""
     put, out = data, expected
     while swapped(temporary, path):
-        found = _at_rest(temporary)
+        found = read_regular(temporary) or b""
         if found == out:
             temporary.unlink()
             return None if put is data else put
@@ -135,35 +134,6 @@ def swapped(one: Path, other: Path) -> bool:
     if failed and ctypes.get_errno() == errno.ENOENT:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(other))
     return not failed
-
-
-def _at_rest(path: Path, patience: float = 0.1) -> bytes:
-    """The bytes of a file once no process has it open for writing, or after `patience` seconds."""
-    end = time.monotonic() + patience
-    while _is_written(path) and time.monotonic() < end:
-        time.sleep(0.001)
-    return read_regular(path) or b""
-
-
-def _is_written(path: Path) -> bool:
-    """Whether a process has a file open for writing: on Linux, the kernel then refuses a lease on it.
-    Elsewhere this is not known."""
-    if sys.platform != "linux":
-        return False
-    import fcntl
-    import signal
-
-    fd = -1
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # sent to us if a writer comes; ignored by default
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError as error:
-        return error.errno == errno.EAGAIN
-    finally:
-        if fd >= 0:
-            os.close(fd)  # and the lease with it
-    return False
 
 
 @contextlib.contextmanager
@@ -227,13 +197,13 @@ def open_regular(path: Path) -> BinaryIO | None:
     return None
 
 
-def signature(path: Path) -> tuple[int, ...] | None:
-    """Changes whenever the file does: only the kernel sets ctime."""
+def signature(path: Path) -> list[int]:
+    """Changes whenever the file does, as only the kernel sets ctime; empty if it is gone."""
     try:
         found = path.lstat()
     except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def clear(path: Path) -> Path:
@@ -271,9 +241,12 @@ def _open_one(entry: str) -> bool:
     return False
 
 
-def walk(folder: Path) -> Iterator[Path]:
-    """Every file and link below `folder`; links are not followed."""
-    for path, folders, names in os.walk(folder):
+def walk(top: Path) -> Iterator[Path]:
+    """Every file and link below the folder `top`, or `top` itself if it is none; links are not followed."""
+    if top.is_symlink() or not top.is_dir():
+        yield top
+        return
+    for path, folders, names in os.walk(top):
         links = [name for name in folders if os.path.islink(os.path.join(path, name))]
         yield from (Path(path, name) for name in (*names, *links))
 

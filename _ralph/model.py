@@ -172,9 +172,6 @@ class Tokens:
         self.output += other.output
         self.cached += other.cached
 
-    def as_dict(self) -> dict[str, int]:
-        return {"input": self.input, "output": self.output, "cached": self.cached}
-
     @property
     def weight(self) -> float:
         """What they cost, in tokens that are sent anew: providers list one from a cache at about a tenth

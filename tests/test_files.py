@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -288,7 +287,7 @@ def test_an_exchange_that_is_killed_leaves_one_file_or_the_other(tmp_path: Path,
     path = tmp_path / "f"
     path.write_bytes(b"old")
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    name = "swapped" if when == "before" else "_at_rest"
+    name = "swapped" if when == "before" else "read_regular"
     calls = 0 if when == "before" else 1
     done = python(
         f"calls, real = [], files.{name}\n"
@@ -302,17 +301,6 @@ def test_an_exchange_that_is_killed_leaves_one_file_or_the_other(tmp_path: Path,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert path.read_bytes() == {"before": b"old", "after": b"new"}[when]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who writes")
-def test_an_exchange_waits_for_who_is_writing_but_not_for_ever(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    with path.open("r+b", buffering=0) as file:
-        threading.Timer(0.03, file.write, [b"theirs"]).start()
-        assert files.exchange(path, b"ours", b"old") == b"theirs"
-        assert files.exchange(path, b"ours", b"theirs") is None
-    assert path.read_bytes() == b"ours"
 
 
 def test_a_failed_exchange_leaves_the_old_file_whole(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import time
@@ -14,10 +13,8 @@ from _ralph import text
 from _ralph.model import Json, Tokens
 
 _SEARCHED = 10_000
-_SPOKEN, _FRAGMENTS = 1 << 17, 1000
-"""Characters that are kept of a text in fragments: it is cut after so many of them, or to join it would take
-quadratic time."""
-_TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
+_SPOKEN = 1 << 17
+"""Characters that are kept of a text in fragments."""
 _FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # a few hundred digits would be no float any more
 Listener = Callable[[str, str], None]
@@ -64,27 +61,14 @@ class StreamParser:
     events: int = 0
     active: bool = False
     overspent: str = ""
-    spoken: list[str] = field(default_factory=list)
+    spoken: str = ""
     unfinished: str = ""
     unanswered: str = ""
 
     def __post_init__(self) -> None:
-        """Index the rules by the type of event: most events match none of them."""
         requests = [rule["meanwhile"] for rule in self.rules if "meanwhile" in rule]
         self._by_message = bool(requests)
         self._answers = {spent["answered"] for spent in requests if "answered" in spent}
-        kinds_of = [_kinds(rule["when"].get("type")) for rule in self.rules]
-        self._rules_of = {
-            kind: [
-                rule for rule, kinds in zip(self.rules, kinds_of, strict=True) if not kinds or kind in kinds
-            ]
-            for kind in {"", *(kind for kinds in kinds_of for kind in kinds)}
-        }
-
-    @property
-    def reads_lines(self) -> bool:
-        """Whether lines are needed: without rules and listeners, any output is only a sign of life."""
-        return bool(self.rules or self.listen or self.raw)
 
     def line(self, raw: bytes, printed: bool = True) -> str | None:
         """Parse one line, `printed` or from the agent's own log. The answer is for `run_process`: `stop`,
@@ -101,27 +85,18 @@ class StreamParser:
             self.active = self.active or bool(raw.strip())
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
-        if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
-            self.events += 1  # not parsed: most of the output is that of tools
-            self._has_answered(found[1].decode())
-            return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
             return "quiet"
         self.events += not (self.text and printed)
-        answer, kind = None, str(event.get("type", ""))
-        self._has_answered(kind)
-        for rule in self._rules_for(kind):
+        if not self.closed and str(event.get("type")) in self._answers:
+            self.at_tool = False
+        answer = None
+        for rule in self.rules:
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
                 answer = self._apply(rule, event) or answer
         self.overspent = self.overspent or self._overspent()
         return "stop" if self.overspent else answer
-
-    def _rules_for(self, kind: str) -> list[Json]:
-        return self._rules_of.get(kind, self._rules_of[""])
-
-    def _has_answered(self, kind: str) -> None:
-        self.at_tool = self.at_tool and (self.closed or kind not in self._answers)
 
     def close(self) -> None:
         """The process was told to end: what comes now are its last words."""
@@ -130,12 +105,12 @@ class StreamParser:
     def fact(self, name: str) -> str:
         """What was last set as `name`, joined."""
         if name == "text" and self.spoken:
-            return "".join(self.spoken)
+            return self.spoken
         return " ".join(str(value) for value in self.facts.get(name, []) if value is not None)
 
     def tokens(self) -> Tokens:
         """The tokens that results have counted, and those of requests since."""
-        total = Tokens(**{key: int(self.sums.get(key, 0)) for key in Tokens().as_dict()})
+        total = Tokens(**{key: int(self.sums.get(key, 0)) for key in vars(Tokens())})
         for one in self.meanwhile.values():
             total.add(one)
         return total
@@ -148,8 +123,8 @@ class StreamParser:
     def _apply(self, rule: Json, event: Json) -> str | None:
         if not rule.get("fragment") and self.spoken:
             self._hear("say", self.unfinished)
-            self.facts["text"] = [self.fact("text")]
-            self.spoken, self.unfinished = [], ""
+            self.facts["text"] = [self.spoken]
+            self.spoken = self.unfinished = ""
         for name, paths in rule.get("set", {}).items():
             found = [values for path in _listed(paths) if (values := pick(event, path))]
             if found or name == "denials":
@@ -209,9 +184,7 @@ class StreamParser:
 
     def _join(self, fragment: str) -> str:
         """The lines that `fragment` completes; the end of the text so far is the fact `text`."""
-        self.spoken.append(fragment)
-        if len(self.spoken) > _FRAGMENTS:
-            self.spoken = [self.fact("text")[-_SPOKEN:]]
+        self.spoken = (self.spoken + fragment)[-_SPOKEN:]
         *lines, rest = (self.unfinished + fragment).split("\n")
         self.unfinished = rest[:_SEARCHED]
         return "\n".join(lines)
@@ -229,27 +202,14 @@ class StreamParser:
         return ""
 
 
-def _kinds(wanted: Any) -> list[str]:
-    """The types of event that a rule is for; empty if it is for any."""
-    kinds = _listed(wanted)
-    return kinds if all(isinstance(kind, str) for kind in kinds) else []
-
-
 def pick(event: Any, path: str) -> list[Any]:
     """The values at a dotted path; `*` is every entry of a list or an object, and an empty path the event."""
-    before, star, after = _parts(path)
-    for step in before:
-        if not isinstance(event, dict) or step not in event:
-            return []
-        event = event[step]
-    return [found for entry in _entries(event) for found in pick(entry, after)] if star else [event]
-
-
-@functools.cache
-def _parts(path: str) -> tuple[list[str], str, str]:
-    """The steps of a path before its first `*`, the `*`, and the path after it."""
-    before, star, after = path.partition("*")
-    return [step for step in before.split(".") if step], star, after.removeprefix(".")
+    step, _, rest = path.partition(".")
+    if not step:
+        return [event]
+    if step == "*":
+        return [found for entry in _entries(event) for found in pick(entry, rest)]
+    return pick(event[step], rest) if isinstance(event, dict) and step in event else []
 
 
 def _event(raw: bytes) -> Json | None:
@@ -272,7 +232,7 @@ def _matches(found: list[Any], wanted: Any) -> bool:
 
 
 def _tokens(event: Json, paths: dict[str, list[str]]) -> Tokens:
-    return Tokens(**{key: int(_amount(event, paths.get(key, []))) for key in Tokens().as_dict()})
+    return Tokens(**{key: int(_amount(event, paths.get(key, []))) for key in vars(Tokens())})
 
 
 def _amount(event: Json, paths: list[str]) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.model import Check, Json, Paths, Plan, Task, Verdict
-from _ralph.process.process import buffer, ends_within
+from _ralph.process.process import buffer, reap
 from _ralph.state import prd
 from _ralph.state.history import History, TaskHistory, newest
 from _ralph.state.records import AttemptEnded
@@ -85,13 +85,9 @@ def prompt_values(
 
 def _protected_words(plan: Plan, task: Task) -> str:
     """The patterns that are protected from a task, and what it may change in spite of them."""
-    said, allowed = ", ".join(patterns_of(plan, task)), ", ".join(task.allow)
+    kept = [one for one in plan.settings.get("protect", []) if one not in task.allow]
+    said, allowed = ", ".join(kept), ", ".join(task.allow)
     return f"{said}; except {allowed}" if said and allowed else said
-
-
-def patterns_of(plan: Plan, task: Task) -> list[str]:
-    """The patterns that are protected from a task."""
-    return [one for one in plan.settings.get("protect", []) if one not in task.allow]
 
 
 def rules_of(rulebook: Path) -> str:
@@ -147,8 +143,9 @@ def in_time(render: Callable[[], str], where: str) -> str:
     """What `render` returns, from a process of its own; BadInput for what it raises, and for a template that
     runs for ever, or needs more memory than there is."""
     with buffer() as said:
-        pid, code = os.fork(), 1
+        pid = os.fork()
         if pid == 0:
+            code = 1
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, DEADLINE)  # also if this process is killed meanwhile
             try:
@@ -160,12 +157,11 @@ def in_time(render: Callable[[], str], where: str) -> str:
             finally:
                 said.flush()
                 os._exit(code)
-        if not ends_within(pid, DEADLINE):
+        while (ended := reap(pid, DEADLINE)) is None:
             os.kill(pid, signal.SIGKILL)
-        code = os.waitpid(pid, 0)[1]
         said.seek(0)
         words = said.read().decode("utf-8", "surrogatepass")
-    if code:
+    if ended:
         raise BadInput(
             words or f"{where}: the template needs too much memory, or more than {DEADLINE:g} seconds"
         )

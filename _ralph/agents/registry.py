@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shlex
@@ -90,7 +89,6 @@ def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent
     return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
 
 
-@functools.cache
 def _split(command: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
@@ -199,7 +197,6 @@ def run_agent(
         out=log(".out"),
         err=err,
         on_line=parser.line,
-        by_line=parser.reads_lines,
         on_end=parser.close,
     )
     _read_log(row, parser, own_log)
@@ -266,7 +263,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
 def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
     """How it ended, and why if it did not end well."""
     if process.ended == "missing":
-        return Outcome.UNAVAILABLE, process.error
+        return Outcome.UNAVAILABLE, process.tail
     if process.ended == "interrupted":
         return Outcome.INTERRUPTED, "ralph was stopped"
     if process.ended in ("deadline", "idle"):

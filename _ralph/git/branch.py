@@ -12,7 +12,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, RalphError, TryLater
-from _ralph.git.git import BULK, Git, attempted, git_output, nul, unhurried
+from _ralph.git.git import BULK, Git, attempted, git_output, nul
 
 PARKED = "refs/ralph/parked"
 _KEPT = 50
@@ -45,9 +45,7 @@ class Branch:
     def beginning(self) -> str:
         """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
         BadInput without a commit."""
-        return self._beginning(*self.commits_at(self.ref, "HEAD"))
-
-    def _beginning(self, tip: str, head: str) -> str:
+        tip, head = self.commits_at(self.ref, "HEAD")
         if not (tip or head):
             raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
         return head if head and (not tip or self.contains(tip, head)) else tip
@@ -55,8 +53,7 @@ class Branch:
     def open(self) -> tuple[str, list[str]]:
         """Make the branch if there is none, or move it forward to where the run begins; its tip, and what was
         done. BadInput without a commit."""
-        tip, head = self.commits_at(self.ref, "HEAD")
-        start = self._beginning(tip, head)
+        start, tip = self.beginning(), self.tip()
         if not tip:
             try:
                 self.git("update-ref", "-m", "ralph: begin", self.ref, start, "")
@@ -112,8 +109,7 @@ class Branch:
         self.mark.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write(self.mark, os.fsencode("\0".join((str(worktree), tip, commit))))
         words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
-        with unhurried():  # an interrupt would leave it half done
-            code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
+        code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
         files.clear(self.mark)
         return code, said
 
@@ -179,10 +175,6 @@ class Branch:
         `parent` itself."""
         if not merge and tree == self.git.tree(parent):
             return parent
-        return self.commit_tree(tree, parent, message, sign, merge)
-
-    def commit_tree(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
-        """The same, whether or not anything is changed."""
         others = ("-p", merge) if merge else ()
         words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
@@ -219,8 +211,7 @@ class Branch:
 
     def park_tree(self, tree: str, base: str, label: str) -> str:
         """Park work that did not pass as a commit on `base`; the ref's name."""
-        made = self.git("commit-tree", tree, "-p", base, "-m", f"ralph: parked work of {label}").strip()
-        return self.park(made, label)
+        return self.park(self.commit(tree, base, f"ralph: parked work of {label}\n"), label)
 
     def park(self, commit: str, label: str) -> str:
         """Park a commit below refs/ralph/parked/ under a free name; the ref's name."""

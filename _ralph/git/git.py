@@ -15,7 +15,7 @@ from typing import IO
 
 from _ralph import files, text
 from _ralph.errors import BadInput, RalphError, StopNow, TryLater
-from _ralph.process.process import buffer, ends_within
+from _ralph.process.process import buffer
 
 QUICK, BULK = 30.0, 180.0
 """Deadlines in seconds: of calls that read or move refs, and of those that read or write many files."""
@@ -42,17 +42,6 @@ hurry: Callable[[], bool] = lambda: False  # noqa: E731
 """Whether ralph must stop: a call under way then has five seconds left."""
 
 
-@contextlib.contextmanager
-def unhurried() -> Iterator[None]:
-    """Calls in here may take their whole time: one that is killed would leave a person's files half done."""
-    global hurry
-    before, hurry = hurry, lambda: False
-    try:
-        yield
-    finally:
-        hurry = before
-
-
 class Late(RalphError):
     """A git call did not end within its deadline."""
 
@@ -70,8 +59,7 @@ class Git:
     @classmethod
     def at(cls, root: Path) -> Git:
         """git in the working tree whose top folder is `root`."""
-        folder, common = _paths(root, "--absolute-git-dir", "--git-common-dir")
-        return cls(root, folder, common)
+        return cls(root, _path(root, "--absolute-git-dir"), _path(root, "--git-common-dir"))
 
     def __call__(
         self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
@@ -150,8 +138,9 @@ def _run(
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
     """Wait for a git call until its deadline, or a few seconds once ralph must stop."""
     end, asked = time.monotonic() + timeout, False
-    while not ends_within(process.pid, min(0.2, max(end - time.monotonic(), 0.01))):
-        if hurry() and not asked:
+    while process.poll() is None:
+        time.sleep(0.001)  # `Popen.wait` with a timeout looks at ever longer intervals, up to 50 ms
+        if hurry() and not asked and what != "merge":  # it would leave a person's files half done
             asked, end = True, min(end, time.monotonic() + _HURRY)
         if time.monotonic() >= end:
             with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
@@ -196,28 +185,19 @@ def git_output(
 def git_places(folder: Path) -> tuple[Path, Path] | None:
     """The root of the git working tree around `folder` and the repository's common folder, or None;
     BadInput if git cannot read it, or there is no working tree."""
-    there = any((parent / ".git").exists() for parent in (folder, *folder.parents))
-    asked = ("--git-common-dir", "--show-toplevel")
-    words = ("rev-parse", "--path-format=absolute", "--is-bare-repository", *asked)
-    code, out, err = _run(folder, words, b"", {}, QUICK)
-    bare, *paths = os.fsdecode(out).removesuffix("\n").split("\n")
-    if code == 0:
-        common, root = map(Path, paths) if len(paths) == 2 else _paths(folder, *asked)
-        return root, common
-    if bare == "true":
+    code, out, err = _run(folder, ("rev-parse", "--is-bare-repository"), b"", {}, QUICK)
+    if out.strip() == b"true":
         raise BadInput(f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work")
-    if there:
+    if code == 0:
+        return _path(folder, "--show-toplevel"), _path(folder, "--git-common-dir")
+    if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         raise _error(folder, ("rev-parse",), code, err)
     return None
 
 
-def _paths(folder: Path, *asked: str) -> list[Path]:
-    """The paths that `git rev-parse` prints: in one call, unless one of them contains a line feed."""
-    words = ("rev-parse", "--path-format=absolute")
-    found = os.fsdecode(git(folder, *words, *asked)).removesuffix("\n").split("\n")
-    if len(found) != len(asked):
-        found = [os.fsdecode(git(folder, *words, flag)).removesuffix("\n") for flag in asked]
-    return [Path(path) for path in found]
+def _path(folder: Path, asked: str) -> Path:
+    """A path that `git rev-parse` prints; it may contain line feeds."""
+    return Path(os.fsdecode(git(folder, "rev-parse", "--path-format=absolute", asked)).removesuffix("\n"))
 
 
 def top_level(folder: Path) -> Path | None:
@@ -235,10 +215,8 @@ def freeze_settings(home: Git, folder: Path) -> None:
     files.clear(config).write_bytes(os.fsencode("".join(map(setting, listed))))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
     found = {"GIT_CONFIG_GLOBAL": str(config)}
-    words = ("config", "--path", "-z", "--get-regexp", r"^core\.(excludes|attributes)file$")
-    own = dict(entry.split("\n", 1) for entry in home.names(*words, check=False) if "\n" in entry)
     for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
-        named = own.get(f"core.{key}".lower())
+        named = home("config", "--path", "--get", f"core.{key}", check=False).removesuffix("\n")
         source, copy = home.root / named if named else base / name, folder / name
         files.clear(copy).write_bytes(
             (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")
@@ -275,14 +253,6 @@ def setting(entry: str) -> str:
 
 def _escaped(value: str) -> str:
     return value.translate({92: "\\\\", 34: '\\"', 10: "\\n", 9: "\\t", 8: "\\b"})
-
-
-def remove_locks(*folders: Path) -> None:
-    """Remove the lock files of ralph's own git calls that died with a run."""
-    for folder in folders:
-        for lock in folder.glob("*.lock"):
-            if lock.name != "prd.lock":
-                files.clear(lock)
 
 
 def nul(names: Iterable[str]) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -162,14 +161,11 @@ class Place:
 
     def _links(self, tree: str) -> dict[str, str]:
         """The commits of the submodules of a tree, by their paths."""
-        if tree not in self._known_links:
-            some = (self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()
-            listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK) if some else []
-            entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
-            self._known_links = {tree: {path: meta.split(" ")[2] for meta, path in entries}}
-        return self._known_links[tree]
-
-    _known_links: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+        if not ((self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()):
+            return {}
+        listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK)
+        entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
+        return {path: meta.split(" ")[2] for meta, path in entries}
 
     def carry(self, names: Iterable[str]) -> None:
         """Copy files that git ignores from home (`.worktreeinclude`); they are never committed."""
@@ -299,7 +295,7 @@ class Place:
         would be green on this machine only."""
         hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
         moved = False
-        with contextlib.suppress(BlockingIOError), self.locked(fcntl.LOCK_NB):
+        with contextlib.suppress(TimeoutError), self.locked(wait=False):
             if moved := self.exists:
                 self.root.rename(hidden)
         try:
@@ -309,13 +305,11 @@ class Place:
                 self.unhide()
 
     @contextlib.contextmanager
-    def locked(self, how: int = 0) -> Iterator[None]:
-        """Use this place: no other process hides it. With LOCK_NB, BlockingIOError if one uses it."""
-        path, flags = self.index.with_suffix(".held"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
-            files.clear(path)  # an agent put it there
-        with os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0) as mark:
-            fcntl.flock(mark, fcntl.LOCK_EX | how)
+    def locked(self, wait: bool = True) -> Iterator[None]:
+        """Use this place: no other process hides it. Unless it may `wait`, TimeoutError if one uses it."""
+        import filelock
+
+        with filelock.FileLock(files.own(self.index.with_suffix(".held")), blocking=wait):
             yield
 
     def unhide(self) -> None:
@@ -338,8 +332,7 @@ class Place:
         """What `note_setup` last wrote. An agent can have written there, too."""
         try:
             found = json.loads(files.read_regular(self.stamp) or b"{}")
-            made = found["made"]  # version 0.1 wrote a list in workspaces
-            return Prepared(found["inputs"], made if isinstance(made, dict) else {name: [] for name in made})
+            return Prepared(found["inputs"], dict(found["made"]))
         except (ValueError, TypeError, LookupError, RecursionError):
             return Prepared()
 
@@ -381,27 +374,17 @@ class Place:
         return path.relative_to(self.root).as_posix()
 
     def ignored_since(self, moment: float) -> list[str]:
-        """What git ignores here and was changed after `moment` (unix seconds), but for caches of known tools
-        and what agents always leave."""
+        """What git ignores here, files and folders, and was changed after `moment` (unix seconds), but for
+        caches of known tools and what agents always leave."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
+        own = (*self.state, *self.carried, ".ralph", ".git")
         found = []
         for name in self.git.names(*words, check=False, timeout=BULK):
-            if name.rstrip("/") in (*self.state, *self.carried, ".ralph", ".git"):
-                continue
-            path = self.root / name
-            if not path.is_dir() or path.is_symlink():
-                found += self._unexpected([path] if _since(path, moment) else [])
-                continue
-            new = self._unexpected(file for file in files.walk(path) if _since(file, moment))
-            whole = new and not any(not _since(file, moment) for file in files.walk(path))
-            found += [name.rstrip("/")] if whole else new[:20]
+            if name.rstrip("/") not in own:
+                every = (path for path in files.walk(self.root / name) if _since(path, moment))
+                new = {self._name(path) for path in every if not _is_cache(path)}
+                found += [name.rstrip("/")] if new - patterns.matching(LEFT_BY_AGENTS, new) else []
         return found
-
-    def _unexpected(self, paths: Iterable[Path]) -> list[str]:
-        """The names of `paths`, without caches of known tools and what agents always leave."""
-        names = [self._name(path) for path in paths if not _is_cache(path)]
-        habits = patterns.matching(LEFT_BY_AGENTS, names)
-        return [name for name in names if name not in habits]
 
 
 def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:

@@ -32,7 +32,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     attempt.changed, attempt.changes = changes(run.git, attempt.base, attempt.tree)
     if not attempt.changed:
         return True
-    made = run.branch.commit_tree(attempt.tree, attempt.base, attempt.message)
+    made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
     run.branch.pin_candidate(made)
     if attempt.tip == attempt.base:
         attempt.commit = made

@@ -32,7 +32,7 @@ def result_of(check: Check, done: ProcessResult, log: Path) -> CheckResult:
         ok=done.ended == "itself" and done.exit == 0,
         exit=done.exit,
         seconds=round(done.seconds, 1),
-        tail=text.redact(text.clean(text.tail(done.tail or done.error, TAIL))),
+        tail=text.redact(text.clean(text.tail(done.tail, TAIL))),
         log=str(log),
         timed_out=done.ended == "deadline",
     )

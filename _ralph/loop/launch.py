@@ -237,7 +237,8 @@ def _worker(run: Run, prefix: str, patience: float) -> Iterator[Wire]:
         for stream in streams:
             with contextlib.suppress(OSError):
                 stream.close()
-        process.ends_within(child.pid, grace)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(grace)
         process.sweep(process.GRACE, child)
 
 
@@ -251,8 +252,9 @@ def _require_hello(
         if run.control.stop_now:
             raise WorkerDied("ralph was stopped") from None
         why = wire.stderr_tail() or str(error)
-        process.ends_within(child.pid, 0.5)
-        if child.poll() in (126, 127):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(0.5)
+        if child.returncode in (126, 127):
             raise BadInput(f"there is no ralph {behind}: {why}; put it on the PATH there") from None
         raise NoWorker(f"no worker answers {behind}: {why}") from None
     theirs = hello.get("ralph")

@@ -24,12 +24,13 @@ from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.run import Options, Run
 from _ralph.loop.view import Reporter
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
-from _ralph.loop.worker import Job, as_json
+from _ralph.loop.worker import Job
 from _ralph.model import Check, Json, Share
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
 from _ralph.state import layout, lock
+from _ralph.state.records import as_json
 
 _PATIENCE = 120.0
 _LOG = 1 << 20  # bytes of a log in one message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from _ralph.process.process import Control, run_process
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
-Signature = list[int]
 
 
 @dataclass
@@ -125,7 +123,7 @@ class Room:
     notices: list[str] = field(default_factory=list)
     _tree: str = ""
     _inputs: str = ""
-    _made: dict[str, Signature] = field(default_factory=dict)
+    _made: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -222,18 +220,14 @@ class Room:
             self.place.note_setup(Prepared(inputs, self._made))
         return None
 
-    def _signatures(self) -> dict[str, Signature]:
+    def _signatures(self) -> dict[str, list[int]]:
         """All untracked files, with what changes whenever the file does."""
         names = self._files_in(self.place.untracked(self._tree))
-        return {name: _signature(self.path / name) for name in names}
+        return {name: files.signature(self.path / name) for name in names}
 
     def _files_in(self, found: list[str]) -> list[str]:
         """The files of what git does not track, without ralph's own and those that `keep` names."""
-        names = [
-            os.path.relpath(path, self.path)
-            for name in found
-            for path in (files.walk(self.path / name) if name.endswith("/") else [self.path / name])
-        ]
+        names = [os.path.relpath(path, self.path) for name in found for path in files.walk(self.path / name)]
         return self._not_kept([name for name in names if name not in self.place.carried])
 
     def _not_kept(self, names: list[str]) -> list[str]:
@@ -243,10 +237,7 @@ class Room:
 
     def _is_spoiled(self) -> bool:
         """Whether a file that setup made was changed or removed since."""
-        try:
-            return any(_signature(self.path / name) != was for name, was in self._made.items())
-        except OSError:
-            return True
+        return any(files.signature(self.path / name) != was for name, was in self._made.items())
 
     def _purge(self, kept: Container[str] = ()) -> None:
         """Remove every file that is neither tracked nor in `kept`, and empty folders."""
@@ -289,9 +280,3 @@ def merged(git: Git, tip: str, commit: str) -> tuple[str, list[str]]:
     if code == 1:
         return "", [text.one_line(name) for name in names if name]
     return "", [text.one_line(err or "git merge-tree failed")]
-
-
-def _signature(path: Path) -> Signature:
-    found = path.lstat()
-    mode = stat.S_IFMT(found.st_mode)
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, mode]

@@ -94,7 +94,7 @@ class Reporter(View):
         """Send what the agent has used so far, about once a second."""
         if self._agent is not None and self.stays:
             idle, tokens = time.monotonic() - self._agent.heard, self._agent.tokens()
-            self._tell("used", idle, tokens.as_dict(), self._agent.usd)
+            self._tell("used", idle, asdict(tokens), self._agent.usd)
 
     def _heard(self, kind: str, words: str) -> None:
         """Send a few lines of each message, and no more a second than a person can read."""

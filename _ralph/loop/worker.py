@@ -11,9 +11,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
+from _ralph import files
 from _ralph.errors import (
     AgentUnavailable,
     BadInput,
@@ -29,7 +30,7 @@ from _ralph.model import Json
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
-from _ralph.state.records import MOST, made
+from _ralph.state.records import as_json, made
 
 _STOP_DEADLINE = 60.0
 _ERRORS = {int(cls.exit): cls for cls in (BadInput, NeedsPerson, AgentUnavailable, TryLater)}
@@ -147,24 +148,13 @@ class Job(Generic[Result]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
         end = time.monotonic() + (5.0 if self.result is None else _STOP_DEADLINE)
-        while not process.ends_within(self.pid, max(end - time.monotonic(), 0.1)):
+        while process.reap(self.pid, max(end - time.monotonic(), 0.1)) is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
         process.sweep(0.0, spare=spare)
         os.close(self.pipe)
         os.close(self.alive)
         self.ready = True
-
-
-def as_json(result: Any) -> Json:
-    """A result as `made` reads it: numbers that an agent made up are cut."""
-
-    def cut(items: list[tuple[str, Any]]) -> Json:
-        return {name: min(one, MOST) if type(one) in (int, float) else one for name, one in items}
-
-    return asdict(result, dict_factory=cut)
 
 
 def start(
@@ -221,10 +211,8 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
     git.hurry = lambda: control.stop_now
 
     def report(event: Json) -> None:
-        data = json.dumps(event).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):  # the loop is gone, as `control` will say
-            while data:
-                data = data[os.write(pipe, data) :]
+            files.write_all(pipe, json.dumps(event).encode() + b"\n")
 
     try:
         value = work(control, report)
@@ -238,5 +226,5 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
         failed = translate(error) if not os.environ.get("RALPH_DEBUG") else error
         code = int(getattr(failed, "exit", Exit.ERROR))
         stopped, died = isinstance(error, StopNow), isinstance(error, WorkerDied)
-        report({"event": "error", **asdict(Failed(said=str(failed), exit=code, stopped=stopped, died=died))})
+        report({"event": "error", **as_json(Failed(said=str(failed), exit=code, stopped=stopped, died=died))})
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import signal
@@ -105,14 +104,13 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 @dataclass
 class ProcessResult:
     """`ended` says what ended it: `itself`, `deadline`, `idle`, `stop` (the line handler), `interrupted`
-    (ralph was stopped) or `missing` (it could not be started). `tail` is the end of its output,
-    `survivors` are processes that not even KILL ended."""
+    (ralph was stopped) or `missing` (it could not be started). `tail` is the end of its output, or why it
+    was not started; `survivors` are processes that not even KILL ended."""
 
     exit: int | None = None
     seconds: float = 0.0
     ended: str = "itself"
     tail: str = ""
-    error: str = ""
     survivors: list[int] = field(default_factory=list)
 
 
@@ -128,7 +126,6 @@ def run_process(
     out: Path | None = None,
     err: Path | None = None,
     on_line: LineHandler | None = None,
-    by_line: bool = True,
     on_end: Callable[[], object] = lambda: None,
     cap: int = 16 << 20,
     spare: frozenset[int] = frozenset(),
@@ -136,10 +133,9 @@ def run_process(
     """Run `argv` in a session of its own, and end all that it started, however it ends.
 
     stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in order), each
-    capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. Without `by_line`, `on_line` gets
-    stdout in pieces as they come, which is cheap; `on_end` is called before the process is ended. Memory is
-    constant but for one line at a time. `spare` are children of ours that are not ended. Never
-    raises for what the process does.
+    capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. `on_end` is called before the process
+    is ended. Memory is constant but for one line at a time. `spare` are children of ours that are not ended.
+    Never raises for what the process does.
     """
     started = time.monotonic()
     with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:
@@ -156,18 +152,18 @@ def run_process(
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise  # the system's fault, not the command's
-            return ProcessResult(exit=127, ended="missing", error=str(error))
+            return ProcessResult(exit=127, ended="missing", tail=str(error))
         pipes = [(pipe, log) for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)) if pipe]
         for pipe, _ in pipes:
             os.set_blocking(pipe.fileno(), False)
         logs = {pipe.fileno(): log for pipe, log in pipes}
-        pump = _Pump(child, logs, on_line, by_line and on_line is not None)
+        pump = _Pump(child, logs, on_line)
         ended = pump.run(control, started + timeout, idle)
         on_end()
         survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays, spare)
         pump.drain()
     said = pump.tail[-_TAIL:].decode("utf-8", "replace")
-    return ProcessResult(child.returncode, time.monotonic() - started, ended, said, "", survivors)
+    return ProcessResult(child.returncode, time.monotonic() - started, ended, said, survivors)
 
 
 @contextlib.contextmanager
@@ -188,36 +184,16 @@ def _nameless() -> BinaryIO:
     return tempfile.TemporaryFile()
 
 
-def ends_within(pid: int, seconds: float) -> bool:
-    """Whether our child `pid` ends within `seconds`; it is not reaped. Returns at once when it ends, while
-    `Popen.wait` with a timeout polls."""
-    try:
-        if sys.platform == "linux":
-            try:
-                fd = os.pidfd_open(pid)
-            except OSError as error:
-                if error.errno != errno.ENOSYS:
-                    raise
-                return _ends_soon(pid, seconds)
-            try:
-                return bool(select.select([fd], [], [], seconds)[0])
-            finally:
-                os.close(fd)
-        exits = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
-        with contextlib.closing(select.kqueue()) as queue:
-            return bool(queue.control([exits], 1, seconds))
-    except ProcessLookupError:
-        return True
-
-
-def _ends_soon(pid: int, seconds: float) -> bool:
-    """The same, for a kernel without descriptors for processes."""
+def reap(pid: int, seconds: float) -> int | None:
+    """The wait status of our child `pid`, 0 if it was reaped before; None if it runs on after `seconds`."""
     end = time.monotonic() + seconds
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.001)
+        return ended[1]
+    return 0
 
 
 @dataclass
@@ -227,7 +203,6 @@ class _Pump:
     child: subprocess.Popen[bytes]
     logs: dict[int, Transcript]
     on_line: LineHandler | None
-    by_line: bool
     tail: bytearray = field(default_factory=bytearray)
     strays: set[int] = field(default_factory=set)
     line: bytearray = field(default_factory=bytearray)
@@ -284,7 +259,7 @@ class _Pump:
         if len(self.tail) > 2 * _TAIL:
             del self.tail[:-_TAIL]
         if self.child.stdout is not None and fd == self.child.stdout.fileno():
-            (self._split if self.by_line else self._hand_over)(chunk)
+            (self._split if self.on_line else self._hand_over)(chunk)
         return True
 
     def _split(self, chunk: bytes) -> None:

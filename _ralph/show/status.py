@@ -118,7 +118,7 @@ def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> 
         "workspace": None if start.launch else str(workspace),
         "usd": round(used.usd or 0.0, 6),
         "usd_estimated": round(used.estimated, 6),
-        "tokens": used.tokens.as_dict(),
+        "tokens": asdict(used.tokens),
         "doing": text.redact(text.one_line(heard[-1], 100)),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import time
 from collections import Counter
@@ -17,10 +16,8 @@ from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
-PATIENCE = 30.0
-"""Seconds to wait for a plan that is half saved."""
-AWAY = 2.0
-"""Seconds to wait for one that is not there: some editors move it away before they write the new one."""
+PATIENCE = 2.0
+"""Seconds to wait for a plan that is half saved, or that an editor has moved away to write a new one."""
 LOCK_PATIENCE = 10.0
 _GONE = object()
 
@@ -83,10 +80,7 @@ def _with_note(there: Any, said: str) -> Any:
 
 def set_members(plan: Plan, members: Json) -> str:
     """The plan's text with these set at its top level."""
-    source = plan.text
-    for key, value in members.items():
-        source = jsontext.set_member(source, jsontext.place(source), key, value)
-    return source
+    return jsontext.rewrite(plan.text, {**plan.top, **members})
 
 
 def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) -> str:
@@ -100,7 +94,7 @@ def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) ->
             new = {"id": _next_id(plan, taken, prd.title_of(new)), **new}
         taken.add(str(new.get("id", "")))
         shaped.append(new | {_done_field(plan): False})
-    return jsontext.add_entries(plan.text, _place(plan), shaped, in_place_of_all)
+    return _with_entries(plan, shaped if in_place_of_all else [*_entries(plan), *shaped])
 
 
 def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE) -> Plan:
@@ -110,35 +104,27 @@ def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE)
     is half saved, broken or away is waited for, `patience` seconds. BadInput if it stays that way, or, before
     anything is written, if the new text is no plan.
     """
-    end, pauses = time.monotonic() + patience, iter((0.002, 0.01))
+    end = time.monotonic() + patience
     while True:
         source = change(plan)
         new = prd.read(source, plan.path)
-        try:
+        with contextlib.suppress(FileNotFoundError):  # deleted, or being replaced by an editor
             if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
                 return new
             if time.monotonic() > end:
                 raise TryLater(f"somebody saves {plan.path.name} again and again; try again later")
-        except FileNotFoundError:
-            pass  # deleted, or being replaced by an editor
-        time.sleep(next(pauses, 0.05))
-        plan = load_settled(plan.path, end - time.monotonic())
+        plan = load_settled(plan.path, end)
 
 
-def load_settled(path: Path, patience: float = PATIENCE) -> Plan:
-    """The plan at `path`. One that is half saved, broken or away is waited for, `patience` seconds; then
-    BadInput."""
-    began = time.monotonic()
+def load_settled(path: Path, end: float) -> Plan:
+    """The plan at `path`; one that is half saved, broken or away is waited for until `end` (monotonic)."""
     while True:
+        time.sleep(0.05)
         try:
             return prd.load(path)
         except BadInput:
-            waited = time.monotonic() - began
-            if waited >= min(patience, AWAY) and not path.exists():
-                raise BadInput(f"{path.name} was deleted while ralph worked; put it back") from None
-            if waited >= patience:
+            if time.monotonic() > end:
                 raise
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -159,24 +145,21 @@ def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], Json
     """The plan's text with fields of these tasks set. A task that is not in the plan any more, or has another
     title, is left out."""
     wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
-    found = [task for task in plan.tasks if task.key in wanted]
-    changes = {task.index: functools.partial(_set, edits=edits(task)) for task in found}
-    return jsontext.change_entries(plan.text, _place(plan), changes)
+    entries = _entries(plan)
+    for task in plan.tasks:
+        if task.key in wanted:
+            changed = {**task.raw, **edits(task)}
+            entries[task.index] = {key: value for key, value in changed.items() if value is not _GONE}
+    return _with_entries(plan, entries)
 
 
-def _set(source: str, edits: Json) -> str:
-    """The text of one task with fields set or removed."""
-    for key, value in edits.items():
-        if value is _GONE:
-            source = jsontext.remove_member(source, 0, key)
-        else:
-            source = jsontext.set_member(source, 0, key, value)
-    return source
+def _entries(plan: Plan) -> list[Any]:
+    return list(plan.data[plan.list_key] if plan.list_key else plan.data)
 
 
-def _place(plan: Plan) -> int:
-    """Where the list of tasks begins."""
-    return jsontext.place(plan.text, *([plan.list_key] if plan.list_key else []))
+def _with_entries(plan: Plan, entries: list[Any]) -> str:
+    """The plan's text with these tasks."""
+    return jsontext.rewrite(plan.text, {**plan.data, plan.list_key: entries} if plan.list_key else entries)
 
 
 def _status(plan: Plan, done: bool) -> str:

@@ -8,7 +8,7 @@ import glob
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from _ralph.model import Paths, Plan
 from _ralph.state import prd
 from _ralph.state.history import History, replay
 from _ralph.state.log import Journal
-from _ralph.state.records import Record, made
+from _ralph.state.records import Record, as_json, made
 
 NOTE = "plan.json"
 """The file that says which plan a private folder, or a folder of places, belongs to."""
@@ -103,7 +103,7 @@ def note_plan(paths: Paths, branch: str = "") -> None:
     common, before = paths.private.parent.parent, noted(paths.private)
     branch = branch or (before.branch if before else "")
     note = Noted(paths.prd, paths.root, common, branch)
-    data = json.dumps(asdict(note), default=os.fspath).encode()
+    data = json.dumps(as_json(note)).encode()
     if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()
     paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -134,12 +134,9 @@ def note_words(paths: Paths, words: Sequence[str]) -> None:
 
 def last_words(paths: Paths) -> list[str]:
     """The options of the last run; none where they are not known."""
-    try:
-        return [
-            str(word) for word in json.loads(files.read_regular(paths.private / "words", 1 << 16) or b"[]")
-        ]
-    except (ValueError, TypeError, RecursionError):
-        return []
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        return [*map(str, json.loads(files.read_regular(paths.private / "words", 1 << 16) or b"[]"))]
+    return []
 
 
 def places_folder() -> Path:

@@ -95,13 +95,10 @@ def next_time(clock: str, now: float) -> float:
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
     """The limit that is reached, if any; `seconds` is how long the run has taken."""
     run = history.this_run
-    spent_budgets = {
-        "usd": ("dollars", history.usd >= limits.budget_usd),
-        "tokens": ("tokens", history.tokens.total >= limits.budget_tokens),
-    }
-    for key, (unit, over) in spent_budgets.items():
-        if over:
-            said = f"the plan's budget in {unit} is spent; to go on, raise budget.{key} in prd.json"
+    for unit, one in used(limits, history).plan.items():
+        if one.used >= one.limit:
+            what = "dollars" if unit == "usd" else unit
+            said = f"the plan's budget in {what} is spent; to go on, raise budget.{unit} in prd.json"
             return Stop("budget", Exit.PERSON, said)
     reached = {
         text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,

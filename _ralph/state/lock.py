@@ -8,16 +8,15 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _ralph import files
 from _ralph.errors import TryLater
-from _ralph.git.git import remove_locks
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
 from _ralph.state.layout import RUNNING, Holder, began, last_holder, running
+from _ralph.state.records import as_json
 
 if TYPE_CHECKING:
     import filelock
@@ -36,11 +35,11 @@ def acquire(paths: Paths, patience: float = 0.2) -> filelock.BaseFileLock:
             raise filelock.Timeout(lock.lock_file)
     except filelock.Timeout:
         holder = running(paths)
-        if holder is None:
-            raise TryLater("another ralph is at work on this plan; try again in a moment") from None
+        who, since = "another ralph", ""
+        if holder:
+            who, since = f"`ralph {holder.what}`", f" (pid {holder.pid}, since {holder.since})"
         raise TryLater(
-            f"`ralph {holder.what}` is at work on this plan (pid {holder.pid}, since {holder.since}); "
-            f"wait for its end, or see `ralph stop`"
+            f"{who} is at work on this plan{since}; wait for its end, or see `ralph stop`"
         ) from None
     return lock
 
@@ -55,7 +54,7 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         mark_run(run_id)  # so that every child can be told from a stranger
         now, pid = time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid()
         holder = Holder(pid, began(pid), run_id, now, what, boot())
-        files.write_own(paths.private / RUNNING, json.dumps(asdict(holder)).encode())
+        files.write_own(paths.private / RUNNING, json.dumps(as_json(holder)).encode())
         yield run_id
         (paths.private / RUNNING).unlink(missing_ok=True)
     finally:
@@ -64,10 +63,11 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
 
 
 def end_killed_run(paths: Paths) -> None:
-    """Kill what a run that was killed left running, and remove the locks of its own git calls."""
+    """Kill what a run that was killed left running, and remove the locks of its git calls."""
     if holder := last_holder(paths):
         kill_run(holder.run_id)
-        remove_locks(paths.private)
+        for left in paths.private.glob("*.index*.lock"):
+            files.clear(left)
         if holder.boot != boot():
             discard_unsynced(paths)
         files.atomic_write(paths.private / "died", b"")

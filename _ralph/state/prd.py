@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import graphlib
 import itertools
 import json
@@ -92,26 +91,33 @@ def read(source: str, path: Path) -> Plan:
     """The plan in `source`, as if it were the file `path`; without a name it is called like its folder.
     BadInput as for `load`."""
     data = _document(source, path.name)
-    with _explained(data, path.name):
-        list_key, tasks = _tasks(data, path.name)
-        tasks = _named(tasks, path.name)
-        _check_dependencies(tasks, path.name)
-        top = data if isinstance(data, dict) else {}
-        settings = {key: _get(top, key, *kinds) for key, kinds in SETTINGS.items()}
-        for key in ("protect", "keep"):
-            settings[key] = list(_patterns(top, key, f"{path.name}: ")) or None
-        return Plan(
-            path=path,
-            text=source,
-            data=data,
-            list_key=list_key,
-            tasks=tuple(tasks),
-            project=text.one_line(str(_get(top, "project") or path.resolve().parent.name), 80),
-            branch=_get(top, "branch", str) or None,
-            checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
-            setup=_setup(settings["setup"]),
-            settings={key: value for key, value in settings.items() if value is not None},
-        )
+    try:
+        return _plan(data, source, path)
+    except _WrongType:  # only then: to validate 20,000 tasks takes many seconds
+        _validate(data, path.name)
+        raise
+
+
+def _plan(data: Any, source: str, path: Path) -> Plan:
+    list_key, tasks = _tasks(data, path.name)
+    tasks = _named(tasks, path.name)
+    _check_dependencies(tasks, path.name)
+    top = data if isinstance(data, dict) else {}
+    settings = {key: _get(top, key, *kinds) for key, kinds in SETTINGS.items()}
+    for key in ("protect", "keep"):
+        settings[key] = list(_patterns(top, key, f"{path.name}: ")) or None
+    return Plan(
+        path=path,
+        text=source,
+        data=data,
+        list_key=list_key,
+        tasks=tuple(tasks),
+        project=text.one_line(str(_get(top, "project") or path.resolve().parent.name), 80),
+        branch=_get(top, "branch", str) or None,
+        checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
+        setup=_setup(settings["setup"]),
+        settings={key: value for key, value in settings.items() if value is not None},
+    )
 
 
 def validate(plan: Plan) -> None:
@@ -149,17 +155,6 @@ def _meant(error: Any) -> str:
 
 class _WrongType(BadInput):
     """A value of a type that has no meaning under its key."""
-
-
-@contextlib.contextmanager
-def _explained(data: Any, name: str) -> Iterator[None]:
-    """Explain a value of a wrong type by the schema. Only then: the import of jsonschema would nearly double
-    the time of `ralph status`."""
-    try:
-        yield
-    except _WrongType:
-        _validate(data, name)
-        raise
 
 
 # ---------------------------------------------------------------- what follows from it
@@ -267,7 +262,8 @@ def _document(source: str, name: str) -> Any:
 
     try:
         data = json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
-        _require_shallow(data)
+        if _depth(data) > _DEEPEST:  # other code would raise it later
+            raise RecursionError
     except json.JSONDecodeError as error:
         raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
@@ -277,15 +273,9 @@ def _document(source: str, name: str) -> Any:
     return data
 
 
-def _require_shallow(data: Any) -> None:
-    """RecursionError for what is nested so deeply that other code would raise one later."""
-    level: list[Any] = [[data]]
-    for _ in range(_DEEPEST):
-        inner = (values.values() if isinstance(values, dict) else values for values in level)
-        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
-        if not level:
-            return
-    raise RecursionError
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inner), default=0)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:

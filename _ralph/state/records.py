@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -182,13 +182,13 @@ def from_json(found: Json) -> Record:
 
 def to_json(record: Record) -> Json:
     """What the machine line of a record holds."""
-    return {"v": VERSION, "event": record.event, **_said(record)}
+    return {"v": VERSION, "event": record.event, **as_json(record)}
 
 
 def made(kind: type[Kind], found: object) -> Kind:
     """The dataclass `kind` of a JSON object; ValueError names the field that is wrong."""
-    readers, needed, nullable = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
-    given: Json = dict.fromkeys(nullable & needed)
+    readers, _, needed, nullable = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
+    given: Json = dict.fromkeys(nullable)
     for name, value in _exactly(dict, found).items():
         if name in readers and value is not None:
             try:
@@ -200,29 +200,30 @@ def made(kind: type[Kind], found: object) -> Kind:
     return kind(**given)
 
 
-def _said(part: Any) -> Json:
-    """A dataclass as a JSON object for `made`. Numbers are capped: some come from agents."""
-    readers, needed, _ = _fields(part.__class__)
-    said = {}
-    for name in readers:
-        value = getattr(part, name)
-        if is_dataclass(value):
-            value = _said(value)
-        elif type(value) in (int, float):
-            value = min(value, MOST)
-        if value or name in needed:
-            said[name] = value
-    return said
+def as_json(value: Any) -> Any:
+    """A dataclass as a JSON object for `made`, without the fields that are as by default. Numbers are capped:
+    some come from agents."""
+    if is_dataclass(value):
+        defaults = _fields(value.__class__)[1]
+        parts = {name: getattr(value, name) for name in defaults}
+        return {name: as_json(part) for name, part in parts.items() if part != defaults[name]}
+    if isinstance(value, list):
+        return [as_json(one) for one in value]
+    if type(value) in (int, float):
+        return min(value, MOST)
+    return str(value) if isinstance(value, Path) else value
 
 
 @functools.cache
-def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], set[str], set[str]]:
-    """A reader for each field, and the names of those that are required and of those that may be None.
-    Cached: a file can hold many thousand records."""
-    hints = get_type_hints(kind)
-    needed = {one.name for one in fields(kind) if one.default is one.default_factory}  # neither is there
-    nullable = {name for name, hint in hints.items() if type(None) in get_args(hint)}
-    return {one.name: _reader(hints[one.name]) for one in fields(kind)}, needed, nullable
+def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str], set[str]]:
+    """A reader and the default for each field; the names of those that are required, and those of them that
+    may be None. Cached: a file can hold many thousand records."""
+    hints, defaults = get_type_hints(kind), {}
+    for one in fields(kind):
+        defaults[one.name] = one.default if one.default_factory is MISSING else one.default_factory()
+    needed = {name for name, default in defaults.items() if default is MISSING}
+    nullable = {name for name in needed if type(None) in get_args(hints[name])}
+    return {name: _reader(hints[name]) for name in defaults}, defaults, needed, nullable
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from _ralph import text
@@ -96,7 +97,7 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
         "iterations": history.this_run.iterations if stop else history.iteration,
         "seconds": round(seconds, 1),
         **_usd(history.this_run if stop else history),
-        "tokens": (history.this_run.tokens if stop else history.tokens).as_dict(),
+        "tokens": asdict(history.this_run.tokens if stop else history.tokens),
         "tasks": [_task_summary(plan, task, history) for task in tasks if plan],
     }
 
@@ -106,7 +107,7 @@ def _usd(on: Spent) -> dict[str, float]:
 
 
 def _took(on: Spent) -> Json:
-    return {"seconds": round(on.seconds, 1), **_usd(on), "tokens": on.tokens.as_dict()}
+    return {"seconds": round(on.seconds, 1), **_usd(on), "tokens": asdict(on.tokens)}
 
 
 def _task_summary(plan: Plan, task: Task, history: History) -> Json:

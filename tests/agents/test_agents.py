@@ -71,7 +71,7 @@ def test_401_ends_the_process_at_its_first_retry(name: str) -> None:
 @pytest.mark.parametrize("ended", ["deadline", "idle", "interrupted", "missing"])
 def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
     lines, _ = recorded(name)
-    result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, error="no such file"))
+    result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file"))
     assert (result.outcome, result.reason) == {
         "deadline": (Outcome.TIMED_OUT, "stopped at its deadline limit after 1 h 0 min"),
         "idle": (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min"),

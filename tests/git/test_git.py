@@ -57,9 +57,18 @@ def test_a_call_ends_soon_once_ralph_must_stop(slow: Git, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "hurry", asked.is_set)
     with pytest.raises(StopNow):
         slow("add", "-A")
-    (slow.dir / "index.lock").unlink()
-    with module.unhurried(), pytest.raises(Late):
-        slow("add", "-A", timeout=1.5)  # as long as it may
+
+
+def test_a_merge_may_take_its_whole_time(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HURRY", 0.3)
+    monkeypatch.setattr(module, "hurry", lambda: True)
+    repo.git("checkout", "-q", "-b", "next")
+    repo.write(".gitattributes", "* filter=slow\n")
+    repo.commit("next")
+    repo.git("checkout", "-q", "-")
+    repo.git("config", "filter.slow.smudge", "exec sleep 60")
+    with pytest.raises(Late):
+        Git.at(repo.path)("merge", "-q", "--ff-only", "next", timeout=1.5)
 
 
 def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:

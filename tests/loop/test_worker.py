@@ -12,9 +12,9 @@ import pytest
 
 from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.loop.jobs import Attempt, Checked, Worked
-from _ralph.loop.worker import Job, WorkerDied, as_json
+from _ralph.loop.worker import Job, WorkerDied
 from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
-from _ralph.state.records import MOST, made
+from _ralph.state.records import MOST, as_json, made
 
 Pipe = tuple[Job[Checked], int]
 

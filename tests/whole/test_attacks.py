@@ -171,21 +171,24 @@ def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
     assert summary["usd"] < 10
 
 
-def test_without_memory_files_and_process_descriptors_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_files_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> int:
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(os, "memfd_create", missing)
-    monkeypatch.setattr(os, "pidfd_open", missing)
     with process.buffer(b"said") as file:
         assert file.read() == b"said"
+
+
+def test_a_child_is_reaped_once_and_its_status_told() -> None:
     pid = os.fork()
     if pid == 0:
         time.sleep(0.3)
-        os._exit(0)
-    assert not process.ends_within(pid, 0.01)
-    assert process.ends_within(pid, 10)
-    os.waitpid(pid, 0)
+        os._exit(7)
+    assert process.reap(pid, 0.01) is None
+    ended = process.reap(pid, 10)
+    assert ended is not None and os.waitstatus_to_exitcode(ended) == 7
+    assert process.reap(pid, 10) == 0
 
 
 @pytest.mark.parametrize(

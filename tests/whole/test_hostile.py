@@ -274,8 +274,8 @@ def test_any_output_of_an_agent(row: str, lines: list[bytes]) -> None:
     for name in ("text", "reason", "session", "denials", "reset"):
         assert isinstance(parser.fact(name), str)
     moment(parser.fact("reset"), 0.0)
-    json.dumps({"tokens": parser.tokens().as_dict(), "usd": parser.usd}, allow_nan=False)
-    assert all(number >= 0 for number in parser.tokens().as_dict().values())
+    json.dumps({"tokens": vars(parser.tokens()), "usd": parser.usd}, allow_nan=False)
+    assert all(number >= 0 for number in vars(parser.tokens()).values())
     assert parser.final is None or parser.final in list(Outcome)
 
 
