@@ -373,9 +373,9 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
 def clean(prd: Path, dry_run: bool) -> int:
     """Remove the checkouts of plans that are done or gone.
 
-    A plan is done when every task passes and HEAD contains its branch, and gone when its prd.json or
-    repository no longer exists. Looks at all plans of this repository, or at that of --prd. Work that
-    exists only in a workspace is parked first.
+    A plan is done when every task passes and HEAD contains its branch, and gone when its prd.json no
+    longer exists. Looks at all plans of this repository, or at that of --prd. Work that exists only in a
+    workspace is parked first. Checkouts of a repository that is not there are named, and stay.
 
     \b
     ralph clean -n

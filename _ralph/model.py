@@ -33,7 +33,7 @@ COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 Json = dict[str, Any]
 """A JSON object from outside, or for it."""
 Finding = tuple[str, str]
-"""`ok`, `warning` or `error`, and a line: what was found, and what to do about it."""
+"""`ok`, `warning`, `error` or `trying`, and a line: what was found, and what to do about it."""
 Findings = Iterable[Finding]
 
 

@@ -86,7 +86,7 @@ STORY = [
     "cat ../brief.md",
     "ralph plan ../brief.md --planner my-planner",
     "git add -A && git commit -qm plan",
-    "ralph doctor -v --agent my-agent | grep -E 'plan:|git:|check:|errors'",
+    "ralph doctor -v --agent my-agent | grep -E 'plan:|git:|check |errors'",
     "ralph run --agent my-agent",
     "ralph status",
     "git log --oneline ralph/shop",

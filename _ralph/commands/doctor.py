@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -20,8 +21,9 @@ from _ralph.errors import Exit, RalphError, translate
 from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import set_up_workspace
+from _ralph.loop.candidate import checking
 from _ralph.loop.checks import every_check
-from _ralph.loop.jobs import Checked
+from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.launch import greet
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.model import CheckResult, Finding, Findings, Plan
@@ -36,34 +38,40 @@ from _ralph.state.log import Journal
 def examine(
     options: Options, control: Control, view: Terminal, echo: Callable[[str], object], probe: bool = False
 ) -> int:
-    """Print errors, then warnings, then what is fine (a line each if `verbose`, else one for all), then how
-    to go on; the exit status. BadInput outside of a repository."""
+    """Print each finding as it is found, what is fine only if `verbose`, then how to go on; the exit status.
+    BadInput outside of a repository."""
     run = _look(options, control)
-    findings: list[Finding] = []
+    found: Counter[str] = Counter()
+    fine: list[str] = []
     for name, part in _parts(run, probe):
         view.doing(name)
-        findings += _named(name, part)
+        for level, line in _caught(part):
+            found[level] += 1
+            if level == "ok" and not options.verbose:
+                fine.append(name)
+            else:
+                view.clear()
+                echo(_laid_out(level, f"{name}: {line}"))
         if control.stop_now or control.interrupts:
             view.clear()
             return 128 + (control.stop_signal or signal.SIGINT)
     view.clear()
-    errors, warnings, fine = (
-        [line for level, line in findings if level == wanted] for wanted in ("error", "warning", "ok")
-    )
-    if not options.verbose:
-        names = ", ".join(dict.fromkeys(line.partition(":")[0] for line in fine))
-        fine = [f"{names} (-v says more)"] if fine else []
-    for level, lines in (("error", errors), ("warning", warnings), ("ok", fine)):
-        for line in lines:
-            echo(f"{level:7} {text.one_line(line, 500)}")
-    if errors:
-        echo(f"\n{text.count(len(errors), 'error')}: fix what they say, and run `ralph doctor` again")
+    if fine:
+        echo(_laid_out("ok", f"{', '.join(dict.fromkeys(fine))} (-v says more)"))
+    if found["error"]:
+        echo(f"\n{text.count(found['error'], 'error')}; mend that, then run `ralph doctor` again")
         return Exit.USAGE
-    echo("\nno errors" + (f", {text.count(len(warnings), 'warning')}" if warnings else ""))
+    echo("\nno errors" + (f", {text.count(found['warning'], 'warning')}" if found["warning"] else ""))
     others = ", ".join(ENGINES[1:])
     echo(f"to start it: {wording.command_line('run', options.prd, options.words)}")
     echo(f"every night: {wording.command_line('job cron', options.prd, options.words)} (or {others})")
     return Exit.COMPLETE
+
+
+def _laid_out(level: str, line: str) -> str:
+    """A finding, wrapped beside its level on a terminal."""
+    columns = shutil.get_terminal_size((1000, 24)).columns
+    return f"{level:7} " + "\n        ".join(text.wrap(text.one_line(line, 500), max(columns - 8, 40)))
 
 
 def _look(options: Options, control: Control) -> Run:
@@ -78,19 +86,17 @@ def _look(options: Options, control: Control) -> Run:
     return run
 
 
-def _named(name: str, part: Findings) -> Findings:
-    """The findings of one part, by its name. An exception in it is an error; the other parts go on."""
+def _caught(part: Findings) -> Findings:
+    """The findings of one part. An exception in it is an error; the other parts go on."""
     try:
-        for level, line in part:
-            yield level, f"{name}: {line}"
+        yield from part
     except Exception as error:
-        yield "error", f"{name}: {translate(error)}"
+        yield "error", str(translate(error))
 
 
 def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     """Everything that is looked at, part by part."""
     team: list[Agent] = []
-    places = Checked()
     yield "plan", _plan(run)
     yield "limits", _limits(run)
     yield "lock", _lock(run)
@@ -102,8 +108,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "launch", _elsewhere(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
-    yield "places", _places(run, places)
-    yield "check", _checks(run, places)
+    yield "places", _places(run)
     yield "cron", rehearsal.surroundings(team, probe)
     if probe:
         yield "probe", rehearsal.turns(run, team)
@@ -184,60 +189,54 @@ def _warnings(lines: Iterable[str]) -> Findings:
 # ---------------------------------------------------------------- the places
 
 
-def _places(run: Run, found: Checked) -> Findings:
-    """Setup in every place, and every check in the clean room; the results are put into `found`."""
+def _places(run: Run) -> Findings:
+    """Setup in every place, and every check in the clean room, as a run does them."""
     if layout.running(run.paths) or (run.options.sandbox and not run.box):
         return  # they would disturb the loop, or run outside the sandbox
+    yield "trying", "setup and every check, as a run would; that can take minutes"
+    own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
+    checks = {check.command: check for check in (*every_check(run.plan), *own)}
     commit = run.branch.beginning()
+    job = CheckJob(commit=commit, checks=list(checks.values()), name="doctor")
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
-        tried = run.wait(run.in_worker(lambda inside: _in_the_places(inside, commit), Checked))
-    said = "; setup is green there" if run.plan.setup else ""
-    if tried.commit:
-        found.checks, found.notices = tried.checks, tried.notices
-        more = f" to work-{run.jobs}" if run.jobs > 1 else ""
-        yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
+        found = run.wait(checking(run, job))
+        red = [one for one in found.checks if one.name == "setup" and not one.ok]
+        if not red:
+            red = run.wait(run.in_worker(lambda inside: _workspaces(inside, commit), Checked)).checks
+    if red:
+        why = text.one_line(text.tail(red[0].tail, 240), 250) or "it printed nothing"
+        said = f"setup {red[0].outcome}: {text.one_line(red[0].command, 100)}"
+        yield "error", f"{said}: {why}; all of it: {red[0].log}"
         return
-    setup, red = run.plan.setup.run if run.plan.setup else "", tried.checks[0]
-    why = text.one_line(text.tail(red.tail, 240), 250) or "it printed nothing"
-    yield "error", f"setup {red.outcome}: {text.one_line(setup, 100)}: {why}; all of it: {red.log}"
-
-
-def _checks(run: Run, found: Checked) -> Findings:
-    """The result of every check before any work."""
+    said = "; setup is green there" if run.plan.setup else ""
+    more = f" to work-{run.jobs}" if run.jobs > 1 else ""
+    yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
     for result in found.checks:
         yield _judged(run, result)
     yield from _warnings(found.notices)
 
 
-def _in_the_places(run: Run, commit: str) -> Checked:
-    """What the worker does: the room, its checks, and the workspaces if no cut-off run left work there. There
-    is no commit in it where `setup` is red."""
-    room = run.room()
-    red = room.prepare(commit, "doctor")
-    if red:
-        return Checked(checks=[red])
-    own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
-    checks = {check.command: check for check in (*every_check(run.plan), *own)}
-    results = room.run(list(checks.values()), "doctor")
+def _workspaces(run: Run, commit: str) -> Checked:
+    """Make the workspaces, if no cut-off run left work there: the first `setup` that is red, if any."""
     for worker in [] if run.history.open_starts else range(1, run.jobs + 1):
         place = run.workspace(worker)
         new = place.reset(commit)
         run.site.furnish(place, commit)
         if red := set_up_workspace(run, place, new, "doctor"):
             return Checked(checks=[red])
-    return Checked(checks=results, notices=room.notices, commit=commit)
+    return Checked()
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:
     """What the result of a check means before any work. One that lacks a program, or a module that `setup`
     would install, says nothing about the work; any other module may be what a task is to make."""
-    said = f"{result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+    said = f"check {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
         return "ok", said
     why = text.last_line(result.tail)
-    lacks = f"{result.name} cannot run here: {why}"
+    lacks = f"check {result.name} cannot run here: {why}"
     if os.environ.get("VIRTUAL_ENV") != run.env().get("VIRTUAL_ENV"):
         lacks += " (checks do without ralph's own virtual environment)"
     hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
@@ -261,10 +260,7 @@ def _team(run: Run, team: list[Agent]) -> Findings:
     team += preflight.workers(run) or [run.named(run.ladder()[0])]
     team += [run.judge] if run.judge else []
     for agent in team:
-        try:
-            yield from chain(_agent(run, agent), _permissions(run, agent))
-        except RalphError as error:  # the next one is still looked at
-            yield "error", str(error)
+        yield from _caught(chain(_agent(run, agent), _permissions(run, agent)))
 
 
 def _agent(run: Run, agent: Agent) -> Findings:

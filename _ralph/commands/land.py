@@ -108,25 +108,21 @@ def _try(
 ) -> RalphError | None:
     """Land one branch, alone on its plan, with the checks of those that landed before it; why it did not, in
     which case all is as it was."""
-
-    def work(run_id: str) -> RalphError | None:
-        try:  # inside the lock: a command that leaves it with an error is taken for dead
-            branch = replace(onto, plan=paths.private.name)
-            run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
-            _make_ready(run, name)
-            _land(run, name, proved)
-        except StopNow:
-            raise
-        except RalphError as error:
-            return error
-        return None
-
     paths = layout.locate(options.prd)
     try:
         with lock.alone(paths, "land") as run_id:
-            return work(run_id)
+            try:  # a command that leaves the lock with an error is taken for dead
+                branch = replace(onto, plan=paths.private.name)
+                run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
+                _make_ready(run, name)
+                _land(run, name, proved)
+            except StopNow:
+                raise
+            except RalphError as error:
+                return error
     except TryLater as error:
         return error
+    return None
 
 
 def _make_ready(run: Run, name: str) -> None:

@@ -25,7 +25,8 @@ from _ralph.state import wording
 
 _CRON_PATH = "/usr/bin:/bin"  # unless the crontab names another
 _OBEYED = re.compile(
-    r"(ANTHROPIC|CLAUDE|AWS|OPENAI|GEMINI)_.*|.*_PROXY|XDG_(CONFIG|STATE)_HOME|RALPH_PLACES", re.IGNORECASE
+    r"HOME|(ANTHROPIC|CLAUDE|AWS|OPENAI|GEMINI)_.*|.*_PROXY|XDG_(CONFIG|STATE)_HOME|RALPH_PLACES",
+    re.IGNORECASE,
 )
 """Variables that ralph, git and agents obey, beside those that the agents' rows name."""
 _TURN = 120.0
@@ -69,13 +70,13 @@ def surroundings(team: Sequence[Agent], probe: bool) -> Findings:
         return
     env = cron_environment(search_path())
     yield "ok", f"its PATH is {_CRON_PATH}; the line of `ralph job cron` sets your current PATH"
-    there, here = env["HOME"], os.environ.get("HOME", "not set")
-    if os.path.realpath(there) != os.path.realpath(here):
-        yield "warning", f"HOME is {there} there, and {here} here; log the agent in with HOME={there}"
     if lost := _lost(team, env):
         yield "warning", f"set here and not there: {', '.join(lost)}; {_how_to_set(lost)}"
     if other := [name for name in _obeyed(team, env) if os.environ.get(name, "") != env[name]]:
-        yield "warning", f"not the same there as here: {', '.join(other)}; the crontab sets it"
+        yield (
+            "warning",
+            f"not the same there as here: {', '.join(other)}; log the agent in with what cron sets",
+        )
     for agent in team:
         key, login = registry.credentials(agent, env)
         if key or login:

@@ -25,7 +25,7 @@ def add(prd_path: Path, title: str, given: Json) -> str:
     entry = {"title": title.strip(), **given}
 
     def change(plan: Plan) -> str:
-        if not (given.get("checks") or plan.checks or plan.settings.get("judge")) and _all_have_checks(plan):
+        if not (given.get("checks") or plan.checks or plan.settings.get("judge")):
             raise BadInput(
                 f"nothing would prove {title!r}: the plan has no checks; --check 'COMMAND' names one"
             )
@@ -34,11 +34,6 @@ def add(prd_path: Path, title: str, given: Json) -> str:
     task = _change(prd_path, change).tasks[-1]
     weak = "" if task.checks else "; no check of its own proves it (--check)"
     return text.one_line(f"added {task.id}: {task.title}{weak}", 400)
-
-
-def _all_have_checks(plan: Plan) -> bool:
-    """Whether one without any would stop the next run."""
-    return all(task.checks for task in plan.tasks)
 
 
 def retry(prd_path: Path, task_id: str, answer: str) -> str:

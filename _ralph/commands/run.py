@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from _ralph import text
-from _ralph.errors import GOES_ON, Exit, RalphError, Stop, StopNow, translate
+from _ralph.errors import RalphError, Stop, StopNow, translate
 from _ralph.git import git
 from _ralph.git.branch import current_branch
 from _ralph.loop import opening, rounds
@@ -23,8 +23,10 @@ from _ralph.process import mark
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
+from _ralph.show.status import Status, next_step
 from _ralph.state import layout, limits, lock
-from _ralph.state.wording import command_line, limits_words, summary, sums_words
+from _ralph.state.records import Stopped
+from _ralph.state.wording import limits_words, summary, sums_words
 
 
 def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
@@ -121,8 +123,8 @@ def _end_early(run: Run | None, control: Control, error: Exception) -> Stop:
         return _stop_for(error)
     stop = (rounds.asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(error)
     try:
-        if run.under_way:
-            rounds.notify(run, stop)
+        if run.history.pending or run.history.broken or run.journal.failed:
+            rounds.notify(run, stop)  # the next start does it, if nothing is recorded after it
         else:
             stop = rounds.close_run(run, stop)
     except (RalphError, OSError) as again:
@@ -153,28 +155,10 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     passed, total = sum(task.passed for task in run.plan.tasks), len(run.plan.tasks)
     where = f", on branch {run.branch.name}"
     run.view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
-    if step := _next_step(run, stop):
+    known = Status(run.plan, run.history, prd=run.options.prd, words=run.options.words)
+    branch = run.branch.name if run.branch.name != current_branch(run.git) else ""
+    if step := next_step(known, Stopped(stop=stop.word, exit=int(stop.exit)), branch):
         run.view.line(f"next: {step}")
-
-
-def _next_step(run: Run, stop: Stop) -> str:
-    """The commands with which a person goes on; empty where everything is done."""
-    plan, words = run.options.prd, run.options.words
-    again = text.one_line(command_line("run", plan, words), 300)
-    if stop.word == "red-checks":
-        task = command_line("add", plan)
-        return f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'; {again}"
-    if blocked := next((task for task in run.plan.tasks if task.is_blocked), None):
-        retry = command_line("retry", plan, [blocked.id])
-        return f"{command_line('status', plan)}; {retry} --answer '...'; {again}"
-    if stop.exit == Exit.AGENT:
-        return text.one_line(command_line("doctor", plan, words), 300)
-    left = not all(task.passed for task in run.plan.tasks)
-    if stop.exit in GOES_ON or (stop.word == "once" and left):
-        return again
-    if stop.exit == Exit.COMPLETE and current_branch(run.git) != run.branch.name:
-        return f"{command_line('report', plan)}; {command_line('land', plan, [run.branch.name])}"
-    return ""
 
 
 def _print_summary(options: Options, stop: Stop, run: Run | None = None) -> None:

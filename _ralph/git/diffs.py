@@ -11,7 +11,7 @@ from _ralph import text
 from _ralph.git.git import git_output
 
 _DEADLINE = 20.0
-_LINES, _WIDTH = 300, 400
+_LINES, _WIDTH, _TOTAL = 300, 400, 30_000
 _KINDS = {b"+": "add", b"-": "del"}
 _LOG = (
     "-c", "core.bigFileThreshold=1m",  # beyond that a file counts as binary
@@ -33,6 +33,7 @@ class Change:
     stat: str = ""
     lines: list[tuple[str, str]] = field(default_factory=list)
     cut: int = 0
+    room: int = _LINES
     _kind: str = ""
 
     @property
@@ -52,7 +53,7 @@ class Change:
         elif not self._kind or raw.startswith((b"index ", b"--- ", b"+++ ")):
             self.stat = self.stat or raw.decode().strip()
             return
-        if len(self.lines) >= _LINES:
+        if len(self.lines) >= self.room:
             self.cut += 1
             return
         said = text.redact(text.clean(raw.decode("utf-8", "replace").rstrip("\r\n"))).replace("\n", " ")
@@ -71,7 +72,8 @@ def passes(root: Path, branch: str, since: str) -> dict[str, Change]:
         for raw in output:
             if raw.startswith(b"\0"):
                 commit, iteration, subject = raw[1:].decode("utf-8", "replace").split("\x1f", 2)
-                change = Change(commit, subject)
+                left = _TOTAL - sum(len(one.lines) for one in found.values())
+                change = Change(commit, subject, room=min(left, _LINES))
                 found.setdefault(iteration.strip(), change)
             else:
                 change.take(raw)

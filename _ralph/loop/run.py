@@ -118,13 +118,6 @@ class Run:
         return max(self.ends - time.time(), 1.0)
 
     @property
-    def under_way(self) -> bool:
-        """Whether something is begun or decided and not done. The next start recovers it, as after a kill,
-        if nothing is recorded after it."""
-        known = self.history
-        return bool(known.open_starts or known.pending or known.broken or self.journal.failed)
-
-    @property
     def jobs(self) -> int:
         """How many tasks may be worked side by side."""
         return 1 if self.options.once else self.limits.jobs
@@ -400,10 +393,8 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
             f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
         )
     require_network(plan, options)
-    judge = options.judge or plan.settings.get("judge")
-    unchecked = [task.id for task in plan.tasks if not task.passed and not task.checks]
-    if not plan.checks and unchecked and not judge:
-        raise BadInput(_no_checks(paths, plan, unchecked, options.prd))
+    if (unproved := prd.unproved(plan)) and not options.judge:
+        raise BadInput(_no_checks(paths, plan, unproved, options.prd))
     return plan
 
 

@@ -68,7 +68,7 @@ class Reporter(View):
         self._tell("line", words, indent, color)
 
     def check(self, result: CheckResult, label: str = "") -> None:
-        self._tell("checked", asdict(result), label)
+        self._tell("check", asdict(result), label)
 
     def doing(self, words: str, _worker: int = 0) -> None:
         self._agent = None

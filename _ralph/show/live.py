@@ -19,7 +19,7 @@ from _ralph.loop.view import View
 from _ralph.model import CheckResult, Json, Tokens, Verdict
 from _ralph.state.wording import dollars, ended_words, spent, thousands
 
-_EVENTS = ("line", "lines", "checked", "raw", "heard")
+_EVENTS = ("line", "lines", "check", "raw", "heard")
 _PATIENCE = 2.0
 _PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
 _CLEAR = "\r\x1b[K"
@@ -116,12 +116,11 @@ class Terminal(View):
             counted = Tokens(**{name: int(count) for name, count in tokens.items()})
             row.used = time.monotonic() - float(idle), counted, None if usd is None else float(usd)
         elif event["name"] in _EVENTS:
+            first, *others = event["args"]
+            said = CheckResult(**first) if event["name"] == "check" else first
             self._speaker = f"{row.task}: " if self.named and row.task else ""
-            getattr(self, event["name"])(*event["args"])
+            getattr(self, event["name"])(said, *others)
             self._speaker = ""
-
-    def checked(self, result: Json, label: str) -> None:
-        self.check(CheckResult(**result), label)
 
     def tick(self) -> None:
         """Draw the status again; called about once a second while something runs."""
@@ -160,16 +159,9 @@ class Terminal(View):
                 f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
             )
             return
-        head = f"iteration {attempt.iteration} | {attempt.task.id} "
-        end, command = f" | attempt {attempt.number} of {of}", f" | {attempt.command}"
-        room = 120
-        if self.stays:  # the headline has the whole command
-            words = (word.rpartition("/")[2] if word[0] == "/" else word for word in attempt.command.split())
-            command = f" | {text.cut(' '.join(words), 40)}"
-            room = self._size().columns - len("00:00:00 ") - text.cells(head + end)
-            command = command if room >= 24 + text.cells(command) else ""
-            room -= text.cells(command)
-        self.line(head + text.cut(attempt.task.title, max(room, 12)) + end + command, color="cyan")
+        title, number = text.cut(attempt.task.title, 80), f"attempt {attempt.number} of {of}"
+        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {number} | {attempt.command}"
+        self.line(said, color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
         row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import re
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from _ralph import files, text
 from _ralph.files import resource
@@ -24,34 +23,11 @@ from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Record, Stop
 if TYPE_CHECKING:
     import jinja2
 
-_SIZE, _SHORT = 3_000_000, 24
-"""Bytes of all texts on the page, and of any text once they are used up."""
+_LONGEST = 4000
+"""Bytes of a text on the page."""
 _CHART = 20
 """Tasks in the chart of costs."""
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
-
-
-class _Texts:
-    """Every text on the page goes through this: it is cleaned, redacted, and cut short once the page is
-    full."""
-
-    def __init__(self) -> None:
-        self.used = 0
-
-    def __call__(self, value: Any) -> Any:
-        if type(value) is not str:  # numbers, and what has passed already
-            return value
-        said = _said(value)
-        self.used += len(html.escape(said).encode())
-        return text.one_line(said, _SHORT) if self.full else said
-
-    @property
-    def full(self) -> bool:
-        return self.used > _SIZE
-
-    @property
-    def half(self) -> bool:
-        return self.used > _SIZE / 2
 
 
 def save(prd_path: Path) -> Path:
@@ -69,12 +45,11 @@ def page(prd_path: Path) -> str:
     paths = layout.locate(prd_path)
     plan = prd.load(paths.prd)
     records = list(Journal(paths.progress).records(plan.key))
-    history, running, texts = layout.history_of(plan, records), layout.loop_at_work(paths), _Texts()
+    history, running = layout.history_of(plan, records), layout.loop_at_work(paths)
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     summary = wording.summary(plan, history, None, history.seconds)
     groups = _tasks(plan, history, summary["tasks"])
-    return _template(texts).render(
-        texts=texts,
+    return _template().render(
         running=running,
         options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
         words=layout.last_words(paths),
@@ -92,7 +67,8 @@ def page(prd_path: Path) -> str:
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
         agents=wording.agents_words(history),
         unpriced=sum(not record.usd for record in verdicts),
-        restored=[record for record in verdicts if record.restored or record.denials],
+        restored=[record for record in verdicts if record.restored],
+        denied=[record for record in verdicts if record.denials],
         noticed=[record for record in verdicts if record.notices],
         learned=_learned(paths, verdicts),
         found=_found(plan, verdicts),
@@ -101,7 +77,7 @@ def page(prd_path: Path) -> str:
     )
 
 
-def _template(texts: _Texts) -> jinja2.Template:
+def _template() -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
@@ -109,7 +85,7 @@ def _template(texts: _Texts) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=texts,
+        finalize=lambda value: _said(value) if type(value) is str else value,
     )
     environment.filters.update(
         line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
@@ -198,7 +174,8 @@ def _entries(record: AttemptEnded, part: str, width: int = 500) -> list[str]:
 
 
 def _said(words: str) -> str:
-    return text.redact(text.clean(words))
+    """Every text on the page goes through this."""
+    return text.clip(text.redact(text.clean(words)), _LONGEST)
 
 
 def _line(words: str, width: int = 200) -> str:
@@ -206,7 +183,7 @@ def _line(words: str, width: int = 200) -> str:
 
 
 def _tail(words: str) -> str:
-    return text.tail(_said(words), 4000)
+    return text.tail(text.redact(text.clean(words)), _LONGEST)
 
 
 def _command(words: list[str]) -> str:

@@ -21,7 +21,7 @@ from _ralph.files import resource
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
 from _ralph.state.history import History
-from _ralph.state.records import AttemptBegan
+from _ralph.state.records import AttemptBegan, Stopped
 from _ralph.state.wording import (
     agents_summary,
     agents_words,
@@ -290,23 +290,37 @@ def _sentences(status: Status) -> list[str]:
         said.append(f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else ""))
         weigh = text.megabytes(where["bytes"])
         said.append(f"checks run in {where['room']}; all places take {weigh}")
-    return said + _to_go_on(status)
+    step = next_step(status, history.stopped, history.branch)
+    return said + [f"next: {step}"] * bool(step)
 
 
-def _to_go_on(status: Status) -> list[str]:
-    """What comes next, and the commands that a person needs for it."""
-    upcoming, said = prd.next_task(status.plan), []
-    blocked = next((task for task in status.plan.tasks if task.is_blocked), None)
-    run = "" if status.running else f"; {command_line('run', status.prd, status.words)}"
-    if blocked:
-        retry = command_line("retry", status.prd, [blocked.id])
-        said.append(f"to go on with {blocked.id}: {retry} --answer '...'{run}")
-    if upcoming and not status.running:
-        said.append(f"next: {upcoming.id} {upcoming.title}{'' if blocked else run}")
-    stopped, done = status.history.stopped, all(task.passed for task in status.plan.tasks)
-    if done and stopped and stopped.exit == Exit.COMPLETE and not status.running:
-        said.append(f"next: {command_line('report', status.prd)}; {command_line('land', status.prd)}")
-    return said
+def next_step(status: Status, stopped: Stopped | None, branch: str) -> str:
+    """The commands with which a person goes on after a run that `stopped` so; `branch` is the one to land, if
+    any. Empty where nothing is to be done, also while a loop runs."""
+    plan, history, path, words = status.plan, status.history, status.prd, status.words
+    asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
+    again, run = text.one_line(command_line("run", path, words), 300), history.this_run
+    if asked:
+        more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
+        retry = f"{command_line('retry', path, [asked[0].id])} --answer '...'{more}"
+        return retry if status.running else f"{retry}; {again}"
+    if status.running:
+        return ""
+    if unproved := prd.unproved(plan) if not {"--check", "--judge"}.intersection(words) else []:
+        check = command_line("run", path, [*words, "--check"])
+        return f"name a check, nothing proves {text.few(unproved)}: {check} 'YOUR TEST COMMAND'"
+    if stopped and stopped.stop == "red-checks":
+        task = command_line("add", path)
+        return f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'; {again}"
+    if stopped and stopped.exit == Exit.AGENT:
+        return text.one_line(command_line("doctor", path, words), 300)
+    if all(task.passed for task in plan.tasks):
+        return f"{command_line('report', path)}; {command_line('land', path, [branch])}" if branch else ""
+    small = next((word for word in words if word in ("--max-usd", "--max-tokens")), "")
+    if stopped and stopped.stop == "limit" and small and run.iterations == 1 and not run.passed:
+        took = dollars(run.usd, run.estimated) or thousands(run.tokens)
+        return f"raise {small}, which is less than one attempt took ({took}): {again}"
+    return again
 
 
 def _last_run(history: History) -> str:

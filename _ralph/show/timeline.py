@@ -84,24 +84,19 @@ def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Spa
 def waits(places: Sequence[Place]) -> list[Span]:
     """The waits for a provider, each until its end, an attempt with the same agent or the end of its run;
     with other agents, others may work meanwhile."""
-    found: list[Span] = []
-    under_way: dict[str, Span] = {}
-    for at, record in places:
-        for command, wait in list(under_way.items()):
-            begins = isinstance(record, (AttemptBegan, Waited)) and command in ("", record.command)
-            if begins or record.run != wait.record.run:
-                _cut(under_way.pop(command), at)
+    found = []
+    for number, (at, record) in enumerate(places):
         if isinstance(record, Waited):
-            asked = max(record.until - record.time, 0.0)
-            found.append(Span(record.time, at, record, "waiting", seconds=asked))
-            under_way[record.command] = found[-1]
-    for wait in under_way.values():
-        _cut(wait, places[-1][0])
+            later = (end for end, other in places[number + 1 :] if _ends(record, other))
+            lasted = min(max(record.until - record.time, 0.0), next(later, places[-1][0]) - at)
+            found.append(Span(record.time, at, record, "waiting", seconds=lasted))
     return found
 
 
-def _cut(span: Span, at: float) -> None:
-    span.seconds = min(span.seconds, at - span.start)
+def _ends(wait: Waited, other: Record) -> bool:
+    """Whether a wait is over with this record."""
+    goes_on = isinstance(other, (AttemptBegan, Waited)) and wait.command in ("", other.command)
+    return goes_on or other.run != wait.run
 
 
 def passes(places: Sequence[Place], tasks: set[str]) -> list[tuple[float, int]]:

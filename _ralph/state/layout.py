@@ -30,12 +30,11 @@ Kind = TypeVar("Kind")
 @dataclass(frozen=True)
 class Noted:
     """A plan as it was noted when it was last worked: its prd.json, the working tree and the git folder
-    around it, the file system that this lies on, and the branch on which its work lands, if one is known."""
+    around it, and the branch on which its work lands, if one is known."""
 
     prd: Path
     root: Path
     common: Path
-    device: int
     branch: str = ""
 
     @property
@@ -103,7 +102,7 @@ def note_plan(paths: Paths, branch: str = "") -> None:
     work lands; without one, that which was noted before."""
     common, before = paths.private.parent.parent, noted(paths.private)
     branch = branch or (before.branch if before else "")
-    note = Noted(paths.prd, paths.root, common, os.stat(common).st_dev, branch)
+    note = Noted(paths.prd, paths.root, common, branch)
     data = json.dumps(as_json(note)).encode()
     if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()

@@ -104,8 +104,8 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
         text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
         "the time given with --until": now >= limits.until,
-        f"${limits.usd:.2f} for this run": run.usd >= limits.usd,
-        f"{limits.tokens} tokens for this run": run.tokens.total >= limits.tokens,
+        f"${limits.usd:.2f} for this run (--max-usd)": run.usd >= limits.usd,
+        f"{limits.tokens} tokens for this run (--max-tokens)": run.tokens.total >= limits.tokens,
     }
     for what, over in reached.items():
         if over:

@@ -121,7 +121,7 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
 
 
 def validate(plan: Plan) -> None:
-    """Check the whole document against prd.schema.json; BadInput names the first wrong place."""
+    """Check the whole document against prd.schema.json; BadInput names the first wrong places."""
     _validate(plan.data, plan.path.name)
 
 
@@ -132,12 +132,25 @@ def _validate(data: Any, name: str) -> None:
     strict = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is no id
     validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
     schema = json.loads(files.resource("prd.schema.json").read_text("utf-8"))
-    found = validator(schema, format_checker=jsonschema.FormatChecker(["regex"])).iter_errors(data)
-    error = jsonschema.exceptions.best_match(found)
-    if error is not None:
+    found = list(validator(schema, format_checker=jsonschema.FormatChecker(["regex"])).iter_errors(data))
+    said = []
+    for error in [jsonschema.exceptions.best_match([one]) for one in found[:3]]:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
         place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
-        raise BadInput(f"{name}: {place}: {text.one_line(error.message, 300)}")
+        said.append(f"{name}: {place}: {text.one_line(error.message, 300)}{_meant(error)}")
+    if found:
+        more = f"\nand {len(found) - 3} more" if len(found) > 3 else ""
+        raise BadInput("\n".join(said) + more)
+
+
+def _meant(error: Any) -> str:
+    """The key that one that the schema does not know looks like."""
+    import difflib
+
+    known = error.schema.get("properties", {}) if error.validator == "additionalProperties" else {}
+    odd = (key for key in error.instance if key not in known) if known else ()
+    near = [found for key in odd for found in difflib.get_close_matches(key, known, 1)]
+    return f"; is {near[0]!r} meant?" if near else ""
 
 
 class _WrongType(BadInput):
@@ -157,6 +170,14 @@ def ready_tasks(plan: Plan) -> list[Task]:
 def next_task(plan: Plan) -> Task | None:
     """The first of the tasks that are ready."""
     return next(iter(ready_tasks(plan)), None)
+
+
+def unproved(plan: Plan) -> list[str]:
+    """The ids of the tasks to do that nothing would prove: without a check of their own or of the plan, and
+    without a judge."""
+    if plan.checks or plan.settings.get("judge"):
+        return []
+    return [task.id for task in plan.tasks if not task.passed and not task.checks]
 
 
 def constraints(plan: Plan) -> Json:
@@ -342,7 +363,9 @@ def _priority(raw: Json, where: str) -> float:
     if match := re.fullmatch(r"p?(\d{1,4})", word):
         return int(match[1])
     if word not in PRIORITY_WORDS:
-        raise BadInput(f"{where}.priority: expected a number, P0 to P3, or high, medium or low: {value!r}")
+        raise BadInput(
+            f"{where}.priority: expected a number, P0 to P3, or {', '.join(PRIORITY_WORDS)}: {value!r}"
+        )
     return PRIORITY_WORDS[word]
 
 

@@ -1,6 +1,8 @@
-"""The agent of `ralph demo`: a script where a model would be, with the manners of a bad night.
+"""The agent of `ralph demo`: a script where a model would be, with the manners of a bad night. It also says
+what there is to see, plays the person who goes on editing meanwhile, and kills ralph in the middle.
 
-Like any agent it starts in a checkout of the repository and gets its prompt on stdin.
+Like any agent it starts in a checkout of the repository and gets its prompt on stdin. Its events, with the
+tokens and dollars that a model would have taken, go to the file that it is given; they are made up.
 """
 
 import json
@@ -10,6 +12,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import psutil
 
 TODO, TESTS, PLAN = Path("todo.py"), Path("test_todo.py"), Path("prd.json")
 
@@ -43,6 +47,7 @@ PROMPT = sys.stdin.read()
 
 def cheat():
     """Task 1, first attempt: no work, but every flag set and every assertion taken out."""
+    say("Act 1. I say COMPLETE, mark every task as passed and gut the tests.")
     PLAN.write_text(PLAN.read_text().replace('"passes": false', '"passes": true'))
     TESTS.write_text(re.sub(r"self\.assert.*[^:\n]$", "pass", TESTS.read_text(), flags=re.M))
     say("All tasks are done and all tests pass. <promise>COMPLETE</promise>")
@@ -50,12 +55,14 @@ def cheat():
 
 def sort_urgent():
     """Task 1, second attempt: the work."""
+    say("-> None of that counted: my plan was a copy, the tests were restored, and the")
+    say("-> check that ralph ran failed. Now I do the work.")
     edit("    return load()\n", '    return sorted(load(), key=lambda text: not text.endswith("!"))\n')
-    say("Urgent items are listed first now.")
 
 
 def hide():
     """Task 2, first attempt: the work, in a folder that .gitignore names; green here, and nowhere else."""
+    say("Act 2. I put my code in a folder that git ignores.")
     Path("out").mkdir()
     Path("out/counting.py").write_text(f"from todo import load\n\n\n{COUNT}")
     command("count", "def count():\n    from out import counting\n\n    return counting.count()\n")
@@ -66,26 +73,38 @@ def hide():
 
 def count():
     """Task 2, second attempt: the same where git sees it."""
+    say("-> The clean room has only what a clone would have, so the test failed there.")
+    say("-> The log names the folder. Now I put the code into todo.py.")
     edit("def count():\n    from out import counting\n\n    return counting.count()\n", COUNT)
-    say("The code is in todo.py now.")
 
 
 def hang():
     """Task 3: the work, then a server left in a session of its own, and no end."""
+    say("Act 3. I do the work, leave a server in the background and hang.")
     command("done", DONE)
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
-    say("Starting a server to try it out.")
+    say("-> Meanwhile you go on editing todo.py in your own tree.")
+    with Path(os.environ["RALPH_DEMO"], "todo.py").open("a") as file:
+        file.write("\n\ndef colours(  # half of an idea of mine")
     time.sleep(300)
 
 
 def search():
-    """Task 4: half of the work, then a long think; or the other half."""
+    """Task 4: half of the work, then the end of ralph; or the other half."""
     if HALF in TODO.read_text():
+        say("-> What the killed attempt had left was checked first, and failed. No finished")
+        say("-> task was repeated. Now I write the rest.")
         edit(HALF, FIND)
-        say("The file was cut off in the middle of a line. Finished it.")
         return
+    say("-> I was stopped at my deadline, and my price is an estimate. The task passed all")
+    say("-> the same: its check failed before and passes now. My server is gone.")
+    say("Act 4. I do half of the work, and ralph is killed.")
     command("find", HALF)
-    say("Half of it is written.")
+    worker, ralph = psutil.Process().parents()[:2]
+    for one in (ralph, worker):  # both at one moment: nobody is left to clean up
+        one.suspend()
+    for one in (ralph, worker):
+        one.kill()
     time.sleep(300)
 
 
@@ -95,8 +114,8 @@ def ask():
         command("remove", REMOVE)
         say("Items are deleted for good, as you said.")
         return
+    say("Act 5. I have a question that only a person can answer.")
     Path(os.environ["RALPH_HANDOFF"]).write_text(f"blocked on: {QUESTION}\n")
-    say("Two readings are possible, and I must not guess.")
 
 
 def command(name, code):
@@ -116,8 +135,9 @@ def say(words):
 
 
 def tell(kind, **facts):
-    """An event for ralph, with the tokens and dollars that a model would have taken; both are made up."""
-    print(json.dumps({"type": kind, **facts}), flush=True)
+    """An event for ralph."""
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps({"type": kind, **facts}) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
 
     said = " ".join(done.stdout.split())
     assert "The agent is a script" in said and "no model, no key" in said
-    assert said.count("Processes left: 0.") == 5 and "2 processes are running for it" in said
+    assert "the agent is still running" in said and "Processes left of all that: 0." in said
     green = [done.stdout.index(words) for words in ("and it is green", "! out is ignored", "Act 3.")]
     assert green == sorted(green), "T-2 passed for the agent, and failed in the clean room"
     assert "passed | " in said and "$0.07" in said and "about $0.14" in said
@@ -72,7 +72,6 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     assert "ralph init" in said.partition("In a project of your own:")[2]
     assert "not committed, so the agent will not see them: todo.py" in said
     assert "! out is ignored by git and not part of the work" in said
-    assert [line for line in done.stdout.splitlines() if len(line) > 80 and "/" not in line] == []
 
     tasks = json.loads((folder / "prd.json").read_text("utf-8"))["userStories"]
     assert [task["passes"] for task in tasks] == [True] * 4 + [False]

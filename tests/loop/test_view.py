@@ -21,7 +21,7 @@ def test_all_that_a_worker_shows_is_sent() -> None:
     view.doing("testing")
     view.check(CheckResult("test", "make test", False, 1, 0.5), "before: ")
     assert sent[:2] == [("line", "words", "  ", "red"), ("doing", "testing")]
-    assert sent[2][0] == "checked" and CheckResult(**sent[2][1]).exit == 1 and sent[2][2] == "before: "
+    assert sent[2][0] == "check" and CheckResult(**sent[2][1]).exit == 1 and sent[2][2] == "before: "
 
 
 def test_what_an_agent_uses_is_sent_until_something_else_is_done() -> None:

@@ -17,7 +17,7 @@ from _ralph.show import timeline
 from _ralph.state.records import from_json
 from tests.conftest import Repo
 
-LARGEST = 5_000_000
+LARGEST = 30_000_000
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;"
 VOID = {"meta", "br"}
 ATTRIBUTES = {
@@ -185,7 +185,7 @@ def test_the_page_of_a_night(night: Repo) -> None:
     left = shown.section("Open", "Put back")
     assert "First failure: own bad" in left and "waits for T2" in left and "T5" in left
     assert re.search(
-        r"put back: prd.json \(.*set to pass; what is changed in it does not count\)", shown.text
+        r"Put back 1 .* prd.json \(.*set to pass; what is changed in it does not count\)", shown.text
     )
     assert "1 commit of verified work on branch ralph/p, not in what is checked out here" in passed
     assert "git diff HEAD...ralph/p" in passed and "ralph land ralph/p" in passed
@@ -258,6 +258,18 @@ def test_a_branch_in_notes_of_an_older_ralph(repo: Repo) -> None:
     repo.write("progress.txt", repo.read("progress.txt").replace('"branch": "', '"branch": "refs/heads/'))
     shown = page(repo).text
     assert "ralph land ralph/p" in shown and "1 file changed, 401 insertions(+)" in shown
+
+
+def test_a_setup_that_failed_in_a_workspace_is_what_needs_a_person(repo: Repo) -> None:
+    setup = 'case "$PWD" in *work-1) echo nope; exit 3;; esac'
+    repo.plan({"checks": ["test -f T1.txt"]}, setup=setup)
+    assert repo.run("true")[0] == 4
+    shown = page(repo).text
+    assert "Needs you: 1" in shown and f"setup failed with exit 3 (0.0 s): {setup}" in shown
+    assert "the last run stopped at" in (said := repo.ralph("status", COLUMNS="300").stdout)
+    assert "setup failed with exit 3" in said
+    repo.plan({"checks": ["test -f T1.txt"]})
+    assert repo.run(repo.agent('P("T1.txt").touch()'))[0] == 0  # nothing of it is in the way
 
 
 def test_while_a_loop_runs(repo: Repo) -> None:
@@ -433,7 +445,7 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
     source = report(repo)
     shown = Page(source)
     assert "and 480 more" in shown.text and "Open 20" in shown.text
-    assert "more lines: git show" in shown.text and "The page is full" in shown.text
+    assert "more lines: git show" in shown.text
 
 
 # ---------------------------------------------------------------- what others wrote
@@ -513,8 +525,8 @@ def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
     for words in (
         "First failure",
         "The judge says",
-        "put back:",
-        "denied:",
+        "Put back",
+        "Denied",
         "Learned",
         "Found on",
         "waits for",

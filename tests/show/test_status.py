@@ -115,8 +115,7 @@ the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
 verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
 checks run in /s/shop-1/room; all places take 12.3 MB
-to go on with US-005: ralph retry US-005 --answer '...'; ralph run
-next: US-003 Add a price filter
+next: ralph retry US-005 --answer '...'; ralph run
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked, 1 waiting, 1 open [########................]"""
 
 NARROW = """\
@@ -144,9 +143,7 @@ verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
 checks run in /s/shop-1/room; all places take 12.3
 MB
-to go on with US-005: ralph retry US-005 --answer
-'...'; ralph run
-next: US-003 Add a price filter
+next: ralph retry US-005 --answer '...'; ralph run
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked,
 1 waiting, 1 open [########................]"""
 
@@ -180,10 +177,13 @@ def test_no_text_is_wider_than_the_terminal_or_moves_a_column(tmp_path: Path, wo
     assert {row[7:9] for row in rows} == {"  "} and rows[0].split()[1] == "A"
 
 
+NAME_A_CHECK = "next: name a check, nothing proves A, B: ralph run --check 'YOUR TEST COMMAND'"
+
+
 def test_a_plan_without_a_run_shows_neither_time_nor_cost(tmp_path: Path) -> None:
     shown = make(tmp_path, [{"id": "A", "title": "a"}, {"id": "B", "title": "b"}], [])
     assert status.lines(shown, 80, color=False) == [
-        "next  A  a", "open  B  b", "", "no run yet", "next: A a; ralph run", "shop: 0 of 2 passed, 2 open [........................]",
+        "next  A  a", "open  B  b", "", "no run yet", NAME_A_CHECK, "shop: 0 of 2 passed, 2 open [........................]",
     ]  # fmt: skip
 
 
@@ -244,8 +244,22 @@ def test_what_to_type_names_the_plan_and_the_options_of_the_last_run(tmp_path: P
     told = replace(shown, prd=Path("my plan.json"), words=["--max-usd", "5"])
     run = "ralph run --prd 'my plan.json' --max-usd 5"
     lines = status.lines(told, 120, color=False)
-    assert f"to go on with B: ralph retry --prd 'my plan.json' B --answer '...'; {run}" in lines
-    assert "next: A a" in lines
+    assert f"next: ralph retry --prd 'my plan.json' B --answer '...'; {run}" in lines
+
+
+def test_a_question_comes_first_and_the_others_are_counted(tmp_path: Path) -> None:
+    tasks = [{"id": name, "title": name, "blocked": "why"} for name in ("A", "B", "C")]
+    asks = worked("B", 1, "failed", blocked="it asks", handoff={"blocked on": "Which?"})
+    lines = status.lines(make(tmp_path, tasks, asks), 120, color=False)
+    assert "next: ralph retry B --answer '...' (and 2 more); ralph run" in lines
+
+
+def test_a_limit_that_is_less_than_an_attempt_is_named(tmp_path: Path) -> None:
+    stop = {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"}
+    shown = make(tmp_path, [{"id": "A", "title": "a", "checks": ["x"]}], [*worked("A", 1, "failed"), stop])
+    told = replace(shown, words=["--max-usd", "0.1"])
+    step = "raise --max-usd, which is less than one attempt took ($0.42): ralph run --max-usd 0.1"
+    assert f"next: {step}" in status.lines(told, 120, color=False)
 
 
 def several(folder: Path) -> Status:
@@ -318,8 +332,7 @@ the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
 verified work lands on branch ralph/shop  
 the agent works in /s/shop-1/work-1  
 checks run in /s/shop-1/room; all places take 12.3 MB  
-to go on with US-005: ralph retry US-005 --answer '...'; ralph run  
-next: US-003 Add a price filter  """
+next: ralph retry US-005 --answer '...'; ralph run  """
 
 
 def test_markdown(tmp_path: Path) -> None:

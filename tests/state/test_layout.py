@@ -118,7 +118,7 @@ def test_what_a_folder_weighs(tmp_path: Path) -> None:
     "said",
     [b"", b"{", b"[]", b"null", b'{"pid": "1"}', b'{"pid": 1, "created": NaN, "run_id": "x"}', b"\xff", b"[" * 9999,
      b'{"pid": 1e99, "created": 0, "run_id": "x"}', b'{"pid": -1, "created": 0, "run_id": "x"}',
-     b'{"prd": "\\u0000", "root": "/", "common": "/", "device": 1}', b'{"prd": 1, "root": "/", "common": "/"}'],
+     b'{"prd": "\\u0000", "root": "/", "common": "/"}', b'{"prd": 1, "root": "/", "common": "/"}'],
 )  # fmt: skip
 def test_what_nobody_can_read_is_no_holder_and_no_note(paths: Paths, tmp_path: Path, said: bytes) -> None:
     paths.private.mkdir(parents=True)

@@ -442,7 +442,11 @@ WRONG = [
     ("status", True, "status: True is not of type 'string', 'null'"),
     ("blocked", 5, "blocked: 5 is not of type 'string', 'boolean', 'null'"),
     ("blocked", ["a"], "blocked: ['a'] is not of type 'string', 'boolean', 'null'"),
-    ("priority", "urgent", "priority: expected a number, P0 to P3, or high, medium or low: 'urgent'"),
+    (
+        "priority",
+        "urgent",
+        "priority: expected a number, P0 to P3, or critical, highest, high, medium, normal, low, lowest: 'urgent'",
+    ),
     ("priority", True, "priority: True is not of type 'number', 'string', 'null'"),
     ("priority", [1], "priority: [1] is not of type 'number', 'string', 'null'"),
     ("acceptanceCriteria", 5, "acceptanceCriteria: 5 is not of type 'string', 'array', 'null'"),
@@ -1002,3 +1006,21 @@ def test_a_refusal_by_the_schema_names_the_path(tmp_path: Path, document: Any, s
         prd.validate(plan)
     assert str(refused.value).startswith(f"prd.json: {said}")
     assert len(str(refused.value)) < 400
+
+
+def test_what_is_wrong_is_told_at_once_and_no_more_than_three_of_it(tmp_path: Path) -> None:
+    odd = [{"id": "A", "title": "a", key: 3} for key in ("passes", "description", "dependsOn", "allow")]
+    source = json.dumps({"userStories": odd})
+    with pytest.raises(BadInput) as told:
+        prd.read(source, tmp_path / "prd.json")
+    *places, more = str(told.value).splitlines()
+    assert [place.split(": ")[1] for place in places] == [
+        "userStories[0].passes", "userStories[1].description", "userStories[2].dependsOn",
+    ]  # fmt: skip
+    assert more == "and 1 more"
+
+
+def test_a_key_of_the_limits_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> None:
+    plan = prd.read('{"limits": {"iteration": 5}, "tasks": [{"title": "a"}]}', tmp_path / "prd.json")
+    with pytest.raises(BadInput, match=r"'iteration' was unexpected.; is 'iterations' meant.$"):
+        prd.validate(plan)
