@@ -142,9 +142,9 @@ class Pool:
         for job in list(self.jobs):
             if job.pipe in readable:
                 job.receive()
+            job.go_on()
             if control.stop_now:
                 job.stop()
-            job.kill_if_stopped()
             if not job.open or job.result is not None:
                 self._end(job)
 

@@ -135,11 +135,10 @@ class Job(Generic[Result]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL if late else signal.SIGTERM)
 
-    def kill_if_stopped(self) -> None:
-        """Kill a worker that its agent has stopped with a signal: it could not end the agent."""
-        if _stays_stopped(self.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+    def go_on(self) -> None:
+        """Continue a worker that its agent has stopped with a signal: it could not end the agent."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
 
     def end(self, spare: frozenset[int]) -> None:
         """End the worker, which ends its own processes, then all that it left but `spare`, our other
@@ -178,28 +177,6 @@ def start(
     os.close(alive_read)
     os.set_blocking(pipe, False)
     return Job(pid, pipe, alive, kind, hear)
-
-
-def _stays_stopped(pid: int, patience: float = 1.0) -> bool:
-    """Whether our child was stopped by a signal and not continued. A person who stops all of ralph continues
-    the loop first."""
-    end = time.monotonic() + patience
-    with contextlib.suppress(ChildProcessError):
-        while _is_stopped(pid):
-            if time.monotonic() > end:
-                return True
-            time.sleep(0.02)
-    return False
-
-
-def _is_stopped(pid: int) -> bool:
-    if sys.platform == "linux":
-        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    return False
 
 
 def _worker(work: Work[Any], alive: int, pipe: int) -> int:
