@@ -44,7 +44,7 @@ def begin(run: Run, task: Task) -> Attempt:
     agent = run.agent(task)
     require_agent(run, agent, here=not run.launch_of(task))  # the plan may have changed since
     number, iteration = known.attempts + 1, run.history.iteration + 1
-    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker(task.key, run.jobs))
+    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker)
     attempt.share = run.share_of(task) or attempt.share
     attempt.base = tip_of(run)
     if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:

@@ -3,6 +3,7 @@ no threads; workers do the jobs."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Coroutine, Generator
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from typing import Any
 from _ralph.loop import worker
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.worker import Hear, Job, Result, Work
-from _ralph.model import Verdict
 from _ralph.process.process import Control
 
 _LONGEST_WAIT = 60.0
@@ -66,14 +66,12 @@ class Lane:
 
 @dataclass(eq=False)
 class Pool:
-    """The attempts and jobs under way. `spare` are pids of other children, which are never killed; `last` is
-    the worker of each unfinished task, by the task's key."""
+    """The attempts and jobs under way. `spare` are pids of other children, which are never killed."""
 
     lanes: dict[int, Lane] = field(default_factory=dict)
     jobs: list[Job[Any]] = field(default_factory=list)
     line: list[Turn] = field(default_factory=list)
     spare: frozenset[int] = frozenset()
-    last: dict[str, int] = field(default_factory=dict)
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -85,17 +83,13 @@ class Pool:
         """The children of this process that must live."""
         return self.spare | {job.pid for job in self.jobs}
 
-    def free_worker(self, key: str, size: int) -> int:
-        """The worker for a task: the one that had it before, whose caches are warm, else one without a
-        task."""
-        free = [number for number in range(1, size + 1) if number not in self.lanes]
-        own = self.last.get(key, 0)
-        return own if own in free else min(free, key=lambda number: (number in self.last.values(), number))
+    @property
+    def free_worker(self) -> int:
+        """The first worker without a task."""
+        return next(number for number in itertools.count(1) if number not in self.lanes)
 
     def add(self, attempt: Attempt, steps: Steps) -> None:
         """Start an attempt beside the others."""
-        self.last = {key: number for key, number in self.last.items() if number != attempt.worker}
-        self.last[attempt.task.key] = attempt.worker
         self.lanes[attempt.worker] = Lane(attempt, steps)
 
     def turn(self, attempt: Attempt) -> Turn:
@@ -110,13 +104,14 @@ class Pool:
         while True:
             ready = [lane for lane in self.lanes.values() if lane.ready]
             for lane in ready:
+                goes_on = False
                 try:
-                    advance = lane.advance()
-                except BaseException:
-                    del self.lanes[lane.attempt.worker]
-                    raise
-                if not advance:
-                    return self._ended(lane.attempt)
+                    goes_on = lane.advance()
+                finally:
+                    if not goes_on:
+                        del self.lanes[lane.attempt.worker]
+                if not goes_on:
+                    return lane.attempt
             left = end - time.monotonic()
             if not ready and left <= 0:
                 return None
@@ -157,13 +152,6 @@ class Pool:
         for lane in self.lanes.values():
             lane.steps.close()
         self.lanes.clear()
-
-    def _ended(self, attempt: Attempt) -> Attempt:
-        """Remove an attempt that has ended. Its worker keeps the task until that passes or is blocked."""
-        del self.lanes[attempt.worker]
-        if attempt.verdict is Verdict.PASSED or attempt.blocked:
-            self.last.pop(attempt.task.key, None)
-        return attempt
 
     def _end(self, job: Job[Any]) -> None:
         self.jobs.remove(job)

@@ -81,14 +81,13 @@ def read_edits(run: Run) -> None:
 
 
 def next_task(run: Run) -> Task | None:
-    """The next task for a free worker: an unfinished one that it had before, else the first that is ready and
-    whose agent is available. None if no worker is free, or the others may need the money that is left. A
-    task under way has not passed, whatever the plan says, and is the same under another title."""
+    """The next task for a free worker: the first that is ready and whose agent is available. None if no
+    worker is free, or the others may need the money that is left. A task under way has not passed, whatever
+    the plan says, and is the same under another title."""
     under_way = {attempt.task.id for attempt in run.pool.attempts}
     if len(under_way) >= run.jobs:
         return None
-    in_order = sorted(ready(run), key=lambda task: task.key not in run.pool.last)
-    free = (task for task in in_order if under_way.isdisjoint((task.id, *task.depends_on)))
+    free = (task for task in ready(run) if under_way.isdisjoint((task.id, *task.depends_on)))
     found = next((task for task in free if not _back_at(run, task)), None)
     return found if found and run.share_of(found) else None
 

@@ -21,21 +21,13 @@ async def ends(one: Attempt, verdict: Verdict = Verdict.PASSED) -> None:
     one.verdict = verdict
 
 
-def test_a_worker_keeps_its_task_until_it_passes_or_is_blocked() -> None:
+def test_the_first_worker_without_a_task_gets_the_next_one() -> None:
     pool, control = Pool(), Control()
-    for number, verdict, blocked in (
-        (1, Verdict.FAILED, ""),
-        (2, Verdict.PASSED, ""),
-        (3, Verdict.FAILED, "x"),
-    ):
-        one = attempt(number, worker=number)
-        one.blocked = blocked
-        pool.add(one, ends(one, verdict))
-        assert pool.next(control, 0) is one and not pool.attempts
-    assert pool.last == {attempt(1, 1).task.key: 1}
-    assert pool.free_worker(attempt(1, 1).task.key, size=3) == 1
-    assert pool.free_worker(attempt(9, 1).task.key, size=3) == 2  # not the one that has a task
-    assert pool.free_worker(attempt(9, 1).task.key, size=1) == 1
+    for number in (1, 2, 3):
+        assert pool.free_worker == number
+        pool.add(one := attempt(number, worker=number), ends(one))
+    assert [pool.next(control, 0) for _ in range(2)] and [one.worker for one in pool.attempts] == [3]
+    assert pool.free_worker == 1
 
 
 class Soon:
