@@ -295,7 +295,7 @@ def _home(run: Run) -> Json:
             "limits": {**limits, "hours": run.time_left / 3600},  # clocks differ, and the rest of it does not
             "prompt": _TEMPLATE if run.own_prompt else None,
         },
-        "carries": run.site.carried(),
+        "carries": run.site.gear.carried,
         "stays": run.view.stays,
         "files": _files(run),
     }
@@ -304,7 +304,7 @@ def _home(run: Run) -> Json:
 def _files(run: Run) -> dict[str, str]:
     """The files that a worker needs and no commit has, by name, in base64: plan, notes, rulebook, what
     `.worktreeinclude` names, a prompt template, and git's settings for checking out files."""
-    names = (*run.state, *run.site.carried())
+    names = (*run.state, *run.site.gear.carried)
     found = {name: files.read_regular(run.paths.root / name) for name in names}
     found[".git/config"] = throwaway_config(run.git).encode()
     for name in ("shallow", "info/attributes", "info/exclude"):

@@ -113,8 +113,8 @@ def _run_of(job: Json, copy: Git, run_id: str, wire: Wire) -> Run:
         given["prompt"] = copy.root / given["prompt"]
     view = Reporter(wire.send, stays=job["stays"], verbose=given["verbose"])
     run = replace(peek(Options(**given)), control=control, view=view, run_id=run_id)
-    run.site.carries = list(job["carries"])
     freeze_settings(run.git, run.paths.private)
+    run.gear = replace(run.site.gear, carried=list(job["carries"]))
     open_sandbox(run)
     return run
 

@@ -22,57 +22,55 @@ SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Gear:
+    """What every place gets from home: git's configuration and tags, and the files that `.worktreeinclude`
+    names. `hooks` is the folder of the commit hooks."""
+
+    config: str
+    tags: bytes
+    carried: list[str]
+    hooks: str
+
+
+def gear_of(home: Git) -> Gear:
+    """Ask git for it."""
+    form = "--format=%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
+    tags = home("for-each-ref", form, "refs/tags", check=False)
+    scopes = home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
+    own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
+    hooks = own[-1] if own else str(home.common / "hooks")
+    carried = carried_names(home, home.root / ".worktreeinclude")
+    return Gear(throwaway_config(home), os.fsencode(tags), carried, hooks)
+
+
+@dataclass(frozen=True)
 class Site:
-    """What all places of a plan have in common: the repository, the branch, the plan's `setup`, the files
-    to copy from home (`carries`, once known), and how a command is run."""
+    """What all places of a plan have in common: the repository, what they get from it, the branch, the plan's
+    `setup`, and how a command is run."""
 
     home: Git
+    gear: Gear
     branch: str
     setup: Setup | None
     keep: Sequence[str]
-    include: Path
     control: Control
     env: dict[str, str]
     log: Callable[[str], Path]
     show: Callable[[CheckResult, str], None]
     wrap: Callable[[list[str], Path], list[str]]
-    _config: str = ""
-    _packed: bytes | None = None
-    carries: list[str] | None = None
-    _hooks: str = ""
-
-    def warm(self) -> None:
-        """Ask git for what every place gets, once, before workers are forked."""
-        if self._packed is None:
-            self._config = throwaway_config(self.home)
-            form = "--format=%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
-            tags = self.home("for-each-ref", form, "refs/tags", check=False)
-            self._packed = os.fsencode(tags)
-            self.carried()
-            scopes = self.home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
-            own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
-            self._hooks = own[-1] if own else str(self.home.common / "hooks")
 
     def hooks(self, room: Path) -> tuple[list[str], str]:
         """The names of this repository's commit hooks, and their folder. With a relative `core.hooksPath`
         they are the candidate's own."""
-        self.warm()
-        folder = room / self._hooks
+        folder = room / self.gear.hooks
         names = ("pre-commit", "commit-msg")
         return [name for name in names if os.access(folder / name, os.X_OK)], str(folder)
 
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
-        self.warm()
-        place.carry(self.carried())
-        place.renew_git(head, self.branch, self._config, self._packed or b"")
-
-    def carried(self) -> list[str]:
-        """The files at home that `.worktreeinclude` names and git ignores."""
-        if self.carries is None:
-            self.carries = carried_names(self.home, self.include)
-        return self.carries
+        place.carry(self.gear.carried)
+        place.renew_git(head, self.branch, self.gear.config, self.gear.tags)
 
     def run(
         self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None

@@ -23,7 +23,7 @@ from _ralph.git.workspace import Place
 from _ralph.loop.detect import detect_checks
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.pool import Pool, Turn
-from _ralph.loop.room import Room, Site
+from _ralph.loop.room import Gear, Room, Site, gear_of
 from _ralph.loop.view import Reporter, View
 from _ralph.loop.worker import Hear, Job, Result
 from _ralph.model import Json, Paths, Plan, Share, Task
@@ -100,7 +100,7 @@ class Run:
     unwritten: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
-    _site: Site | None = None
+    gear: Gear | None = None
 
     @property
     def seconds(self) -> float:
@@ -155,13 +155,11 @@ class Run:
     @property
     def site(self) -> Site:
         """What all places of this plan have in common."""
-        keep, setup = tuple(self.plan.settings.get("keep", ())), self.plan.setup
-        if self._site is None or (self._site.keep, self._site.setup) != (keep, setup):
-            self._site = Site(
-                self.git, self.branch.name, setup, keep, self.paths.root / ".worktreeinclude", self.control,
-                self.env(), self.log, self.view.check, self.wrap,
-            )  # fmt: skip
-        return self._site
+        self.gear = self.gear or gear_of(self.git)
+        return Site(
+            self.git, self.gear, self.branch.name, self.plan.setup, self.plan.settings.get("keep", ()),
+            self.control, self.env(), self.log, self.view.check, self.wrap,
+        )  # fmt: skip
 
     def place(self, folder: Path) -> Place:
         """The place at `folder`, with its index in the private folder."""
@@ -174,10 +172,9 @@ class Run:
         def job(control: Control, report: Hear) -> Result:
             view = Reporter(report, self.view.stays, self.view.verbose)
             control.on_tick = view.tick if view.stays else None
-            site = replace(self.site, control=control, show=view.check)
-            return work(replace(self, control=control, view=view, _site=site))
+            return work(replace(self, control=control, view=view))
 
-        self.site.warm()
+        self.gear = self.gear or gear_of(self.git)  # once, and not in each worker
         return self.pool.start(job, kind, lambda event: self.view.hear(event, number))
 
     def turn(self, attempt: Attempt) -> Turn:
@@ -216,7 +213,7 @@ class Run:
 
     def room(self, env: Mapping[str, str] | None = None, anew: bool = False) -> Room:
         """The clean room, or with `anew` a new one; `env` is added to the environment of its checks."""
-        site = replace(self.site, control=self.control, env=self.env(env), show=self.view.check)
+        site = replace(self.site, env=self.env(env))
         folder = files.clear(self.paths.recheck) if anew else self.paths.room
         index = self.paths.private / f"{folder.name}.index"
         return Room(site, Place(self.git, folder, files.clear(index) if anew else index, full=True))

@@ -17,7 +17,7 @@ from _ralph.git import git as git_module
 from _ralph.git import patterns, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.workspace import Place, changes, restore
-from _ralph.loop.room import Site
+from _ralph.loop.room import Site, gear_of
 from _ralph.model import Setup
 from _ralph.process.process import Control
 from tests.conftest import Repo
@@ -46,8 +46,9 @@ def site_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralp
     logs.mkdir(exist_ok=True)
     made = Setup(setup) if isinstance(setup, str) and setup else setup or None
     assert not isinstance(made, str)
+    home = Git.at(repo.path)
     return Site(
-        Git.at(repo.path), branch, made, keep, repo.path / ".worktreeinclude", Control(), dict(repo.env),
+        home, gear_of(home), branch, made, keep, Control(), dict(repo.env),
         lambda name: logs / name, lambda *_: None, lambda argv, _: argv,
     )  # fmt: skip
 
