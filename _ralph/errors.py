@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import errno
 import os
+import traceback
 from typing import NamedTuple
 
 SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EFBIG)
@@ -73,12 +74,12 @@ class Stop(NamedTuple):
 
 
 def translate(error: Exception) -> RalphError:
-    """Any error as one of ours. With RALPH_DEBUG set, an unexpected one is raised as it is."""
+    """Any error as one of ours. With RALPH_DEBUG set, the traceback of an unexpected one is printed."""
     if isinstance(error, RalphError):
         return error
     if not isinstance(error, OSError):
         if os.environ.get("RALPH_DEBUG"):
-            raise error
+            traceback.print_exception(error)
         return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
     said = f"{error.strerror or error}: {error.filename or 'here'}"
     if error.errno == errno.ENOENT and not error.filename:

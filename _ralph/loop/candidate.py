@@ -169,6 +169,14 @@ def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:
     return run.in_worker(lambda inside: check_commit(inside, job), Checked, number)
 
 
+def check_now(run: Run, job: CheckJob) -> Checked:
+    """Do a `CheckJob` before anything else goes on. The death of its worker is a red check."""
+    try:
+        return run.wait(checking(run, job))
+    except WorkerDied as error:
+        return Checked(checks=[CheckResult("worker", "", False, None, 0.0, str(error))])
+
+
 def baseline_job(commit: str, checks: list[Check], name: str, env: dict[str, str]) -> CheckJob:
     """The job that finds which checks are green on the branch before the work."""
     return CheckJob(commit=commit, checks=checks, name=name, label="before the work: ", env=env)

@@ -6,7 +6,7 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +41,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     plan = load_plan(paths, options)
     known = (one.prd_before for one in journal.records(plan.key) if isinstance(one, AttemptEnded))
     notices += back_up_edits(paths, known)
-    run = glance(options, paths, plan, replay(journal.records(plan.key)), notices)
-    run = replace(run, journal=journal, control=control, view=view, run_id=run_id)
+    run = glance(options, paths, plan, replay(journal.records(plan.key)))
+    run = replace(run, journal=journal, control=control, view=view, run_id=run_id, notices=notices)
     require_repository(run)
     freeze_settings(run.git, paths.private)
     for agent in agents_of(run):
@@ -169,13 +169,7 @@ def peek(options: Options) -> Run:
     return glance(options, paths, examined(plan, options), history)
 
 
-def glance(
-    options: Options,
-    paths: Paths,
-    plan: Plan,
-    history: History,
-    notices: Sequence[str] = (),
-) -> Run:
+def glance(options: Options, paths: Paths, plan: Plan, history: History) -> Run:
     """A run for reading only, from a plan and a history."""
     found = limits.resolve(plan.settings, options.limits)
     if options.until:
@@ -185,5 +179,5 @@ def glance(
     branch = Branch(git, branch_of(options, plan, git), paths.private.name)
     return Run(
         options, paths, plan, git, branch, Journal(paths.progress), history, found, rows,
-        Control(), View(), "", notices=list(notices),
+        Control(), View(), "",
     )  # fmt: skip

@@ -8,13 +8,12 @@ from dataclasses import fields
 from _ralph import files, text
 from _ralph.errors import NeedsPerson
 from _ralph.git.branch import Moved
-from _ralph.loop.candidate import checking, tip_of
+from _ralph.loop.candidate import check_now, tip_of
 from _ralph.loop.checks import checks_for
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.room import merged
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import reason_to_block
-from _ralph.loop.worker import WorkerDied
 from _ralph.model import COUNTED, Judgement, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.limits import ahead
@@ -169,11 +168,8 @@ def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
     checks = checks_for(run.plan, task) if task else list(run.plan.checks)
     name = f"{verdict.iteration:04}-merged"
     job = CheckJob(commit=commit, checks=checks, name=name, label="on the new tip: ")
-    try:
-        red = run.wait(checking(run, job)).red
-        return ", ".join(f"{one.name} {one.outcome}" for one in red if one.command not in run.history.red)
-    except WorkerDied as error:
-        return str(error)
+    red = [one for one in check_now(run, job).red if one.command not in run.history.red]
+    return ", ".join(f"{one.name} {one.outcome}" for one in red)
 
 
 def reject_landing(run: Run, verdict: AttemptEnded, commit: str, why: str) -> None:

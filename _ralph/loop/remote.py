@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib
 import os
 import sys
 import time
@@ -75,7 +74,6 @@ def _serve(asked: Json, wire: Wire) -> None:
     with lock.alone(layout.locate(home / str(asked["prd"])), "worker") as run_id:
         known = copy("for-each-ref", "--format=%(objectname)", _KNOWN, "refs/tags", check=False).split()
         wire.send({"event": "has", "commits": known})
-        _import_what_a_job_needs()
         job = wire.message(_PATIENCE)
         bundle = wire.file(job, cache / "job.bundle", 3600.0)
         if job["file"]:
@@ -83,12 +81,6 @@ def _serve(asked: Json, wire: Wire) -> None:
         files.clear(bundle)
         _lay_out(job, copy)
         _do(job, _run_of(job, copy, run_id, wire), wire, cache)
-
-
-def _import_what_a_job_needs() -> None:
-    """Import slow libraries while the loop makes its bundle; later, it would wait 100 ms for them."""
-    for name in ("jinja2", "jsonschema", "psutil"):
-        importlib.import_module(name)
 
 
 def _lay_out(job: Json, copy: Git) -> None:

@@ -13,13 +13,14 @@ from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, attempted, environment, nul
 from _ralph.git.workspace import Place, Prepared, throwaway_config
-from _ralph.loop.checks import result_of
 from _ralph.loop.detect import SETUP_INPUTS
 from _ralph.model import Check, CheckResult, Setup
 from _ralph.process.process import Control, run_process
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
+TAIL = 6000
+"""Bytes of a red check's output that the next prompt shows."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,23 @@ class Site:
     ) -> CheckResult | None:
         """Run a command in a place, its log called `name`; its result, None if ralph was stopped."""
         argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
-        log, environment = self.log(f"{name}.log"), {**self.env, **(env or {})}
+        log = self.log(f"{name}.log")
         done = run_process(
-            self.wrap(argv, cwd),
-            cwd=cwd,
-            env=environment,
-            timeout=check.timeout,
-            control=self.control,
-            out=log,
-        )
+            self.wrap(argv, cwd), cwd=cwd, env={**self.env, **(env or {})}, timeout=check.timeout,
+            control=self.control, out=log,
+        )  # fmt: skip
         if done.ended == "interrupted":
             return None
-        result = result_of(check, done, log)
+        result = CheckResult(
+            name=check.name,
+            command=check.command,
+            ok=done.ended == "itself" and done.exit == 0,
+            exit=done.exit,
+            seconds=round(done.seconds, 1),
+            tail=text.redact(text.clean(text.tail(done.tail, TAIL))),
+            log=str(log),
+            timed_out=done.ended == "deadline",
+        )
         self.show(result, label)
         return result
 

@@ -13,14 +13,13 @@ from _ralph import files
 from _ralph.errors import Exit, RalphError, Stop
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
-from _ralph.loop.candidate import baseline_job, baseline_of, checking, tip_of
+from _ralph.loop.candidate import baseline_job, baseline_of, check_now, tip_of
 from _ralph.loop.checks import every_check
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.record import apply_verdict, record, set_back
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run
-from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Check, CheckResult, Outcome, Task, Verdict, spent_on
+from _ralph.model import AgentResult, Check, Outcome, Task, Verdict, spent_on
 from _ralph.process.process import run_process
 from _ralph.state import limits, prd
 from _ralph.state.layout import stop_is_asked
@@ -140,10 +139,8 @@ def _green_before(run: Run, tip: str) -> dict[str, bool]:
     checks = list(run.plan.checks)
     if not checks and not run.plan.setup:
         return {}
-    try:
-        return baseline_of(run, run.wait(checking(run, baseline_job(tip, checks, "baseline", {}))))
-    except WorkerDied:  # killed by a check; what is not known to be green does not bind
-        return {check.command: False for check in checks}
+    found = baseline_of(run, check_now(run, baseline_job(tip, checks, "baseline", {})))
+    return {check.command: found.get(check.command, False) for check in checks}  # not seen green: not bound
 
 
 def await_attempt(run: Run) -> Stop | None:
@@ -320,11 +317,7 @@ def recheck(run: Run) -> bool:
         return True
     open_run_record(run)
     run.view.line("all checks once more, in a fresh checkout")
-    try:
-        job = CheckJob(commit=tip, checks=checks, name="recheck", anew=True)
-        red = run.wait(checking(run, job)).red
-    except WorkerDied as error:
-        red = [CheckResult("worker", "", False, None, 0.0, str(error))]
+    red = check_now(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True)).red
     run.red = [f"{result.name} {result.outcome}" for result in red]
     commands = {result.command for result in red}
     broken = [task for task in passed if commands & {check.command for check in task.checks}]

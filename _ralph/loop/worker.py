@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
@@ -18,7 +17,6 @@ from _ralph import files
 from _ralph.errors import (
     AgentUnavailable,
     BadInput,
-    Exit,
     NeedsPerson,
     RalphError,
     StopNow,
@@ -198,10 +196,7 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
             report({"event": "done", "value": as_json(value)})
     except Exception as error:
         process.sweep(0.0)
-        if os.environ.get("RALPH_DEBUG") and not isinstance(error, RalphError):
-            traceback.print_exc()
-        failed = translate(error) if not os.environ.get("RALPH_DEBUG") else error
-        code = int(getattr(failed, "exit", Exit.ERROR))
-        stopped, died = isinstance(error, StopNow), isinstance(error, WorkerDied)
-        report({"event": "error", **as_json(Failed(said=str(failed), exit=code, stopped=stopped, died=died))})
+        said, stopped, died = translate(error), isinstance(error, StopNow), isinstance(error, WorkerDied)
+        failed = Failed(said=str(said), exit=int(said.exit), stopped=stopped, died=died)
+        report({"event": "error", **as_json(failed)})
     return 0
