@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import errno
 import os
-import traceback
 from typing import NamedTuple
 
 SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EFBIG)
@@ -79,6 +78,8 @@ def translate(error: Exception) -> RalphError:
         return error
     if not isinstance(error, OSError):
         if os.environ.get("RALPH_DEBUG"):
+            import traceback
+
             traceback.print_exception(error)
         return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
     said = f"{error.strerror or error}: {error.filename or 'here'}"

@@ -13,17 +13,17 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, NoReturn
+from typing import Any, Generic
 
 from _ralph import __version__, files, text
-from _ralph.errors import BadInput, Exit, TryLater
+from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, TryLater
 from _ralph.git.git import BULK, attempted
 from _ralph.git.workspace import restore, throwaway_config
 from _ralph.loop.jobs import Attempt, Checked, CheckJob, Worked
 from _ralph.loop.room import SETUP_TIMEOUT
 from _ralph.loop.run import Run
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
-from _ralph.loop.worker import Failed, Result, WorkerDied
+from _ralph.loop.worker import Result, WorkerDied
 from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process import process
 from _ralph.state.records import made
@@ -172,21 +172,21 @@ def _ask(run: Run, order: Order[Result]) -> tuple[Result, str]:
 def _ask_once(run: Run, order: Order[Result]) -> tuple[Result, str]:
     try:
         with _worker(run, order.prefix, _HELLO) as wire:
-            prd, objects = (
-                run.git.name_of(run.paths.prd),
-                run.git("rev-parse", "--show-object-format").strip(),
-            )
-            wire.send({"project": f"{run.paths.places.name}-{order.copy}", "prd": prd, "objects": objects})
-            known = _commits_there(wire)
+            objects = run.git("rev-parse", "--show-object-format").strip()
+            project, prd = f"{run.paths.places.name}-{order.copy}", run.git.name_of(run.paths.prd)
+            wire.send({"project": project, "prd": prd, "objects": objects})
+            try:
+                known = list(_next(wire, _HELLO)["commits"])
+            except TryLater as error:  # another one holds its place
+                raise NoWorker(str(error)) from None
             refs, bundle = _bundle(run, order, known)
             wire.send({**_home(run), **order.job, "base": order.parent, "refs": refs}, bundle)
             return _answer(run, order, wire)
     except _UNREADABLE as error:
         if run.control.stop_now:
             raise WorkerDied("ralph was stopped") from None
-        raise WorkerDied(
-            f"no usable answer from the worker behind `{_short(order.prefix)}`: {error}"
-        ) from None
+        prefix = _short(order.prefix)
+        raise WorkerDied(f"no usable answer from the worker behind `{prefix}`: {error}") from None
 
 
 def _answer(run: Run, order: Order[Result], wire: Wire) -> tuple[Result, str]:
@@ -195,14 +195,12 @@ def _answer(run: Run, order: Order[Result], wire: Wire) -> tuple[Result, str]:
     while True:
         if time.monotonic() > end:
             raise Broken("it did not end in time")
-        message = wire.message(max(min(end - time.monotonic(), _SILENCE), 0.1))
+        message = _next(wire, max(min(end - time.monotonic(), _SILENCE), 0.1))
         match message.get("event"):
             case "log":
                 _save_log(run, order, message)
             case "view":
                 run.view.hear({key: message.get(key) for key in ("event", "name", "args")})
-            case "error":
-                _raise(message)
             case "done":
                 answer = wire.file(message, _file_of(run, order), max(end - time.monotonic(), 0.1))
                 return made(order.result, message["value"]), _taken(run, order, message, answer)
@@ -265,23 +263,15 @@ def _require_hello(
         )
 
 
-def _raise(message: Json) -> NoReturn:
-    """Raise the error of a job elsewhere: one that needs a person or time ends the run, as it would here; any
-    other only costs the attempt."""
-    said = text.one_line(str(message["said"]), 500)
-    if message["exit"] in (Exit.PERSON, Exit.AGENT, Exit.LATER):
-        Failed(said=f"{said} (on the worker's machine)", exit=message["exit"]).throw()
-    raise WorkerDied(said)
-
-
-def _commits_there(wire: Wire) -> list[Any]:
-    """The commits that a worker already has. NoWorker while another one holds its place."""
-    message = wire.message(_HELLO)
-    if message.get("event") == "error":
-        if message["exit"] == Exit.LATER:
-            raise NoWorker(str(message["said"]))
-        _raise(message)
-    return list(message["commits"])
+def _next(wire: Wire, seconds: float) -> Json:
+    """The next message of a worker. Its error is raised: one that needs a person or time ends the run, as it
+    would here; any other only costs the attempt."""
+    message = wire.message(seconds)
+    if message.get("event") != "error":
+        return message
+    said = f"{text.one_line(str(message['said']), 500)} (on the worker's machine)"
+    ends = {int(one.exit): one for one in (NeedsPerson, AgentUnavailable, TryLater)}
+    raise ends.get(message["exit"], WorkerDied)(said)
 
 
 def _home(run: Run) -> Json:

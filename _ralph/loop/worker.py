@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from _ralph import files
 from _ralph.errors import (
@@ -31,7 +31,6 @@ from _ralph.process.process import Control
 from _ralph.state.records import as_json, made
 
 _STOP_DEADLINE = 60.0
-_ERRORS = {int(cls.exit): cls for cls in (BadInput, NeedsPerson, AgentUnavailable, TryLater)}
 
 Hear = Callable[[Json], None]
 """Receives one event of a job."""
@@ -40,24 +39,12 @@ Work = Callable[[Control, Hear], Result]
 """What a job does: it may report events, and returns a dataclass."""
 
 
-@dataclass(kw_only=True)
-class Failed:
-    """The error that ended a job: its message and exit status, and whether ralph was stopped, or the worker
-    behind this one died."""
-
-    said: str
-    exit: int = 1
-    stopped: bool = False
-    died: bool = False
-
-    def throw(self) -> NoReturn:
-        if self.stopped:
-            raise StopNow(self.said)
-        raise WorkerDied(self.said) if self.died else _ERRORS.get(self.exit, RalphError)(self.said)
-
-
 class WorkerDied(RalphError):
     """A worker ended without a result: it was killed, perhaps for want of memory."""
+
+
+_ERRORS = (BadInput, NeedsPerson, AgentUnavailable, TryLater, StopNow, WorkerDied, RalphError)
+"""What an error in a worker is to the loop: the first that it is an instance of."""
 
 
 @dataclass(eq=False)
@@ -71,7 +58,7 @@ class Job(Generic[Result]):
     kind: type[Result]
     hear: Hear = lambda _: None
     rest: bytes = b""
-    result: Result | Failed | None = None
+    result: Result | RalphError | None = None
     asked: float = 0.0
     open: bool = True
     ready: bool = False
@@ -86,8 +73,8 @@ class Job(Generic[Result]):
         """What its work returned. WorkerDied if there is no result."""
         if self.result is None:
             raise WorkerDied("the worker of this attempt was killed")
-        if isinstance(self.result, Failed):
-            self.result.throw()
+        if isinstance(self.result, RalphError):
+            raise self.result
         return self.result
 
     def receive(self) -> None:
@@ -95,13 +82,7 @@ class Job(Generic[Result]):
         try:
             for event in self._read():
                 self._take(event)
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            RecursionError,
-        ):  # an agent wrote into the pipe
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):  # from an agent
             self.open, self.result = False, None
 
     def _read(self) -> list[Json]:
@@ -120,7 +101,7 @@ class Job(Generic[Result]):
             case "done":
                 self.result = made(self.kind, event["value"])
             case "error":
-                self.result = made(Failed, event)
+                self.result = _ERRORS[event["kind"]](event["said"])
             case _:
                 self.hear(event)
 
@@ -196,7 +177,7 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
             report({"event": "done", "value": as_json(value)})
     except Exception as error:
         process.sweep(0.0)
-        said, stopped, died = translate(error), isinstance(error, StopNow), isinstance(error, WorkerDied)
-        failed = Failed(said=str(said), exit=int(said.exit), stopped=stopped, died=died)
-        report({"event": "error", **as_json(failed)})
+        failed = translate(error)
+        kind = [isinstance(failed, one) for one in _ERRORS].index(True)
+        report({"event": "error", "kind": kind, "said": str(failed)})
     return 0

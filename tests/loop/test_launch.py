@@ -22,8 +22,9 @@ from _ralph.errors import AgentUnavailable, NeedsPerson, TryLater
 from _ralph.loop import launch
 from _ralph.loop.jobs import Worked
 from _ralph.loop.run import Run
-from _ralph.loop.wire import PROTOCOL, Broken
+from _ralph.loop.wire import PROTOCOL, Broken, Wire
 from _ralph.loop.worker import WorkerDied
+from _ralph.process.process import Control
 from tests.conftest import ROOT, Repo, elsewhere
 from tests.git.test_branch import work_on
 from tests.oracle import BRANCH, fresh_clone_is_green, nothing_runs_within, still_running
@@ -528,6 +529,7 @@ def test_of_an_answer_only_one_commit_on_the_given_one_is_taken(
     ("code", "error"),
     [(4, NeedsPerson), (5, AgentUnavailable), (75, TryLater), (1, WorkerDied), (2, WorkerDied)],
 )
-def test_the_error_of_a_job_elsewhere(code: int, error: type[Exception]) -> None:
-    with pytest.raises(error, match="why"):
-        launch._raise({"said": "why", "exit": code})
+def test_the_error_of_a_job_elsewhere(tmp_path: Path, code: int, error: type[Exception]) -> None:
+    (tmp_path / "sent").write_text(json.dumps({"event": "error", "said": "why", "exit": code}) + "\n")
+    with (tmp_path / "sent").open() as sent, pytest.raises(error, match="why"):
+        launch._next(Wire(sent.fileno(), -1, Control()), 5.0)

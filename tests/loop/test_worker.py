@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 
 from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.loop.jobs import Attempt, Checked, Worked
-from _ralph.loop.worker import Job, WorkerDied
+from _ralph.loop.launch import NoWorker
+from _ralph.loop.wire import Broken
+from _ralph.loop.worker import Job, WorkerDied, start
 from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
 from _ralph.state.records import MOST, as_json, made
 
@@ -51,18 +54,25 @@ def test_events_are_heard_and_the_last_one_is_the_result(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "error"),
+    ("raised", "error"),
     [
-        ({"exit": 1}, RalphError), ({"exit": 2}, BadInput), ({"exit": 4}, NeedsPerson),
-        ({"exit": 5}, AgentUnavailable), ({"exit": 75}, TryLater), ({"exit": 99}, RalphError),
-        ({"exit": 1, "stopped": True}, StopNow), ({"exit": 1, "died": True}, WorkerDied),
+        (RalphError, RalphError), (BadInput, BadInput), (NeedsPerson, NeedsPerson), (StopNow, StopNow),
+        (AgentUnavailable, AgentUnavailable), (TryLater, TryLater), (WorkerDied, WorkerDied),
+        (NoWorker, TryLater), (Broken, RalphError), (ZeroDivisionError, RalphError),
     ],
 )  # fmt: skip
-def test_an_error_is_raised_as_what_it_was(pipe: Pipe, event: dict[str, Any], error: type[Exception]) -> None:
-    job = sent(pipe, {"event": "error", "said": "why", **event})
-    with pytest.raises(error, match="why") as raised:
+def test_an_error_is_raised_as_what_it_was(raised: type[Exception], error: type[Exception]) -> None:
+    def work(*_: object) -> Checked:
+        raise raised("why")
+
+    job = start(work, Checked)
+    while job.open:
+        time.sleep(0.01)
+        job.receive()
+    job.end(frozenset())
+    with pytest.raises(error, match="why") as found:
         assert job.value
-    assert type(raised.value) is error
+    assert type(found.value) is error
 
 
 @pytest.mark.parametrize(
@@ -70,7 +80,8 @@ def test_an_error_is_raised_as_what_it_was(pipe: Pipe, event: dict[str, Any], er
     [
         7, {}, {"event": "done"}, {"event": "done", "value": 7}, {"event": "done", "value": {"checks": 7}},
         {"event": "done", "value": {"checks": [{"name": "x"}]}}, {"event": "error"},
-        {"event": "error", "said": 7}, {"event": "error", "said": "x", "exit": "y"},
+        {"event": "error", "said": "x"}, {"event": "error", "said": "x", "kind": "y"},
+        {"event": "error", "said": "x", "kind": 99},
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_the_death_of_the_worker(pipe: Pipe, event: Any) -> None:
