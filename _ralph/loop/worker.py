@@ -79,22 +79,14 @@ class Job(Generic[Result]):
 
     def receive(self) -> None:
         """Handle the events that have come. A worker whose events cannot be read counts as dead."""
+        data = os.read(self.pipe, 1 << 16)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        self.open = bool(data)
         try:
-            for event in self._read():
-                self._take(event)
+            for line in lines:
+                self._take(json.loads(line))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):  # from an agent
             self.open, self.result = False, None
-
-    def _read(self) -> list[Json]:
-        """The events that came since."""
-        try:
-            data = os.read(self.pipe, 1 << 16)
-        except BlockingIOError:
-            return []
-        if not data:
-            self.open = False
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        return [json.loads(line) for line in lines]
 
     def _take(self, event: Json) -> None:
         match event["event"]:
@@ -107,28 +99,27 @@ class Job(Generic[Result]):
 
     def stop(self) -> None:
         """Terminate the worker; kill it if it was told so a minute ago."""
-        now = time.monotonic()
-        if not self.asked:
-            self.asked = now
-        late = now - self.asked > _STOP_DEADLINE
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL if late else signal.SIGTERM)
+        self.asked = self.asked or time.monotonic()
+        late = time.monotonic() - self.asked > _STOP_DEADLINE
+        self._send(signal.SIGKILL if late else signal.SIGTERM)
 
     def go_on(self) -> None:
         """Continue a worker that its agent has stopped with a signal: it could not end the agent."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGCONT)
+            os.kill(self.pid, number)
 
     def end(self, spare: frozenset[int]) -> None:
         """End the worker, which ends its own processes, then all that it left but `spare`, our other
         children."""
+        patience = 5.0 if self.result is None else _STOP_DEADLINE
         if self.result is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
-        end = time.monotonic() + (5.0 if self.result is None else _STOP_DEADLINE)
-        while process.reap(self.pid, max(end - time.monotonic(), 0.1)) is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self._send(signal.SIGTERM)
+        while process.reap(self.pid, patience) is None:
+            self._send(signal.SIGKILL)
+            patience = 0.1
         process.sweep(0.0, spare=spare)
         os.close(self.pipe)
         os.close(self.alive)
@@ -154,7 +145,6 @@ def start(
         os._exit(_worker(work, alive_read, write))
     os.close(write)
     os.close(alive_read)
-    os.set_blocking(pipe, False)
     return Job(pid, pipe, alive, kind, hear)
 
 
