@@ -6,7 +6,6 @@ import time
 from dataclasses import fields
 
 from _ralph import files, text
-from _ralph.errors import NeedsPerson
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import check_now, tip_of
 from _ralph.loop.checks import checks_for
@@ -99,38 +98,27 @@ def failure_of(attempt: Attempt) -> Failure:
 
 
 def apply_verdict(run: Run, live: bool = False) -> None:
-    """Mark the task and land its work, as the last verdict says. Harmless if done twice.
+    """Land the work and mark the task, as the last verdict says: a mark never stands before its work.
+    Harmless if done twice.
 
     After a crash, `live` is False, and the edits of a person since the verdict win.
     """
     verdict = run.history.pending
-    if verdict and (verdict.lands or verdict.blocked):
+    if verdict and verdict.lands:
+        land(run, verdict)
+    if verdict and verdict.key not in run.history.broken and (live or run.plan_digest == verdict.prd_before):
         task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
-        untouched = live or run.plan_digest == verdict.prd_before
-        if task and verdict.lands:  # a person may have changed its checks
-            untouched = untouched and all(check.command in verdict.checks for check in task.checks)
-        if not untouched or (task and (task.passed or task.blocked is not None)):
-            task = None
-        before = run.plan.text
-        if task:
+        if task and not task.passed and task.blocked is None:
             mark(run, task, verdict)
-        marked = run.plan.text
-        try:
-            if verdict.lands:
-                land(run, verdict)
-        except NeedsPerson:  # a clone would not pass; the next start lands and marks it
-            if task:
-                run.edit(lambda plan: before if plan.text == marked else edit.set_passed(plan, task, False))
-            raise
     run.history.pending = None
 
 
 def mark(run: Run, task: Task, verdict: AttemptEnded) -> None:
-    """Mark the task in the plan as passed or blocked."""
-    if verdict.lands:
-        run.edit(lambda plan: edit.set_passed(plan, task, True))
-    else:
+    """Mark the task in the plan as passed or blocked. A person may have changed its checks meanwhile."""
+    if verdict.blocked:
         run.edit(lambda plan: edit.set_blocked(plan, task, verdict.blocked))
+    elif verdict.lands and all(check.command in verdict.checks for check in task.checks):
+        run.edit(lambda plan: edit.set_passed(plan, task, True))
 
 
 def land(run: Run, verdict: AttemptEnded) -> None:
@@ -183,14 +171,13 @@ def reject_landing(run: Run, verdict: AttemptEnded, commit: str, why: str) -> No
 
 def set_back(run: Run) -> None:
     """Set back the passes that the last record found broken, in one write. Harmless if done twice."""
-    broken = [task for task in run.plan.tasks if task.key in run.history.broken and task.passed]
+    broken = [task for task in run.plan.tasks if task.key in run.history.broken]
     run.history.broken = []
-    if not broken:
-        return
-    for task in broken:
-        run.view.line(f"{task.id} {run.history.of(task).passed_words}, broken since")
-    run.edit(lambda plan: edit.set_passed(plan, broken, False))
-    if again := [task for task in broken if run.history.of(task).blocked]:
+    if passed := [task for task in broken if task.passed]:
+        for task in passed:
+            run.view.line(f"{task.id} {run.history.of(task).passed_words}, broken since")
+        run.edit(lambda plan: edit.set_passed(plan, passed, False))
+    if again := [task for task in broken if run.history.of(task).blocked and task.blocked is None]:
         reason = "conflicting: it passed twice, and each time later work broke it"
         run.edit(lambda plan: edit.set_blocked(plan, again, reason))
 

@@ -134,7 +134,7 @@ class History(Spent):
         getattr(self, f"_{record.event}")(record)
         self.last = record
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
-        if not isinstance(record, (records.Waited, records.Retried, records.Added)):
+        if not isinstance(record, (records.Waited, records.Retried, records.Added, records.Landed)):
             self.pending = record if isinstance(record, records.AttemptEnded) else None
             self.broken = record.broken if isinstance(record, records.Rechecked) else []
 
