@@ -133,37 +133,30 @@ def _work(run: Run, attempt: Attempt) -> Worked:
 
 
 def work_here(run: Run, attempt: Attempt) -> Worked:
-    """Run the agent in its workspace; what it left."""
+    """Prepare the workspace, run the agent there, take a snapshot of what it left."""
     place = run.workspace(attempt.worker, attempt.task.allow)
     with place.locked():
-        return _agent_at_work(run, attempt, place)
-
-
-def _agent_at_work(run: Run, attempt: Attempt, place: Place) -> Worked:
-    """Prepare the workspace, run the agent, take a snapshot."""
-    run.view.doing("preparing the workspace")
-    new = place.reset(attempt.left or attempt.base)
-    if attempt.left and not attempt.leftover:
-        restore_protected(run, attempt, place)
-    run.site.furnish(place, attempt.base)
-    copies = place.copy_state()
-    if attempt.leftover:
-        return _left_behind(run, attempt, place, {})
-    if red := set_up_workspace(run, place, new, attempt.name):
-        if not attempt.left:  # else unfinished work may be the cause, and the agent will see
-            raise NeedsPerson(setup_failed(run, red))
-        attempt.notices.append(f"setup {red.outcome} in the workspace")
-    scratch = files.clear(place.root / ".ralph")
-    scratch.mkdir()
-    prompt = prompt_for(run, attempt)
-    ready_mark(run, attempt).write_bytes(str(attempt.iteration).encode())
-    attempt.began = time.time()
-    run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
-    env = run.env(run.names(attempt))
-    attempt.result = run_role(run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root)
-    if run.control.orphaned:
-        raise StopNow
-    return _left_behind(run, attempt, place, copies)
+        run.view.doing("preparing the workspace")
+        new = place.reset(attempt.left or attempt.base)
+        if attempt.left and not attempt.leftover:
+            restore_protected(run, attempt, place)
+        run.site.furnish(place, attempt.base)
+        copies = place.copy_state()
+        if attempt.leftover:
+            return _left_behind(run, attempt, place, {})
+        if red := set_up_workspace(run, place, new, attempt.name):
+            if not attempt.left:  # else unfinished work may be the cause, and the agent will see
+                raise NeedsPerson(setup_failed(run, red))
+            attempt.notices.append(f"setup {red.outcome} in the workspace")
+        files.clear(place.root / ".ralph").mkdir()
+        prompt, env = prompt_for(run, attempt), run.env(run.names(attempt))
+        ready_mark(run, attempt).write_bytes(str(attempt.iteration).encode())
+        attempt.began = time.time()
+        run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
+        attempt.result = run_role(run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root)
+        if run.control.orphaned:
+            raise StopNow
+        return _left_behind(run, attempt, place, copies)
 
 
 def ready_mark(run: Run, attempt: Attempt) -> Path:

@@ -191,17 +191,13 @@ def stop_after_others(run: Run, error: RalphError) -> Stop:
 def fall_back(run: Run, attempt: Attempt) -> Stop | None:
     """Replace or wait for the agent, judge or worker that this attempt could not get; the stop that ends the
     run, if any."""
-    missing = attempt.command
-    if attempt.unjudged and run.judge:
-        missing, back = run.judge.command, limits.NONE
-    elif attempt.launch:
-        missing, back = attempt.launch, limits.NONE
-    else:
-        other = run.agent(attempt.task)
-        back = limits.NONE if run.options.once else run.back_at(other)
-        if not back:
-            run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
-            return None
+    judge = run.judge if attempt.unjudged else None
+    missing = judge.command if judge else attempt.launch or attempt.command
+    other, alone = run.agent(attempt.task), judge or attempt.launch or run.options.once
+    back = limits.NONE if alone else run.back_at(other)
+    if not back:
+        run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
+        return None
     if attempt.verdict is Verdict.LIMITED:
         return await_provider(run, missing, attempt.result, attempt.reason)
     if back == limits.NONE:
@@ -285,13 +281,11 @@ def finish(run: Run) -> Stop | None:
         if run.red:
             told = f"in a fresh checkout {', '.join(run.red)}; {told}"
         return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
+    done = f"{only or 'every task'} passes"
     if run.red:
-        told, done = ", ".join(run.red), f"{only} is" if only else "every task is"
-        return Stop("red-checks", Exit.PERSON, f"{done} done, but not all checks are green: {told}")
-    if only:
-        return Stop("complete", Exit.COMPLETE, f"{only} passes")
+        return Stop("red-checks", Exit.PERSON, f"{done}, but not all checks are green: {', '.join(run.red)}")
     green = ", and all checks are green" if every_check(run.plan) else "; the plan has no checks to run"
-    return Stop("complete", Exit.COMPLETE, f"every task passes{green}")
+    return Stop("complete", Exit.COMPLETE, f"{done}{green}")
 
 
 def recheck_now_and_then(run: Run) -> None:

@@ -102,7 +102,7 @@ def test_a_stop_that_a_person_asks_for_is_heard_by_this_run_alone(repo: Repo, op
     ("tasks", "options", "word", "code", "said"),
     [
         ([{"passes": True}], {}, "complete", 0, "every task passes, and all checks are green"),
-        ([{"passes": True}, {}], {"task": "T1"}, "complete", 0, "T1 passes"),
+        ([{"passes": True}, {}], {"task": "T1"}, "complete", 0, "T1 passes, and all checks are green"),
         (
             [{"passes": True}, {"blocked": "why?"}],
             {},
