@@ -26,26 +26,22 @@ _HOOKS = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
 def make_candidate(run: Run, attempt: Attempt) -> bool:
     """Merge the work with the tip of the branch; False, with the verdict, if they conflict."""
     attempt.tip = attempt.commit = tip_of(run)
-    if not attempt.tree:
+    if attempt.tree in ("", run.git.tree(attempt.base)):
         return True
     attempt.message = commit_message(run, attempt)
-    attempt.changed, attempt.changes = changes(run.git, attempt.base, attempt.tree)
-    if not attempt.changed:
-        return True
     made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
+    if attempt.tip != attempt.base:
+        tree, conflicts = merged(run.git, attempt.tip, made)
+        if not tree:
+            attempt.verdict = Verdict.CONFLICT
+            attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
+            attempt.parked = run.branch.park(made, attempt.name)
+            return False
+        made = run.branch.commit(tree, attempt.tip, attempt.message)
     run.branch.pin_candidate(made)
-    if attempt.tip == attempt.base:
-        attempt.commit = made
-        return True
-    tree, conflicts = merged(run.git, attempt.tip, made)
-    if tree:
-        attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message)
-        attempt.changed, attempt.changes = changes(run.git, attempt.tip, attempt.commit)
-        return True
-    attempt.verdict = Verdict.CONFLICT
-    attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
-    attempt.parked = run.branch.park(made, attempt.name)
-    return False
+    attempt.commit = made
+    attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
+    return True
 
 
 def tip_of(run: Run) -> str:

@@ -409,7 +409,7 @@ def examined(plan: Plan, options: Options) -> Plan:
 
 def is_starter(plan: Plan) -> bool:
     """Whether its tasks are still the example that `ralph init` wrote."""
-    return len(plan.tasks) == 1 and bool([plan.tasks[0].raw] == starter()["userStories"])
+    return bool([task.raw for task in plan.tasks] == starter()["userStories"])
 
 
 def starter() -> Json:
