@@ -6,7 +6,6 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from _ralph.state import edit, limits, prd
 from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import locate, note_plan, own_branch, read_state
 from _ralph.state.log import Journal
-from _ralph.state.records import AttemptEnded
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
@@ -39,8 +37,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal = Journal(paths.progress)
     notices = journal.open()
     plan = load_plan(paths, options)
-    known = (one.prd_before for one in journal.records(plan.key) if isinstance(one, AttemptEnded))
-    notices += back_up_edits(paths, known)
+    notices += back_up_edits(paths)
     run = glance(options, paths, plan, replay(journal.records(plan.key)))
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id, notices=notices)
     require_repository(run)
@@ -62,18 +59,17 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     return run
 
 
-def back_up_edits(paths: Paths, known: Iterable[str]) -> list[str]:
+def back_up_edits(paths: Paths) -> list[str]:
     """Move temporary files that a killed edit of the plan left into the private folder: one may hold what a
-    person had just saved. Those with the plan's content, or a digest in `known`, are deleted."""
+    person had just saved. Those that are empty, or as the plan, are deleted."""
     real, said = Path(os.path.realpath(paths.prd)), []
     pattern = f".{glob.escape(real.name)}.*{files.TEMPORARY}"
     if not any(real.parent.glob(pattern)):
         return []
     with edit.lock(paths.private):  # so that no edit is under way
-        stands, known = files.read_regular(real), set(known)
+        stands = files.read_regular(real)
         for left in sorted(real.parent.glob(pattern)):
-            found = files.read_regular(left)
-            if found is not None and (found in (b"", stands) or files.digest(found) in known):
+            if files.read_regular(left) in (b"", stands or b""):
                 files.clear(left)
             else:
                 kept = files.move_aside(left, paths.private / "aside", real.name)
