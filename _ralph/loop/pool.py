@@ -9,12 +9,11 @@ from collections.abc import Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from _ralph.loop import worker
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.worker import Hear, Job, Result, Work
+from _ralph.loop.worker import Job
 from _ralph.process.process import Control
 
-_LONGEST_WAIT = 60.0
+LONGEST_WAIT = 60.0
 
 
 @dataclass(eq=False)
@@ -118,22 +117,10 @@ class Pool:
             if not ready:
                 self.serve(control, left)
 
-    def start(self, work: Work[Result], kind: type[Result], hear: Hear) -> Job[Result]:
-        """Start a job in a process of its own."""
-        job = worker.start(work, kind, hear, self.jobs)
-        self.jobs.append(job)
-        return job
-
-    def wait(self, control: Control, job: Job[Result]) -> Result:
-        """The result of a job. Other jobs go on meanwhile; attempts do not."""
-        while not job.ready:
-            self.serve(control, _LONGEST_WAIT)
-        return job.value
-
     def serve(self, control: Control, seconds: float) -> None:
         """Receive events of the jobs for at most `seconds`, and end those that are done."""
-        longest = 1.0 if control.stop_now else _LONGEST_WAIT
-        readable = control.wait(min(seconds, longest), [job.pipe for job in self.jobs])
+        seconds = min(seconds, 1.0 if control.stop_now else LONGEST_WAIT)
+        readable = control.wait(seconds, [job.pipe for job in self.jobs])
         for job in list(self.jobs):
             if job.pipe in readable:
                 job.receive()

@@ -22,10 +22,10 @@ from _ralph.git.patterns import matching
 from _ralph.git.workspace import Place
 from _ralph.loop.detect import detect_checks
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.pool import Pool, Turn
+from _ralph.loop.pool import LONGEST_WAIT, Pool, Turn
 from _ralph.loop.room import Gear, Room, Site, gear_of
 from _ralph.loop.view import Reporter, View
-from _ralph.loop.worker import Hear, Job, Result
+from _ralph.loop.worker import Hear, Job, Result, start
 from _ralph.model import Json, Paths, Plan, Share, Task
 from _ralph.process.process import Control
 from _ralph.process.sandbox import Sandbox
@@ -175,7 +175,7 @@ class Run:
             return work(replace(self, control=control, view=view))
 
         self.gear = self.gear or gear_of(self.git)  # once, and not in each worker
-        return self.pool.start(job, kind, lambda event: self.view.hear(event, number))
+        return start(job, kind, lambda event: self.view.hear(event, number), self.pool.jobs)
 
     def turn(self, attempt: Attempt) -> Turn:
         """Queue for the clean room."""
@@ -183,11 +183,11 @@ class Run:
         return self.pool.turn(attempt)
 
     def wait(self, job: Job[Result]) -> Result:
-        """The result of a job, before anything else goes on."""
-        try:
-            return self.pool.wait(self.control, job)
-        finally:
-            self.view.doing("")
+        """The result of a job. Other jobs go on meanwhile; attempts do not."""
+        while not job.ready:
+            self.pool.serve(self.control, LONGEST_WAIT)
+        self.view.doing("")
+        return job.value
 
     def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
         """Where an agent works. A rulebook that its task may change is a file like any other there."""

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -126,10 +126,8 @@ class Job(Generic[Result]):
         self.ready = True
 
 
-def start(
-    work: Work[Result], kind: type[Result], hear: Hear = lambda _: None, others: Sequence[Job[Any]] = ()
-) -> Job[Result]:
-    """Fork a worker that does `work(control, report)`, beside `others`. Must be called while there are no
+def start(work: Work[Result], kind: type[Result], hear: Hear, jobs: list[Job[Any]]) -> Job[Result]:
+    """Fork a worker that does `work(control, report)`: one more of `jobs`. Must be called while there are no
     threads."""
     pipe, write = os.pipe()
     alive_read, alive = os.pipe()
@@ -139,13 +137,14 @@ def start(
     if pid == 0:
         os.close(pipe)
         os.close(alive)
-        for other in others:  # else the others could not see that the loop is gone
+        for other in jobs:  # else the others could not see that the loop is gone
             os.close(other.pipe)
             os.close(other.alive)
         os._exit(_worker(work, alive_read, write))
     os.close(write)
     os.close(alive_read)
-    return Job(pid, pipe, alive, kind, hear)
+    jobs.append(Job(pid, pipe, alive, kind, hear))
+    return jobs[-1]
 
 
 def _worker(work: Work[Any], alive: int, pipe: int) -> int:

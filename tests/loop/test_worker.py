@@ -65,7 +65,7 @@ def test_an_error_is_raised_as_what_it_was(raised: type[Exception], error: type[
     def work(*_: object) -> Checked:
         raise raised("why")
 
-    job = start(work, Checked)
+    job = start(work, Checked, lambda _: None, [])
     while job.open:
         time.sleep(0.01)
         job.receive()
