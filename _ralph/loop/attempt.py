@@ -211,10 +211,8 @@ def salvage(run: Run, attempt: Attempt) -> None:
     def look(inside: Run) -> Worked:
         place = inside.workspace(attempt.worker, attempt.task.allow)
         with place.locked():
-            place.unhide()  # the kill may have come while checks ran
-            if not place.exists:
+            if place.open():  # it is gone
                 return Worked(result=attempt.result, left=attempt.left, notices=attempt.notices)
-            place.remove_lock()
             return _left_behind(inside, attempt, place, {})
 
     take(attempt, run.wait(run.in_worker(look, Worked)))

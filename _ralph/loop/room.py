@@ -150,8 +150,7 @@ class Room:
         return None
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks, each on the candidate's files; what one changes is named and put back. With a
-        `label` this is no candidate, and what the last check changed does not matter."""
+        """Run all checks, each on the candidate's files; what one changes is named and put back."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
             result = self.site.run(check, self.path, f"{name}-check{number + 1}", label)
@@ -164,8 +163,6 @@ class Room:
                 if failed := self.prepare(self._tree, f"{name}-again"):
                     return [*results, failed]
                 continue
-            if label and number + 1 == len(checks):
-                break
             if said := self._put_back(check.name, f"{name}-again"):
                 self.notices.append(said)
         return results
