@@ -224,7 +224,7 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
     said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
     waited = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
     run.write(waited, f"waiting {said} for the provider")
-    run.view.line(f"waiting for the provider {said}")
+    run.view.line(f"waiting for the provider {said}: {reason}")
     notify(run, None)
     return None
 
@@ -238,17 +238,14 @@ def wait_or_finish(run: Run) -> Stop | None:
         return stop
     task = min(waiting, key=lambda task: _back_at(run, task))
     agent = max((one for one in (run.agent(task), run.judge) if one), key=run.back_at)
-    until, now, known = _back_at(run, task), time.time(), run.history.this_run.waits.get(agent.command)
+    until = _back_at(run, task)
     if until == limits.NONE:
         return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {agent.command}")
-    if until and until == run.back_at(agent) and not (known and known.until > now):
-        billed = run.bills_extra_until(agent) > now
-        reason = "the provider is limited"
-        if billed:
-            reason = "the provider bills extra usage; --allow-overage permits it"
-            run.view.line(f"! {reason}", color="yellow")
-        limited = AgentResult(Outcome.LIMITED, reset=until, overage=billed)
-        if stop := await_provider(run, agent.command, limited, reason):
+    if until and until == run.back_at(agent):
+        billed = run.bills_extra_until(agent) > time.time()
+        why = "bills extra usage; --allow-overage permits it" if billed else "is limited"
+        limited = AgentResult(Outcome.LIMITED, reset=until)
+        if stop := await_provider(run, agent.command, limited, f"the provider {why}"):
             return stop
         until = run.back_at(agent)
     wait(run, until)
