@@ -30,6 +30,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         return True
     attempt.message = commit_message(run, attempt)
     made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
+    run.branch.pin_candidate(made)
     if attempt.tip != attempt.base:
         tree, conflicts = merged(run.git, attempt.tip, made)
         if not tree:
@@ -38,7 +39,6 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
             attempt.parked = run.branch.park(made, attempt.name)
             return False
         made = run.branch.commit(tree, attempt.tip, attempt.message)
-    run.branch.pin_candidate(made)
     attempt.commit = made
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
     return True

@@ -103,14 +103,10 @@ class Pool:
         while True:
             ready = [lane for lane in self.lanes.values() if lane.ready]
             for lane in ready:
-                goes_on = False
-                try:
-                    goes_on = lane.advance()
-                finally:
-                    if not goes_on:
-                        del self.lanes[lane.attempt.worker]
-                if not goes_on:
+                del self.lanes[lane.attempt.worker]
+                if not lane.advance():
                     return lane.attempt
+                self.lanes[lane.attempt.worker] = lane
             left = end - time.monotonic()
             if not ready and left <= 0:
                 return None
