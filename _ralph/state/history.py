@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from _ralph import text
 from _ralph.model import COUNTED, Plan, Price, Spent, Task, Verdict
@@ -292,7 +292,9 @@ class History(Spent):
         self.planned = record.prd or self.planned
 
     def _land(self, record: records.Landed) -> None:
-        """Nothing is counted."""
+        """The verdict that may not be in prd.json yet is on the branch, as another commit."""
+        if self.pending:
+            self.pending = replace(self.pending, commit=record.commit, tip=record.commit)
 
     def _stop(self, record: records.Stopped) -> None:
         self.run, self.stopped = None, record

@@ -14,7 +14,7 @@ from _ralph.loop.opening import peek
 from _ralph.loop.record import apply_verdict, failure_of, set_back, set_back_claim
 from _ralph.loop.run import Options, Run
 from _ralph.model import CheckResult, Verdict
-from _ralph.state.records import AttemptEnded
+from _ralph.state.records import AttemptEnded, Landed
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head
@@ -61,6 +61,16 @@ def test_a_verdict_marks_and_lands_and_does_so_once(repo: Repo, run: Run) -> Non
         apply_verdict(run)
         assert repo.passed() == ["T1", "T2"] and run.branch.tip() == run.tip == commit
         assert run.history.pending is None
+
+
+def test_what_landed_on_a_new_tip_before_a_crash_is_only_marked(repo: Repo, run: Run) -> None:
+    run.history.pending = passes(repo, run, work_on(repo, head(repo)))
+    landed = work_on(repo, head(repo), "other.txt")
+    run.branch.land(landed, head(repo), "on a new tip")
+    run.write(Landed(task="T1", title=run.plan.tasks[0].title, commit=landed), "landed")
+    apply_verdict(run)
+    assert repo.passed() == ["T1", "T2"] and run.branch.tip() == landed
+    assert len(repo.records("land")) == 1
 
 
 def test_after_a_crash_the_edit_of_a_person_stays(repo: Repo, run: Run) -> None:
