@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS := $(addprefix tests/whole/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py jobs_model.py people.py vandals.py ways.py night.py attacks.py) \
-  $(addprefix tests/commands/test_,land.py clean.py plan.py doctor.py) tests/agents/test_prompt.py
+CRASH_TESTS := $(addprefix tests/whole/test_,crash.py machines.py syscalls.py powercut.py mutants.py hostile.py soak.py core_kills.py jobs_model.py people.py vandals.py ways.py night.py attacks.py attackers_day.py jobs.py) \
+  $(addprefix tests/commands/test_,land.py clean.py plan.py doctor.py) $(addprefix tests/agents/test_,prompt.py estimates.py) tests/loop/test_launch.py
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds.
 CRASH_STEP ?= 1
@@ -31,7 +31,7 @@ demo: $(STAMP) ## watch ralph at work, with a scripted agent (15 s)
 	$(BIN)/ralph demo
 
 # Without bytecode every process of pytest compiles and rewrites all tests again.
-test: $(STAMP) ## run the tests; TESTS=tests/git for some (4 min)
+test: $(STAMP) ## run the tests; TESTS=tests/git for some (5 min)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(TESTS)
 
 test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, power cuts (over an hour; CRASH_STEP=16: minutes)

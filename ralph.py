@@ -47,16 +47,16 @@ def run_loop(run: Run) -> Stop:
     while True:
         rounds.read_edits(run)
         end = stop or rounds.asked_to_stop(run)
-        task = None if end else rounds.next_task(run)
-        if task and not (end := rounds.limit_reached(run)):
-            rounds.open_run_record(run)
-            try:
+        try:
+            task = None if end else rounds.next_task(run)
+            if task and not (end := rounds.limit_reached(run)):
+                rounds.open_run_record(run)
                 attempt = begin(run, task)
-            except RalphError as error:
-                stop = rounds.stop_after_others(run, error)
+                run.pool.add(attempt, run_attempt(run, attempt))
                 continue
-            run.pool.add(attempt, run_attempt(run, attempt))
-        elif run.pool.lanes:
+        except RalphError as error:
+            stop = rounds.stop_after_others(run, error)
+        if run.pool.lanes:
             stop = rounds.await_attempt(run) or stop
         elif end := end or rounds.wait_or_finish(run):
             return end

@@ -198,7 +198,7 @@ def open_regular(path: Path) -> BinaryIO | None:
 
 
 def signature(path: Path) -> list[int]:
-    """Changes whenever the file does, as only the kernel sets ctime; empty if it is gone."""
+    """What changes whenever the file does, as only the kernel sets ctime; empty if it is gone."""
     try:
         found = path.lstat()
     except OSError:

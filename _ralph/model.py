@@ -33,7 +33,7 @@ COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 Json = dict[str, Any]
 """A JSON object from outside, or for it."""
 Finding = tuple[str, str]
-"""`ok`, `warning`, `error` or `trying`, and a line: what was found, and what to do about it."""
+"""`ok`, `now`, `warning`, `error` or `trying`, and a line: what was found, and what to do about it."""
 Findings = Iterable[Finding]
 
 
@@ -120,10 +120,31 @@ class Plan:
         """What stands beside the list of tasks; nothing, where that is the whole document."""
         return self.data if isinstance(self.data, dict) else {}
 
+    @property
+    def protected(self) -> list[str]:
+        """The patterns of files that an attempt may not change, unless its task allows it; with any, also
+        what decides how a file looks when it is checked out."""
+        named = list(self.settings.get("protect", []))
+        return [*named, ".gitattributes"] if named else []
+
     @functools.cached_property
     def passed_ids(self) -> frozenset[str]:
         """The ids of the tasks that have passed, for dependencies."""
         return frozenset(task.id for task in self.tasks if task.passed)
+
+    def checks_for(self, task: Task) -> list[Check]:
+        """The task's own checks, then the plan's, without duplicates."""
+        return _distinct([*task.checks, *self.checks])
+
+    @property
+    def every_check(self) -> list[Check]:
+        """All checks that must hold at the plan's end (not `once`), without duplicates."""
+        every = [*self.checks, *(check for task in self.tasks for check in task.checks)]
+        return _distinct(check for check in every if not check.once)
+
+    def task_with(self, key: str) -> Task | None:
+        """The task with this `Task.key`, if it is still there."""
+        return next((task for task in self.tasks if task.key == key), None)
 
     def task(self, task_id: str) -> Task:
         """The task with this id; BadInput with the known ids if there is none."""
@@ -132,6 +153,14 @@ class Plan:
                 return task
         known = ", ".join(task.id for task in self.tasks[:12])
         raise BadInput(f"{self.path.name}: there is no task {task_id!r}; the tasks are {known}")
+
+
+def _distinct(checks: Iterable[Check]) -> list[Check]:
+    """The first check of each command."""
+    kept: dict[str, Check] = {}
+    for check in checks:
+        kept.setdefault(check.command, check)
+    return list(kept.values())
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,10 @@ def one_line(text: str, width: int = 200) -> str:
     return line if len(line) <= width else line[: max(width - 3, 0)] + "..."
 
 
-def last_line(text: str, width: int = 160) -> str:
+def last_line(text: str) -> str:
     """The last line of `text` that is not blank."""
     said = [line for line in clean(text).splitlines() if line.strip()]
-    return one_line(said[-1], width) if said else "it said nothing"
+    return one_line(said[-1], 160) if said else "no output"
 
 
 def middle(text: str, width: int) -> str:
@@ -150,16 +150,16 @@ def tail(text: str, size: int) -> str:
     return whole if whole.strip() else kept
 
 
-def slug(text: str, size: int = 40) -> str:
+def slug(text: str) -> str:
     """A name that is safe in file names, branch names and refs; never empty."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-")[:size].strip("-")
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-")[:40].strip("-")
     return name or "task"
 
 
-def quote(text: str, size: int = 4000) -> list[str]:
+def quote(text: str) -> list[str]:
     """`text` as indented lines, which no parser takes for a record."""
-    return [f"    | {line}" for line in clip(clean(text), size).splitlines()]
+    return [f"    | {line}" for line in clip(clean(text), 4000).splitlines()]
 
 
 def seconds(value: object, where: str = "duration") -> float:

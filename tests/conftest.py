@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, TypeVar
 
+import filelock
 import psutil
 import pytest
 
@@ -409,6 +410,8 @@ def imported() -> None:
         prompt.compile_prompt(ROOT / "templates" / name)
     prompt.compile_line(DEFAULT_COMMIT, "prd.json: commit")
     prd.validate(prd.read('{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}', Path("prd.json")))
+    filelock.FileLock(os.devnull)  # looks at its own parameters once
+    psutil.Process()
     for kind in (*records.KINDS.values(), Worked, Checked):
         with contextlib.suppress(ValueError):
             records.made(kind, {})

@@ -112,8 +112,8 @@ def test_middle(given: str, width: int, wanted: str) -> None:
         ("one\n\x1b[31mred\x1b[0m\n\x1b[K\n", "red"),
         ("Traceback:\r\n  ValueError: x\r\n", "ValueError: x"),
         ("x" * 300, "x" * 157 + "..."),
-        ("", "it said nothing"),
-        (" \n\x00\n\u200b", "it said nothing"),
+        ("", "no output"),
+        (" \n\x00\n\u200b", "no output"),
     ],
 )
 def test_last_line(given: str, wanted: str) -> None:

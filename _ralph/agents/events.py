@@ -15,6 +15,7 @@ from _ralph.model import Json, Tokens
 _SEARCHED = 10_000
 _SPOKEN = 1 << 17
 """Characters that are kept of a text in fragments."""
+_TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # a few hundred digits would be no float any more
 Listener = Callable[[str, str], None]
@@ -66,9 +67,19 @@ class StreamParser:
     unanswered: str = ""
 
     def __post_init__(self) -> None:
+        """Index the rules by the type of event: most events match none of them."""
         requests = [rule["meanwhile"] for rule in self.rules if "meanwhile" in rule]
         self._by_message = bool(requests)
         self._answers = {spent["answered"] for spent in requests if "answered" in spent}
+        kinds = {"", *(kind for rule in self.rules for kind in _kinds(rule))}
+        self._rules_of = {
+            kind: [rule for rule in self.rules if not (its := _kinds(rule)) or kind in its] for kind in kinds
+        }
+
+    @property
+    def reads_lines(self) -> bool:
+        """Whether lines are needed: without rules and listeners, any output is only a sign of life."""
+        return bool(self.rules or self.listen or self.raw)
 
     def line(self, raw: bytes, printed: bool = True) -> str | None:
         """Parse one line, `printed` or from the agent's own log. The answer is for `run_process`: `stop`,
@@ -85,18 +96,27 @@ class StreamParser:
             self.active = self.active or bool(raw.strip())
             self._hear("say", raw[:2000].decode("utf-8", "replace"))
             return None
+        if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
+            self.events += 1  # not parsed: most of the output is that of tools
+            self._has_answered(found[1].decode())
+            return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
             return "quiet"
         self.events += not (self.text and printed)
-        if not self.closed and str(event.get("type")) in self._answers:
-            self.at_tool = False
-        answer = None
-        for rule in self.rules:
+        answer, kind = None, str(event.get("type", ""))
+        self._has_answered(kind)
+        for rule in self._rules_for(kind):
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
                 answer = self._apply(rule, event) or answer
         self.overspent = self.overspent or self._overspent()
         return "stop" if self.overspent else answer
+
+    def _rules_for(self, kind: str) -> list[Json]:
+        return self._rules_of.get(kind, self._rules_of[""])
+
+    def _has_answered(self, kind: str) -> None:
+        self.at_tool = self.at_tool and (self.closed or kind not in self._answers)
 
     def close(self) -> None:
         """The process was told to end: what comes now are its last words."""
@@ -177,7 +197,7 @@ class StreamParser:
             self._hear("say", str(words))
         if "retry" in rule and self.outcome != "unavailable":
             words = _FIELD.sub(lambda path: " ".join(map(str, pick(event, path[1]))), rule["retry"])
-            self.unanswered = f"the provider does not answer, {text.one_line(words, 200)}"
+            self.unanswered = f"the provider does not answer, {text.one_line(text.redact(words), 200)}"
             self.retry(self.unanswered)
         elif {"say", "tool", "final"} & rule.keys():
             self.unanswered = ""
@@ -200,6 +220,11 @@ class StreamParser:
         if self.tokens_left is not None and self.tokens().total > self.tokens_left:
             return "tokens"
         return ""
+
+
+def _kinds(rule: Json) -> list[str]:
+    """The types of event that a rule is for; empty if it is for any."""
+    return [kind for kind in _listed(rule["when"].get("type")) if isinstance(kind, str)]
 
 
 def pick(event: Any, path: str) -> list[Any]:

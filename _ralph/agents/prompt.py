@@ -76,6 +76,7 @@ def prompt_values(
         "beside": _few(beside, 1000),
         "learned": newest(history.learned, _NOTES),
         "ruled_out": newest(known.ruled_out, _NOTES),
+        "question": text.clip(text.clean(known.answered), 1500),
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
         "clean_start": clean_start,
@@ -85,7 +86,7 @@ def prompt_values(
 
 def _protected_words(plan: Plan, task: Task) -> str:
     """The patterns that are protected from a task, and what it may change in spite of them."""
-    kept = [one for one in plan.settings.get("protect", []) if one not in task.allow]
+    kept = [one for one in plan.protected if one not in task.allow]
     said, allowed = ", ".join(kept), ", ".join(task.allow)
     return f"{said}; except {allowed}" if said and allowed else said
 
@@ -118,8 +119,8 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
 
 def compile_prompt(template: Path) -> jinja2.Template:
     """A prompt template, ready to render; BadInput where it is wrong or cannot be read."""
-    data = files.read_regular(Path(os.path.realpath(template)))  # an agent can put a FIFO there
     try:
+        data = files.read_regular(Path(os.path.realpath(template)))  # an agent can put a FIFO there
         if data is None:
             raise ValueError
         source = data.decode("utf-8")

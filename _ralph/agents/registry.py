@@ -184,10 +184,11 @@ def run_agent(
     parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
     watch(parser)
     program, *rest = agent.argv(prompt_file, own_log, usd_left)
-    # It may be installed in ralph's own virtual environment, which `env` leaves out.
-    found = shutil.which(program, path=env.get("PATH")) or shutil.which(program) or program
+    # It may be installed in ralph's own virtual environment, which `env` leaves out. A path leads from where
+    # ralph was started, and not to what an agent left in `cwd`: it could be the judge.
+    found = shutil.which(program, path=env.get("PATH")) or shutil.which(program)
     process = run_process(
-        wrap([found, *rest]),
+        wrap([os.path.abspath(found) if found else program, *rest]),
         cwd=cwd,
         env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
         timeout=timeout,
@@ -197,10 +198,11 @@ def run_agent(
         out=log(".out"),
         err=err,
         on_line=parser.line,
+        by_line=parser.reads_lines,
         on_end=parser.close,
     )
     _read_log(row, parser, own_log)
-    stderr = (files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace")
+    stderr = text.redact((files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace"))
     result = conclude(agent, parser, process, stderr)
     return book(result, parser, row, known or Price(), len(sent))
 
@@ -243,14 +245,14 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     reset = next(iter(parser.facts.get("reset", [])), None)
     return AgentResult(
         outcome=outcome,
-        reason=text.redact(text.one_line(reason, 300)),
+        reason=text.one_line(text.redact(reason), 300),
         text=text.redact(parser.fact("text") if agent.streams else process.tail),
         session=_session(parser),
         usd=parser.usd,
         tokens=parser.tokens(),
         reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED or parser.overage else None,
         overage=parser.overage,
-        denials=[text.redact(text.one_line(str(denied))) for denied in parser.facts.get("denials", [])],
+        denials=[text.one_line(text.redact(str(denied))) for denied in parser.facts.get("denials", [])],
         context=parser.context,
         compacted=parser.compacted,
         seconds=process.seconds,
@@ -268,7 +270,7 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.INTERRUPTED, "ralph was stopped"
     if process.ended in ("deadline", "idle"):
         after = text.duration(process.seconds)
-        said = f"stopped at its {process.ended} limit after {after}"
+        said = f"stopped at its {'time' if process.ended == 'deadline' else 'idle'} limit after {after}"
         return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
     if parser.overspent and parser.final != "done":
         return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
@@ -276,7 +278,7 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.DONE, ""
     if not parser.rules:  # a command that prints no events
         plain = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
-        return plain, f"exit {process.exit}: {text.last_line(stderr or process.tail)}"
+        return plain, f"exit {process.exit}: {text.last_line(stderr or text.redact(process.tail))}"
     if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
         return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
     hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}

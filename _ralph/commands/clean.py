@@ -38,7 +38,7 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
 
     def work(control: Control) -> int:
         if not dry_run:
-            for rest in above.glob(f"*{_REMOVED}"):
+            for rest in above.glob(f"*-{'[0-9a-f]' * 8}{_REMOVED}"):
                 files.clear(rest)
         freed, codes = 0.0, {Exit.COMPLETE}
         for folder in folders:

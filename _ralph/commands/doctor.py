@@ -22,7 +22,6 @@ from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import set_up_workspace
 from _ralph.loop.candidate import checking
-from _ralph.loop.checks import every_check
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.launch import greet
 from _ralph.loop.run import Options, Run, examined, load_plan
@@ -59,7 +58,7 @@ def examine(
     if fine:
         echo(_laid_out("ok", f"{', '.join(dict.fromkeys(fine))} (-v says more)"))
     if found["error"]:
-        echo(f"\n{text.count(found['error'], 'error')}; mend that, then run `ralph doctor` again")
+        echo(f"\n{text.count(found['error'], 'error')}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(found['warning'], 'warning')}" if found["warning"] else ""))
     others = ", ".join(ENGINES[1:])
@@ -71,7 +70,10 @@ def examine(
 def _laid_out(level: str, line: str) -> str:
     """A finding, wrapped beside its level on a terminal."""
     columns = shutil.get_terminal_size((1000, 24)).columns
-    return f"{level:7} " + "\n        ".join(text.wrap(text.one_line(line, 500), max(columns - 8, 40)))
+    lines = [text.one_line(one, 500) for one in line.splitlines() if one.strip()]
+    return f"{level:7} " + "\n        ".join(
+        part for one in lines for part in text.wrap(one, max(columns - 8, 40))
+    )
 
 
 def _look(options: Options, control: Control) -> Run:
@@ -101,7 +103,7 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "limits", _limits(run)
     yield "lock", _lock(run)
     yield "git", _git(run)
-    yield "protect", _warnings(opening.unprotected(run))
+    yield "protect", _warnings(opening.unprotected(run) if run.plan.tasks else [])
     yield "settings", _settings(run)
     yield "python", _python(run)
     yield "agent", _team(run, team)
@@ -195,7 +197,7 @@ def _places(run: Run) -> Findings:
         return  # they would disturb the loop, or run outside the sandbox
     yield "trying", "setup and every check, as a run would; that can take minutes"
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
-    checks = {check.command: check for check in (*every_check(run.plan), *own)}
+    checks = {check.command: check for check in (*run.plan.every_check, *own)}
     commit = run.branch.beginning()
     job = CheckJob(commit=commit, checks=list(checks.values()), name="doctor")
     with lock.alone(run.paths, "doctor") as run.run_id:
@@ -215,6 +217,10 @@ def _places(run: Run) -> Findings:
     yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
     for result in found.checks:
         yield _judged(run, result)
+    names = [result.name for result in found.checks if not result.ok]
+    told = f", {len(names)} red: {text.few(names)}" if names else ""
+    if found.checks:
+        yield "now", f"{text.count(len(found.checks) - len(names), 'check')} green{told}"
     yield from _warnings(found.notices)
 
 

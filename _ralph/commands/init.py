@@ -8,6 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+from _ralph import text
 from _ralph.agents.prompt import render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
@@ -32,7 +33,7 @@ def write_starters(prd_path: Path) -> list[str]:
     said = [_init_plan(prd_path, root)]
     rulebook = root / "AGENTS.md"
     if rulebook.exists():
-        said.append("AGENTS.md is there and stays as it is")
+        said.append("AGENTS.md is there already; left as it is")
     else:
         plan = prd.load(prd_path)
         commands = [check.command for check in plan.checks]
@@ -70,14 +71,14 @@ def _init_plan(path: Path, root: Path) -> str:
     """Write a plan with what is found here, or add that to a plan that does not say it."""
     if not path.exists():
         found = _found(root, detect_setup(root))
-        new = {"project": path.parent.resolve().name, "description": "", **found}
+        new = {"project": text.one_line(path.parent.resolve().name), "description": "", **found}
         new = {**new, **{key: value for key, value in starter().items() if key not in new}}
         path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return f"wrote {path}; {_told(found)}"
     plan = prd.load(path)
     missing = _missing(plan, root)
     if not missing:
-        return f"{path} is there and stays as it is"
+        return f"{path} is there already; left as it is"
     edit.apply(plan, lambda now: edit.set_members(now, missing))
     return f"added to {path}: {_told(missing)}; all else stays as it is"
 
@@ -152,7 +153,7 @@ def _ignore_scratch(root: Path) -> str:
     ignore = root / ".gitignore"
     there = ignore.read_text("utf-8", "surrogateescape") if ignore.exists() else ""
     if ".ralph/" in there.splitlines():
-        return ".gitignore names .ralph/ already"
+        return ".gitignore lists .ralph/ already"
     with ignore.open("a", encoding="utf-8") as file:
         file.write(".ralph/\n" if there.endswith("\n") or not there else "\n.ralph/\n")
     return "added .ralph/ to .gitignore"

@@ -13,7 +13,6 @@ from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryL
 from _ralph.git.branch import Branch, Moved, current_branch
 from _ralph.git.git import Git, freeze_settings, top_level
 from _ralph.loop.candidate import checking
-from _ralph.loop.checks import every_check
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.preflight import require_repository
@@ -178,7 +177,7 @@ def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> lis
     """Run all checks of the plan and of every passed task, and those `proved` before, in a new checkout; what
     they are. NeedsPerson if one is red, or `setup` is."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
-    own = every_check(replace(run.plan, tasks=passed))
+    own = replace(run.plan, tasks=passed).every_check
     checks = list({check.command: check for check in (*own, *proved)}.values())
     done = f"{len(passed)} of {text.count(len(run.plan.tasks), 'task')} passed"
     run.view.line(f"{name} on {run.branch.name}: {done}", color="cyan")

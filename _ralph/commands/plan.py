@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from _ralph.agents.prompt import render_prompt, rules_of
 from _ralph.commands.init import next_steps, write_starters
 from _ralph.commands.requests import read_file
 from _ralph.commands.run import alone
-from _ralph.errors import AgentUnavailable, BadInput, Exit, RalphError, TryLater
+from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
 from _ralph.loop.opening import peek
@@ -25,7 +25,7 @@ from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import edit, jsontext, layout, limits, prd
-from _ralph.state.history import replay
+from _ralph.state.history import RunHistory, replay
 from _ralph.state.records import Added
 from _ralph.state.wording import spent
 
@@ -61,6 +61,9 @@ def _plan(run: Run, brief: str, source: str, force: bool) -> int:
     freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)
+    run.history.this_run = RunHistory()  # what a run has used is no limit of the planner
+    if stop := limits.spent(run.limits, run.history, 0.0, time.time()):
+        raise NeedsPerson(stop.reason)
     require_agent(run, run.planner)
     run.view.line(f"planning with {run.planner.command}", color="cyan")
     run.view.doing("planning")
@@ -92,7 +95,7 @@ def make_plan(run: Run, brief: str, source: str) -> None:
         _ask(run, brief, results)
     except RalphError:
         if any(result.usd or result.tokens.total for result in results):
-            _note(run, f"no plan came of {text.one_line(source, 80)}", results)
+            _note(run, f"there is no plan from {text.one_line(source, 80)}", results)
         raise
     tasks = text.count(len(run.plan.tasks), "task")
     _note(run, f"{tasks} planned from {text.one_line(source, 80)}", results, run.plan_digest)
@@ -109,15 +112,18 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
         result = _turn(run, prompt, name, results)
         results.append(result)
         _require_answer(result)
+        said = _answer(run, result, name)
         try:
-            _adopt(run, read_answer(run, _answer(run, result, name)))
-            return
+            read_answer(run, run.plan, said)
         except BadInput as error:
             run.view.line(f"! the plan cannot be used: {error}", color="yellow")
             answer = text.clean(text.tail(result.text, _ANSWER))
             values |= {"errors": text.one_line(str(error), 1000), "answer": answer}
-    said = run.paths.scratch / "plan-again.out"
-    raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {said}")
+        else:
+            _adopt(run, said)
+            return
+    out = run.paths.scratch / "plan-again.out"
+    raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {out}")
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
@@ -145,14 +151,13 @@ def _answer(run: Run, result: AgentResult, name: str) -> str:
     return printed[-_LONGEST:].decode("utf-8", "replace")
 
 
-def read_answer(run: Run, said: str) -> Plan:
+def read_answer(run: Run, was: Plan, said: str) -> Plan:
     """The plan from the planner's answer: its tasks and description, with what a person had written at the
-    top level. BadInput with what is wrong."""
+    top level of the plan that `was`. BadInput with what is wrong."""
     answers = [found for found in json_objects(said) if isinstance(found.get("userStories"), list)]
     if not answers:
         raise BadInput("no JSON object with a list `userStories` was found in the answer")
-    answer, was = answers[-1], run.plan
-    top = dict(was.top)
+    answer, top = answers[-1], dict(was.top)
     for key in ("openQuestions", was.list_key or ""):
         top.pop(key, None)
     top.setdefault("project", was.project)
@@ -217,14 +222,19 @@ def _require_answer(result: AgentResult) -> None:
         raise error(f"the planner did not finish ({result.outcome}): {result.reason}")
 
 
-def _adopt(run: Run, plan: Plan) -> None:
-    """Put the new plan in place; the old one is moved aside, unless it was the example."""
-    if not is_starter(run.plan):
-        copy = run.paths.private / "replaced"
-        shutil.copyfile(run.paths.prd, copy)
-        kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
-        run.view.line(f"the old {run.paths.prd.name} is kept at {kept}")
-    run.plan = edit.apply(run.plan, lambda _: plan.text)
+def _adopt(run: Run, said: str) -> None:
+    """Put the plan of this answer in place of the one that stands there now: somebody may have edited it
+    while the planner was at work. That is moved aside, unless its tasks are the example."""
+
+    def planned(now: Plan) -> str:
+        if not is_starter(now):
+            copy = run.paths.private / "replaced"
+            files.atomic_write(copy, now.text.encode())
+            kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
+            run.view.line(f"the old {run.paths.prd.name} is kept at {kept}")
+        return read_answer(run, now, said).text
+
+    run.plan = edit.apply(run.plan, planned)
     run.history = replay(run.journal.records(run.plan.key))
 
 

@@ -66,7 +66,7 @@ def tell(prd_path: Path, said: str, task_id: str | None = None) -> str:
 def _unpassed(plan: Plan, task_id: str) -> Task:
     task = plan.task(task_id)
     if task.passed:
-        raise BadInput(f"{task_id} has passed; to work it again, take its pass back in {plan.path.name}")
+        raise BadInput(f"{task_id} has passed; to work it again, set its passes to false in {plan.path.name}")
     return task
 
 

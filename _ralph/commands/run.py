@@ -154,7 +154,8 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     """The last lines: why it ended, where the work is, what a person can do next."""
     passed, total = sum(task.passed for task in run.plan.tasks), len(run.plan.tasks)
     where = f", on branch {run.branch.name}"
-    run.view.last(f"{stop.reason} | {passed} of {total} passed{where}", failed=bool(stop.exit))
+    why = text.one_line(stop.reason, 240)  # `status` says all of it
+    run.view.last(f"{why} | {passed} of {total} passed{where}", failed=bool(stop.exit))
     known = Status(run.plan, run.history, prd=run.options.prd, words=run.options.words)
     branch = run.branch.name if run.branch.name != current_branch(run.git) else ""
     if step := next_step(known, Stopped(stop=stop.word, exit=int(stop.exit)), branch):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
+import shlex
 import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.errors import BadInput, NeedsPerson, RalphError, TryLater
-from _ralph.git.git import BULK, Git, attempted, git_output, nul
+from _ralph.errors import BadInput, NeedsPerson, RalphError, StopNow, TryLater
+from _ralph.git.git import BULK, Git, Late, attempted, git_output, no_space, nul
 
 PARKED = "refs/ralph/parked"
 _KEPT = 50
+_SIGNING = 15.0
+_ONLY = """#!/bin/sh
+test "$1" != prepared || cut -d' ' -f3 | grep -qxF -e ORIG_HEAD -e {}
+"""
+"""A hook `reference-transaction`: nothing moves but one branch, and where HEAD was."""
 
 
 class Moved(Exception):
@@ -24,11 +31,13 @@ class Moved(Exception):
 
 @dataclass
 class Branch:
-    """The branch `name` of a repository. `plan` is a short name, in the names of this plan's other refs."""
+    """The branch `name` of a repository. `plan` is a short name, in the names of this plan's other refs;
+    `repacks` whether `repack` can be done in time."""
 
     git: Git
     name: str
     plan: str
+    repacks: bool = True
 
     @property
     def ref(self) -> str:
@@ -57,7 +66,7 @@ class Branch:
         if not tip:
             try:
                 self.git("update-ref", "-m", "ralph: begin", self.ref, start, "")
-            except TryLater:
+            except (StopNow, TryLater):
                 raise
             except RalphError as error:
                 raise BadInput(f"the branch {self.name} cannot be made: {error}") from None
@@ -83,16 +92,20 @@ class Branch:
             if worktree is None:
                 words = ("update-ref", "-m", f"ralph: {why}", self.ref, commit, tip)
                 code, _, said = attempted(self.git, *words)
+                if code == 0:
+                    return
             else:
                 code, said = self._fast_forward(worktree, commit, tip)
-            if code == 0:
-                return
             now = self.tip()
             if now == commit or (now and now != tip and self.contains(commit, now)):
-                return  # it had landed before ralph was killed
+                return  # perhaps it had landed before ralph was killed
             if now != tip:
                 raise Moved
-            if ".lock" not in said:
+            if code == 0:
+                said = f"no error, but {self.name} did not move; see `git reflog` there"
+            if full := no_space(self.git.common, "merge" if worktree else "update-ref", said):
+                raise full
+            if ".lock" not in said and self._checked_out() == worktree:
                 break
         where = f": it is checked out in {worktree}" if worktree else ""
         raise NeedsPerson(
@@ -102,14 +115,22 @@ class Branch:
 
     def _fast_forward(self, worktree: Path, commit: str, tip: str) -> tuple[int, str]:
         """Fast-forward a working tree that has the branch checked out: the exit status, and what git said.
-        If the branch moves after the first line, git finds that this is no fast-forward."""
+        If the branch moves after the first line, git finds that this is no fast-forward; if a person switches
+        to another one, a hook keeps git from moving that, and the files go back."""
         if self.tip() != tip:
             return 1, "the branch has moved"
         own = Git.at(worktree)
-        self.mark.parent.mkdir(parents=True, exist_ok=True)
+        hook = self.mark.with_name("reference-transaction")
+        hook.parent.mkdir(parents=True, exist_ok=True)
+        files.atomic_write(hook, os.fsencode(_ONLY.format(shlex.quote(self.ref))), 0o700)
         files.atomic_write(self.mark, os.fsencode("\0".join((str(worktree), tip, commit))))
         words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
-        code, _, said = attempted(own, "merge", *words, commit, timeout=BULK)
+        plain = ("--no-autostash", "--no-squash", "--commit")  # whatever a person has set for own merges
+        settings = ("-c", f"core.hooksPath={hook.parent}", "-c", f"branch.{self.name}.mergeOptions=")
+        code, _, said = attempted(own, *settings, "merge", *words, *plain, commit, timeout=BULK)
+        if code and own("symbolic-ref", "-q", "HEAD", check=False).strip() != self.ref:
+            head = own("rev-parse", "-q", "--verify", "HEAD", check=False).strip()
+            self._go_back(own, head or own("mktree").strip(), commit)  # an orphan branch has nothing yet
         files.clear(self.mark)
         return code, said
 
@@ -119,10 +140,12 @@ class Branch:
         return self.git.common / "ralph" / self.plan / "fast-forward"
 
     def recover(self) -> None:
-        """After a run that was killed: remove the locks of its git calls, on this branch and on an index that
-        was following it, and undo what was done of a fast-forward."""
-        for lock in (self.git.common / f"{self.ref}.lock", *(self.git.common / "refs/ralph").rglob("*.lock")):
-            files.clear(lock)
+        """After a run that was killed: remove the locks of its git calls, on this branch, the other refs of
+        this plan and an index that was following it, and undo what was done of a fast-forward."""
+        own_refs = (f"refs/ralph/*/{self.plan}.lock", f"refs/ralph/*/{self.plan}/**/*.lock")
+        for pattern in (f"{self.ref}.lock", *own_refs):
+            for lock in list(self.git.common.glob(pattern)):
+                files.clear(lock)
         worktree, *commits = os.fsdecode(files.read_regular(self.mark) or b"").split("\0")
         if len(commits) == 2 and Path(worktree).is_dir():
             own = Git.at(Path(worktree))
@@ -171,17 +194,18 @@ class Branch:
         return any((files.read_regular(name) or b"").strip() == self.ref.encode() for name in names)
 
     def commit(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
-        """A commit of `tree` on `parent`, and on `merge` if one is merged. If nothing is merged or changed,
-        `parent` itself."""
+        """A commit of `tree` on `parent`, and on `merge` if one is merged; if nothing is merged or changed,
+        `parent` itself. With `sign` it is signed, if that takes no more than a few seconds."""
         if not merge and tree == self.git.tree(parent):
             return parent
         others = ("-p", merge) if merge else ()
         words = ["commit-tree", tree, "-p", parent, *others, "-F", "-"]
         data = message.encode("utf-8", "replace")
-        if sign:  # not if the key needs a passphrase: nobody is there to type it
-            code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=15.0)
-            if code == 0:
-                return made.strip()
+        if sign:
+            with contextlib.suppress(Late):  # a key can need a passphrase, and nobody is there to type it
+                code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=_SIGNING)
+                if code == 0:
+                    return made.strip()
         return self.git(*words, stdin=data).strip()
 
     @cached_property
@@ -202,6 +226,10 @@ class Branch:
     def pin_candidate(self, commit: str) -> None:
         """Protect what is in the clean room from `git gc`, until the next one."""
         self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
+
+    def pin_attempt(self, worker: int, tree: str) -> None:
+        """Protect what the attempt of a worker left from `git gc`, until its next one."""
+        self.git("update-ref", f"refs/ralph/attempt/{self.plan}/{worker}", tree)
 
     def pin_work(self, task: str, tree: str) -> None:
         """Protect the unfinished work of a task from `git gc`."""
@@ -245,10 +273,14 @@ class Branch:
         return text.clip(found.decode("utf-8", "replace"), size, "cut here")
 
     def repack(self) -> None:
-        """Repack loose objects once there are many, as `git gc --auto` does; call it between attempts."""
+        """Repack loose objects once there are many, as `git gc --auto` does; call it between attempts. Given
+        up for this run if it takes too long."""
         loose = self.git.common / "objects/17"
-        if loose.is_dir() and len(os.listdir(loose)) > 27:  # git's own rule of thumb for 6,700 objects
-            attempted(self.git, "repack", "-d", "-q", timeout=BULK)
+        if self.repacks and loose.is_dir() and len(os.listdir(loose)) > 27:  # git's rule for 6,700 objects
+            try:
+                attempted(self.git, "repack", "-d", "-q", timeout=BULK)
+            except (Late, StopNow):
+                self.repacks = False
 
 
 def default_branches(git: Git, here: str) -> set[str]:

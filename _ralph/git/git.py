@@ -59,7 +59,8 @@ class Git:
     @classmethod
     def at(cls, root: Path) -> Git:
         """git in the working tree whose top folder is `root`."""
-        return cls(root, _path(root, "--absolute-git-dir"), _path(root, "--git-common-dir"))
+        own, common = _paths(root, "--absolute-git-dir", "--git-common-dir")
+        return cls(root, own, common)
 
     def __call__(
         self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
@@ -129,7 +130,7 @@ def _run(
             missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
             raise BadInput(missing) from None
         with process:
-            _wait(process, words[0], timeout)
+            _wait(process, _verb(words), timeout)
         out.seek(0)
         err.seek(0)
         return process.returncode, out.read(), err.read()
@@ -149,17 +150,26 @@ def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
             raise StopNow if asked else late
 
 
+def _verb(words: Iterable[str]) -> str:
+    return next(word for word in words if word != "-c" and "=" not in word)
+
+
 def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError:
     """The error of a failed call, with what a person can do about it."""
-    said, what = text.one_line(err.decode("utf-8", "replace"), 300), next(iter(words))
+    said, what = text.one_line(err.decode("utf-8", "replace"), 300), _verb(words)
     if any(word in said for word in _BROKEN):
         return BadInput(f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it again")
     if code == -signal.SIGXFSZ:
         return TryLater("git may not write a file as large as it needs; raise `ulimit -f`")
-    disk = os.statvfs(cwd) if cwd.exists() else None
+    return no_space(cwd, what, said) or RalphError(f"git {what} failed: {said or f'exit {code}'}")
+
+
+def no_space(folder: Path, what: str, said: str) -> TryLater | None:
+    """The error for a git call that failed in `folder` because its disk is full; None if it is not."""
+    disk = os.statvfs(folder) if folder.exists() else None
     if any(word in said for word in _FULL) or (disk and disk.f_bavail * disk.f_frsize < _LITTLE):
-        return TryLater(f"the disk is full (git {what}: {said}); run the same command again")
-    return RalphError(f"git {what} failed: {said or f'exit {code}'}")
+        return TryLater(f"the disk is full (git {what}: {text.one_line(said)}); run the same command again")
+    return None
 
 
 @contextlib.contextmanager
@@ -189,15 +199,20 @@ def git_places(folder: Path) -> tuple[Path, Path] | None:
     if out.strip() == b"true":
         raise BadInput(f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work")
     if code == 0:
-        return _path(folder, "--show-toplevel"), _path(folder, "--git-common-dir")
+        top, common = _paths(folder, "--show-toplevel", "--git-common-dir")
+        return top, common
     if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         raise _error(folder, ("rev-parse",), code, err)
     return None
 
 
-def _path(folder: Path, asked: str) -> Path:
-    """A path that `git rev-parse` prints; it may contain line feeds."""
-    return Path(os.fsdecode(git(folder, "rev-parse", "--path-format=absolute", asked)).removesuffix("\n"))
+def _paths(folder: Path, *asked: str) -> list[Path]:
+    """The paths that `git rev-parse` prints, one call each if one of them contains a line feed."""
+    said = os.fsdecode(git(folder, "rev-parse", "--path-format=absolute", *asked)).removesuffix("\n")
+    lines = said.split("\n") if len(asked) > 1 else [said]
+    if len(lines) != len(asked):
+        return [path for one in asked for path in _paths(folder, one)]
+    return [Path(line) for line in lines]
 
 
 def top_level(folder: Path) -> Path | None:
@@ -219,7 +234,8 @@ def freeze_settings(home: Git, folder: Path) -> None:
         named = home("config", "--path", "--get", f"core.{key}", check=False).removesuffix("\n")
         source, copy = home.root / named if named else base / name, folder / name
         files.clear(copy).write_bytes(
-            (b"" if number else CACHES) + (files.read_regular(Path(os.path.realpath(source))) or b"")
+            (b"" if number else "\n".join(_LEFT_BEHIND).encode())
+            + (files.read_regular(Path(os.path.realpath(source))) or b"")
         )
         found |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}
     _FROZEN.update(environment(), **found, GIT_CONFIG_COUNT="2")
@@ -231,13 +247,11 @@ LEFT_BY_AGENTS = (
     ".opencode/package-lock.json", ".opencode/bun.lock",
 )  # fmt: skip
 """Files that the agents of agents.json write besides their work; seen in runs of their own programs."""
-CACHES = b"".join(
-    name + b"\n"
-    for name in (
-        b"__pycache__/", b"*.pyc", b".pytest_cache/", b".mypy_cache/", b".ruff_cache/", b".tox/", b".nox/",
-        b".hypothesis/", b".coverage", b"node_modules/", b".venv/", b".cache/", b".DS_Store", b".ralph/",
-        b"*.egg-info/", *map(str.encode, LEFT_BY_AGENTS),
-    )
+CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".cache", ".ralph")
+"""Folders in which known tools keep what they can make again."""
+_LEFT_BEHIND = (
+    *(f"{name}/" for name in CACHES), "*.pyc", ".coverage", ".tox/", ".nox/", "node_modules/", ".venv/",
+    "*.egg-info/", ".DS_Store", *LEFT_BY_AGENTS, "",
 )  # fmt: skip
 """Files that tools and agents leave behind: not part of the work unless git tracks them."""
 
@@ -247,11 +261,12 @@ def setting(entry: str) -> str:
     key, has, value = entry.partition("\n")
     section, _, name = key.rpartition(".")
     section, dot, sub = section.partition(".")
-    head = f'[{section} "{_escaped(sub)}"]' if dot else f"[{section}]"
-    return f'{head}\n\t{name} = "{_escaped(value)}"\n' if has else f"{head}\n\t{name}\n"
+    head = f'[{section} "{escaped(sub)}"]' if dot else f"[{section}]"
+    return f'{head}\n\t{name} = "{escaped(value)}"\n' if has else f"{head}\n\t{name}\n"
 
 
-def _escaped(value: str) -> str:
+def escaped(value: str) -> str:
+    """A value as git reads it between double quotes."""
     return value.translate({92: "\\\\", 34: '\\"', 10: "\\n", 9: "\\t", 8: "\\b"})
 
 

@@ -78,7 +78,8 @@ _TESTS = re.compile(
     (tests?|__tests__|e2e|cypress)/.*(?<!\.md)
     | spec/.*\.rb
     | (test_[^/]*|[^/]*_test|conftest|tests)\.py
-    | [^/]*\.(test|spec|cy)\.[cm]?[jt]sx?
+    | [^/]*\.(test|test-d|spec|cy)\.[cm]?[jt]sx?
+    | tests?\.[cm]?[jt]sx?
     | [^/]*_test\.(go|exs|rb|cc|cpp|dart)
     | [^/]*_spec\.rb
     | [^/]*Tests?\.(java|kt|cs|php|swift)

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.errors import TryLater
+from _ralph.errors import BadInput
 from _ralph.git import patterns
-from _ralph.git.git import BULK, LEFT_BY_AGENTS, Git, Late, attempted, nul, setting
+from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, Git, Late, attempted, escaped, no_space, nul, setting
 
 _WHOLE = ("-c", "core.sparseCheckout=false")
 _CARRIED = (
@@ -27,6 +27,8 @@ _PACKED = b"# pack-refs with: peeled fully-peeled sorted \n"
 _FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
 _DEEP, _NESTED = 3500, 300
 """Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
+_CHECKOUT = 1800.0
+"""Seconds that a checkout may take: with LFS, it downloads files."""
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 
 
@@ -92,19 +94,34 @@ class Place:
         for other files: `-ffd` leaves ignored ones, `-ffdx` none; if empty, all of them stay."""
         new = self.open()
         self.remove_special()
-        self._retried(*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
+        self._make_modules_real(tree)
+        read = (*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
+        if not self._succeeds(*read, timeout=_CHECKOUT):
+            files.clear(self.root)
+            new = self.open()
+            self.git(*read, timeout=_CHECKOUT)
         if clean:
-            apart = [word for name in self.made for word in ("-e", f"/{name}")]
-            self._retried("clean", "-q", clean, *apart, check=False)
+            apart = [word for name in self.made for word in ("-e", _only(name))]
+            self._succeeds("clean", "-q", clean, *apart)
         for name, module in self.modules(tree).items():
-            module.reset(self._links(tree)[name], clean)
+            commit = self._links(tree)[name]
+            if attempted(self.git, f"--git-dir={module.home.dir}", "cat-file", "-e", commit)[0]:
+                raise BadInput(f"{name} has no commit {commit[:12]} here; see `git submodule update --init`")
+            module.reset(commit, clean)
         return new
 
-    def _retried(self, *words: str, check: bool = True) -> None:
-        """A git call that is tried again if it fails, after `files.open_up`."""
-        if attempted(self.git, *words, timeout=BULK)[0]:
-            files.open_up(self.root)
-            self.git(*words, check=check, timeout=BULK)
+    def is_checked_out_otherwise(self, tree: str) -> bool:
+        """Whether a clone of `tree` has other files than a checkout here: git writes only those again that
+        changed, though a `.gitattributes` decides how all of them look."""
+        words = ("diff-index", "--cached", "--name-only", "-z", tree, "--", ":(glob)**/.gitattributes")
+        return self.exists and bool(self.git.names(*words, timeout=BULK))
+
+    def _succeeds(self, *words: str, timeout: float = BULK) -> bool:
+        """Whether a git call succeeds, if not at once, then after `files.open_up`."""
+        if attempted(self.git, *words, timeout=timeout)[0] == 0:
+            return True
+        files.open_up(self.root)
+        return attempted(self.git, *words, timeout=timeout)[0] == 0
 
     def modules(self, tree: str) -> dict[str, Place]:
         """The submodules in `tree` that home has copies of, by their paths."""
@@ -128,7 +145,8 @@ class Place:
         slash at the end. What lies where home has no copy of the submodule is untracked, and so is a `.git`
         in a tracked folder, which git passes over."""
         words = ("ls-files", "-t", "-s", "-o", "--directory", "-z")
-        listed, modules = self.git.names(*words, timeout=BULK), self.modules(tree)
+        listed = self.git.names(*words, timeout=BULK)
+        modules = {path: module for path, module in self.modules(tree).items() if module.exists}
         found = [entry[2:] for entry in listed if entry.startswith("? ")]
         for path in (entry.split("\t", 1)[1] for entry in listed if entry.startswith("H 160000 ")):
             module = modules.get(path)
@@ -168,8 +186,12 @@ class Place:
         return {path: meta.split(" ")[2] for meta, path in entries}
 
     def carry(self, names: Iterable[str]) -> None:
-        """Copy files that git ignores from home (`.worktreeinclude`); they are never committed."""
-        self.carried = [name for name in names if self._copied(name, self.home.root / name) is not None]
+        """Copy files that git ignores from home (`.worktreeinclude`), unless what is checked out here has
+        files of these names; they are never committed."""
+        wanted = list(names)
+        tracked = set(self.git.names("ls-files", "-z", timeout=BULK) if wanted else ())
+        untracked = [name for name in wanted if name not in tracked]
+        self.carried = [name for name in untracked if self._copied(name, self.home.root / name) is not None]
 
     def copy_state(self) -> dict[str, bytes]:
         """Copy the plan, the notes and the rulebook, for reading; their bytes, by name."""
@@ -202,13 +224,15 @@ class Place:
         for source in sources:
             if (data := files.read_regular(source)) is not None:
                 written[source.name if source.name == "shallow" else f"info/{source.name}"] = data
-        ignored = "\n.ralph/\n" + "".join(f"/{name}\n" for name in self.state)
+        ignored = "\n".join(["", ".ralph/", *map(_only, self.state), ""])
         written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
         self._write_git(own, config, written)
         (own / "hooks").mkdir()
         for path, module in self.modules(head).items():
+            self._make_folders_real(f"{path}/.git")
+            module.root.mkdir(parents=True, exist_ok=True)
             inside = own / "modules" / files.digest(os.fsencode(path))[:8]
-            tree = f"[core]\n\tworktree = {os.path.relpath(module.root, inside)}\n"
+            tree = setting(f"core.worktree\n{os.path.relpath(module.root, inside)}")
             module._write_git(inside, config + tree, {"HEAD": f"{self._links(head)[path]}\n".encode()})
             files.clear(module.root / ".git").write_text(f"gitdir: {os.path.relpath(inside, module.root)}\n")
 
@@ -216,7 +240,9 @@ class Place:
         """Write a new git folder: the files `written`, this place's index, home's objects as alternates."""
         files.clear(own)
         written["config"] = config.encode("utf-8", "surrogateescape")
-        written["objects/info/alternates"] = os.fsencode(f"{self.home.common / 'objects'}\n")
+        objects = str(self.home.common / "objects")
+        line = f'"{escaped(objects)}"' if "\n" in objects else objects
+        written["objects/info/alternates"] = os.fsencode(f"{line}\n")
         for folder in ("refs", "info", "objects/info"):  # git makes the others as it needs them
             (own / folder).mkdir(parents=True)
         for name, data in written.items():
@@ -228,25 +254,36 @@ class Place:
     def snapshot(self, tree: str) -> tuple[str, list[str]]:
         """The tree of all files here that git does not ignore, where `tree` was checked out; and lines about
         what is not in it. Copies of home's files are removed first."""
+        replaced, links = self._make_modules_real(tree), self._links(tree)
+        apart = [*links, *([".gitmodules"] if links else []), *self.made, *self.state]
         said = self._remove_unusable(tree)
         for name in (*self.state, *self.carried, ".ralph"):  # copies, which are no part of the work
-            if not self._leads_out(name):
-                files.clear(self.root / name)
+            self.clear(name)
         try:
-            said += self._add_all([*self._links(tree), *self.made, *self.state])
+            said += self._add_all(apart)
         except Late as error:  # a sparse file of terabytes
             self.remove_lock()
             return self.git.tree(tree), [*said, f"git could not add the work: {error}"]
         for path, module in self.modules(tree).items():
-            if module.exists and any(module.dirt()):
+            if path in replaced or (module.exists and any(module.dirt())):
                 said.append(
                     f"{text.one_line(path)} is a submodule; what was changed in it is not part of the work"
                 )
-        return self.git("write-tree", timeout=BULK).strip(), said
+        if links and self.git("diff", "--name-only", "--", ".gitmodules"):
+            said.append(
+                ".gitmodules says where the submodules are; what was changed in it is not part of the work"
+            )
+        made = self.git("write-tree", check=False, timeout=BULK).strip()
+        if not made:  # what only the index named is gone, after `git gc --prune=now`
+            self.git("read-tree", "--reset", tree, timeout=BULK)
+            self._add_all(apart)
+            made = self.git("write-tree", timeout=BULK).strip()
+        return made, said
 
     def _add_all(self, apart: list[str]) -> list[str]:
         """`git add` all but `apart`; a line for each thing that git could not add."""
         said: list[str] = []
+        apart = [name for name in apart if not self._leads_out(name)]  # git would add nothing at all
         for _ in range(22):  # a file that git cannot convert ends the call
             excluded = [f":(top,exclude,literal){name}" for name in apart]
             words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
@@ -254,13 +291,13 @@ class Place:
             if code == 0:
                 return said
             opened = "Permission denied" in errors and files.open_up(self.root)
-            named = _FATAL_NAME.findall(errors)
+            named = [name for name in _FATAL_NAME.findall(errors) if name not in apart]
             if not (named or opened):
                 break
             said += [f"git cannot add {text.one_line(name)}; it is not part of the work" for name in named]
             apart = [*apart, *named]
-        if "No space left" in errors:
-            raise TryLater(f"the disk is full (git add: {text.one_line(errors)}); run the same command again")
+        if full := no_space(self.root, "add", errors):
+            raise full
         refused = [line[6:].strip() for line in errors.splitlines() if line.startswith("error:")] or [errors]
         return said + [f"git cannot add a part of the work: {text.one_line(line)}" for line in refused[:3]]
 
@@ -268,12 +305,15 @@ class Place:
         """The tracked files that were changed, and the new files that are not ignored; with those in the
         submodules of `tree`."""
         self.remove_special()
-        words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
+        words = ("status", "--porcelain", "-z", "-uall", "--no-renames", "--ignore-submodules=all")
         entries = self.git.names(*words, timeout=BULK)
         own = (*self.state, *self.carried)
         changed = [entry[3:] for entry in entries if entry[1] not in " ?"]
         new = [entry[3:] for entry in entries if entry[:2] == "??" and entry[3:] not in own]
         for path, module in (self.modules(tree) if tree else {}).items():
+            if not module.exists:
+                changed.append(path)
+                continue
             for names, found in zip((changed, new), module.dirt(self._links(tree)[path]), strict=True):
                 names += [f"{path}/{name}" for name in found]
         return changed, new
@@ -286,8 +326,20 @@ class Place:
     def _make_folders_real(self, name: str) -> None:
         """Remove links and files where the folders of `name` should be, so that a write stays here."""
         for parent in reversed((self.root / name).parents):
-            if parent.is_relative_to(self.root) and (parent.is_symlink() or parent.is_file()):
-                parent.unlink()
+            if parent.is_relative_to(self.root) and _is_leaf(parent):
+                files.clear(parent)
+
+    def _make_modules_real(self, tree: str) -> list[str]:
+        """Remove links where the submodules of `tree` or folders above them should be; these submodules."""
+        replaced = [path for path in self._links(tree) if self._leads_out(f"{path}/.git")]
+        for path in replaced:
+            self._make_folders_real(f"{path}/.git")
+        return replaced
+
+    def clear(self, name: str) -> None:
+        """Remove a file or folder here. Where a folder on the way is a link, `name` is not here."""
+        if not self._leads_out(name):
+            files.clear(self.root / name)
 
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:
@@ -353,6 +405,13 @@ class Place:
         for path in _look(self.root)[0]:
             files.clear(path)
 
+    def remove_repositories(self, tree: str) -> None:
+        """Remove what git cannot add, and the `.git` of the submodules of `tree`: git would enter them, and
+        run their filters."""
+        self._remove_unusable(tree)
+        for path in self._links(tree):
+            self.clear(f"{path}/.git")
+
     def _remove_unusable(self, tree: str) -> list[str]:
         """Remove what git cannot add, where `tree` was checked out: special files, and the `.git` of nested
         repositories that it does not ignore, so that it adds their files. A line for each."""
@@ -360,9 +419,9 @@ class Place:
         for path in odd:
             files.clear(path)
         said = [f"git cannot add {text.one_line(self._name(path))}; it was removed" for path in odd]
-        submodules = {self.root / path for path in self._links(tree)}
-        names = {path: self._name(path.parent) for path in nested if path.parent not in submodules}
-        words, stdin = ("check-ignore", "-z", "--no-index", "--stdin"), nul(names.values())
+        inner = tuple(f"{path}/" for path in self._links(tree))
+        names = {path: self._name(path.parent) for path in nested if not self._name(path).startswith(inner)}
+        words, stdin = ("check-ignore", "-z", "--stdin"), nul(names.values())
         ignored = self.git.names(*words, stdin=stdin, check=False) if names else []
         inside = {path: name for path, name in names.items() if name not in ignored}
         for path in inside:  # there may be a .GIT too, which is the same to git
@@ -378,12 +437,11 @@ class Place:
         caches of known tools and what agents always leave."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
         own = (*self.state, *self.carried, ".ralph", ".git")
-        found = []
+        known, found = (*CACHES, "*.pyc", ".vite", *LEFT_BY_AGENTS), []
         for name in self.git.names(*words, check=False, timeout=BULK):
             if name.rstrip("/") not in own:
-                every = (path for path in files.walk(self.root / name) if _since(path, moment))
-                new = {self._name(path) for path in every if not _is_cache(path)}
-                found += [name.rstrip("/")] if new - patterns.matching(LEFT_BY_AGENTS, new) else []
+                new = {self._name(path) for path in files.walk(self.root / name) if _since(path, moment)}
+                found += [name.rstrip("/")] if new - patterns.matching(known, new) else []
         return found
 
 
@@ -474,6 +532,11 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
     return odd, nested
 
 
+def _only(name: str) -> str:
+    """The pattern of an ignore file that only this name matches."""
+    return "/" + re.sub(r"[\\*?\[ ]", r"\\\g<0>", name)
+
+
 def _is_leaf(path: Path) -> bool:
     return path.is_symlink() or not path.is_dir()
 
@@ -482,12 +545,3 @@ def _since(path: Path, moment: float) -> bool:
     with contextlib.suppress(OSError):
         return path.lstat().st_ctime >= moment
     return False
-
-
-_CACHE_NAMES = frozenset(
-    {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".cache", ".vite", ".ralph", ".hypothesis"}
-)
-
-
-def _is_cache(path: Path) -> bool:
-    return bool(_CACHE_NAMES.intersection(path.parts)) or path.suffix == ".pyc"

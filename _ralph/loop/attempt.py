@@ -11,7 +11,7 @@ from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
-from _ralph.git.git import attempted
+from _ralph.git.git import BULK
 from _ralph.git.workspace import Place, Prepared, restore
 from _ralph.loop.candidate import (
     baseline_job,
@@ -22,7 +22,7 @@ from _ralph.loop.candidate import (
     setup_failed,
     tip_of,
 )
-from _ralph.loop.checks import checks_for
+from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
 from _ralph.loop.launch import work_elsewhere
 from _ralph.loop.preflight import require_agent
@@ -47,7 +47,7 @@ def begin(run: Run, task: Task) -> Attempt:
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker)
     attempt.share = run.share_of(task) or attempt.share
     attempt.base = tip_of(run)
-    if known.left and attempted(run.git, "cat-file", "-e", f"{known.left}^{{tree}}")[0] == 0:
+    if known.left:
         resume_work(run, attempt)
     trim_scratch(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
@@ -72,7 +72,8 @@ def begin(run: Run, task: Task) -> Attempt:
 
 
 def resume_work(run: Run, attempt: Attempt) -> None:
-    """Start from what earlier attempts at this task left, merged with the tip; clean if that conflicts."""
+    """Start from what earlier attempts at this task left, merged with the tip; clean if that conflicts, or is
+    built on commits that are no longer there."""
     known = run.history.of(attempt.task)
     before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
     if known.lacks == "judge" or (known.lacks and before != known.base):
@@ -81,7 +82,10 @@ def resume_work(run: Run, attempt: Attempt) -> None:
         ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
         attempt.result = AgentResult(ended, "an attempt was cut off; what it left was checked")
         return
-    tree, _ = (known.left, []) if known.base == attempt.base else merged(run.git, attempt.base, before)
+    tree = known.left
+    if known.base != attempt.base:
+        dropped = not run.branch.contains(known.base, attempt.base)
+        tree = "" if dropped else merged(run.git, attempt.base, before)[0]
     if is_last(run, attempt) or not tree:
         attempt.clean = True
         if before != known.base:
@@ -109,7 +113,7 @@ async def work(run: Run, attempt: Attempt) -> None:
     except StopNow:  # before its agent had begun
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
-        take(attempt, found)
+        take(run, attempt, found)
 
 
 async def check_before(run: Run, attempt: Attempt) -> None:
@@ -122,9 +126,11 @@ async def check_before(run: Run, attempt: Attempt) -> None:
             attempt.baseline = baseline_of(run, await checking(run, job, attempt.worker))
 
 
-def take(attempt: Attempt, found: Worked) -> None:
-    """Copy a result into the attempt, which has fields of the same names."""
+def take(run: Run, attempt: Attempt, found: Worked) -> None:
+    """Copy a result into the attempt, which has fields of the same names; `git gc` takes none of it."""
     vars(attempt).update(vars(found))
+    if attempt.left:
+        run.branch.pin_attempt(attempt.worker, attempt.left)
 
 
 def _work(run: Run, attempt: Attempt) -> Worked:
@@ -141,13 +147,13 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
         if attempt.left and not attempt.leftover:
             restore_protected(run, attempt, place)
         run.site.furnish(place, attempt.base)
-        copies = place.copy_state()
         if attempt.leftover:
             return _left_behind(run, attempt, place, {})
         if red := set_up_workspace(run, place, new, attempt.name):
             if not attempt.left:  # else unfinished work may be the cause, and the agent will see
                 raise NeedsPerson(setup_failed(run, red))
             attempt.notices.append(f"setup {red.outcome} in the workspace")
+        copies = place.copy_state()
         files.clear(place.root / ".ralph").mkdir()
         prompt, env = prompt_for(run, attempt), run.env(run.names(attempt))
         ready_mark(run, attempt).write_bytes(str(attempt.iteration).encode())
@@ -167,7 +173,7 @@ def ready_mark(run: Run, attempt: Attempt) -> Path:
 def restore_protected(run: Run, attempt: Attempt, place: Place) -> None:
     """Undo what an earlier attempt did to protected files; the prompt says so."""
     allow = attempt.task.allow
-    tree, put_back, _ = restore(place.git, attempt.base, attempt.left, run.protected, allow, place.state)
+    tree, put_back, _ = restore(place.git, attempt.base, attempt.left, run.plan.protected, allow, place.state)
     if put_back:
         place.reset(tree)
 
@@ -185,7 +191,7 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, byt
     how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
     left, notices = place.snapshot(attempt.base)
     allow = attempt.task.allow
-    tree, put_back, new = restore(place.git, attempt.base, left, run.protected, allow, place.state)
+    tree, put_back, new = restore(place.git, attempt.base, left, run.plan.protected, allow, place.state)
     put_back = [name for name in put_back if name not in place.state]
     put_back += [
         f"{text.one_line(name)} ({how.get(name) or 'a copy'}; what is changed in it does not count)"
@@ -215,11 +221,12 @@ def salvage(run: Run, attempt: Attempt) -> None:
                 return Worked(result=attempt.result, left=attempt.left, notices=attempt.notices)
             return _left_behind(inside, attempt, place, {})
 
-    take(attempt, run.wait(run.in_worker(look, Worked)))
+    take(run, attempt, run.wait(run.in_worker(look, Worked)))
 
 
 def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResult | None:
-    """Run the plan's `setup` in a workspace that is new, or whose manifests changed; its result if red."""
+    """Run the plan's `setup` in a workspace that is new, or whose manifests changed; its result if red. What
+    it does to tracked files is undone: it is not the agent's work."""
     inputs = run.site.inputs_of(place)
     if inputs == place.noted_setup().inputs and not new:
         return None
@@ -228,6 +235,8 @@ def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResul
         return result
     if result:
         place.note_setup(Prepared(inputs, {name: [] for name in place.note_made()}))
+        if place.dirt()[0]:
+            place.reset(place.git("write-tree", timeout=BULK).strip(), "")
     return None
 
 
@@ -235,7 +244,7 @@ def prompt_for(run: Run, attempt: Attempt) -> str:
     """The prompt of this attempt."""
     task, known = attempt.task, run.history.of(attempt.task)
     own = {**attempt.baseline, **known.baseline}
-    checks = checks_for(run.plan, task)
+    checks = run.plan.checks_for(task)
     red = [c.command for c in checks if own.get(c.command) is False]
     red += [c.command for c in run.plan.checks if c.command in run.history.red]
     values = prompt_values(
@@ -283,11 +292,19 @@ async def examine(run: Run, attempt: Attempt) -> None:
 
 
 def changed_tests(run: Run, attempt: Attempt) -> list[str]:
-    """The tests that were there before the attempt, and that it changed or removed."""
-    if not patterns.uncovered_tests([], attempt.changed):
+    """The tests that were there before the attempt, and that it changed or removed; and so for what decides
+    what its checks do, such as the scripts in package.json."""
+    commands = " ".join(check.command for check in run.plan.checks_for(attempt.task))
+    if not (patterns.uncovered_tests([], attempt.changed) or deciding(attempt.changed, commands)):
         return []
     words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=a")
-    return patterns.uncovered_tests([], run.git.names(*words, attempt.tip, attempt.commit))
+    names = run.git.names(*words, attempt.tip, attempt.commit)
+    found = patterns.uncovered_tests([], names)
+    for name in deciding(names, commands):
+        versions = (f"{commit}:{name}" for commit in (attempt.tip, attempt.commit))
+        before, after = (run.git("cat-file", "blob", version, check=False) for version in versions)
+        found += [name] if decided_by(name, before) != decided_by(name, after) else []
+    return found
 
 
 def handoff_text(attempt: Attempt) -> str:

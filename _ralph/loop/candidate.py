@@ -10,27 +10,28 @@ from _ralph.agents.prompt import compile_line, in_time, render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import Late
 from _ralph.git.workspace import changes, restore
-from _ralph.loop.checks import checks_for
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.launch import check_elsewhere
-from _ralph.loop.room import Room, merged, run_hook
+from _ralph.loop.room import HOOKS, Room, merged, run_hook
 from _ralph.loop.run import Run
 from _ralph.loop.worker import Job, WorkerDied
 from _ralph.model import Check, CheckResult, Outcome, Verdict
 
 _MESSAGE = 1 << 16
-_HOOKS = ("pre-commit", "commit-msg", ".pre-commit-config.yaml")
+_HOOKS = (*HOOKS, ".pre-commit-config.yaml")
 """Names of files that commit hooks are made of."""
 
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
     """Merge the work with the tip of the branch; False, with the verdict, if they conflict."""
     attempt.tip = attempt.commit = tip_of(run)
-    if attempt.tree in ("", run.git.tree(attempt.base)):
+    if not attempt.tree:
         return True
-    attempt.message = commit_message(run, attempt)
-    made = run.branch.commit(attempt.tree, attempt.base, attempt.message)
-    run.branch.pin_candidate(made)
+    message = commit_message(run, attempt)
+    made = run.branch.commit(attempt.tree, attempt.base, message)
+    if made == attempt.base:
+        return True
+    attempt.message = message
     if attempt.tip != attempt.base:
         tree, conflicts = merged(run.git, attempt.tip, made)
         if not tree:
@@ -39,6 +40,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
             attempt.parked = run.branch.park(made, attempt.name)
             return False
         made = run.branch.commit(tree, attempt.tip, attempt.message)
+    run.branch.pin_candidate(made)
     attempt.commit = made
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
     return True
@@ -62,7 +64,7 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
     """Commit hooks and checks in the clean room, in a worker."""
     job = CheckJob(
         commit=attempt.commit,
-        checks=checks_for(run.plan, attempt.task),
+        checks=run.plan.checks_for(attempt.task),
         name=attempt.name,
         env=run.names(attempt),
         tip=attempt.tip if attempt.commit != attempt.tip else "",
@@ -154,9 +156,10 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
         return [replace(results[-1], ok=False, tail="it left a commit message that git refuses")]
     if trailers.rstrip() not in message:  # the hook left them out, or wrote more than is read
         message = f"{message.rstrip()}\n\n{trailers}"
-    tree, _, _ = restore(room.place.git, job.tip, tree, run.protected, job.allow, run.state)
+    tree, _, _ = restore(room.place.git, job.tip, tree, run.plan.protected, job.allow, run.state(job.allow))
     if message != found.message or tree != run.git.tree(found.commit):
         found.commit, found.message = run.branch.commit(tree, job.tip, message), message
+        run.branch.pin_candidate(found.commit)
     return results
 
 

@@ -3,9 +3,11 @@ kind are in templates/detect.json."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import tomllib
 from pathlib import Path
 
 from _ralph.git import patterns
@@ -17,6 +19,7 @@ from _ralph.model import Finding, Json
 SETUP_INPUTS: list[str] = TABLE["inputs"]
 """Patterns of manifests and lock files: when one changes, setup runs again."""
 
+_NO_SCRIPTS = {*TABLE["node needs"], "version"}
 _MISSING = re.compile("|".join(TABLE["missing"]), re.MULTILINE)
 _MODULE = re.compile(r"""(?:No module named|Cannot find (?:module|package)) ['"]?([\w@/-]+)""")
 
@@ -78,6 +81,25 @@ def detect_protected(root: Path) -> list[str]:
     if "pytest" in " ".join(detect_python.checks(root, "")):
         wanted.add("conftest.py")  # pytest obeys a new one anywhere
     return found + [pattern for pattern in beside if pattern in wanted]
+
+
+def deciding(names: list[str], commands: str) -> list[str]:
+    """Those of `names` that decide what one of these check commands does."""
+    patterns_of = [
+        pattern for pattern, tools in TABLE["decides"].items() if re.search(rf"\b({tools})\b", commands)
+    ]
+    return sorted(patterns.matching(patterns_of, names))
+
+
+def decided_by(name: str, content: str) -> object:
+    """The part of such a file that decides it: a manifest also has dependencies."""
+    with contextlib.suppress(ValueError, AttributeError, RecursionError):  # then all of it counts
+        if name.endswith("package.json"):
+            return {key: value for key, value in json.loads(content).items() if key not in _NO_SCRIPTS}
+        if name.endswith("pyproject.toml"):
+            tools = tomllib.loads(content).get("tool", {})
+            return {tool: said for tool, said in tools.items() if tool in ("pytest", "ruff", "mypy", "tox")}
+    return content
 
 
 def files_of(root: Path) -> list[str]:

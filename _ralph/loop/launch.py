@@ -39,7 +39,7 @@ _PAUSES = (5.0, 30.0, 120.0, 300.0)
 _LOGS, _MOST_LOGS = 64 << 20, 200
 _LOG_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _FIELDS = ("number", "iteration", "worker", "base", "clean", "earlier", "baseline")
-_OPTIONS = ("agent_timeout", "idle_timeout", "full_permissions", "sandbox", "verbose")
+_OPTIONS = ("checks", "agent_timeout", "idle_timeout", "full_permissions", "sandbox", "verbose")
 _TEMPLATE = ".ralph/template.md"
 _OBJECT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
 _UNREADABLE = (Broken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, OSError)
@@ -114,6 +114,7 @@ def check_elsewhere(run: Run, job: CheckJob) -> Checked:
         left, tree = _protected(run, order, commit, job.allow)
         if left != tree:
             raise WorkerDied("the hooks elsewhere changed protected files")
+        run.branch.pin_candidate(commit)
     message = found.message[:65536] if commit else job.message
     commit = commit or (job.tip if found.commit == job.tip else job.commit)  # hooks can undo all of it
     return replace(found, notices=_lines(found.notices), commit=commit or job.commit, message=message)
@@ -132,10 +133,10 @@ def _protected(run: Run, order: Order[Any], commit: str, allow: Collection[str])
     code, _, said = attempted(git, "read-tree", left, timeout=BULK)  # no path of it leads elsewhere
     if code:
         raise WorkerDied(f"git refuses the worker's commit: {text.one_line(said, 200)}")
-    own = tuple(f"{name}/" for name in (*run.state, ".ralph"))
-    if any(name.startswith(own) for name in git.names("ls-files", "-z", "--", *own, timeout=BULK)):
-        raise WorkerDied("the worker's commit has folders in place of ralph's own files")
-    tree, _, _ = restore(git, order.parent, left, run.protected, allow, run.state)
+    names = git.names("--literal-pathspecs", "ls-files", "-z", "--", *run.state(), ".ralph", timeout=BULK)
+    if not {*names} <= {*run.state()}:
+        raise WorkerDied("the worker's commit has something else in place of ralph's own files")
+    tree, _, _ = restore(git, order.parent, left, run.plan.protected, allow, run.state(allow))
     files.clear(index)
     return left, tree
 
@@ -164,7 +165,7 @@ def _ask(run: Run, order: Order[Result]) -> tuple[Result, str]:
         except NoWorker as error:
             if pause > run.time_left:
                 raise
-            run.view.line(f"! {error}; once more in {text.duration(pause)}", "  ", "yellow")
+            run.view.line(f"! {error}; trying again in {text.duration(pause)}", "  ", "yellow")
             run.control.sleep(time.time() + pause, lambda: run.control.stop_now)
     return _ask_once(run, order)
 
@@ -210,14 +211,15 @@ def _answer(run: Run, order: Order[Result], wire: Wire) -> tuple[Result, str]:
 def _worker(run: Run, prefix: str, patience: float) -> Iterator[Wire]:
     """A worker behind the prefix, which is ended on exit. BadInput if its version differs, NoWorker if none
     answers within `patience` seconds."""
-    words = [*shlex.split(prefix), "ralph", "worker"]
     try:
+        words = [*shlex.split(prefix), "ralph", "worker"]
         child = subprocess.Popen(
             words, cwd=run.paths.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
-    except OSError as error:
-        raise BadInput(f"--launch: {words[0]} cannot be started: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", error)
+        raise BadInput(f"--launch: `{_short(prefix)}` cannot be started: {why}") from None
     assert child.stdin and child.stdout and child.stderr
     streams = (child.stdin, child.stdout, child.stderr)
     for stream in streams:
@@ -286,6 +288,7 @@ def _home(run: Run) -> Json:
             "prompt": _TEMPLATE if run.own_prompt else None,
         },
         "carries": run.site.gear.carried,
+        "hooks": "" if os.path.isabs(run.site.gear.hooks) else run.site.gear.hooks,
         "stays": run.view.stays,
         "files": _files(run),
     }
@@ -293,9 +296,13 @@ def _home(run: Run) -> Json:
 
 def _files(run: Run) -> dict[str, str]:
     """The files that a worker needs and no commit has, by name, in base64: plan, notes, rulebook, what
-    `.worktreeinclude` names, a prompt template, and git's settings for checking out files."""
-    names = (*run.state, *run.site.gear.carried)
-    found = {name: files.read_regular(run.paths.root / name) for name in names}
+    `.worktreeinclude` names, a prompt template, git's settings for checking out files, and commit hooks."""
+    found = {name: files.read_regular(run.paths.root / name) for name in run.site.gear.carried}
+    for name in run.state():
+        found[name] = files.read_regular(Path(os.path.realpath(run.paths.root / name)))
+    hooks, folder = run.site.hooks(run.paths.root)
+    for name in hooks if os.path.isabs(run.site.gear.hooks) else ():
+        found[f".git/hooks/{name}"] = files.read_regular(Path(os.path.realpath(Path(folder, name))))
     found[".git/config"] = throwaway_config(run.git).encode()
     for name in ("shallow", "info/attributes", "info/exclude"):
         found[f".git/{name}"] = files.read_regular(run.git.common / name)

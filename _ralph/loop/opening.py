@@ -17,7 +17,6 @@ from _ralph.git import patterns
 from _ralph.git.branch import Branch, current_branch, default_branches
 from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import detect_python
-from _ralph.loop.checks import every_check
 from _ralph.loop.launch import NoWorker, greet
 from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates, workers
 from _ralph.loop.run import Options, Run, examined, load_plan
@@ -27,7 +26,7 @@ from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import History, RunHistory, replay
-from _ralph.state.layout import locate, note_plan, own_branch, read_state
+from _ralph.state.layout import locate, note_plan, own_branch, read_state, state_folder
 from _ralph.state.log import Journal
 
 
@@ -90,11 +89,12 @@ def beyond_limits(run: Run) -> list[str]:
 def unseen(run: Run) -> list[str]:
     """A warning of uncommitted files, which the agent will not see; those first that a check names."""
     entries = run.git.names("status", "--porcelain", "-z", "-uall", "--no-renames", timeout=BULK)
-    own = (*run.state, ".gitignore", ".worktreeinclude")
+    own = {*run.state(), ".gitignore", ".worktreeinclude"}
+    own |= {run.git.name_of(Path(word)) for one in run.ladder() for word in one.split()}  # run from here
     names = [entry[3:] for entry in entries if entry[3:] not in own]
     if not names:
         return []
-    commands = " ".join(check.command for check in every_check(run.plan))
+    commands = " ".join(check.command for check in run.plan.every_check)
     named = [name for name in names if name in commands or os.path.basename(name) in commands]
     rest = [name for name in names if name not in named]
     said = f"not committed, so the agent will not see them: {text.few([*named, *rest])}"
@@ -104,7 +104,7 @@ def unseen(run: Run) -> list[str]:
 def unprotected(run: Run) -> list[str]:
     """Warnings of `protect` patterns that match nothing, and of tests that none covers."""
     protect = list(run.plan.settings.get("protect", []))
-    names = run.git.names("ls-files", "-z", timeout=BULK)
+    names = run.git.names("ls-files", "-c", "-o", "--exclude-standard", "-z", timeout=BULK)
     loose = patterns.unmatched(set(protect) - patterns.plain_names(protect), names)
     tests = patterns.uncovered_tests(protect, names)
     said = [f"no file is matched by {text.few(sorted(loose))} of `protect`"] if loose else []
@@ -116,7 +116,7 @@ def unprotected(run: Run) -> list[str]:
 def led_back(run: Run) -> list[str]:
     """A warning if the Python on PATH has this project installed from home: checks that use it would test the
     files there, not the work."""
-    commands = [check.command for check in every_check(run.plan)]
+    commands = [check.command for check in run.plan.every_check]
     found = detect_python.led_back(run.paths.root, commands, run.plan.setup is not None, run.env())
     what = f"the Python on PATH has this project installed from here, by {found}"
     return (
@@ -142,7 +142,7 @@ def open_sandbox(run: Run) -> None:
         names = {agent.name for agent in agents_here}
         network = run.plan.settings.get("network") is not False
         run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-        home = (run.paths.root, run.paths.places)
+        home = (run.paths.root, state_folder(), run.paths.places)
         run.box = sandbox_for(home, run.git.common, run.paths.private, run.rows, names, network)
         for agent in agents_here:
             found = Path(shutil.which(agent.program) or agent.program)

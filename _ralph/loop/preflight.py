@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from _ralph.agents import registry
 from _ralph.agents.prompt import compile_line, compile_prompt, in_time, render_line
 from _ralph.agents.registry import Agent
@@ -69,7 +71,10 @@ def require_repository(run: Run) -> None:
         raise BadInput(
             f"git {'.'.join(map(str, version))} is too old; {'.'.join(map(str, OLDEST))} is needed"
         )
-    if not run.git("check-ref-format", "--branch", run.branch.name, check=False):
+    valid = ""
+    with contextlib.suppress(ValueError):  # a NUL, or half a surrogate pair
+        valid = run.git("check-ref-format", "--branch", run.branch.name, check=False)
+    if not valid:
         raise BadInput(
             f"{run.branch.name!r} is not a valid branch name; use another with --branch or branchName"
         )

@@ -8,32 +8,35 @@ from dataclasses import fields
 from _ralph import files, text
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import check_now, tip_of
-from _ralph.loop.checks import checks_for
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.room import merged
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import reason_to_block
-from _ralph.model import COUNTED, Judgement, Task, Verdict, Work
+from _ralph.model import COUNTED, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
+from _ralph.state.history import entry_digest
 from _ralph.state.limits import ahead
 from _ralph.state.records import AttemptEnded, Failure, Landed, Rechecked
 from _ralph.state.wording import ended_words, spent
 
 
-def record(run: Run, attempt: Attempt) -> None:
-    """Write the verdict, the one commit point of an attempt; then apply it."""
+def record(run: Run, attempt: Attempt, by_person: bool = False) -> None:
+    """Write the verdict, the one commit point of an attempt; then apply it. `by_person` says that it ended
+    because a person was needed, which is not the task's fault."""
     run.read_plan()
     set_back_claim(run, attempt)
-    attempt.blocked = reason_to_block(
-        attempt, run.history.of(attempt.task), run.limits.attempts, by_person=bool(run.control.interrupts)
-    )
+    by_person = by_person or bool(run.control.interrupts)
+    known = run.history.of(attempt.task)
+    attempt.blocked = reason_to_block(attempt, known, run.limits.attempts, by_person)
     if attempt.verdict is Verdict.PASSED and attempt.commit != attempt.tip and run.branch.signs:
         tree = run.git.tree(attempt.commit)
         attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message, sign=True)
-    elif attempt.blocked and not attempt.parked and attempt.left not in ("", run.git.tree(attempt.base)):
-        attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
-    if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
-        run.branch.pin_work(attempt.task.id, attempt.left)
+        run.branch.pin_candidate(attempt.commit)
+    elif attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
+        if attempt.blocked and attempt.left != run.git.tree(attempt.base):
+            attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
+        else:
+            run.branch.pin_work(attempt.task.id, attempt.left)
     if attempt.result.overage:
         attempt.notices.append("the subscription is used up, and the provider bills extra usage")
     counted = attempt.verdict in COUNTED
@@ -50,7 +53,7 @@ def record(run: Run, attempt: Attempt) -> None:
 
 def set_back_claim(run: Run, attempt: Attempt) -> None:
     """Set back a `passes` that became true during the attempt without a verdict."""
-    now = next((task for task in run.plan.tasks if task.key == attempt.task.key), None)
+    now = run.plan.task_with(attempt.task.key)
     if now and now.passed and attempt.verdict is not Verdict.PASSED:
         run.edit(lambda plan: edit.set_passed(plan, now, False))
         attempt.restored.append(f"{run.paths.prd.name} ({now.id} had been set to pass during the attempt)")
@@ -59,6 +62,7 @@ def set_back_claim(run: Run, attempt: Attempt) -> None:
 def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
     """The verdict record of the attempt."""
     result, passed = attempt.result, attempt.verdict is Verdict.PASSED
+    now = run.plan.task_with(attempt.task.key)
     work = {one.name: getattr(attempt, one.name) for one in fields(Work)}
     work |= dict.fromkeys(("left",) if passed else ("tip", "commit", "message"), "")
     for name in ("restored", "notices", "tests"):
@@ -84,7 +88,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         overload=result.overload,
         overage=result.overage,
         denials=result.denials[:20],
-        prd_before=run.plan_digest,
+        task_before=entry_digest(now) if now else "",
     )
 
 
@@ -99,25 +103,46 @@ def failure_of(attempt: Attempt) -> Failure:
 
 def apply_verdict(run: Run, live: bool = False) -> None:
     """Land the work and mark the task, as the last verdict says: a mark never stands before its work.
-    Harmless if done twice.
+    Earlier verdicts have landed, and may lack their marks. Harmless if done twice.
 
-    After a crash, `live` is False, and the edits of a person since the verdict win.
+    After a crash, `live` is False, and what a person has edited in the task since the verdict wins.
     """
-    verdict = run.history.pending
-    if verdict and verdict.lands:
-        land(run, verdict)
-    if verdict and verdict.key not in run.history.broken and (live or run.plan_digest == verdict.prd_before):
-        task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
-        if task and not task.passed and task.blocked is None:
+    pending = run.history.pending
+    for verdict in pending:
+        if verdict is pending[-1] and verdict.lands:
+            if live or run.branch.commit_at(verdict.commit):
+                land(run, verdict)
+            else:  # a clone has only what was pushed
+                reject_landing(run, verdict, run.tip, "its commit is not in this repository")
+        if verdict.key in run.history.broken:
+            continue
+        task = task_of(run.plan, verdict)
+        as_it_was = live or (task and entry_digest(task) == verdict.task_before)
+        if task and as_it_was and not task.passed and (verdict.lands or task.blocked is None):
             mark(run, task, verdict)
-    run.history.pending = None
+    run.history.pending = []
+
+
+def task_of(plan: Plan, verdict: AttemptEnded) -> Task | None:
+    """The task that a verdict is about. A person may have given it another id meanwhile, or another title:
+    then the checks of its own show that it is the same one."""
+    same = [task for task in plan.tasks if task.key == verdict.key]
+    moved = [task for task in plan.tasks if task.title == verdict.title]
+    retitled = [task for task in plan.tasks if task.id == verdict.task and task.checks]
+    known = [task for task in retitled if has_run_checks_of(task, verdict)]
+    return next((found[0] for found in (same, moved, known) if len(found) == 1), None)
+
+
+def has_run_checks_of(task: Task, verdict: AttemptEnded) -> bool:
+    """Whether all checks of the task's own were run: a person may have changed them meanwhile."""
+    return all(check.command in verdict.checks for check in task.checks)
 
 
 def mark(run: Run, task: Task, verdict: AttemptEnded) -> None:
-    """Mark the task in the plan as passed or blocked. A person may have changed its checks meanwhile."""
+    """Mark the task in the plan as passed or blocked."""
     if verdict.blocked:
         run.edit(lambda plan: edit.set_blocked(plan, task, verdict.blocked))
-    elif verdict.lands and all(check.command in verdict.checks for check in task.checks):
+    elif verdict.lands and has_run_checks_of(task, verdict):
         run.edit(lambda plan: edit.set_passed(plan, task, True))
 
 
@@ -125,7 +150,7 @@ def land(run: Run, verdict: AttemptEnded) -> None:
     """Move the branch to the verified commit. If somebody moved it first, merge with the new tip and check
     again; if that is red, set the pass back."""
     commit, tip = verdict.commit, verdict.tip
-    title = f"{verdict.task}: {text.one_line(verdict.title, 60)}"
+    title = f"{text.one_line(verdict.task, 80)}: {text.one_line(verdict.title, 60)}"
     if commit == tip:
         return
     while True:
@@ -138,7 +163,8 @@ def land(run: Run, verdict: AttemptEnded) -> None:
             tree, conflicts = merged(run.git, tip, commit)
             red = f"it conflicts in {text.few(conflicts)}" if not tree else ""
             if tree:
-                commit = run.branch.commit(tree, tip, verdict.message)
+                commit = run.branch.commit(tree, tip, verdict.message, sign=run.branch.signs)
+                run.branch.pin_candidate(commit)
                 red = "" if commit == tip else recheck_task(run, verdict, commit)
             if red:
                 reject_landing(run, verdict, commit, red)
@@ -152,8 +178,8 @@ def land(run: Run, verdict: AttemptEnded) -> None:
 
 def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
     """Check a passed task's commit on a new tip; what is red, if anything."""
-    task = next((task for task in run.plan.tasks if task.id == verdict.task), None)
-    checks = checks_for(run.plan, task) if task else list(run.plan.checks)
+    task = task_of(run.plan, verdict)
+    checks = run.plan.checks_for(task) if task else list(run.plan.checks)
     name = f"{verdict.iteration:04}-merged"
     job = CheckJob(commit=commit, checks=checks, name=name, label="on the new tip: ")
     red = [one for one in check_now(run, job).red if one.command not in run.history.red]
@@ -161,12 +187,13 @@ def recheck_task(run: Run, verdict: AttemptEnded, commit: str) -> str:
 
 
 def reject_landing(run: Run, verdict: AttemptEnded, commit: str, why: str) -> None:
-    """Record that a pass does not hold on what was committed meanwhile, and park its work."""
-    kept = run.branch.park(verdict.commit, f"{verdict.iteration:04}-conflict")
-    said = f"{verdict.task} passed, and does not hold on what was committed meanwhile: {why}"
-    run.view.line(f"! {said}; its work is parked at {kept}", color="yellow")
+    """Record that a pass does not hold on the branch, and park its work if that is here."""
+    here = run.branch.commit_at(verdict.commit)
+    kept = [f"parked: {run.branch.park(here, f'{verdict.iteration:04}-conflict')}"] if here else []
+    said = f"{verdict.task} passed, but that does not hold on {run.branch.name}: {why}"
+    run.view.line("! " + "; ".join([said, *kept]), color="yellow")
     found = Rechecked(broken=[verdict.key], since={verdict.key: [why]}, commit=commit)
-    run.write(found, said, [f"- parked: {kept}"])
+    run.write(found, said, [f"- {line}" for line in kept])
 
 
 def set_back(run: Run) -> None:

@@ -19,8 +19,8 @@ from _ralph.git.git import BULK, Git, attempted, freeze_settings, git
 from _ralph.loop.attempt import work_here
 from _ralph.loop.candidate import checking, ignored_by
 from _ralph.loop.jobs import Attempt, CheckJob, Worked
-from _ralph.loop.opening import open_sandbox, peek
-from _ralph.loop.run import Options, Run
+from _ralph.loop.opening import glance, open_sandbox
+from _ralph.loop.run import Options, Run, with_checks
 from _ralph.loop.view import Reporter
 from _ralph.loop.wire import BEAT, PROTOCOL, Broken, Wire
 from _ralph.loop.worker import Job
@@ -84,11 +84,14 @@ def _serve(asked: Json, wire: Wire) -> None:
 
 
 def _lay_out(job: Json, copy: Git) -> None:
-    """Write the files and refs of home that this job needs: plan, notes, git's settings, commits."""
+    """Write the files and refs of home that this job needs: plan, notes, git's settings, hooks, commits."""
+    hooks = files.clear(copy.common / "hooks")
     for name, data in job["files"].items():
         path = copy.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         files.clear(path).write_bytes(base64.b64decode(data))
+        if path.parent == hooks:
+            path.chmod(0o700)
     refs = {f"refs/heads/{job['branch']}": job["base"], **job["refs"]}
     old = set(copy("for-each-ref", "--format=%(refname)", _KNOWN).split()) - set(refs)
     lines = [*(f"update {ref} {one}" for ref, one in refs.items()), *(f"delete {ref}" for ref in old)]
@@ -104,9 +107,13 @@ def _run_of(job: Json, copy: Git, run_id: str, wire: Wire) -> Run:
     if given["prompt"]:
         given["prompt"] = copy.root / given["prompt"]
     view = Reporter(wire.send, stays=job["stays"], verbose=given["verbose"])
-    run = replace(peek(Options(**given)), control=control, view=view, run_id=run_id)
+    options = Options(**given)
+    paths, plan, history = layout.read_state(options.prd)  # which the loop has validated
+    run = glance(options, paths, with_checks(plan, options), history)
+    run = replace(run, control=control, view=view, run_id=run_id)
     freeze_settings(run.git, run.paths.private)
-    run.gear = replace(run.site.gear, carried=list(job["carries"]))
+    hooks = job["hooks"] or str(copy.common / "hooks")
+    run.gear = replace(run.site.gear, carried=list(job["carries"]), hooks=hooks)
     open_sandbox(run)
     return run
 

@@ -21,6 +21,8 @@ SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
 TAIL = 6000
 """Bytes of a red check's output that the next prompt shows."""
+HOOKS = ("pre-commit", "commit-msg")
+"""The commit hooks that count as checks."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,7 @@ class Site:
         """The names of this repository's commit hooks, and their folder. With a relative `core.hooksPath`
         they are the candidate's own."""
         folder = room / self.gear.hooks
-        names = ("pre-commit", "commit-msg")
-        return [name for name in names if os.access(folder / name, os.X_OK)], str(folder)
+        return [name for name in HOOKS if os.access(folder / name, os.X_OK)], str(folder)
 
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
@@ -91,7 +92,7 @@ class Site:
             ok=done.ended == "itself" and done.exit == 0,
             exit=done.exit,
             seconds=round(done.seconds, 1),
-            tail=text.redact(text.clean(text.tail(done.tail, TAIL))),
+            tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
             log=str(log),
             timed_out=done.ended == "deadline",
         )
@@ -107,7 +108,7 @@ class Site:
         wanted |= {word.removeprefix("./") for word in re.findall(r"[\w./-]+", self.setup.run)}  # its scripts
         listed = "\0".join(f"{meta} {name}" for meta, name in entries if name in wanted)
         carried = [files.digest(files.read_regular(place.root / name) or b"") for name in place.carried]
-        return files.digest(os.fsencode("\0".join([self.setup.run, listed, *carried])))
+        return files.digest("\0".join([self.setup.run, listed, *carried]).encode("utf-8", "surrogatepass"))
 
     def set_up(self, place: Place, name: str) -> CheckResult | None:
         """Run the plan's `setup` in a place; its result, None without a setup or if ralph was stopped."""
@@ -138,6 +139,8 @@ class Room:
         """Make the room hold the files of `commit` and those that `setup` makes, nothing else. The result of
         `setup` if it ran and was red."""
         self._tree = commit
+        if self.place.is_checked_out_otherwise(commit):
+            files.clear(self.place.index)
         if self.place.reset(commit, ""):
             files.clear(self.place.stamp)
         noted = self.place.noted_setup()
@@ -150,7 +153,8 @@ class Room:
         return None
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks, each on the candidate's files; what one changes is named and put back."""
+        """Run all checks, each on the candidate's files; what one changes is named and put back. With a
+        `label` this is no candidate, and what the last check changed does not matter."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
             result = self.site.run(check, self.path, f"{name}-check{number + 1}", label)
@@ -163,6 +167,8 @@ class Room:
                 if failed := self.prepare(self._tree, f"{name}-again"):
                     return [*results, failed]
                 continue
+            if label and number + 1 == len(checks):
+                break
             if said := self._put_back(check.name, f"{name}-again"):
                 self.notices.append(said)
         return results
@@ -179,7 +185,7 @@ class Room:
 
     def rewritten(self) -> str:
         """The tree of the tracked files as they are now."""
-        self.place.remove_special()
+        self.place.remove_repositories(self._tree)
         self.place.git("add", "-u", "--sparse", "--", ":/", check=False, timeout=BULK)
         return self.place.git("write-tree", timeout=BULK).strip()
 
@@ -190,10 +196,9 @@ class Room:
         spoiled = self._is_spoiled()
         if not (changed or new or spoiled):
             return ""
-        self.place.reset(self._tree, "")
-        hidden = self._not_from_setup(self.place.dirt(self._tree)[1])  # by a .gitignore that it changed
-        for one in {*new, *hidden}:
-            files.clear(self.path / one)
+        spoiled = self.place.reset(self._tree, "") or spoiled
+        for one in self._not_from_setup(self.place.dirt(self._tree)[1]):  # by the candidate's .gitignore
+            self.place.clear(one)
         self.site.furnish(self.place, self._tree)
         if spoiled:
             self._set_up_anew(self._inputs, again)
@@ -245,7 +250,7 @@ class Room:
         found = self.place.untracked(self._tree)
         for name in self._files_in(found):
             if name not in kept:
-                files.clear(self.path / name)
+                self.place.clear(name)
         for top in (name for name in found if name.endswith("/")):
             for folder, _, _ in os.walk(self.path / top, topdown=False):
                 with contextlib.suppress(OSError):  # it is not empty

@@ -14,7 +14,6 @@ from _ralph.errors import Exit, RalphError, Stop
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import baseline_job, baseline_of, check_now, tip_of
-from _ralph.loop.checks import every_check
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.record import apply_verdict, record, set_back
 from _ralph.loop.roles import cut_off
@@ -23,7 +22,7 @@ from _ralph.model import AgentResult, Check, Outcome, Task, Verdict, spent_on
 from _ralph.process.process import run_process
 from _ralph.state import limits, prd
 from _ralph.state.layout import stop_is_asked
-from _ralph.state.records import Rechecked, Retried, RunBegan, Stopped, Waited
+from _ralph.state.records import Rechecked, RunBegan, Stopped, Waited
 from _ralph.state.wording import summary
 from _ralph.text import last_line, quote
 
@@ -41,25 +40,36 @@ def resume(run: Run) -> None:
         run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
     apply_verdict(run)
     set_back(run)
+    forget_lost_work(run)
+    before = run.history.stopped  # by itself, with an error, or there would be no attempt under way
+    why = f"its run ended: {before.reason}" if before else "the attempt was cut off"
     for start in list(run.history.open_starts.values()):
-        task = next((t for t in run.plan.tasks if t.key == start.key), None)
+        task = run.plan.task_with(start.key)
         task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
         run.view.line(f"{task.id}: an attempt was cut off; what it left will be checked first")
         agent = run.named(start.command) if start.command else run.agent(task)
         attempt = Attempt(task, start.attempt, start.iteration, agent, start.worker or 1)
         attempt.base, attempt.leftover = start.base, start.leftover
-        attempt.result = _recovered(run, attempt)
+        attempt.result = _recovered(run, attempt, why)
         attempt.reason = attempt.result.reason
         salvage(run, attempt)
         known = run.history.of(task)
         if not attempt.left and known.left:  # what stood there before, on the commit that it was made from
             attempt.left, attempt.base = known.left, known.base
-        record(run, attempt)
+        record(run, attempt, by_person=before is not None and before.exit == Exit.PERSON)
 
 
-def _recovered(run: Run, attempt: Attempt) -> AgentResult:
+def forget_lost_work(run: Run) -> None:
+    """Forget unfinished work that is not in this repository: a clone gets the log, and of git only what
+    branches lead to."""
+    for known in run.history.tasks.values():
+        asked = f"{known.left}\n{known.base}\n".encode("utf-8", "replace")
+        if known.left and "missing" in run.git("cat-file", "--batch-check", stdin=asked):
+            known.left, known.base, known.lacks = "", "", ""
+
+
+def _recovered(run: Run, attempt: Attempt, why: str) -> AgentResult:
     """What the transcripts say of an attempt that died with ralph: agent and judge together."""
-    why = "the attempt was cut off"
     result = cut_off(run, attempt.agent, attempt.name, run.paths.workspace(attempt.worker), why)
     if run.judge:
         judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.role, why)
@@ -71,12 +81,8 @@ def _recovered(run: Run, attempt: Attempt) -> AgentResult:
 def read_edits(run: Run) -> None:
     """Read prd.json if it changed. A task whose `blocked` was removed starts over."""
     run.read_plan()
-    for task in run.history.opened(run.plan):
-        notes = task.raw.get("notes") or ""
-        said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
-        answer = said[-1] if said and run.history.of(task).question else ""
-        record = Retried(task=task.id, title=task.title, answer=answer)
-        run.write(record, f"{task.id} {task.title} | unblocked in prd.json")
+    for opened in run.history.opened(run.plan):
+        run.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
 
 
 def next_task(run: Run) -> Task | None:
@@ -148,11 +154,11 @@ def await_attempt(run: Run) -> Stop | None:
     worker may have a task now."""
     try:
         ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
+        return after_attempt(run, ended) if ended else None
     except RalphError as error:
         if run.history.pending or run.journal.failed:
             raise  # nothing may be recorded after it
         return stop_after_others(run, error)
-    return after_attempt(run, ended) if ended else None
 
 
 def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
@@ -281,7 +287,7 @@ def finish(run: Run) -> Stop | None:
     done = f"{only or 'every task'} passes"
     if run.red:
         return Stop("red-checks", Exit.PERSON, f"{done}, but not all checks are green: {', '.join(run.red)}")
-    green = ", and all checks are green" if every_check(run.plan) else "; the plan has no checks to run"
+    green = ", and all checks are green" if run.plan.every_check else "; the plan has no checks to run"
     return Stop("complete", Exit.COMPLETE, f"{done}{green}")
 
 
@@ -328,9 +334,11 @@ def recheck(run: Run) -> bool:
 
 
 def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
-    """The checks that must be green if these tasks have passed, and a digest of them."""
-    checks = every_check(replace(run.plan, tasks=tuple(passed)))
-    return checks, digest("\0".join(check.command for check in checks).encode())
+    """The checks that must be green if these tasks have passed, and a digest of them and of `setup`."""
+    checks = replace(run.plan, tasks=tuple(passed)).every_check
+    setup = run.plan.setup.run if run.plan.setup else ""
+    commands = "\0".join([setup, *(check.command for check in checks)])
+    return checks, digest(commands.encode("utf-8", "surrogatepass"))
 
 
 def asked_to_stop(run: Run) -> Stop | None:

@@ -146,11 +146,16 @@ class Run:
         """A command as it runs in a place: inside the sandbox, if there is one."""
         return self.box.wrap(argv, place) if self.box else argv
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        """What git calls the files that no work may change: the plan, the notes, the rulebook."""
-        places = (self.paths.prd, self.paths.progress, self.paths.rulebook)
-        return tuple(name for place in places if (name := self.git.name_of(place)))
+    def state(self, allow: Collection[str] = ()) -> tuple[str, ...]:
+        """What git calls the files that no work may change: the plan, the notes and, unless `allow` has it,
+        the rulebook; for a link, also what it leads to."""
+        *always, rulebook = map(self._names_of, (self.paths.prd, self.paths.progress, self.paths.rulebook))
+        kept = always if matching(allow, rulebook) else [*always, rulebook]
+        return tuple(dict.fromkeys(name for names in kept for name in names))
+
+    def _names_of(self, path: Path) -> list[str]:
+        found = (self.git.name_of(one) for one in (path, Path(os.path.realpath(path))))
+        return [name for name in found if name]
 
     @property
     def site(self) -> Site:
@@ -161,9 +166,10 @@ class Run:
             self.control, self.env(), self.log, self.view.check, self.wrap,
         )  # fmt: skip
 
-    def place(self, folder: Path) -> Place:
-        """The place at `folder`, with its index in the private folder."""
-        return Place(self.git, folder, self.paths.private / f"{folder.name}.index", self.state)
+    def place(self, folder: Path, allow: Collection[str] = ()) -> Place:
+        """The place at `folder`, with its index in the private folder. A rulebook that `allow` has is a file
+        like any other there."""
+        return Place(self.git, folder, self.paths.private / f"{folder.name}.index", self.state(allow))
 
     def in_worker(self, work: Callable[[Run], Result], kind: type[Result], number: int = 0) -> Job[Result]:
         """Start `work(run)` in a process of its own, for the worker of this number: a job, whose result is
@@ -190,12 +196,9 @@ class Run:
         return job.value
 
     def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
-        """Where an agent works. A rulebook that its task may change is a file like any other there."""
-        place = self.place(self.paths.workspace(worker))
+        """Where an agent works, at a task that may change what `allow` has."""
+        place = self.place(self.paths.workspace(worker), allow)
         place.made = list(place.noted_setup().made)
-        own = self.git.name_of(self.paths.rulebook)
-        if matching(allow, [own]):
-            place.state = tuple(name for name in place.state if name != own)
         return place
 
     @contextlib.contextmanager
@@ -205,11 +208,6 @@ class Run:
             for folder in self.paths.places.glob("work-*"):
                 stack.enter_context(self.place(folder).hidden())
             yield
-
-    @property
-    def protected(self) -> list[str]:
-        """The patterns of files that an attempt may not change, unless its task allows it."""
-        return list(self.plan.settings.get("protect", []))
 
     def room(self, env: Mapping[str, str] | None = None, anew: bool = False) -> Room:
         """The clean room, or with `anew` a new one; `env` is added to the environment of its checks."""
@@ -286,7 +284,7 @@ class Run:
     def names(self, attempt: Attempt) -> dict[str, str]:
         """The environment variables of an attempt."""
         return {
-            "RALPH_TASK_ID": attempt.task.id.replace("\0", ""),
+            "RALPH_TASK_ID": attempt.task.id.replace("\0", "").encode("utf-8", "replace").decode(),
             "RALPH_ITERATION": str(attempt.iteration),
             "RALPH_ATTEMPT": str(attempt.number),
             "RALPH_HANDOFF": str(self.paths.handoff(attempt.worker)),
@@ -304,7 +302,7 @@ class Run:
         """Append a record of this run, and apply it to the history."""
         if isinstance(record, AttemptEnded):
             files.sync_all(self.git.common)  # the objects that it names must survive a power cut, too
-        record = replace(record, plan=self.plan.key, run=self.run_id)
+        record = replace(record, plan=self.plan.key, run=self.run_id, lacks_marks=bool(self.unwritten))
         self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
@@ -313,11 +311,9 @@ class Run:
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                found = self.paths.prd.read_bytes() if self.paths.prd.is_file() else b""
+                found = files.read_regular(Path(os.path.realpath(self.paths.prd)))
                 if found != self.plan.text.encode():
-                    plan = admit(prd.load(self.paths.prd), self.paths, self.options)
-                    # another name is another plan for the notes: from the next run on
-                    self.plan = replace(plan, project=self.plan.project, branch=self.plan.branch)
+                    self._take_over(prd.load(self.paths.prd))
                 self.trouble = ""
                 self._write_edits()
                 return
@@ -335,19 +331,53 @@ class Run:
         try:
             self._write_edits()
         except BadInput as error:
+            later, now = "ralph will update it once it can be read", "using the last good plan"
             if not self.trouble:
-                self.view.line(f"! {error}; ralph will update it once it can be read", color="yellow")
+                self.view.line(f"! {error}; {later if self.unwritten else now}", color="yellow")
             self.trouble = str(error)
-            new = prd.read(change(self.plan), self.plan.path)
-            self.plan = replace(new, checks=self.plan.checks)
+            if self.unwritten:
+                self._change_own(change)
 
     def _write_edits(self) -> None:
         """Make the changes that prd.json lacks. BadInput if it still cannot be read."""
         while self.unwritten:
-            with edit.lock(self.paths.private):
-                new = edit.apply(self.plan, self.unwritten[0], 0.5 if self.trouble else edit.PATIENCE)
-            self.plan = replace(new, checks=self.plan.checks)
+            change = self.unwritten[0]
+            new, was_saved = self._write_edit(change)
             del self.unwritten[0]
+            if not was_saved:
+                self._use(replace(new, checks=self.plan.checks))
+                continue
+            self._change_own(change)
+            if new.text != self.plan.text:
+                self._take_over(new)
+
+    def _write_edit(self, change: Callable[[Plan], str]) -> tuple[Plan, bool]:
+        """Make one change in prd.json: what it holds then, and whether somebody had saved it meanwhile."""
+        changed: list[Plan] = []
+
+        def noted(plan: Plan) -> str:
+            changed.append(plan)
+            return change(plan)
+
+        with edit.lock(self.paths.private):
+            new = edit.apply(self.plan, noted, 0.5 if self.trouble else edit.PATIENCE)
+        return new, len(changed) > 1
+
+    def _change_own(self, change: Callable[[Plan], str]) -> None:
+        """Change the plan in memory alone."""
+        new = prd.read(change(self.plan), self.plan.path)
+        self._use(replace(new, checks=self.plan.checks))
+
+    def _take_over(self, plan: Plan) -> None:
+        """Use a plan that somebody saved. BadInput if no run could use it."""
+        plan = admit(plan, self.paths, self.options)
+        now = limits.resolve(plan.settings, self.options.limits)
+        self.limits = replace(now, until=self.limits.until, jobs=self.limits.jobs)
+        self._use(plan)
+
+    def _use(self, plan: Plan) -> None:
+        # another name is another plan for the notes: from the next run on
+        self.plan = replace(plan, project=self.plan.project, branch=self.plan.branch)
 
 
 def scratch(paths: Paths) -> Path:
@@ -404,6 +434,11 @@ def require_network(plan: Plan, options: Options) -> None:
 def examined(plan: Plan, options: Options) -> Plan:
     """The plan, validated against the schema, with the checks of the command line."""
     prd.validate(plan)
+    return with_checks(plan, options)
+
+
+def with_checks(plan: Plan, options: Options) -> Plan:
+    """The plan with the checks of the command line."""
     return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
 
 

@@ -29,6 +29,8 @@ class View:
 
     def lines(self, notices: list[str]) -> None:
         """Notices, a line each."""
+        for notice in notices:
+            self.line(f"! {notice}", "  ", "yellow")
 
     def check(self, result: CheckResult, label: str = "") -> None:
         """The result of a check."""
@@ -50,9 +52,6 @@ class View:
 
     def hear(self, event: Json, worker: int = 0) -> None:
         """Show an event of a worker's `Reporter`."""
-
-    def tick(self) -> None:
-        """Called about once a second while something runs."""
 
 
 class Reporter(View):

@@ -16,7 +16,7 @@ from _ralph.errors import RalphError
 from _ralph.model import Json
 from _ralph.process.process import Control
 
-PROTOCOL = 1
+PROTOCOL = 2
 BEAT = 10.0
 """Seconds between a worker's signs of life."""
 LONGEST_LINE = 32 << 20

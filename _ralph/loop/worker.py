@@ -140,15 +140,18 @@ def start(work: Work[Result], kind: type[Result], hear: Hear, jobs: list[Job[Any
         for other in jobs:  # else the others could not see that the loop is gone
             os.close(other.pipe)
             os.close(other.alive)
-        os._exit(_worker(work, alive_read, write))
+        try:
+            _worker(work, alive_read, write)
+        finally:
+            os._exit(0)  # whatever was raised: it would go on as a second loop
     os.close(write)
     os.close(alive_read)
     jobs.append(Job(pid, pipe, alive, kind, hear))
     return jobs[-1]
 
 
-def _worker(work: Work[Any], alive: int, pipe: int) -> int:
-    """What the child does; its exit status."""
+def _worker(work: Work[Any], alive: int, pipe: int) -> None:
+    """What the child does."""
     os.setsid()
     become_subreaper()
     control = Control(alive)
@@ -169,4 +172,3 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> int:
         failed = translate(error)
         kind = [isinstance(failed, one) for one in _ERRORS].index(True)
         report({"event": "error", "kind": kind, "said": str(failed)})
-    return 0

@@ -126,6 +126,7 @@ def run_process(
     out: Path | None = None,
     err: Path | None = None,
     on_line: LineHandler | None = None,
+    by_line: bool = True,
     on_end: Callable[[], object] = lambda: None,
     cap: int = 16 << 20,
     spare: frozenset[int] = frozenset(),
@@ -133,8 +134,9 @@ def run_process(
     """Run `argv` in a session of its own, and end all that it started, however it ends.
 
     stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in order), each
-    capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. `on_end` is called before the process
-    is ended. Memory is constant but for one line at a time. `spare` are children of ours that are not ended.
+    capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. Without `by_line`, `on_line` gets
+    stdout in pieces as they come, which is cheap. `on_end` is called before the process is ended. Memory is
+    constant but for one line at a time. `spare` are children of ours that are not ended.
     Never raises for what the process does.
     """
     started = time.monotonic()
@@ -157,7 +159,7 @@ def run_process(
         for pipe, _ in pipes:
             os.set_blocking(pipe.fileno(), False)
         logs = {pipe.fileno(): log for pipe, log in pipes}
-        pump = _Pump(child, logs, on_line)
+        pump = _Pump(child, logs, on_line, by_line and on_line is not None)
         ended = pump.run(control, started + timeout, idle)
         on_end()
         survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays, spare)
@@ -203,6 +205,7 @@ class _Pump:
     child: subprocess.Popen[bytes]
     logs: dict[int, Transcript]
     on_line: LineHandler | None
+    by_line: bool
     tail: bytearray = field(default_factory=bytearray)
     strays: set[int] = field(default_factory=set)
     line: bytearray = field(default_factory=bytearray)
@@ -259,7 +262,7 @@ class _Pump:
         if len(self.tail) > 2 * _TAIL:
             del self.tail[:-_TAIL]
         if self.child.stdout is not None and fd == self.child.stdout.fileno():
-            (self._split if self.on_line else self._hand_over)(chunk)
+            (self._split if self.by_line else self._hand_over)(chunk)
         return True
 
     def _split(self, chunk: bytes) -> None:

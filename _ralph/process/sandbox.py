@@ -14,6 +14,7 @@ from typing import Any
 
 from _ralph.errors import BadInput
 
+_PROBE = 30.0
 # Below a home folder: credentials, and what is private.
 CREDENTIALS = (
     ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".git-credentials",
@@ -41,9 +42,8 @@ class Sandbox:
     def sees(self, path: Path) -> bool:
         """Whether `path` is visible inside."""
         others = (Path("/tmp"), Path("/run"), *self.hidden, *self.caches)
-        kept = self.config
         real = Path(os.path.realpath(path))
-        return any(map(real.is_relative_to, kept)) or not any(map(real.is_relative_to, others))
+        return any(map(real.is_relative_to, self.config)) or not any(map(real.is_relative_to, others))
 
     def wrap(self, argv: Sequence[str], place: Path) -> list[str]:
         """`argv` inside the sandbox, in the folder `place`."""
@@ -78,7 +78,7 @@ def sandbox_for(
     network: bool,
 ) -> Sandbox:
     """The sandbox of a plan for the agents called `names`: of the folders that `rows` list, only theirs are
-    visible, and nothing of `home`, which includes the other places; its cache is in `private`. BadInput if
+    visible, and nothing of `home`, which includes all places; its cache is in `private`. BadInput if
     bubblewrap is missing or does not work here."""
     if shutil.which("bwrap") is None:
         raise BadInput(
@@ -95,9 +95,14 @@ def sandbox_for(
     private.mkdir(parents=True, exist_ok=True)
     cache = private / "cache"
     box = Sandbox(common / "objects", _below(homes, own), hidden, caches, cache, network)
-    probe = subprocess.run(box.wrap(["true"], private), capture_output=True, text=True, timeout=30)
-    if probe.returncode != 0:
-        raise BadInput(f"--sandbox bwrap does not work here: {probe.stderr.strip() or 'bwrap failed'}")
+    words = box.wrap(["true"], private)
+    try:
+        probe = subprocess.run(words, capture_output=True, text=True, timeout=_PROBE)
+        failed = probe.returncode != 0 and (probe.stderr.strip() or "bwrap failed")
+    except subprocess.TimeoutExpired:
+        failed = f"bwrap did not start `true` within {_PROBE:g} s"
+    if failed:
+        raise BadInput(f"--sandbox bwrap does not work here: {failed}")
     return box
 
 

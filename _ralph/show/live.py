@@ -82,10 +82,6 @@ class Terminal(View):
                 said = style(said, fg=color)
             self._write(f"{stamp} {' ' * min(len(indent), 4)}{self._speaker}{said}")
 
-    def lines(self, notices: list[str]) -> None:
-        for notice in notices:
-            self.line(f"! {notice}", "  ", "yellow")
-
     def last(self, words: str, failed: bool) -> None:
         """The line that a run ends with; after a failure also where nothing else is printed."""
         self.clear()

@@ -119,7 +119,7 @@ def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> 
         "usd": round(used.usd or 0.0, 6),
         "usd_estimated": round(used.estimated, 6),
         "tokens": asdict(used.tokens),
-        "doing": text.redact(text.one_line(heard[-1], 100)),
+        "doing": text.one_line(text.redact(heard[-1]), 100),
     }
 
 
@@ -254,7 +254,7 @@ def _rows(status: Status, told: Json) -> list[Row]:
             text.one_line(task.id),
             text.one_line(task.title),
             here.get(task.id) or task_remark(about),
-            spent(known) if known.seconds else "",
+            spent(known, short=True) if known.seconds else "",
             task_warnings(status.plan, about, known),
         )
         rows.append(row)
@@ -302,7 +302,8 @@ def next_step(status: Status, stopped: Stopped | None, branch: str) -> str:
     again, run = text.one_line(command_line("run", path, words), 300), history.this_run
     if asked:
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
-        retry = f"{command_line('retry', path, [asked[0].id])} --answer '...'{more}"
+        answer = " --answer '...'" if history.of(asked[0]).question else ""
+        retry = f"{command_line('retry', path, [asked[0].id])}{answer}{more}"
         return retry if status.running else f"{retry}; {again}"
     if status.running:
         return ""
@@ -313,13 +314,13 @@ def next_step(status: Status, stopped: Stopped | None, branch: str) -> str:
         task = command_line("add", path)
         return f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'; {again}"
     if stopped and stopped.exit == Exit.AGENT:
-        return text.one_line(command_line("doctor", path, words), 300)
+        probe = text.one_line(command_line("doctor", path, ["--probe", *words]), 300)
+        return f"fix what it says; {probe}; {again}"
     if all(task.passed for task in plan.tasks):
         return f"{command_line('report', path)}; {command_line('land', path, [branch])}" if branch else ""
     small = next((word for word in words if word in ("--max-usd", "--max-tokens")), "")
     if stopped and stopped.stop == "limit" and small and run.iterations == 1 and not run.passed:
-        took = dollars(run.usd, run.estimated) or thousands(run.tokens)
-        return f"raise {small}, which is less than one attempt took ({took}): {again}"
+        return f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"
     return again
 
 

@@ -80,7 +80,7 @@ def _with_note(there: Any, said: str) -> Any:
 
 def set_members(plan: Plan, members: Json) -> str:
     """The plan's text with these set at its top level."""
-    return jsontext.rewrite(plan.text, {**plan.top, **members})
+    return jsontext.rewrite(plan.text, plan.top, {**plan.top, **members})
 
 
 def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) -> str:
@@ -159,7 +159,8 @@ def _entries(plan: Plan) -> list[Any]:
 
 def _with_entries(plan: Plan, entries: list[Any]) -> str:
     """The plan's text with these tasks."""
-    return jsontext.rewrite(plan.text, {**plan.data, plan.list_key: entries} if plan.list_key else entries)
+    new = {**plan.data, plan.list_key: entries} if plan.list_key else entries
+    return jsontext.rewrite(plan.text, plan.data, new)
 
 
 def _status(plan: Plan, done: bool) -> str:

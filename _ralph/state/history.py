@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from _ralph import text
+from _ralph import files, text
 from _ralph.model import COUNTED, Plan, Price, Spent, Task, Verdict
 from _ralph.state import records
 
@@ -46,13 +47,14 @@ class TaskHistory(Spent):
     `retry` or pass, `last` is the newest of them, `tried` counts all that ended with a verdict on the work.
     `left` is the tree of unfinished work on the commit `base`; `lacks` says what it needs before an agent
     goes on: `checks`, `judge` or nothing. `command` is its last agent; `tests` are those that were there
-    before its pass, and that it changed."""
+    before its pass, and that it changed. `answered` is the question that a person answered with `answer`."""
 
     attempts: int = 0
     tried: int = 0
     baseline: dict[str, bool] = field(default_factory=dict)
     last: records.AttemptEnded | None = None
     ruled_out: list[str] = field(default_factory=list)
+    answered: str = ""
     answer: str = ""
     passed_at: int | None = None
     weak: bool = False
@@ -85,7 +87,8 @@ class TaskHistory(Spent):
 
     def start_anew(self) -> None:
         """Set the attempts to zero. What was spent and ruled out stays."""
-        self.attempts, self.last, self.baseline, self.answer = 0, None, {}, ""
+        self.attempts, self.last, self.baseline = 0, None, {}
+        self.answered, self.answer = "", ""
         self.left, self.base, self.lacks, self.interrupted, self.conflicts = "", "", "", 0, 0
 
 
@@ -105,7 +108,7 @@ class History(Spent):
     the digest of the prd.json that `ralph plan` wrote; `overage` says until when (unix time) the provider of
     an agent bills extra usage, by the name of its row; `agents` goes by commands; `limits` are those of this
     run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration; `pending`
-    is a verdict that may not be in prd.json or on the branch yet.
+    are verdicts that may not be in prd.json yet, and the last of them not on the branch.
     """
 
     iteration: int = 0
@@ -116,7 +119,7 @@ class History(Spent):
     planned: str = ""
     branch: str = ""
     broken: list[str] = field(default_factory=list)
-    pending: records.AttemptEnded | None = None
+    pending: list[records.AttemptEnded] = field(default_factory=list)
     open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)
     run: records.RunBegan | None = None
     stopped: records.Stopped | None = None
@@ -134,9 +137,20 @@ class History(Spent):
         getattr(self, f"_{record.event}")(record)
         self.last = record
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
-        if not isinstance(record, (records.Waited, records.Retried, records.Added, records.Landed)):
-            self.pending = record if isinstance(record, records.AttemptEnded) else None
-            self.broken = record.broken if isinstance(record, records.Rechecked) else []
+        self._await_marks(record)
+
+    def _await_marks(self, record: records.Record) -> None:
+        """Note what may not be in prd.json yet. A loop records nothing more before it is, unless the file
+        cannot be read."""
+        if isinstance(record, (records.Waited, records.Retried, records.Added, records.Landed)):
+            return
+        if not record.lacks_marks:
+            self.pending, self.broken = [], []
+        if isinstance(record, records.AttemptEnded):
+            self.pending = [*self.pending, record]
+            self.broken = [key for key in self.broken if key != record.key]
+        elif isinstance(record, records.Rechecked):
+            self.broken = [*self.broken, *record.broken]
 
     def _lasted(self, record: records.Record) -> float:
         """The seconds from the last record to this one in which a loop worked or waited."""
@@ -163,10 +177,17 @@ class History(Spent):
         known = self.tasks.get(task.key)
         return known is not None and known.passed_at is not None
 
-    def opened(self, plan: Plan) -> list[Task]:
-        """The tasks that a person unblocked, without a record of it yet."""
+    def opened(self, plan: Plan) -> list[records.Retried]:
+        """Records of the tasks that a person unblocked, where there is none yet."""
         still = [task for task in plan.tasks if task.blocked is None and not task.passed]
-        return [task for task in still if task.key in self.tasks and self.of(task).blocked]
+        opened = [task for task in still if task.key in self.tasks and self.of(task).blocked]
+        return [records.Retried(task=task.id, title=task.title, answer=self._answer(task)) for task in opened]
+
+    def _answer(self, task: Task) -> str:
+        """What a person answered to a task that they unblocked: the last of its notes, if it had asked
+        something, and was not only unblocked."""
+        last, asked = self.of(task).last, self.of(task).question
+        return last_note(task) if last and asked and last.task_before != entry_digest(task) else ""
 
     def _run(self, record: records.RunBegan) -> None:
         if record.baselined or record.baseline:
@@ -279,12 +300,16 @@ class History(Spent):
             )
 
     def _retry(self, record: records.Retried) -> None:
+        self.reopen(record)
+        self.this_run.blocked_in_a_row = 0
+        self.pending = [one for one in self.pending if not (one.blocked and one.task == record.task)]
+
+    def reopen(self, record: records.Retried) -> None:
+        """Let a task begin anew, with a person's answer to what it had asked."""
         task = self.of(record)
-        answer = record.answer or task.answer
+        answer = (task.question, record.answer) if record.answer else (task.answered, task.answer)
         task.start_anew()
-        task.answer, task.set_back, self.this_run.blocked_in_a_row = answer, 0, 0
-        if self.pending and self.pending.blocked and self.pending.task == record.task:
-            self.pending = None  # it must not be blocked again
+        (task.answered, task.answer), task.set_back = answer, 0
 
     def _add(self, record: records.Added) -> None:
         """The tasks are in prd.json; the cost of the planner is the plan's."""
@@ -292,9 +317,10 @@ class History(Spent):
         self.planned = record.prd or self.planned
 
     def _land(self, record: records.Landed) -> None:
-        """The verdict that may not be in prd.json yet is on the branch, as another commit."""
+        """The last verdict that may not be in prd.json yet is on the branch, as another commit."""
         if self.pending:
-            self.pending = replace(self.pending, commit=record.commit, tip=record.commit)
+            last = replace(self.pending[-1], commit=record.commit, tip=record.commit)
+            self.pending = [*self.pending[:-1], last]
 
     def _stop(self, record: records.Stopped) -> None:
         self.run, self.stopped = None, record
@@ -306,6 +332,18 @@ def replay(found: Iterable[records.Record]) -> History:
     for record in found:
         history.apply(record)
     return history
+
+
+def entry_digest(task: Task) -> str:
+    """The digest of a task's entry in prd.json."""
+    return files.digest(json.dumps(task.raw).encode())
+
+
+def last_note(task: Task) -> str:
+    """The last line, or the last entry, of a task's notes."""
+    notes = task.raw.get("notes") or ""
+    said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
+    return said[-1] if said else ""
 
 
 def parse_handoff(source: str) -> dict[str, str]:

@@ -17,16 +17,16 @@ def dump(value: object, indent: str | None = None) -> str:
     return json.dumps(value, indent=indent) if re.search("[\ud800-\udfff]", dumped) else dumped
 
 
-def rewrite(source: str, new: object) -> str:
-    """`source` with the value `new`. A new member of an object or a list comes last, set apart from the one
-    before as that one is; a new entry of a list has the form of the first."""
+def rewrite(source: str, old: object, new: object) -> str:
+    """`source`, which has the value `old`, with the value `new`. A new member of an object or a list comes
+    last, set apart from the one before as that one is; a new entry of a list has the form of the first."""
     at = _skip(source, int(source.startswith("\ufeff")))
-    old, end = _DECODER.raw_decode(source, at)
+    end = _DECODER.raw_decode(source, at)[1]
     return source[:at] + _rewritten(source[at:end], old, new) + source[end:]
 
 
 def _rewritten(source: str, old: Any, new: Any) -> str:
-    if json.dumps(old) == json.dumps(new):  # True is equal to 1
+    if old is new or (old == new and json.dumps(old) == json.dumps(new)):  # True is equal to 1
         return source
     in_object = isinstance(old, dict) and isinstance(new, dict)
     if not (in_object or (isinstance(old, list) and isinstance(new, list))):

@@ -65,8 +65,8 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
 def history_of(plan: Plan, records: Iterable[Record]) -> History:
     """What the records say of a plan; a task whose block a person took away begins anew."""
     history = replay(records)
-    for task in history.opened(plan):
-        history.of(task).start_anew()
+    for record in history.opened(plan):
+        history.reopen(record)
     return history
 
 
@@ -91,7 +91,7 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
         prd=path,
         progress=path.parent / "progress.txt",
         rulebook=root / "AGENTS.md",
-        scratch=root / ".ralph",
+        scratch=path.parent / ".ralph",
         private=common / "ralph" / name,
         places=Path(os.path.realpath(places_folder())) / f"{text.slug(root.name)}-{name[:8]}",
     )

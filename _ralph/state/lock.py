@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     import filelock
 
 
-def acquire(paths: Paths, patience: float = 0.2) -> filelock.BaseFileLock:
-    """The lock on this plan, held until the process ends; TryLater names its holder, after
-    `patience` seconds."""
+def acquire(paths: Paths) -> filelock.BaseFileLock:
+    """The lock on this plan, held until the process ends; TryLater names its holder."""
     import filelock
 
     paths.private.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(files.own(paths.private / "lock"))
     try:
-        lock.acquire(timeout=patience)
+        lock.acquire(timeout=0.2)
         if running(paths):  # its lock was deleted under it
             raise filelock.Timeout(lock.lock_file)
     except filelock.Timeout:
@@ -75,11 +74,13 @@ def end_killed_run(paths: Paths) -> None:
 
 def discard_unsynced(paths: Paths) -> None:
     """After a power cut, give up what was never synced: the places, which are made anew where their index
-    is gone, the ref of a candidate, and git's objects that are empty, which it would take for written."""
+    is gone, the refs of attempts and candidates, and git's objects that are empty, which it would take for
+    written."""
     common = paths.private.parent.parent
     for stale in (*paths.private.glob("*.index*"), *paths.private.glob("*.ready")):
         files.clear(stale)
-    files.clear(common / "refs/ralph/candidate" / paths.private.name)
+    for kind in ("attempt", "candidate"):
+        files.clear(common / "refs/ralph" / kind / paths.private.name)
     for written in common.glob("objects/[0-9a-f][0-9a-f]/*"):
         if written.stat().st_size == 0:
             files.clear(written)

@@ -10,7 +10,7 @@ import re
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -274,8 +274,15 @@ def _document(source: str, name: str) -> Any:
 
 
 def _depth(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_depth, inner), default=0)
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [*itertools.chain.from_iterable(map(_inside, level))]
+    return depth
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:

@@ -23,14 +23,16 @@ KINDS: dict[str, type[Record]] = {}
 
 @dataclass(kw_only=True)
 class Record:
-    """What all have: the unix time, the plan's key, the id of the run that wrote it (empty between runs) and
-    its branch. Every default is empty, and what is empty is not written."""
+    """What all have: the unix time, the plan's key, the id of the run that wrote it (empty between runs), its
+    branch, and whether prd.json still lacked what earlier records say, because it could not be read. Every
+    default is empty, and what is empty is not written."""
 
     event: ClassVar[str]
     time: float = 0.0
     plan: str = ""
     run: str = ""
     branch: str = ""
+    lacks_marks: bool = False
 
     def __init_subclass__(cls, event: str = "") -> None:
         if event:
@@ -91,7 +93,7 @@ class Failure:
 class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
     """The verdict on an attempt, the one commit point. `command` is the agent, as a person named it, and
     `agent` the row that knows it. Only a pass has a `commit`, only the others have what is `left`. `checks`
-    says which were green; `prd_before` is the digest of the plan at that time."""
+    says which were green; `task_before` is the digest of the task's entry in prd.json at that time."""
 
     iteration: int
     attempt: int = 0
@@ -107,7 +109,7 @@ class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
     overload: str = ""
     overage: bool = False
     denials: list[str] = field(default_factory=list)
-    prd_before: str = ""
+    task_before: str = ""
 
     @property
     def lands(self) -> bool:

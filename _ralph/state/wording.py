@@ -181,9 +181,11 @@ def task_warnings(plan: Plan, told: Json, known: TaskHistory) -> list[str]:
     return [text.one_line(warning, 300) for warning in warnings]
 
 
-def spent(on: Spent | AgentResult) -> str:
-    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12 s, 20.3k tokens`."""
-    cost = dollars(on.usd, on.estimated) or thousands(on.tokens)
+def spent(on: Spent | AgentResult, short: bool = False) -> str:
+    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12 s, 20.3k tokens`. In
+    `short`, dollars of which some are estimated are `about $0.42`."""
+    estimated = (on.usd or 0.0) if short and on.estimated else on.estimated
+    cost = dollars(on.usd, estimated) or thousands(on.tokens)
     return text.duration(on.seconds) + (f", {cost}" if cost else "")
 
 

@@ -73,7 +73,7 @@ def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) ->
     lines, _ = recorded(name)
     result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file"))
     assert (result.outcome, result.reason) == {
-        "deadline": (Outcome.TIMED_OUT, "stopped at its deadline limit after 1 h 0 min"),
+        "deadline": (Outcome.TIMED_OUT, "stopped at its time limit after 1 h 0 min"),
         "idle": (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min"),
         "interrupted": (Outcome.INTERRUPTED, "ralph was stopped"),
         "missing": (Outcome.UNAVAILABLE, "no such file"),
@@ -583,12 +583,12 @@ def plain(command: str) -> Agent:
     [
         ("sh -c 'exit 0'", "done", ""),
         ("sh -c 'echo rate limit 429 >&2; echo done'", "done", ""),
-        ("sh -c 'exit 1'", "failed", "exit 1: it said nothing"),
+        ("sh -c 'exit 1'", "failed", "exit 1: no output"),
         ("sh -c 'echo one; echo two; exit 3'", "failed", "exit 3: two"),
         ("sh -c 'echo one; echo bad flag >&2; exit 2'", "failed", "exit 2: bad flag"),
-        ("sh -c 'exit 127'", "unavailable", "exit 127: it said nothing"),
-        ("sh -c 'exit 126'", "unavailable", "exit 126: it said nothing"),
-        ("sh -c 'kill -9 $$'", "failed", "exit -9: it said nothing"),
+        ("sh -c 'exit 127'", "unavailable", "exit 127: no output"),
+        ("sh -c 'exit 126'", "unavailable", "exit 126: no output"),
+        ("sh -c 'kill -9 $$'", "failed", "exit -9: no output"),
         ("/no/such-program --x", "unavailable", "/no/such-program"),
         ("/etc/passwd", "unavailable", "/etc/passwd"),
         ("sh -c 'printf \"\\033[31mred\\033[0m\" >&2; exit 1'", "failed", "exit 1: red"),
@@ -620,7 +620,7 @@ def test_a_trap_in_the_place_of_its_transcript_is_not_read(tmp_path: Path, trap:
     script = tmp_path / "agent"
     script.write_text(f"rm 0001.err 0001.out; {trap}; exit 1\n")
     with within(1.5):
-        assert run(tmp_path, plain(f"sh {script}")).reason == "exit 1: it said nothing"
+        assert run(tmp_path, plain(f"sh {script}")).reason == "exit 1: no output"
 
 
 def test_a_silent_command_is_not_active(tmp_path: Path) -> None:
@@ -664,7 +664,7 @@ def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
         ("print('noise', flush=True)\n" * 3 + "time.sleep(60)", "timed-out", "stopped at its idle limit"),
         ("while True: print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 529}), flush=True); time.sleep(0.05)",
          "timed-out", "stopped at its idle limit"),
-        ("while True: print(json.dumps({'type': 'x'}), flush=True); time.sleep(0.05)", "timed-out", "stopped at its deadline limit"),
+        ("while True: print(json.dumps({'type': 'x'}), flush=True); time.sleep(0.05)", "timed-out", "stopped at its time limit"),
         ("print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 401}), flush=True); time.sleep(60)",
          "unavailable", "not logged in"),
         ("sys.exit(1)", "failed", CUT),

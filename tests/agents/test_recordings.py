@@ -77,7 +77,7 @@ claude   sigterm_wait              143  failed           0     0     0  -       
 claude   stdin_12mb                1    unavailable      0     0     0  -       - -          -    exit 1: Error: piped stdin input exceeds 10M
 claude   steps5                    0    done         13500   204  6000  0.03558 s -          act  all steps done
 claude   sub_limit                 1    limited          0     0     0  0.00000 s 1795299183 act  You've hit your 5-hour limit · resets 10:13p
-claude   text_429                  1    unavailable      0     0     0  -       - -          -    exit 1: it said nothing
+claude   text_429                  1    unavailable      0     0     0  -       - -          -    exit 1: no output
 claude   text_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
 claude   unreachable               1    limited          0     0     0  0.00000 s -          act  API Error: Connection refused — a firewall o
 codex    400                       1    failed           0     0     0  -       s -          -    {"error": {"message": "prompt is too long: 2

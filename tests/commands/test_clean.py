@@ -276,6 +276,12 @@ FOREIGN: dict[str, tuple[Callable[[Repo], object], str]] = {
 }  # fmt: skip
 
 
+def test_a_folder_of_a_persons_that_ends_as_what_is_removed_stays(done: Repo) -> None:
+    (mine := done.places.parent / "my-photos.removed").mkdir()
+    clean(done)
+    assert mine.exists()
+
+
 @pytest.mark.parametrize("name", FOREIGN)
 def test_what_ralph_did_not_make_stays(done: Repo, name: str) -> None:
     change, left = FOREIGN[name]

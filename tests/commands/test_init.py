@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from _ralph.commands.init import write_starters
 from _ralph.git import patterns
 from _ralph.loop.detect import (
     SETUP_INPUTS,
@@ -300,6 +301,7 @@ PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "pytest": (["tests/test_a.py", "src/x.py"], ["tests/**", "conftest.py"]),
     "tests beside the code": (["src/a.ts", "src/a.test.ts", "src/b.spec.tsx"], ["*.test.*", "*.spec.*"]),
     "tests in folders of packages": (["packages/a/tests/a.js", "packages/b/test/b.js"], ["**/tests/**", "**/test/**"]),
+    "a test at the top": (["index.js", "test.js", "index.test-d.ts"], ["test.*", "*.test-d.*"]),
     "tests of go": (["a.go", "a_test.go", "go.sum"], ["*_test.*", "go.sum"]),
     "tests of java": (["src/main/A.java", "src/test/java/ATest.java"], ["**/test/**"]),
     "tests of ruby": (["spec/a_spec.rb", "Gemfile.lock"], ["spec/**"]),
@@ -458,7 +460,7 @@ def test_a_plan_gets_what_it_does_not_say(
     plan = {"userStories": [{"id": "A", "title": "a"}], **own}
     repo.write("prd.json", json.dumps(plan))
     words = (
-        "prd.json is there and stays as it is"
+        "prd.json is there already; left as it is"
         if not added
         else f"added to prd.json: {'; '.join(WORDS.split('; '))}; all else stays as it is"
     )
@@ -467,7 +469,7 @@ def test_a_plan_gets_what_it_does_not_say(
         added != FOUND and first.startswith("added to prd.json: setup: cargo fetch; keep: target/")
     )
     assert json.loads(repo.read("prd.json")) == plan | added
-    assert "stays as it is" in repo.ralph("init").stdout.splitlines()[0]
+    assert "left as it is" in repo.ralph("init").stdout.splitlines()[0]
 
 
 def test_a_plan_that_nobody_edited_is_filled_in(repo: Repo) -> None:
@@ -523,6 +525,12 @@ def test_next_for_a_plan_elsewhere(repo: Repo, where: str) -> None:
     assert said(repo, "--prd", where) == [f"next: {doctor}; {run}"]
     words = shlex.split(run)[1:]
     assert repo.ralph(*words, "--agent", repo.agent("P('x').touch()")).returncode == 0
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    plan = tmp_path / os.fsdecode(b"p\xff") / "prd.json"
+    write_starters(plan)
+    assert json.loads(plan.read_text())["project"] == "p"
 
 
 def test_in_a_subfolder_no_second_plan_is_made_by_mistake(repo: Repo) -> None:

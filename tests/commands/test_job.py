@@ -174,7 +174,7 @@ def test_the_plan_and_the_prompt_are_named_from_the_root_of_their_repository(rep
     told = printed(repo, "slurm", "a/prd.json", str(other.path / "prd.json"), "--prompt", "my prompt.md")
     home = repo.path.parent
     assert (
-        f"  cd {home} || hold \"mend that\" 2\n  set -- --prd {plans[0]} --prompt 'plans/my prompt.md' ;;"
+        f"  cd {home} || hold \"fix that\" 2\n  set -- --prd {plans[0]} --prompt 'plans/my prompt.md' ;;"
         in told
     )
     assert f"  cd {other.path} || " in told and "#SBATCH --array=0-1\n" in told

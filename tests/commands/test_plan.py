@@ -191,10 +191,30 @@ def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(repo: Repo)
     assert "- T1: task 1" in (repo.outside / "asked").read_text()
 
 
+def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) -> None:
+    repo.ralph("init")
+    start = json.loads(repo.read("prd.json"))
+    own = {**start, "limits": {"iterations": 7}, "userStories": [*start["userStories"], {"title": "my own"}]}
+    saved = json.dumps(own)
+    done = plan(repo, says(GOOD, then=f"(REAL / 'prd.json').write_text({saved!r})"))
+    assert done.returncode == 0, done.stderr
+    kept = done.stdout.split("is kept at ")[1].splitlines()[0]
+    assert Path(kept).read_text() == saved
+    assert [task["id"] for task in stories(repo)] == ["US-001", "US-002"]
+    assert json.loads(repo.read("prd.json"))["limits"] == {"iterations": 7}
+
+
+def test_a_plan_that_cannot_be_read_any_more_is_no_fault_of_the_planner(repo: Repo) -> None:
+    repo.ralph("init")
+    done = plan(repo, says(GOOD, then="(REAL / 'prd.json').write_text('{')"))
+    assert done.returncode == 2 and "prd.json, line 1" in done.stderr, done.stdout + done.stderr
+    assert (repo.outside / "turns").read_text() == "x" and repo.read("prd.json") == "{"
+
+
 def plan_for_a_quarter(repo: Repo, answer: object) -> subprocess.CompletedProcess[str]:
     """`ralph plan` with a planner that says what it cost: $0.25 a turn."""
     row = {
-        "argv": ["teller"], "prompt": "stdin", "permissions": {"read": []}, "output": "json",
+        "argv": ["teller"], "prompt": "stdin", "permissions": {"read": []}, "output": "json", "reports": ["dollars"],
         "events": [{"when": {"type": "result"}, "final": "done", "set": {"text": "text"}, "add": {"usd": ["usd"]}}],
     }  # fmt: skip
     event = json.dumps({"type": "result", "usd": 0.25, "text": json.dumps(answer)})
@@ -223,9 +243,18 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
 def test_what_planning_cost_counts_also_where_no_plan_came_of_it(repo: Repo) -> None:
     done = plan_for_a_quarter(repo, "no")
     assert done.returncode == 1 and "twice" in done.stderr
-    assert "no plan came of ../brief.md | " in done.stdout and "$0.50" in done.stdout
+    assert "there is no plan from ../brief.md | " in done.stdout and "$0.50" in done.stdout
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.5
     assert [record["usd"] for record in repo.records("add")] == [0.5]
+
+
+def test_a_spent_budget_pays_for_no_planner(repo: Repo) -> None:
+    plan_for_a_quarter(repo, GOOD)
+    repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), "budget": {"usd": 0.2}}))
+    path = f"{repo.outside / 'bin'}:{repo.env['PATH']}"
+    done = repo.ralph("plan", "../brief.md", "--force", PATH=path)
+    assert done.returncode == 4 and "the plan's budget in dollars is spent" in done.stderr
+    assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
 
 
 REFUSED = {

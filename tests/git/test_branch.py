@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from _ralph.errors import BadInput, NeedsPerson
+from _ralph.errors import BadInput, NeedsPerson, StopNow
 from _ralph.git import branch as branching
 from _ralph.git import git as git_module
 from _ralph.git.branch import Branch, Moved
@@ -154,7 +156,10 @@ def test_a_working_tree_that_has_it_checked_out_follows_and_keeps_its_edits(repo
 
 
 @pytest.mark.parametrize("way", ["edited", "staged", "untracked"])
-def test_edits_in_the_way_need_a_person_and_nothing_is_lost(repo: Repo, way: str) -> None:
+def test_edits_in_the_way_need_a_person_and_nothing_is_lost(
+    repo: Repo, way: str, setting: tuple[str, str] = ("merge.ff", "false")
+) -> None:
+    repo.git("config", *setting)
     branch = branch_of(repo)
     tip, _ = branch.open()
     repo.git("switch", "-q", "ralph/p")
@@ -174,6 +179,71 @@ def test_edits_in_the_way_need_a_person_and_nothing_is_lost(repo: Repo, way: str
     repo.git("reset", "-q", "--hard")
     branch.land(work, tip, "x")
     assert (branch.tip(), repo.read(name)) == (work, "work\n")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ("merge.autoStash", "true"), ("branch.ralph/p.mergeOptions", "--squash"),
+        ("branch.ralph/p.mergeOptions", "-s ours"),
+    ],
+)  # fmt: skip
+def test_settings_for_a_person_s_own_merges_change_no_landing(repo: Repo, setting: tuple[str, str]) -> None:
+    test_edits_in_the_way_need_a_person_and_nothing_is_lost(repo, "edited", setting)
+
+
+def before_merge(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Something happens right before the first merge."""
+    real, todo = git_module.attempted, [happens]
+
+    def first(git: Git, *words: str, **given: Any) -> tuple[int, str, str]:
+        if "merge" in words and todo:
+            todo.pop()()
+        return real(git, *words, **given)
+
+    monkeypatch.setattr(branching, "attempted", first)
+
+
+@pytest.mark.parametrize("words", [("main",), ("--detach", "main"), ("-c", "new", "main")])
+def test_a_person_who_switches_meanwhile_finds_nothing_moved(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    branch, main = branch_of(repo), head(repo)
+    repo.git("switch", "-q", "-c", "ralph/p")
+    repo.write("a.txt", "of the branch\n")
+    repo.commit("a")
+    repo.write("mine.txt", "mine\n")
+    before_merge(monkeypatch, lambda: repo.git("switch", "-q", *words))
+    branch.land(work := work_on(repo, tip := branch.tip()), tip, "x")
+    assert (branch.tip(), head(repo), head(repo, "main")) == (work, main, main)
+    assert repo.git("status", "--porcelain") == "?? mine.txt\n" and repo.read("a.txt") == "a\n"
+
+
+def test_a_person_who_begins_an_orphan_branch_meanwhile_finds_it_empty(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    repo.git("switch", "-q", "ralph/p")
+    repo.write("mine.txt", "mine\n")
+    before_merge(monkeypatch, lambda: repo.git("switch", "-q", "--orphan", "new"))
+    branch.land(work := work_on(repo, tip), tip, "x")
+    assert branch.tip() == work and repo.git("branch", "--show-current") == "new\n"
+    assert repo.git("status", "--porcelain") == "?? mine.txt\n"
+
+
+def test_a_merge_that_does_not_move_the_branch_is_no_landing(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    repo.git("switch", "-q", "ralph/p")
+    real = git_module.attempted
+    monkeypatch.setattr(
+        branching, "attempted", lambda *all, **how: (0, "", "") if "merge" in all else real(*all, **how)
+    )
+    with pytest.raises(NeedsPerson, match=r"no error, but ralph/p did not move"):
+        branch.land(work_on(repo, tip), tip, "x")
 
 
 def test_a_rebase_under_way_needs_a_person(repo: Repo) -> None:
@@ -213,6 +283,16 @@ def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.
         branch.land(work_on(repo, work, "more"), work, "x")
     branch.recover()
     assert not lock.exists()
+
+
+def test_a_lock_of_another_plan_s_refs_stays(repo: Repo) -> None:
+    locks = [repo.path / f".git/refs/ralph/{name}.lock" for name in ("parked/plan/x", "candidate/plan")]
+    other = repo.path / ".git/refs/ralph/parked/other/x.lock"
+    for lock in (*locks, other):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    branch_of(repo).recover()
+    assert other.exists() and not any(lock.exists() for lock in locks)
 
 
 def test_an_index_lock_is_removed_only_where_ralph_left_it(repo: Repo) -> None:
@@ -277,6 +357,40 @@ def test_a_fast_forward_that_was_killed_half_way_is_undone(repo: Repo, reached: 
     assert repo.read("changed.txt") == "new\n" and not (repo.path / "deleted.txt").exists()
 
 
+def slow_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Put a git on PATH that takes a minute for `what`."""
+    git = repo.outside / "bin/git"
+    git.parent.mkdir(parents=True)
+    real = shutil.which("git")
+    git.write_text(f'#!/bin/sh\ncase " $* " in *" {what} "*) sleep 60;; esac\nexec {real} "$@"\n')
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_repack_that_takes_too_long_ends_no_run(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, stopping: bool
+) -> None:
+    branch, loose = branch_of(repo), repo.path / ".git/objects/17"
+    loose.mkdir(exist_ok=True)
+    for number in range(30):
+        (loose / f"{number:038}").touch()
+    slow_git(repo, monkeypatch, "repack")
+    monkeypatch.setattr(branching, "BULK", 30.0 if stopping else 0.3)
+    monkeypatch.setattr(git_module, "_HURRY", 0.3)
+    monkeypatch.setattr(git_module, "hurry", lambda: stopping)
+    branch.repack()
+    assert not branch.repacks
+
+
+def test_a_stop_while_the_branch_is_made_is_no_bad_name(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_git(repo, monkeypatch, "update-ref")
+    monkeypatch.setattr(git_module, "hurry", lambda: True)
+    monkeypatch.setattr(git_module, "_HURRY", 3.0)
+    with pytest.raises(StopNow):
+        branch_of(repo).open()
+
+
 # ---------------------------------------------------------------- commits, parked work
 
 
@@ -288,6 +402,18 @@ def test_a_commit_is_exactly_its_tree_and_none_where_nothing_changed(repo: Repo)
     assert listing(repo, made) == listing(repo, work)
     assert repo.git("log", "-1", "--format=%B %P", made).split() == ["T1:", "é", "Ralph-Iteration:", "3", tip]
     assert branch.commit(head(repo, f"{tip}^{{tree}}"), tip, "x") == tip
+
+
+@pytest.mark.parametrize("key", ["exit 1", "sleep 60"])
+def test_a_key_that_cannot_sign_at_night_costs_only_the_signature(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(branching, "_SIGNING", 0.5)
+    repo.git("config", "gpg.program", str(repo.program("../gpg", key)))
+    branch, tip = branch_of(repo), head(repo)
+    tree = branch.git.tree(work_on(repo, tip))
+    made = branch.commit(tree, tip, "x", sign=True)
+    assert branch.git.tree(made) == tree and "gpgsig" not in repo.git("cat-file", "-p", made)
 
 
 def test_work_is_parked_under_a_name_that_holds_nothing_else(repo: Repo) -> None:

@@ -197,6 +197,9 @@ def test_tests_that_no_pattern_covers() -> None:
     names = [
         *NAMES,
         "main_test.go",
+        "test.mjs",
+        "index.test-d.ts",
+        "contest.js",
         "web/a.spec.ts",
         "shop/tests.py",
         "FooTest.java",
@@ -205,8 +208,8 @@ def test_tests_that_no_pattern_covers() -> None:
         "tests/README.md",
     ]
     assert uncovered_tests(["tests/**"], names) == [
-        "FooTest.java", "conftest.py", "main_test.go", "shop/tests.py", "spec/a_spec.rb", "src/app.test.js",
-        "src/tests.py", "src/tests/test_d.py", "web/a.spec.ts",
+        "FooTest.java", "conftest.py", "index.test-d.ts", "main_test.go", "shop/tests.py", "spec/a_spec.rb",
+        "src/app.test.js", "src/tests.py", "src/tests/test_d.py", "test.mjs", "web/a.spec.ts",
     ]  # fmt: skip
     assert uncovered_tests(["**"], names) == []
 

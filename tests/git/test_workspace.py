@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from _ralph import files
+from _ralph.errors import BadInput
 from _ralph.git import git as git_module
 from _ralph.git import patterns, workspace
 from _ralph.git.git import Git, freeze_settings
@@ -359,6 +360,18 @@ def test_a_snapshot_that_does_not_look_for_fifos_is_caught(
     assert any("git could not add the work: git add did not end within 1" in line for line in said)
 
 
+def test_a_filter_may_take_long_in_a_checkout(project: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of LFS does, which downloads files."""
+    project.write(".gitattributes", "*.big filter=slow\n")
+    project.write("a.big", "all of it\n")
+    project.commit("a large file")
+    project.git("config", "filter.slow.smudge", "sleep 1; cat")
+    monkeypatch.setattr(workspace, "BULK", 0.5)
+    place = place_of(project)
+    place.reset(head(project))
+    assert (place.root / "a.big").read_text() == "all of it\n"
+
+
 def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) -> None:
     project.plan({})
     project.commit("a tracked plan")
@@ -430,6 +443,17 @@ def test_a_person_s_settings_are_read_once_and_an_agent_s_edit_of_them_never(
     assert found == {"x.txt": (FILE, "new\n")}
 
 
+def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(project: Repo) -> None:
+    place = place_of(project)
+    place.reset(head(project))
+    write(place, "x.txt", "new\n")
+    os.utime(place.root / "x.txt", (0, 0))  # else git would read it again anyway
+    tree, _ = place.snapshot(head(project))
+    project.git("gc", "-q", "--prune=now")
+    assert place.snapshot(head(project)) == (tree, [])
+    assert project.git("show", f"{tree}:x.txt") == "new\n"
+
+
 def test_a_place_is_hidden_while_nobody_uses_it(project: Repo) -> None:
     place = place_of(project)
     place.reset(head(project))
@@ -438,6 +462,22 @@ def test_a_place_is_hidden_while_nobody_uses_it(project: Repo) -> None:
     with place.hidden():
         assert not place.root.exists()
     assert place.root.is_dir()
+
+
+def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(project: Repo) -> None:
+    project.write(".env", "the branch's\n")
+    project.git("add", "-f", ".env")
+    project.commit("with it")
+    branch = head(project)
+    project.git("rm", "-q", "--cached", ".env")
+    project.write(".gitignore", ".env\n")
+    project.write(".worktreeinclude", ".env\n")
+    project.write(".env", "mine\n")
+    place = place_of(project)
+    place.reset(branch)
+    site_of(project).furnish(place, branch)
+    assert (place.root / ".env").read_text() == "the branch's\n"
+    assert place.snapshot(branch)[0] == project.git("rev-parse", f"{branch}^{{tree}}").strip()
 
 
 def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> None:
@@ -578,6 +618,10 @@ def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
 
 @pytest.fixture
 def modular(repo: Repo) -> Repo:
+    return with_lib(repo)
+
+
+def with_lib(repo: Repo) -> Repo:
     """A repository with a submodule, which has one itself; where they came from is gone."""
     allow = ("-c", "protocol.file.allow=always")
     for name, inner in (("leaf", ""), ("lib", "leaf")):
@@ -632,6 +676,79 @@ def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(modu
     assert changes(place.home, head(modular), place.snapshot(head(modular))[0])[0] == ["a.txt"]
 
 
+@pytest.mark.parametrize("deed", ["edited", "removed", "a folder"])
+def test_where_submodules_are_is_no_part_of_the_work(modular: Repo, deed: str) -> None:
+    """An edit that led to another copy, which lacks the commit, ended every run."""
+    place = place_of(modular)
+    place.reset(head(modular))
+    words = (place.root / ".gitmodules").read_text()
+    files.clear(place.root / ".gitmodules")
+    if deed != "removed":
+        name = ".gitmodules/x" if deed == "a folder" else ".gitmodules"
+        write(place, name, words.replace("path = vendor/lib", "path = elsewhere"))
+    write(place, "a.txt", "work\n")
+    tree, said = place.snapshot(head(modular))
+    assert changes(place.home, head(modular), tree)[0] == ["a.txt"]
+    assert said == [
+        ".gitmodules says where the submodules are; what was changed in it is not part of the work"
+    ]
+
+
+@pytest.mark.parametrize("link", ["vendor", "vendor/lib"])
+def test_a_link_in_the_place_of_a_submodule_is_no_part_of_the_work(modular: Repo, link: str) -> None:
+    place, before = place_of(modular), seen(modular)
+    for taken_first in (True, False):
+        place.reset(head(modular))
+        files.clear(place.root / link).symlink_to(modular.path / link)
+        write(place, "new.txt")
+        if taken_first:
+            tree, said = place.snapshot(head(modular))
+            assert changes(place.home, head(modular), tree)[0] == ["new.txt"]
+            assert said == ["vendor/lib is a submodule; what was changed in it is not part of the work"]
+    assert place.reset(head(modular)) is False
+    assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
+    assert seen(modular) == before
+
+
+def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> None:
+    project.write("plans/prd.json", "{}")
+    place = place_of(project, "plans/prd.json")
+    place.reset(head(project))
+    (place.root / "plans").symlink_to("src")
+    write(place, "new.txt")
+    tree, said = place.snapshot(head(project))
+    assert (changes(place.home, head(project), tree)[0], said) == (["new.txt", "plans"], [])
+
+
+def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
+    place = place_of(project)
+    place.reset(head(project))
+    place.index.write_bytes(b"garbage")
+    assert place.reset(head(project)) is True
+    assert place.snapshot(head(project)) == (tree_of(project), [])
+
+
+def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(project: Repo) -> None:
+    project.git("update-index", "--add", "--cacheinfo", f"160000,{head(project)},vendor/sub")
+    project.git("commit", "-qm", "a repository without .gitmodules")
+    place, ran = place_of(project), project.outside / "ran"
+    place.reset(head(project))
+    write(place, ".gitignore", "vendor/\n")
+    inside = place.root / "vendor/sub"
+    project.git("clone", "-q", str(project.path), str(inside))
+    project.git("-C", str(inside), "checkout", "-q", "HEAD~1")
+    leave_filter(inside, "a.txt", ran)
+    assert changes(place.home, head(project), place.snapshot(head(project))[0])[0] == [".gitignore"]
+    assert not ran.exists()
+
+
+def leave_filter(inside: Path, name: str, ran: Path) -> None:
+    """What a `git status` would run in the repository `inside`."""
+    subprocess.run(["git", "config", "filter.evil.clean", f"touch '{ran}'; cat"], cwd=inside, check=True)
+    (inside / ".gitattributes").write_text("* filter=evil\n")
+    os.utime(inside / name, (1, 1))
+
+
 def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:
     files.clear(modular.path / ".git/modules")
     files.clear(modular.path / "vendor/lib")
@@ -639,6 +756,13 @@ def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) 
     place.reset(head(modular))
     assert os.listdir(place.root / "vendor/lib") == []
     assert place.snapshot(head(modular))[0] == tree_of(modular)
+
+
+def test_a_submodule_without_its_commit_at_home_is_said(modular: Repo) -> None:
+    modular.git("update-index", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
+    modular.git("commit", "-qm", "pulled")
+    with pytest.raises(BadInput, match="vendor/lib has no commit 111111111111 here"):
+        place_of(modular).reset(head(modular))
 
 
 def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> None:
@@ -680,6 +804,14 @@ def test_a_repository_with_sha256(tmp_path: Path) -> None:
     in_it(place, "commit", "-qam", "of an agent")
     tree, said = place.snapshot(head(made))
     assert (len(tree), said, listing(made, tree)["a.txt"]) == (64, [], (FILE, "b\n"))
+
+
+def test_a_path_with_a_line_feed(tmp_path: Path) -> None:
+    repo = Repo(tmp_path / 'a\n"b')
+    place = place_of(repo)
+    place.reset(head(repo))
+    site_of(repo).furnish(place, head(repo))
+    assert in_it(place, "rev-parse", "HEAD^{commit}").strip() == head(repo)
 
 
 def test_a_linked_worktree(project: Repo) -> None:
@@ -802,6 +934,17 @@ def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
     tree, _ = place.snapshot(head(project))
     assert listing(project, tree)["x.up"] == (FILE, "WORLD\n")
     assert listing(project, tree)["y.crlf"] == (FILE, "one\n")
+
+
+@pytest.mark.parametrize("name", ["made", "[id].ts", "a*?", "\\x", " of two ", "#1", "!"])
+def test_a_reset_keeps_what_setup_made_whatever_its_name(project: Repo, name: str) -> None:
+    place = place_of(project)
+    place.reset(tree_of(project))
+    write(place, name)
+    place.note_made()
+    write(place, "left")
+    place.reset(tree_of(project))
+    assert (place.root / name).exists() and not (place.root / "left").exists()
 
 
 @pytest.mark.parametrize(

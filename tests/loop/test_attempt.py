@@ -83,6 +83,17 @@ def test_unfinished_work_goes_on_from_the_new_tip_unless_that_conflicts(repo: Re
         assert clean or {"work.txt", name} <= listing(repo, one.left).keys()
 
 
+def test_unfinished_work_on_commits_that_a_person_dropped_starts_clean(repo: Repo, opened: Opened) -> None:
+    repo.plan(*TWO, agent="sh")
+    run, start = opened(), head(repo)
+    run.branch.land(dropped := work_on(repo, start, "dropped.txt"), start, "somebody")
+    left_behind(run, work_on(repo, dropped))
+    repo.git("update-ref", run.branch.ref, start)
+    run.tip = start
+    one = begin(run, run.plan.tasks[0])
+    assert one.clean and not one.left and "dropped.txt" in listing(repo, one.earlier)
+
+
 SCRIPT = """
 echo good > work.txt; echo bad > tests/test_a.py; echo '{}' > prd.json; mkfifo pipe
 printf 'status: done\\nlearned: use make\\n' > "$RALPH_HANDOFF"
@@ -167,6 +178,40 @@ def test_tests_that_were_there_and_are_changed_are_named(repo: Repo, opened: Ope
     for name, tests in (("tests/test_a.py", ["tests/test_a.py"]), ("tests/test_new.py", []), ("a.py", [])):
         one.commit, one.changed = work_on(repo, one.tip, name), [name]
         assert changed_tests(run, one) == tests
+
+
+PACKAGE = '{"scripts": {"test": "%s"}, "dependencies": {%s}}'
+PYPROJECT = '[project]\ndependencies = [%s]\n[tool.pytest.ini_options]\naddopts = "%s"\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "check", "named"),
+    [
+        ("package.json", PACKAGE % ("jest", ""), PACKAGE % ("true", ""), "npm test", True),
+        ("web/package.json", PACKAGE % ("jest", ""), "{", "cd web && yarn test", True),
+        ("package.json", PACKAGE % ("jest", ""), PACKAGE % ("jest", '"a": "1"'), "npm test", False),
+        ("package.json", PACKAGE % ("jest", ""), PACKAGE % ("true", ""), "python3 -m pytest", False),
+        ("package.json", "[]", "[1]", "npm test", True),
+        ("pyproject.toml", PYPROJECT % ("", ""), PYPROJECT % ("", "-k nothing"), "python3 -m pytest", True),
+        ("pyproject.toml", PYPROJECT % ("", ""), PYPROJECT % ("'a'", ""), "python3 -m pytest", False),
+        ("Makefile", "test:\n\ttrue", "test:\n\tfalse", "make -s test", True),
+        ("jest.config.ts", "x", "y", "npx jest", True),
+        ("README.md", "x", "y", "make", False),
+    ],
+)
+def test_what_decides_what_a_check_does_is_named_like_a_test(
+    repo: Repo, opened: Opened, name: str, before: str, after: str, check: str, named: bool
+) -> None:
+    repo.write(name, before)
+    repo.commit("before")
+    repo.plan({"checks": [check]}, agent="sh")
+    run = opened()
+    one = begin(run, run.plan.tasks[0])
+    one.tip = head(repo)
+    repo.write(name, after)
+    repo.commit("after")
+    one.commit, one.changed = head(repo), [name]
+    assert changed_tests(run, one) == ([name] if named else [])
 
 
 def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(repo: Repo, opened: Opened) -> None:

@@ -124,6 +124,27 @@ def test_hooks_are_for_candidates_alone_and_may_not_touch_protected_files(repo: 
     assert found.commit == commit
 
 
+def test_a_rulebook_that_the_task_may_change_is_so_after_the_hooks_too(repo: Repo) -> None:
+    repo.program(".git/hooks/pre-commit", "true")
+    repo.write("AGENTS.md", "old\n")
+    repo.commit("rulebook")
+    run, base = run_of(repo), head(repo)
+    commit = work_on(repo, base, "AGENTS.md", "new\n")
+    for allow, left in (((), "old\n"), (("AGENTS.md",), "new\n")):
+        found = checked(run, commit, "true", tip=base, message="T1: x\n", allow=allow)
+        assert repo.git("show", f"{found.commit}:AGENTS.md") == left
+
+
+def test_hooks_leave_the_repositories_that_setup_made(repo: Repo) -> None:
+    repo.program(".git/hooks/pre-commit", "true")
+    repo.write(".gitignore", "deps/\n")
+    repo.commit("ignored")
+    run, base = run_of(repo, setup="git init -q deps/lib; echo once >> ../setups"), head(repo)
+    for name in ("one", "other"):
+        assert not checked(run, work_on(repo, base, name), "true", tip=base, message="T1: x\n").red
+    assert (run.paths.places / "setups").read_text() == "once\n"
+
+
 def test_a_red_setup_is_the_only_result(repo: Repo) -> None:
     run = run_of(repo, setup="exit 3")
     found = checked(run, head(repo), "true")

@@ -25,7 +25,7 @@ from _ralph.loop.run import Run
 from _ralph.loop.wire import PROTOCOL, Broken, Wire
 from _ralph.loop.worker import WorkerDied
 from _ralph.process.process import Control
-from tests.conftest import ROOT, Repo, elsewhere
+from tests.conftest import ROOT, Repo, elsewhere, sample
 from tests.git.test_branch import work_on
 from tests.oracle import BRANCH, fresh_clone_is_green, nothing_runs_within, still_running
 from tests.whole.test_real_agents import need_namespaces
@@ -67,11 +67,11 @@ def test_setup_carried_files_and_a_failed_attempt_go_along(repo: Repo) -> None:
     agent = repo.agent(
         "assert P('.env').read_text() == 'KEY=1\\n' and P('made').exists()\n"
         "assert 'Be brief.' in prompt and sh('git describe --tags --exact-match').returncode in (0, 128)\n"
-        "assert '\"T1\"' in P('prd.json').read_text()\n"
+        "assert '\"T1\"' in P('prd.json').read_text() and 'test -d .git' in prompt\n"
         "before = P('tries').read_text() if P('tries').exists() else '0'\n"
         "P('tries').write_text(str(int(before) + 1))\nsaid('learned', 'it goes')"
     )
-    code, _, printed = repo.run(agent)
+    code, _, printed = repo.run(agent, "--check", "test -d .git")
     assert code == 0, printed
     assert repo.verdicts() == ["T1 failed", "T1 passed"]
     assert repo.records("verdict")[-1]["handoff"] == {"learned": "it goes"}
@@ -107,6 +107,20 @@ def test_checks_run_elsewhere_and_nothing_here(repo: Repo) -> None:
     assert not any(record.get("weak") for record in repo.records("verdict"))
 
 
+@pytest.mark.parametrize("folder", ["hooks", ".git/hooks"])
+def test_commit_hooks_go_along(repo: Repo, folder: str) -> None:
+    if folder == "hooks":  # the candidate's own
+        repo.git("config", "core.hooksPath", folder)
+    repo.program(f"{folder}/pre-commit", "test ! -f T1.txt || echo formatted >> T1.txt")
+    repo.git("add", "-A")
+    repo.git("commit", "-qm", "hooks", "--allow-empty")
+    repo.plan(*tasks(1))
+    code, _, printed = repo.run(repo.agent(WORKS), "--launch-checks", elsewhere(repo), timeout=120)
+    assert code == 0 and repo.landed("T1.txt") == "goodformatted\n", printed
+    pinned = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/candidate")
+    assert pinned == repo.git("rev-parse", "ralph/p")  # not only the commit before the hooks
+
+
 def test_protected_files_and_state_stay_what_they_were(repo: Repo) -> None:
     repo.write("guarded.txt", "real\n")
     repo.commit("guarded")
@@ -125,12 +139,12 @@ def test_protected_files_and_state_stay_what_they_were(repo: Repo) -> None:
 
 @pytest.mark.parametrize(
     ("wrap", "said"),
-    [
+    sample([
         (f"echo '{HELLO}'; echo '[1]'; exec sleep 600", "is not a message"),
         (f"echo '{HELLO}'; cat > /dev/null", "no usable answer"),
         (f"echo '{HELLO}'; read asked; echo '{{\"event\": \"has\", \"commits\": 7}}'; sleep 600", "no usable answer"),
         (f"echo '{HELLO}'; yes | tr -d '\\n' | head -c 40000000; sleep 600", "a line without an end"),
-    ],
+    ], 2),
 )  # fmt: skip
 def test_a_prefix_that_misbehaves_costs_that_attempt_and_not_the_night(
     repo: Repo, wrap: str, said: str
@@ -151,13 +165,13 @@ def test_a_prefix_that_misbehaves_costs_that_attempt_and_not_the_night(
 
 @pytest.mark.parametrize(
     ("wrap", "said", "checks"),
-    [
+    sample([
         ("exit 3", "it ended", False),
         ("exit 3", "it ended", True),
         ("echo no route to host >&2; exit 255", "no route to host", False),
         ("echo garbage; exec sleep 600", "did not answer", False),  # a banner, and then nothing
         ("yes 0123456789 | head -c 200000; exit 0", "is not a message", False),
-    ],
+    ], 2),
 )  # fmt: skip
 def test_where_no_worker_answers_it_is_tried_again_and_then_later(
     repo: Repo, wrap: str, said: str, checks: bool
@@ -179,7 +193,7 @@ def test_where_no_worker_answers_it_is_tried_again_and_then_later(
     )
     done = repo.ralph(*words, first=first, timeout=120)
     assert done.returncode == 75, done.stdout
-    assert said in done.stdout + done.stderr and "once more in 0.1 s" in done.stdout
+    assert said in done.stdout + done.stderr and "trying again in 0.1 s" in done.stdout
     assert repo.verdicts() == ([] if checks else ["T1 limited"] * 2) and nothing_runs_within(repo, 1)
     down.touch()
     assert wrap != "exit 3" or repo.ralph(*words, timeout=120).returncode == 0
@@ -195,7 +209,8 @@ def test_a_banner_and_a_swallowed_exit_status_are_no_trouble(repo: Repo) -> None
 @pytest.mark.parametrize(
     ("prefix", "exit", "said"),
     [
-        ("no-such-program -x", 2, "no-such-program cannot be started"),
+        ("no-such-program -x", 2, "`no-such-program -x` cannot be started: No such file"),
+        ("ssh 'node7", 2, "`ssh 'node7` cannot be started: No closing quotation"),
         ("sh -c 'echo {}' -".format(json.dumps(json.dumps({"event": "hello", "ralph": "9.9", "protocol": 9})).replace("'", "")), 2, "is ralph 9.9"),
     ],
 )  # fmt: skip
@@ -356,7 +371,7 @@ def test_a_root_of_its_own_without_home_as_a_container_is(repo: Repo) -> None:
 
 @pytest.mark.parametrize(
     ("lie", "said"),
-    [
+    sample([
         ("say(event='done', value={}, commit='', file=0)", "no result"),
         ("say(event='done', value=7, commit='', file=0)", "no usable answer"),
         ("say(event='done', value=GOOD, commit='0' * 40, file=10 ** 13)", "wants to send a file of"),
@@ -366,7 +381,9 @@ def test_a_root_of_its_own_without_home_as_a_container_is(repo: Repo) -> None:
         ("say(event='error', said='no', exit='x', file=0)", "no"),
         ("answer(tree({'evil': ('100644', 'x')}), parent='')", "is not on the commit"),
         ("answer(git('mktree', stdin='40000 tree ' + tree({'config': ('100644', 'x')}) + '\\t.git\\n'))", "git refuses"),
-    ],
+        ("answer(git('mktree', stdin='40000 tree ' + tree({'x': ('100644', 'x')}) + '\\tprd.json\\n'))", "in place of ralph's own"),
+        ("answer(tree({'.ralph': ('120000', '/')}))", "in place of ralph's own"),
+    ], 2),
 )  # fmt: skip
 def test_a_worker_that_lies_lands_nothing(repo: Repo, lie: str, said: str) -> None:
     good = {

@@ -28,6 +28,7 @@ def test_the_first_worker_without_a_task_gets_the_next_one() -> None:
         pool.add(one := attempt(number, worker=number), ends(one))
     assert [pool.next(control, 0) for _ in range(2)] and [one.worker for one in pool.attempts] == [3]
     assert pool.free_worker == 1
+    pool.close()
 
 
 class Soon:

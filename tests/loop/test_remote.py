@@ -133,7 +133,7 @@ def test_a_job_that_cannot_be_done_is_answered(repo: Repo, asked: dict[str, str]
     repo.git("bundle", "create", "-q", "../b", "main")
     bundle = (repo.outside / "b").read_bytes()
     asked_for = {
-        **job(repo), "file": len(bundle), "kind": "dance", "prd": "prd.json", "carries": [], "stays": False,
+        **job(repo), "file": len(bundle), "kind": "dance", "prd": "prd.json", "carries": [], "hooks": "", "stays": False,
         "options": {"prompt": None, "verbose": False, "limits": {}},
     }  # fmt: skip
     lines = b"".join(json.dumps(one).encode() + b"\n" for one in (asked, asked_for))

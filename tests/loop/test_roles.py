@@ -87,20 +87,24 @@ def test_a_judge_that_says_no_fails_the_attempt_and_the_next_one_is_told(repo: R
     assert "- It is tested: there is no test for it" in repo.read("../prompt")
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "print('fine')",
-        "sys.exit(1)",
-        "print(prompt)",  # the form of an answer that it was shown is none
-        f"print('''{YES}'''); sys.exit(3)",
-        "print('yes', flush=True); time.sleep(60)",
-    ],
-)
-def test_whatever_is_no_clear_yes_is_a_no(repo: Repo, script: str) -> None:
-    repo.plan(TASK, limits={"attempts": 1})
-    code, _, printed = judged(repo, script, "--agent-timeout", "2s")
-    assert (code, repo.passed(), repo.verdicts()) == (4, [], ["T1 failed"]), printed
+NO_YES = [
+    "print('fine')",
+    "sys.exit(1)",
+    "print(prompt)",  # the form of an answer that it was shown is none
+    f"print('''{YES}'''); sys.exit(3)",
+    "print('yes', flush=True); time.sleep(60)",
+]
+
+
+def test_whatever_is_no_clear_yes_is_a_no(repo: Repo) -> None:
+    """A task each, behind one that the judge agrees with."""
+    answers = [f"print('''{YES}''')", *NO_YES]
+    repo.plan(*[TASK] * len(answers), limits={"attempts": 1, "stuck": 99})
+    worker = repo.agent("P('T1.txt').write_text(task)")
+    judge = repo.agent(f"exec({answers!r}[int(task[1:]) - 1])", "judge")
+    code, _, printed = repo.run(worker, "--judge", judge, "--agent-timeout", "2s")
+    assert (code, repo.passed()) == (4, ["T1"]), printed
+    assert repo.verdicts() == ["T1 passed", *(f"T{n} failed" for n in range(2, 7))]
 
 
 def test_a_judge_that_is_limited_is_asked_again_later_and_the_work_not_done_again(repo: Repo) -> None:

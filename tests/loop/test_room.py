@@ -195,6 +195,27 @@ def test_a_link_that_setup_made_leads_nothing_out(project: Repo) -> None:
     assert (made.path / "vendor").is_symlink() and len(list(outside.iterdir())) == 3
 
 
+@pytest.mark.parametrize("deed", ["rm -r src; ln -s . src", "rm -r src; touch src"])
+def test_what_was_put_in_the_place_of_a_folder_goes_and_the_folder_stays(project: Repo, deed: str) -> None:
+    project.write("src/a", "a\n")
+    project.commit("a folder")
+    made = room_of(project)
+    made.prepare(head(project), "0001")
+    assert shell(made, deed, "test ! -L src && test -f src/a") == [True, True]
+
+
+def test_files_that_attributes_change_are_as_in_a_clone(project: Repo) -> None:
+    project.write("x.t", "good\n")
+    project.commit("x.t")
+    made = room_of(project, SETUP)
+    made.prepare(head(project), "0001")
+    project.write(".gitattributes", "*.t text eol=crlf\n")
+    project.commit("attributes")
+    assert made.prepare(head(project), "0002") is None and setups(project) == 2
+    assert (made.path / "x.t").read_bytes() == b"good\r\n" and (made.path / "deps/made").exists()
+    assert made.prepare(head(project), "0003") is None and setups(project) == 2
+
+
 def test_kept_paths_stay(project: Repo) -> None:
     made = room_of(project, "", "cache/", "out/*.bin")
     made.prepare(head(project), "0001")
@@ -249,7 +270,7 @@ def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_costs_nothing(pr
 # ---------------------------------------------------------------- hooks
 
 
-def hooked(repo: Repo, script: str, hook: str = "pre-commit") -> tuple[bool, str, str]:
+def hooked(repo: Repo, script: str, hook: str = "pre-commit", leaves: str = "a.txt") -> tuple[bool, str, str]:
     """Run a hook on a candidate with `new.txt`: whether it is green, the tree it leaves, the message."""
     repo.program(f".git/hooks/{hook}", script)
     commit = work_on(repo, head(repo), "new.txt")
@@ -264,7 +285,7 @@ def hooked(repo: Repo, script: str, hook: str = "pre-commit") -> tuple[bool, str
         assert result is not None
         tree = made.rewritten()
         said = message.read_text()
-    assert on_disk(made.path).keys() >= {"a.txt", "new.txt"}
+    assert on_disk(made.path).keys() >= {leaves, "new.txt"}
     return result.ok, tree, said
 
 
@@ -281,6 +302,13 @@ def test_a_hook_that_rewrites_files_leaves_their_tree(project: Repo) -> None:
     found = listing(project, tree)
     assert (found["new.txt"][1], found["a.txt"][1], "loose" in found) == ("formatted\n", "too\n", False)
     assert project.git("status", "--porcelain", "-uno") == ""
+
+
+def test_a_hook_that_makes_a_repository_of_a_file_leaves_no_submodule(project: Repo) -> None:
+    nested = "rm a.txt; unset GIT_DIR GIT_INDEX_FILE; git init -q a.txt; cd a.txt; "
+    nested += "git -c user.name=x -c user.email=x@x.invalid commit -nq --allow-empty -m x"
+    ok, tree, _ = hooked(project, nested, leaves="new.txt")
+    assert ok and listing(project, tree).keys() == {*listing(project, "HEAD"), "new.txt"} - {"a.txt"}
 
 
 def test_a_commit_msg_hook_may_change_the_message(project: Repo) -> None:

@@ -11,13 +11,16 @@ import pytest
 
 from _ralph.errors import Exit, RalphError
 from _ralph.loop import rounds
+from _ralph.loop.attempt import begin
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
 from _ralph.model import AgentResult, Outcome, Verdict
 from _ralph.state import layout
+from _ralph.state.history import entry_digest
 from _ralph.state.records import AttemptBegan, AttemptEnded
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
+from tests.git.test_workspace import head
 
 Opened = Callable[..., Run]
 
@@ -189,6 +192,18 @@ def test_a_task_that_a_person_unblocked_is_open_with_their_answer(repo: Repo, op
     assert record["answer"] == "the blue one" and not known.blocked
 
 
+@pytest.mark.parametrize("answers", [["", "yes"], ["yes", ""], ["yes", "yes"]])
+def test_a_note_that_was_there_before_is_no_answer(repo: Repo, answers: list[str]) -> None:
+    repo.plan({"notes": "the wiki"}, checks=["false"])
+    asks, known = repo.agent("said('blocked on', 'q' + os.environ['RALPH_ITERATION'])"), ""
+    for number, answer in enumerate(answers, 1):
+        repo.run(asks, "--max-attempts", "1")
+        repo.ralph("retry", "T1", "--answer", answer)
+        prompt = repo.ralph("prompt").stdout
+        known = f'("q{number}"): {answer}' if answer else known
+        assert known in prompt and prompt.count("A person answered") == bool(known)
+
+
 def test_an_error_beside_others_waits_for_them(repo: Repo, opened: Opened) -> None:
     repo.plan({}, {}, checks=["true"])
     run = opened()
@@ -218,10 +233,35 @@ def test_what_passed_before_a_crash_lands_and_what_was_under_way_is_kept(repo: R
     run.write(
         AttemptEnded(
             task="T1", title="task 1", iteration=1, verdict=Verdict.PASSED, commit=commit, tip=tip,
-            checks={"true": True}, prd_before=run.plan_digest,
+            checks={"true": True}, task_before=entry_digest(run.plan.tasks[0]),
         ),
         "passed",
     )  # fmt: skip
     rounds.resume(run)
     assert repo.passed() == ["T1"] and run.branch.tip() == commit
     assert repo.verdicts() == ["T1 passed", "T2 interrupted"] and not run.history.open_starts
+
+
+GONE = "1" * 40
+
+
+@pytest.mark.parametrize(("left", "base", "cut"), [("", GONE, 3), (GONE, "", 1), ("HEAD^{tree}", GONE, 0)])
+def test_a_clone_goes_on_without_the_work_that_it_lacks(
+    repo: Repo, opened: Opened, left: str, base: str, cut: int
+) -> None:
+    """A log from elsewhere names commits and trees that are not here; attempts were cut off as well."""
+    repo.plan({"checks": ["true"]}, agent="sh")
+    run = opened()
+    left, base = head(repo, left) if left.startswith("HEAD") else left, base or run.tip
+    run.write(
+        AttemptEnded(task="T1", title="task 1", iteration=1, verdict=Verdict.FAILED, base=base, left=left),
+        "failed",
+    )
+    for number in range(2, 2 + cut):
+        run.write(
+            AttemptBegan(task="T1", title="task 1", iteration=number, command="sh", base=base), "begins"
+        )
+        rounds.resume(run)
+    rounds.resume(run)
+    assert repo.verdicts() == ["T1 failed", *["T1 interrupted"] * cut]
+    assert begin(run, run.plan.tasks[0]).left == ""

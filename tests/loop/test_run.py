@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -104,6 +106,24 @@ def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(
     assert repo.passed() == ["T1"] and not (run.trouble or run.unwritten)
 
 
+def test_a_plan_that_an_editor_is_replacing_ends_no_run(
+    repo: Repo, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    repo.plan({"checks": ["true"]})
+    run = opened()
+    renames = "while True: os.rename('prd.json', 'prd.json~'); os.rename('prd.json~', 'prd.json')"
+    editor = subprocess.Popen([sys.executable, "-c", f"import os\n{renames}"], cwd=repo.path)
+    try:
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            run.read_plan()
+    finally:
+        editor.kill()
+        editor.wait()
+    assert run.plan.tasks
+
+
 def test_a_plan_under_another_name_stays_the_same_plan_for_this_run(repo: Repo, opened: Opened) -> None:
     repo.plan({"checks": ["true"]})
     run = opened()
@@ -111,6 +131,8 @@ def test_a_plan_under_another_name_stays_the_same_plan_for_this_run(repo: Repo, 
     repo.write("prd.json", repo.read("prd.json").replace('"project": "p"', '"project": "q"'))
     run.read_plan()
     assert run.plan.key == key and '"q"' in run.plan.text
+    run.edit(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
+    assert repo.passed() == ["T1"] and run.plan.key == key
 
 
 def test_the_scratch_folder_is_ignored_and_holds_the_newest_attempts(repo: Repo, opened: Opened) -> None:
@@ -132,3 +154,11 @@ def test_a_file_in_the_place_of_the_scratch_folder_is_said(repo: Repo, opened: O
     with pytest.raises(BadInput, match=r"\.ralph is not a folder"):
         scratch(run.paths)
     assert repo.read(".ralph") == "mine"
+
+
+def test_limits_that_a_person_lowers_during_the_run_hold_at_once(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, limits={"attempts": 9})
+    home = str(repo.path / "prd.json")
+    less = repo.read("prd.json").replace('"attempts": 9', '"attempts": 9, "iterations": 2')
+    code, summary, _ = repo.run(repo.agent(f"P({home!r}).write_text({less!r})"))
+    assert (code, summary["stop"], summary["iterations"]) == (3, "limit", 2)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from _ralph.agents.registry import PLAIN, Agent
-from _ralph.loop.checks import checks_for, every_check
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.verdict import decide, fixed_checks
 from _ralph.model import AgentResult, CheckResult, Outcome, Task, Verdict
@@ -279,7 +278,7 @@ def test_identical_checks_run_once_and_a_once_is_not_run_at_the_end(
 ) -> None:
     (tmp_path / "prd.json").write_text(PLAN)
     plan = load(tmp_path / "prd.json")
-    found = checks_for(plan, plan.task(task)) if task else every_check(plan)
+    found = plan.checks_for(plan.task(task)) if task else plan.every_check
     assert [check.command for check in found] == wanted
 
 
@@ -287,4 +286,4 @@ def test_a_once_holds_for_its_own_task_alone(tmp_path: Path) -> None:
     (tmp_path / "prd.json").write_text(
         '[{"title": "a", "checks": [{"run": "x", "once": true}]}, {"title": "b", "checks": ["x"]}]'
     )
-    assert [check.command for check in every_check(load(tmp_path / "prd.json"))] == ["x"]
+    assert [check.command for check in load(tmp_path / "prd.json").every_check] == ["x"]

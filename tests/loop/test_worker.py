@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +74,27 @@ def test_an_error_is_raised_as_what_it_was(raised: type[Exception], error: type[
     with pytest.raises(error, match="why") as found:
         assert job.value
     assert type(found.value) is error
+
+
+def test_a_worker_that_raises_anything_else_dies_and_is_no_second_loop(tmp_path: Path) -> None:
+    loop = os.getpid()
+
+    def work(*_: object) -> Checked:
+        raise SystemExit
+
+    try:
+        job = start(work, Checked, lambda _: None, [])
+    finally:
+        if os.getpid() != loop:
+            (tmp_path / "second").touch()
+            os._exit(1)
+    while job.open:
+        time.sleep(0.01)
+        job.receive()
+    job.end(frozenset())
+    with pytest.raises(WorkerDied):
+        assert job.value
+    assert not (tmp_path / "second").exists()
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,10 @@ def inside(repo: Repo, script: str, hook: str = "", **top: Any) -> tuple[int, di
 def test_what_can_be_seen_and_changed(boxed: Repo) -> None:
     home, (_, neighbour) = boxed.env["HOME"], tempfile.mkstemp(dir="/tmp")
     Path(neighbour).write_text("somebody's")
+    state = boxed.places.parent
+    for name in ("other-plan/work-1/.env", "ralph-shop-1a2b3c.env"):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text("KEY=secret")
     script = f"""
 can("edit a file", lambda: writes("a.txt"))
 can("make a file", lambda: writes("new.txt"))
@@ -114,6 +118,8 @@ can("add a hook", lambda: writes("{boxed.path}/.git/hooks/pre-commit"))
 can("write an object", lambda: writes("{boxed.path}/.git/objects/x"))
 can("see the private folder", lambda: sees("{boxed.path}/.git/ralph"))
 can("write into the room", lambda: writes("{boxed.room}/a.txt"))
+can("see another plan's workspace", lambda: sees("{state}/other-plan/work-1/.env"))
+can("see the secrets of a job", lambda: sees("{state}/ralph-shop-1a2b3c.env"))
 can("write beside the workspace", lambda: writes("{boxed.outside}/neighbour.txt"))
 can("see what others have in /tmp", lambda: sees("{neighbour}"))
 can("write into home", lambda: writes("{home}/x"))
@@ -133,7 +139,7 @@ can("find an ssh agent", lambda: os.environ["SSH_AUTH_SOCK"])
     wanted = ["edit a file", "make a file", "keep a handoff", "use its own /tmp", "use its own settings",
               "keep a cache", "read git's history", "run a shell", "commit in its own git"]  # fmt: skip
     assert [what for what, could in said.items() if could] == wanted
-    assert len(said) == len(wanted) + 20
+    assert len(said) == len(wanted) + 22
     assert not Path("/tmp/scratch").exists() and boxed.read("a.txt") == "a\n"
     os.unlink(neighbour)
 
@@ -229,3 +235,14 @@ def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:
     repo.env["PATH"] = str(tools)
     code, _, printed = repo.run("sh -c true", "--sandbox", "bwrap")
     assert code == 2 and "needs bubblewrap" in printed
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [("sleep 9", "did not start"), ("echo no >&2; exit 1", "here: no")]
+)
+def test_a_bubblewrap_that_hangs_or_fails_is_one_line(repo: Repo, body: str, said: str) -> None:
+    repo.plan({"checks": ["true"]})
+    repo.tool("bwrap", body)
+    first = "from _ralph.process import sandbox; sandbox._PROBE = 0.5"
+    done = repo.ralph("run", "--agent", "true", "--sandbox", "bwrap", first=first)
+    assert done.returncode == 2 and said in done.stderr and "unexpected" not in done.stderr, done.stderr

@@ -86,6 +86,20 @@ def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
     assert (history.learned, history.usd, history.this_run.blocked_in_a_row) == (["use make"], 1.0, 0)
 
 
+@pytest.mark.parametrize(
+    ("answers", "known"),
+    [(["a1", ""], ("q1", "a1")), (["a1", "a2"], ("q2", "a2")), (["", "a2"], ("q2", "a2")), (["", ""], ("", ""))],
+)  # fmt: skip
+def test_an_answer_stays_with_the_question_that_it_answers(
+    answers: list[str], known: tuple[str, str]
+) -> None:
+    records = []
+    for number, answer in enumerate(answers, 1):
+        records += [verdict("failed", handoff={"blocked on": f"q{number}"}), record("retry", answer=answer)]
+    task = fold(*records).of(TASK)
+    assert (task.answered, task.answer) == known
+
+
 def test_money_for_the_task_the_run_and_the_plan() -> None:
     paid: dict[str, Any] = {"usd": 0.25, "tokens": {"input": 100, "output": 10, "cached": 50}, "seconds": 2.0}
     history = fold(
@@ -191,8 +205,19 @@ def test_what_is_still_to_be_carried_out(
     records: list[dict[str, Any]], pending: str | None, is_open: bool
 ) -> None:
     history = fold(*records)
-    assert (history.pending and history.pending.verdict) == pending
+    assert [one.verdict for one in history.pending] == ([pending] if pending else [])
     assert bool(history.open_starts) == is_open
+
+
+def test_what_a_plan_that_cannot_be_read_lacks_is_carried_out_later() -> None:
+    second = {"task": "T2", "lacks_marks": True}
+    told = [start(), verdict("passed"), start(2) | second, verdict("passed", 2) | second]
+    assert [one.key for one in fold(*told).pending] == ["T1\nt", "T2\nt"]
+    assert fold(*told, record("stop")).pending == []
+    broken = record("recheck", broken=["T1\nt"], lacks_marks=True)
+    assert fold(*told, broken).broken == ["T1\nt"] and len(fold(*told, broken).pending) == 2
+    again = [start(3), verdict("passed", 3)]
+    assert fold(*told, broken, *(one | {"lacks_marks": True} for one in again)).broken == []
 
 
 WORK: dict[str, Any] = {"left": "tree", "base": "tip"}

@@ -31,11 +31,15 @@ CHANGES: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
+def value(source: str) -> Any:
+    return json.loads(source.removeprefix("\ufeff"))
+
+
 @pytest.mark.parametrize(("source", "new", "wanted"), CHANGES)
 def test_no_byte_changes_but_what_says_the_new_value(source: str, new: Any, wanted: str) -> None:
-    assert jsontext.rewrite(source, new) == wanted
-    assert json.loads(wanted.removeprefix("\ufeff")) == new
-    assert jsontext.rewrite(wanted, new) == wanted
+    assert jsontext.rewrite(source, value(source), new) == wanted
+    assert value(wanted) == new
+    assert jsontext.rewrite(wanted, value(wanted), new) == wanted
 
 
 @pytest.mark.parametrize(("value", "wanted"), [("ü", '"ü"'), ("\ud800", '"\\ud800"'), ([1], "[1]")])

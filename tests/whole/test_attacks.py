@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 from _ralph import files
 from _ralph.loop import worker
 from _ralph.loop.jobs import Checked
+from _ralph.model import Check
 from _ralph.process import process
 from tests.conftest import Repo, sample
-from tests.git.test_workspace import head, place_of
+from tests.git.test_workspace import head, leave_filter, listing, place_of, seen, with_lib
 from tests.loop.test_room import room_of, shell
 from tests.loop.test_waits import LIMIT, RESULT, overage, plan, speaker
 
@@ -52,6 +54,49 @@ def test_the_name_of_a_submodule_leads_nowhere_else(repo: Repo, name: str) -> No
     place = place_of(repo)
     assert place._module_folder(str(evil) if name == "/evil" else name, "lib") is None
     assert place._module_folder("lib", "lib") == modules / "lib"
+
+
+@pytest.mark.parametrize("git", ["status", "add"])
+def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(repo: Repo, git: str) -> None:
+    room, ran = room_of(with_lib(repo)), repo.outside / "ran"
+    assert room.prepare(head(repo), "0001") is None
+    repo.git("config", "-f", str(room.path / ".gitmodules"), "submodule.the lib.ignore", "none")
+    leave_filter(room.path / "vendor/lib", "lib.txt", ran)
+    if git == "status":
+        assert room.place.dirt(head(repo)) == ([".gitmodules"], ["vendor/lib/.gitattributes"])
+    else:
+        assert listing(repo, room.rewritten()).keys() == listing(repo, "HEAD").keys()
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "deed",
+    sample([
+        "rm -r vendor/lib; ln -s HOME vendor/lib", "rm -r vendor/lib; ln -s HOME/vendor/lib vendor/lib",
+        "rm -r vendor; ln -s HOME/vendor vendor", "rm -r vendor/lib", "rm -r vendor; touch vendor",
+    ], 2),
+)  # fmt: skip
+def test_a_submodule_that_is_replaced_leads_nowhere_and_is_put_back(repo: Repo, deed: str) -> None:
+    room, deed = room_of(with_lib(repo)), deed.replace("HOME", shlex.quote(str(repo.path)))
+    before = seen(repo)
+    assert room.prepare(head(repo), "0001") is None
+    assert shell(room, deed, "test -f vendor/lib/lib.txt && test ! -L vendor && test ! -L vendor/lib") == [
+        True,
+        True,
+    ]
+    room.run([Check("as a hook does", deed)], "0001", "a label")
+    room.site.furnish(room.place, head(repo))
+    assert (room.path / "vendor/lib/.git").is_file() and seen(repo) == before
+
+
+def test_nothing_is_removed_through_a_link_that_is_put_back(repo: Repo) -> None:
+    mine = repo.write("../out/mine", "mine\n")
+    (repo.path / "link").symlink_to(mine.parent)
+    repo.commit("link")
+    room = room_of(repo)
+    assert room.prepare(head(repo), "0001") is None
+    assert shell(room, "rm link; mkdir link; touch link/mine", "test -L link") == [True, True]
+    assert mine.exists()
 
 
 @pytest.mark.parametrize("said", [RESULT, LIMIT, json.dumps({**json.loads(RESULT), "total_cost_usd": 5000})])
@@ -193,11 +238,14 @@ def test_a_child_is_reaped_once_and_its_status_told() -> None:
 
 @pytest.mark.parametrize(
     ("hook", "script", "said"),
-    [
-        ("commit-msg", 'printf "x\\000y" > "$1"', "a commit message that git refuses"),
-        ("commit-msg", ': > "$1"', "a commit message that git refuses"),
-        ("pre-commit", "rm -f .gitattributes; mkfifo .gitattributes", ""),
-    ],
+    sample(
+        [
+            ("commit-msg", 'printf "x\\000y" > "$1"', "a commit message that git refuses"),
+            ("commit-msg", ': > "$1"', "a commit message that git refuses"),
+            ("pre-commit", "rm -f .gitattributes; mkfifo .gitattributes", ""),
+        ],
+        2,
+    ),
 )
 def test_what_a_hook_leaves_costs_its_attempt_and_not_the_run(
     repo: Repo, hook: str, script: str, said: str

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from tests.conftest import LITTLE_GRACE, Repo, is_ralph
+from tests.conftest import LITTLE_GRACE, Repo, is_ralph, sample
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
 from tests.whole.deeds import source
 from tests.whole.test_vandals import VANDALS
@@ -104,7 +104,7 @@ def test_interruptions_that_are_not_in_a_row_block_nothing(repo: Repo) -> None:
 def test_a_worker_that_is_stopped_ends_at_the_agents_deadline(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
     agent = repo.agent(
-        f"if task == 'T1' and {once(repo, 'stopped')}: import signal; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(600)\nP(f'{{task}}.txt').touch()"
+        f"print('at work', flush=True)\nif task == 'T1' and {once(repo, 'stopped')}: import signal; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(600)\nP(f'{{task}}.txt').touch()"
     )
     code, _, printed = repo.run(agent, "--agent-timeout", "2s", timeout=90)
     assert code in (0, 4) and "T2" in repo.passed(), printed
@@ -115,7 +115,7 @@ HANGS = "\nif {once}:\n    {leaves}\n    P({outside!r}, 'on').touch()\n    time.
 
 
 @pytest.mark.parametrize(
-    "how", ["the loop", "the worker and the loop", "everything of ralph's, the youngest first"]
+    "how", sample(["the loop", "the worker and the loop", "everything of ralph's, the youngest first"], 2)
 )
 def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(repo: Repo, how: str) -> None:
     repo.plan(*({"checks": [f"grep -q good T{n}.txt"]} for n in (1, 2)), limits={"attempts": 1})
@@ -193,7 +193,7 @@ def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
     assert "Traceback" not in printed and nothing_runs_within(repo, 0.5)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGHUP, signal.SIGINT], 2))
 def test_a_signal_ends_worker_and_agent(repo: Repo, number: signal.Signals) -> None:
     repo.plan({"checks": ["false"]})
     hangs = f"{LEAVES}\nP({str(repo.outside)!r}, 'on').touch()\ntime.sleep(600)"

@@ -77,17 +77,17 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     page = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
     listed = {name: re.escape(name) for name in re.findall(r"^\| `(refs/ralph/\S+)`", page, re.MULTILINE)}
     forms = [re.compile(re.sub("<[a-z]+>", "[^/]+", form) + "$") for form in listed.values()]
-    assert len(forms) == 3
+    assert len(forms) == 4
     repo.plan({"id": "US-003", "checks": ["test -f answer"]}, limits={"attempts": 2})
     repo.commit("plan")
     agent = repo.agent("P('half').touch()\nif 'price table' in prompt: P('answer').touch()")
     assert repo.run(agent, "--once")[0] == 3
     refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
-    assert [bool([ref for ref in refs if form.match(ref)]) for form in forms] == [True, True, False]
+    assert [bool([ref for ref in refs if form.match(ref)]) for form in forms] == [True, True, True, False]
     assert repo.run(agent)[0] == 4
     refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
     assert [ref for ref in refs if not any(form.match(ref) for form in forms)] == []
-    parked = max(ref for ref in refs if forms[2].match(ref))
+    parked = max(ref for ref in refs if forms[3].match(ref))
 
     assert parked in shell(repo, line("verdicts.md", "for-each-ref")).stdout
     repo.git("switch", "-q", "-c", "look")

@@ -27,7 +27,7 @@ from _ralph.state.limits import Limits, wait_for
 from _ralph.state.log import Journal, parse
 from _ralph.state.records import Added
 from _ralph.text import moment
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Repo
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
 ROWS = load_rows(ROOT / "templates/agents.json", {})
@@ -37,7 +37,7 @@ hostile = settings(
 )  # fmt: skip
 
 _KNOWN = {key for keys in prd.ALIASES.values() for key in keys}
-_KNOWN |= {"id", "status", "priority", "blocked", "checks", "allow", "agent"}
+_KNOWN |= {"id", "status", "priority", "blocked", "checks", "allow", "agent", "launch"}
 _OTHERS = [
     "run",
     "timeout",
@@ -343,3 +343,14 @@ def test_any_template(scratch: Path, source: bytes) -> None:
         assert "\n" not in render_line(line, {"task": {"id": "T1"}}, "prd.json: commit")
     except BadInput as error:
         assert str(error)
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "a\ud83d"], ids=["NUL", "half a pair"])
+@pytest.mark.parametrize(
+    ("key", "exit"), [("branchName", 2), ("launch", 2), ("prompt", 2), ("setup", 4), ("checks", 4)]
+)
+def test_a_text_that_no_program_can_take_is_said(repo: Repo, key: str, exit: int, odd: str) -> None:
+    repo.plan({"checks": ["true"]}, **{key: [odd] if key == "checks" else odd})
+    code, summary, printed = repo.run(repo.agent("P('work').touch()"))
+    assert (code, "unexpected" in printed) == (exit, False), (summary, printed)
+    assert key == "branchName" or "unexpected" not in repo.ralph("prompt").stderr

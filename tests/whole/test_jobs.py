@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 from tests.loop.test_waits import LIMIT, RESULT, ROW, speaker, wait_for_records
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
 from tests.whole.test_core_kills import paid, ralphs, runs
@@ -316,7 +316,7 @@ def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sample([signal.SIGINT, signal.SIGTERM], 2))
 def test_a_signal_ends_all_that_is_under_way(repo: Repo, number: signal.Signals) -> None:
     repo.plan(*tasks(4))
     agent = repo.agent(
@@ -349,7 +349,7 @@ def test_the_runs_time_ends_all_that_is_under_way(repo: Repo) -> None:
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
-@pytest.mark.parametrize("who", ["the loop", "the loop and the workers", "everything"])
+@pytest.mark.parametrize("who", sample(["the loop", "the loop and the workers", "everything"], 2))
 def test_what_a_killed_loop_left_is_checked_before_an_agent_is_paid_for(repo: Repo, who: str) -> None:
     repo.plan(*tasks(5))
     agent = repo.agent(
@@ -405,19 +405,25 @@ def test_a_worker_that_is_killed_costs_its_attempt_and_the_others_go_on(repo: Re
     assert sorted(paid(repo)) == ["T1", "T2", "T2", "T3"]
 
 
-def test_an_agent_that_cannot_be_had_lets_the_others_finish(repo: Repo) -> None:
+@pytest.mark.parametrize(
+    ("other", "code", "said"),
+    [("nowhere", 5, "'nowhere' is not on PATH"), ("half 'typed", 2, "cannot be split into words")],
+)
+def test_an_agent_that_cannot_be_had_lets_the_others_finish(
+    repo: Repo, other: str, code: int, said: str
+) -> None:
     """A person adds a task for an agent that is not there, while others are at work."""
     repo.plan(*tasks(1), agent=repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}"))
     process = repo.start("run", "--jobs", "2")
     wait_for_records(repo, "start", 1)
     plan = json.loads(repo.read("prd.json"))
-    plan["userStories"].append({**plan["userStories"][0], "id": "T2", "agent": "nowhere"})
+    plan["userStories"].append({**plan["userStories"][0], "id": "T2", "agent": other})
     repo.write("prd.json", json.dumps(plan))
     time.sleep(3)
     repo.write("../go", "")
     printed = process.communicate(timeout=60)[0]
-    assert process.returncode == 5 and "'nowhere' is not on PATH" in printed
-    assert repo.verdicts() == ["T1 passed"] and repo.records("stop")[-1]["exit"] == 5, printed
+    assert process.returncode == code and said in printed
+    assert repo.verdicts() == ["T1 passed"] and repo.records("stop")[-1]["exit"] == code, printed
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
@@ -502,7 +508,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("limit", ["1.9", "0.9", "3"])
+@pytest.mark.parametrize("limit", sample(["1.9", "0.9", "3"], 3))
 def test_four_workers_never_spend_more_than_the_limit(repo: Repo, limit: str) -> None:
     repo.plan(*tasks(8), agents={"speaker": PAYS}, limits={"attempts": 9, "stuck": 99})
     code, summary, printed = repo.run(speaker(repo, SPENDS), "--jobs", "4", "--max-usd", limit)
@@ -535,6 +541,49 @@ def test_people_are_told_of_a_block_while_others_are_under_way(repo: Repo) -> No
     assert (code, repo.passed()) == (4, ["T2", "T3"]), printed
     assert sorted(repo.verdicts()) == ["T1 failed", "T2 passed", "T3 passed"]
     assert repo.read("../told").count('"blocked"') >= 1
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_task_that_gets_another_id_while_it_is_worked_is_the_one_that_is_marked(
+    repo: Repo, lands: bool
+) -> None:
+    """A person puts a task before it, and counts anew; no task has a check of its own."""
+    repo.plan({"title": "first"}, checks=["true"], limits={"attempts": 1})
+    agent = repo.agent(
+        f"if {lands}: {WORKS}\n(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)"
+    )
+    process = repo.start("run", "--max-iterations", "1", "--agent", agent)
+    repo.wait_for("../hanging")
+    repo.plan({"title": "new"}, {"title": "first"}, checks=["true"], limits={"attempts": 1})
+    (repo.outside / "go").touch()
+    assert process.wait(30) == 3
+    found = json.loads(repo.read("prd.json"))["userStories"]
+    assert [(task["passes"], "blocked" in task) for task in found] == [(False, False), (lands, not lands)]
+
+
+def test_a_task_in_place_of_the_one_that_is_worked_has_not_passed(repo: Repo) -> None:
+    repo.plan({"title": "first"}, checks=["true"])
+    other = {
+        "project": "p",
+        "checks": ["true"],
+        "userStories": [{"id": "T1", "title": "second", "passes": False}],
+    }
+    agent = repo.agent(f"{WORKS}\nP({str(repo.path / 'prd.json')!r}).write_text({json.dumps(other)!r})")
+    assert repo.run(agent, "--max-iterations", "1")[0] == 3
+    assert repo.passed() == [] and len(repo.commits()) == 1
+
+
+def test_gc_takes_no_work_that_waits_for_the_clean_room(repo: Repo) -> None:
+    held, go = repo.outside / "held", repo.outside / "go"
+    waits = f"test -f T1.txt || exit 1; touch {held}; while [ ! -e {go} ]; do sleep 0.05; done"
+    repo.plan({"checks": [waits]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent(f"{MEET}\nif task == 'T2': wait(P({str(held)!r}).exists)\n{WORKS}")
+    process = repo.start("run", "--jobs", "2", "--agent", agent)
+    until(lambda: repo.git("for-each-ref", "refs/ralph/attempt").count("\n") == 2)
+    repo.git("gc", "-q", "--prune=now")
+    go.touch()
+    printed = process.communicate(timeout=30)[0]
+    assert (process.returncode, repo.passed()) == (0, ["T1", "T2"]), printed
 
 
 def test_a_task_that_gets_other_checks_while_it_is_worked_has_not_passed_them(repo: Repo) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, elsewhere
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 OWN = {"checks": ["test -f T1.txt"]}
@@ -146,7 +146,10 @@ def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T1 failed"])
     assert "which colour?" in summary["tasks"][0]["reason"]
     repo.ralph("retry", "T1", "--answer", "blue, please")
-    assert "blue, please" in repo.ralph("prompt").stdout
+    asked = 'the question that was open ("which colour? I propose red"): blue, please'
+    assert asked in repo.ralph("prompt").stdout
+    repo.run(repo.agent("(OUT / 'p').write_text(prompt)"))
+    assert asked in repo.read("../p")
 
 
 def test_three_blocked_in_a_row_end_the_run_as_stuck(repo: Repo) -> None:
@@ -275,6 +278,23 @@ def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -
     assert "check litters changed a.txt, made-by-check.txt; put back" in repo.read("progress.txt")
 
 
+def test_what_setup_does_to_files_of_the_branch_is_no_work(repo: Repo) -> None:
+    repo.plan({}, checks=["true"], setup="echo locked >> a.txt")
+    code, _, printed = repo.run(repo.agent("pass"), "--once")
+    assert (code, repo.verdicts(), repo.commits()) == (3, ["T1 no-op"], []), printed
+
+
+def test_a_setup_that_fails_in_the_workspace_blocks_no_task(repo: Repo) -> None:
+    broken = repo.write("../broken", "")
+    repo.plan({"checks": ["test -f x"]}, setup=f"case $PWD in *work-*) test ! -e {broken};; esac")
+    agent = repo.agent("P('x').touch()")
+    assert [repo.run(agent)[0] for _ in range(4)] == [4, 4, 4, 4]
+    assert "its run ended: setup failed" in repo.read("progress.txt")
+    broken.unlink()
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+
+
 def test_commit_hooks_are_checks_and_may_rewrite(repo: Repo) -> None:
     formats = "test -f T1.txt && sed -i 's/good/good, formatted/' T1.txt"
     hook = f"git diff --cached --name-only > {repo.outside}/staged\n{formats}\n! grep -q forbidden T1.txt"
@@ -285,6 +305,18 @@ def test_commit_hooks_are_checks_and_may_rewrite(repo: Repo) -> None:
     assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"])
     assert repo.read("../staged").split() == ["T1.txt"]
     assert repo.landed("T1.txt") == "good, formatted"
+    pinned = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/candidate").split()
+    assert pinned == [repo.git("rev-parse", "ralph/p").strip()]  # not only the commit before the hooks
+
+
+def test_a_plan_that_is_done_is_checked_again_with_another_setup(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent('P("T1.txt").write_text("good")')
+    assert repo.run(agent)[0] == 0
+    plan = {**json.loads(repo.read("prd.json")), "setup": "false"}
+    repo.write("prd.json", json.dumps(plan))
+    code, summary, _ = repo.run(agent)
+    assert code == 4 and "setup failed" in summary["reason"]
 
 
 BROKEN = {
@@ -486,6 +518,17 @@ def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) ->
         assert "[MY_API_KEY]" in words and "[db_password]" in words and "12345678901" in words
 
 
+def test_no_part_of_a_secret_stays_where_a_line_is_cut(repo: Repo) -> None:
+    secret = "sk-0123456789abcdef-0123456789abcdef"
+    repo.env["MY_API_KEY"] = secret
+    check = 'printf "%s%05980d" "$MY_API_KEY" 0; test -f T1.txt'
+    repo.plan({"checks": [check]}, limits={"attempts": 1})
+    code, _, _ = repo.run(repo.agent('sys.exit("x" * 140 + os.environ["MY_API_KEY"])'))
+    notes = repo.read("progress.txt")
+    assert code == 4 and "x" * 140 in notes and "0" * 200 in notes
+    assert not [part for part in (secret[:12], secret[-12:]) if part in notes]
+
+
 def test_it_runs_as_a_copy_in_a_repository_and_as_a_module(repo: Repo) -> None:
     import shutil
 
@@ -575,14 +618,6 @@ def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
     assert repo.has_landed("T1.txt") and repo.has_landed("T2.txt")
 
 
-def test_a_hook_that_rewrites_and_fails_has_a_second_chance(repo: Repo) -> None:
-    hook = "grep -q formatted T1.txt && exit 0\necho formatted >> T1.txt\nexit 1"
-    repo.program(".git/hooks/pre-commit", hook)
-    repo.plan(own("T1"))
-    assert repo.run(repo.agent(MAKES))[0] == 0
-    assert repo.verdicts() == ["T1 passed"] and "formatted" in repo.landed("T1.txt")
-
-
 def test_a_check_that_flips_a_pass_outside_of_attempts_is_undone(repo: Repo) -> None:
     """It writes at home, which it finds by its path."""
     flip = f'cd {repo.path}; sed -i \'s/"passes": false/"passes": true/\' prd.json; true'
@@ -659,25 +694,29 @@ def test_the_prompt_says_whether_earlier_work_lies_there(repo: Repo) -> None:
     ]  # fmt: skip
 
 
-# What a pass rests on, and whether it is weak: no check went from red to green for it.
-PASSES = {
-    "an own check that went green": ({"checks": ["test -f T1.txt"]}, [], False),
-    "an own check that was green anyway": ({"checks": ["test -f a.txt"]}, [], True),
-    "a check of the plan that went green": ({}, ["test -f T1.txt"], False),
-    "a check of the plan that was green anyway": ({}, ["test -f a.txt"], True),
-    "a green check beside one that stays red": ({"checks": ["test -f a.txt"]}, ["false"], True),
-}
+# The checks of the plan; and of each task its own checks, and whether its pass is weak: none of all these
+# went from red to green for it.
+PASSES: list[tuple[list[str], list[tuple[str, bool]]]] = [
+    ([], [("test -f T1.txt", False), ("test -f a.txt", True)]),
+    (["test -f T1.txt"], [("", False), ("", True)]),
+    (["false"], [("test -f a.txt", True), ("test -f T2.txt", False)]),
+]
 
 
-@pytest.mark.parametrize("why", PASSES)
-def test_a_pass_without_a_check_that_went_from_red_to_green_is_weak(repo: Repo, why: str) -> None:
-    task, checks, weak = PASSES[why]
-    repo.plan(task, checks=checks)
+@pytest.mark.parametrize(("checks", "tasks"), PASSES)
+def test_a_pass_without_a_check_that_went_from_red_to_green_is_weak(
+    repo: Repo, checks: list[str], tasks: list[tuple[str, bool]]
+) -> None:
+    repo.plan(*({"checks": [own]} if own else {} for own, _ in tasks), checks=checks)
     _, summary, printed = repo.run(repo.agent(MAKES))
-    assert repo.verdicts() == ["T1 passed"], printed
-    assert repo.records("verdict")[0].get("weak", False) is weak
-    assert summary["tasks"][0]["weak"] is weak
-    assert ("weak" in repo.ralph("status").stdout) is weak
+    weak = [is_weak for _, is_weak in tasks]
+    assert repo.verdicts() == ["T1 passed", "T2 passed"], printed
+    assert [record.get("weak", False) for record in repo.records("verdict")] == weak
+    assert [task["weak"] for task in summary["tasks"]] == weak
+    shown = repo.ralph("status").stdout.splitlines()
+    assert [
+        any(f" {task} " in f" {line} " and "weak" in line for line in shown) for task in ("T1", "T2")
+    ] == weak, shown
 
 
 def test_whatever_the_agent_does_to_its_repository_the_work_lands_as_one_commit(repo: Repo) -> None:
@@ -724,6 +763,16 @@ def test_an_uncommitted_file_that_a_check_names_is_said_at_the_start(repo: Repo)
     assert "the agent will not see them: check.sh, aaa.txt; a check names check.sh: commit it" in printed
 
 
+def test_two_plans_side_by_side_keep_their_own_transcripts(repo: Repo) -> None:
+    for name in "ab":
+        task = {"id": "T1", "title": name, "checks": [f"test -f {name}.md"]}
+        repo.write(f"plans/{name}/prd.json", json.dumps({"project": name, "userStories": [task]}))
+    for name in "ab":
+        agent = repo.agent(f"P('{name}.md').touch(); print('I am {name}')", name)
+        assert repo.run(agent, "--prd", f"plans/{name}/prd.json")[0] == 0
+    assert [repo.read(f"plans/{name}/.ralph/0001-T1.out") for name in "ab"] == ["I am a\n", "I am b\n"]
+
+
 def test_two_plans_on_one_branch_both_land_there_and_keep_their_own_notes(repo: Repo) -> None:
     repo.plan(own("T1"), branchName="work")
     assert repo.run(repo.agent(MAKES))[0] == 0
@@ -754,30 +803,34 @@ def test_a_plan_that_is_tracked_is_in_no_commit_of_ralphs(repo: Repo) -> None:
         )
 
 
-# A commit hook at work on T1.txt, which the agent left as `good`; the verdict, and what lands.
+# A commit hook at work on $file, which the agent left as `good`; the verdict, and what lands.
 HOOKS: dict[str, tuple[str, str, str]] = {
-    "rewrites, and fails each time": ("echo more >> T1.txt; exit 1", "failed", ""),
-    "rewrites each time": ("echo more >> T1.txt", "passed", "good\nmore\n"),
-    "rewrites and fails, then rewrites": ("echo more >> T1.txt; test $(wc -l < T1.txt) = 3", "passed", "good\nmore\nmore\n"),
-    "rewrites what then fails a check": ("echo bad >> T1.txt", "failed", ""),
+    "rewrites, and fails each time": ("echo more >> $file; exit 1", "failed", ""),
+    "rewrites each time": ("echo more >> $file", "passed", "good\nmore\n"),
+    "rewrites and fails, then rewrites": ("echo more >> $file; test $(wc -l < $file) = 3", "passed", "good\nmore\nmore\n"),
+    "rewrites and fails, and then no more": ("grep -q more $file && exit 0; echo more >> $file; exit 1", "passed", "good\nmore\n"),
+    "rewrites what then fails a check": ("echo bad >> $file", "failed", ""),
     "says no": ("exit 1", "failed", ""),
     "says nothing": ("true", "passed", "good\n"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("hook", "red"), [*((hook, False) for hook in HOOKS), ("rewrites each time", True), ("says no", True)]
-)
-def test_what_hooks_write_is_checked_before_it_lands(repo: Repo, hook: str, red: bool) -> None:
-    script, verdict, lands = HOOKS[hook]
-    repo.program(".git/hooks/pre-commit", script)
-    own_check = "grep -q good T1.txt && ! grep -q bad T1.txt"
-    repo.plan({"checks": [own_check]}, checks=["false"] * red, limits={"attempts": 1})
+@pytest.mark.parametrize(("names", "red"), [(list(HOOKS), False), (["rewrites each time", "says no"], True)])
+def test_what_hooks_write_is_checked_before_it_lands(repo: Repo, names: list[str], red: bool) -> None:
+    """A task each; `red` with a check of the plan that is never green."""
+    hooks = {f"T{number}": HOOKS[name] for number, name in enumerate(names, 1)}
+    cases = "\n".join(f"{task}.txt) {script} ;;" for task, (script, _, _) in hooks.items())
+    repo.program(
+        ".git/hooks/pre-commit", f"file=$(git diff --cached --name-only HEAD)\ncase $file in\n{cases}\nesac"
+    )
+    own_checks = ({"checks": [f"grep -q good {task}.txt && ! grep -q bad {task}.txt"]} for task in hooks)
+    repo.plan(*own_checks, checks=["false"] * red, limits={"attempts": 1, "stuck": 99})
     repo.run(repo.agent(MAKES))
-    assert repo.verdicts() == [f"T1 {verdict}"]
-    assert repo.has_landed("T1.txt") is bool(lands)
-    if lands:
-        assert repo.landed("T1.txt") == lands
+    assert repo.verdicts() == [f"{task} {verdict}" for task, (_, verdict, _) in hooks.items()]
+    for task, (_, _, lands) in hooks.items():
+        assert repo.has_landed(f"{task}.txt") is bool(lands), task
+        if lands:
+            assert repo.landed(f"{task}.txt") == lands
 
 
 def test_where_nothing_is_left_to_do_no_agent_is_needed(repo: Repo) -> None:
@@ -838,6 +891,37 @@ def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
     assert done.returncode == 0, done.stdout
     (repo.path.parent / "prd.json").write_text('{"checks": ["true"], "tasks": [{"title": "x"}]}')
     assert repo.ralph("run", "--prd", "../prd.json", RALPH_RUN_AGENT="./agent.sh -x").returncode == 0
+
+
+def test_a_judge_that_the_plan_names_by_a_path_is_not_the_one_that_the_agent_left(repo: Repo) -> None:
+    says = """cat > /dev/null; echo '{"criteria": [{"criterion": "x", "met": %s}]}'"""
+    repo.program("judge.sh", says % "false")
+    repo.plan({"checks": ["true"]}, judge="./judge.sh", limits={"attempts": 1})
+    repo.commit("plan")
+    kind = repo.program("../kind.sh", says % "true")
+    agent = repo.program("../agent", f"cat > /dev/null; cp {kind} judge.sh")
+    assert repo.ralph("run", "--agent", str(agent)).returncode == 4
+    assert repo.passed() == []
+    repo.program("judge.sh", says % "true")
+    assert repo.ralph("retry", "T1").returncode == 0
+    assert repo.ralph("run", "--agent", str(agent)).returncode == 0
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_plan_that_is_a_link_is_not_the_work_s_to_change(repo: Repo, where: str) -> None:
+    launched = {"launch": elsewhere(repo)} if where == "elsewhere" else {}
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["false"]}, limits={"attempts": 1}, **launched)
+    (repo.path / "plans").mkdir()
+    (repo.path / "prd.json").rename(repo.path / "plans/p.json")
+    (repo.path / "prd.json").symlink_to("plans/p.json")
+    repo.commit("plan")
+    repo.git("switch", "-q", "-c", "ralph/p")
+    claim = """P('T1.txt').touch(); P('plans/p.json').write_text(P('prd.json').read_text().replace("false,", "true,"))"""
+    code, summary, printed = repo.run(repo.agent(claim), "--max-iterations", "1")
+    assert (code, summary["passed"]) == (3, 1), printed
+    assert repo.git("show", "--format=", "--name-only", "ralph/p") == "T1.txt\n"
+    assert repo.passed() == ["T1"]
+    assert where == "elsewhere" or "restored: plans/p.json (a copy; what is" in repo.read("progress.txt")
 
 
 def test_joiners_of_a_persons_own_words_stay_in_the_prompt(repo: Repo) -> None:

@@ -39,10 +39,6 @@ verdict.decide = decide
 from _ralph.model import Paths
 Paths.workspace = lambda self, worker=1: self.root
 """,
-    "checks where the agent was": """
-from _ralph.model import Paths
-Paths.room = property(Paths.workspace)
-""",
     "home's own git in the workspace": """
 from _ralph import files
 from _ralph.git import workspace
@@ -402,14 +398,20 @@ LANES = {
     "none": ("", None),
     "landing without a check on the new tip": (
         """
-from _ralph.loop import candidate
+from _ralph.loop import attempt, candidate
 from dataclasses import replace
+alone = {}  # the commit on its own base, by the one that would land
+def make_candidate(run, one, real=candidate.make_candidate):
+    found = real(run, one)
+    if one.tree:
+        alone[one.commit] = run.branch.commit(one.tree, one.base, "alone")
+    return found
 def check_commit(run, job, real=candidate.check_commit):
-    if not job.tip:
+    if job.commit not in alone:
         return real(run, job)
-    alone = run.git("rev-parse", f"refs/ralph/candidate/{run.branch.plan}").strip()  # on its own base
-    return replace(real(run, replace(job, commit=alone, tip="")), commit=job.commit, message=job.message)
-candidate.check_commit = check_commit
+    checked = real(run, replace(job, commit=alone[job.commit], tip=""))
+    return replace(checked, commit=job.commit, message=job.message)
+attempt.make_candidate, candidate.check_commit = make_candidate, check_commit
 """,
         "a red commit",
     ),

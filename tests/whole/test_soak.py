@@ -21,7 +21,7 @@ from tests.conftest import Repo
 from tests.loop.test_waits import LIMIT, RESULT, plan, speaker
 from tests.oracle import changed, fresh_clone_is_green, home_of
 
-TASKS = int(os.environ.get("SOAK_TASKS", "8"))
+TASKS = int(os.environ.get("SOAK_TASKS", "5"))
 SEED = os.environ.get("SOAK_SEED", "1")
 STORM = max(TASKS // 3, 4)  # the first tasks, through which ralph is killed; then it must run on
 PATIENCE = 60.0 + 6.0 * TASKS
@@ -126,15 +126,25 @@ class Samples:
 
 
 def halves(repo: Repo) -> tuple[list[psutil.Process], list[psutil.Process]]:
-    """ralph's loop, and the workers that it forked."""
-    found = []
-    for process in repo.alive():
-        with contextlib.suppress(psutil.Error):
-            if process.cmdline()[1:4] == ["-m", "ralph", "run"]:
-                found.append((process, process.ppid()))
-    pids = {process.pid for process, _ in found}
-    loops = [process for process, parent in found if parent not in pids]
-    return loops, [process for process, parent in found if parent in pids]
+    """ralph's loop, and the workers that it forked, each of which leads a session."""
+    found = [process for process in repo.alive() if is_ralph(process)]
+    time.sleep(0.01)  # what runs git looks like ralph until it does
+    found = [process for process in found if is_ralph(process)]
+    pids = {process.pid for process in found}
+    loops, workers = [], []
+    for process in found:
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if process.ppid() not in pids:
+                loops.append(process)
+            elif os.getsid(process.pid) == process.pid:
+                workers.append(process)
+    return loops, workers
+
+
+def is_ralph(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()[1:4] == ["-m", "ralph", "run"]
+    return False
 
 
 def disturb(repo: Repo, chance: random.Random) -> bool:
@@ -178,20 +188,22 @@ def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
     chance, starts, kills, end = random.Random(SEED), 0, 0, time.monotonic() + PATIENCE
     while time.monotonic() < end:
         starts += 1
-        with (repo.outside / "said").open("wb") as said:
+        summed_up = repo.outside / "summary"  # no pipe: it would be full before anybody reads
+        with (repo.outside / "said").open("wb") as said, summed_up.open("wb") as out:
             run = subprocess.Popen(
                 [sys.executable, "-m", "ralph", *words],
-                cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
+                cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stdout=out, stderr=said,
             )  # fmt: skip
         half_left = True
         while storm(repo) and left_alone(repo, run, chance.uniform(1, 5)):
             kills += 1
             half_left = disturb(repo, chance)
-        out = run.communicate(timeout=end - time.monotonic())[0]
+        run.wait(end - time.monotonic())
         # What was started while everything was being killed is for the next start to end.
         assert not half_left or repo.gone_within(10), "a process outlived its run"
         assert b"Traceback" not in (repo.outside / "said").read_bytes()
-        summary = json.loads(out) if out.endswith(b"\n") else {}  # a kill can come while it is written
+        told = summed_up.read_bytes()
+        summary = json.loads(told) if told.endswith(b"\n") else {}  # a kill can come while it is written
         if summary.get("stop") in ("blocked", "complete"):
             return summary, starts, kills
         known = ("killed", "limited", "stuck", "terminated", "interrupted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,14 @@ def run(room, checks, name, label=""):
 _ralph.loop.room.Room.run = run
 import contextlib, _ralph.git.workspace
 _ralph.git.workspace.Place.hidden = contextlib.contextmanager(lambda place: (yield))
+"""
+
+# And: the clean room keeps whatever was left in it.
+NOT_CLEANED = """
+from _ralph.loop.room import Room
+Room._purge = lambda *_: None
+Room._put_back = lambda *_: ""
+Room._is_spoiled = lambda _: False
 """
 
 # In the table @ is the task's id. A way is what the agent does, the checks, and how it ends:
@@ -117,7 +126,7 @@ FILES: dict[str, Way] = {
     "bytes that are no text": ('open(b"\\xff@", "w").write("good")', "grep -q good \"$(printf '\\377@')\"", "passed"),
     "an encoding that it has not": ('put("e@/.gitattributes", "*.sql working-tree-encoding=UTF-16\\n"); put("e@/x.sql", "good")', "grep -q good e@/x.sql", "not passed"),
     "ident": ('put("i@/.gitattributes", "*.id ident\\n"); put("i@/x.id", "$Id: good $\\n")', "grep -q good i@/x.id", "not passed"),
-    "CRLF in a clone": ('put("l@/.gitattributes", "*.t text eol=crlf\\n"); put("l@/x.t")', "printf 'good\\n' | cmp -s - l@/x.t", "not passed"),
+    "CRLF in a clone": ('put("l@/.gitattributes", "*.t text eol=crlf\\n"); put("l@/x.t")', "printf 'good\\n' | cmp -s - l@/x.t", "passed"),  # without the .gitattributes
     "LF in a clone": ('put("l@/.gitattributes", "*.t text eol=lf\\n"); put("l@/x.t", "good\\r\\n")', "printf 'good\\r\\n' | cmp -s - l@/x.t", "not passed"),
     "export-ignore": ('put("a@/.gitattributes", "x export-ignore\\n"); put("a@/x")', "grep -q good a@/x", "passed"),
     "export-subst": ('put("s@/.gitattributes", "x export-subst\\n"); put("s@/x", "$Format:good$\\n")', "grep -q 'Format:good' s@/x", "passed"),
@@ -283,11 +292,13 @@ def outcomes(
         ]
     top = {"setup": {"run": "sh setup.sh", "when": ["setup.sh"]}, "protect": ["hooks.sh"], **top}
     repo.plan(
-        *({"checks": commands} for commands in checks.values()), limits={"attempts": 1, "stuck": 99}, **top
+        *({"checks": commands} for commands in checks.values()),
+        limits={"attempts": 1, "stuck": 99, "iterations": 999},
+        **top,
     )
     agent = repo.agent(SCRIPT.format(deeds=done_by, checks=checks, here=here)).replace(sys.executable, python)
     done = repo.ralph(
-        "run", "-q", "--agent", agent, "--agent-timeout", "30s", *words, timeout=240, first=first
+        "run", "-q", "--agent", agent, "--agent-timeout", "30s", *words, timeout=900, first=first
     )
     assert done.returncode in (0, 4) and "Traceback" not in done.stderr, (done.returncode, done.stderr)
     assert nothing_runs_within(repo, 2), still_running(repo)
@@ -312,18 +323,20 @@ def assert_none(wrong: list[str]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def some(ways: dict[str, Way], of: int = 2) -> dict[str, Way]:
+def some(ways: dict[str, Way], of: int) -> dict[str, Way]:
     return dict(sample(ways.items(), of))
 
 
-def test_what_git_ignores_is_set_to_or_cannot_take(repo: Repo) -> None:
+# No more than the transcripts that a run keeps; a HOME each, because the last settings end git there.
+@pytest.mark.parametrize("ways", [{**IGNORED, **SETTINGS}, FILES], ids=["ignored, settings", "files"])
+def test_what_git_ignores_is_set_to_or_cannot_take(repo: Repo, ways: dict[str, Way]) -> None:
     hook = "git diff --cached --name-only HEAD | grep -q forbidden && exit 1\nfor file in $(git diff --cached --name-only HEAD | grep ^format); do sed -i s/good/bad/ $file; git add $file; done"
     repo.program(".git/hooks/pre-commit", hook)
-    assert_none(outcomes(repo, some({**IGNORED, **SETTINGS, **FILES}, 4)))
+    assert_none(outcomes(repo, some(ways, 8)))
 
 
 def test_checks_that_run_the_agents_code(repo: Repo) -> None:
-    assert_none(outcomes(repo, some(CHECKS), here=False, protect=["tests/**"]))
+    assert_none(outcomes(repo, some(CHECKS, 4), here=False, protect=["tests/**"]))
 
 
 def test_what_earlier_tasks_left(repo: Repo) -> None:
@@ -333,15 +346,16 @@ def test_what_earlier_tasks_left(repo: Repo) -> None:
 
 
 def test_what_only_home_has(repo: Repo) -> None:
-    module = repo.copy(repo.outside / "other").path
+    module, ways = repo.copy(repo.outside / "other").path, some(PERSONS, 2)
 
     def is_at_work(repo: Repo) -> None:
         repo.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", f"file://{module}", "module")
         repo.commit("a submodule")
         repo.write("stashed.txt", "good\n")
         repo.git("stash", "-q", "-u")
-        repo.git("update-index", "--skip-worktree", "tracked/T7.txt")
-        repo.git("update-index", "--assume-unchanged", "tracked/T8.txt")
+        for number, name in enumerate(ways, 2):  # the task of each
+            if mark := re.search("marked (.*) at home", name):
+                repo.git("update-index", f"--{mark[1]}", f"tracked/T{number}.txt")
         for name, words in {
             "mine.txt": "good",
             "a.txt": "better",
@@ -352,7 +366,7 @@ def test_what_only_home_has(repo: Repo) -> None:
         repo.git("add", "staged.txt")
         repo.write("../no-home/.config/git/ignore", "*.home\n")
 
-    assert_none(outcomes(repo, PERSONS, here=False, before=is_at_work))
+    assert_none(outcomes(repo, ways, here=False, before=is_at_work))
     assert (repo.read("mine.txt"), repo.read("a.txt")) == ("good\n", "better\n")
     assert repo.git("stash", "list").count("\n") == 1
     assert repo.git("diff", "--cached", "--name-only") == "staged.txt\n"
@@ -395,14 +409,14 @@ def test_ways_out_of_the_workspace_are_shut_in_the_sandbox() -> None:
     with elsewhere() as repo:
         words = ("--sandbox", "bwrap")
         Path(repo.env["HOME"], ".cache").mkdir(parents=True)
-        wrong = outcomes(repo, some(OUTSIDE), *words, here=False, python=os.path.realpath(sys.executable))
+        wrong = outcomes(repo, some(OUTSIDE, 4), *words, here=False, python=os.path.realpath(sys.executable))
         assert_none(wrong)
 
 
 def test_ways_out_of_the_workspace_are_open_without_it() -> None:
     """docs/isolation.md says so; and the table above is none that could not turn red."""
     with elsewhere() as repo:
-        ways = some(OUTSIDE)
+        ways = some(OUTSIDE, 4)
         wrong = outcomes(repo, ways)
         red = [line.split(":")[0] for line in wrong if line.endswith("is red in a fresh clone")]
         assert len(red) >= len(ways) // 2, wrong
@@ -414,3 +428,11 @@ def test_without_the_room_the_ways_are_open(repo: Repo) -> None:
     wrong = outcomes(repo, ways, first=IN_THE_WORKSPACE)
     red = [line for line in wrong if line.endswith("passed") or line.endswith("is red in a fresh clone")]
     assert len(red) >= len(ways) // 2, wrong
+
+
+def test_in_a_room_that_is_not_cleaned_what_earlier_tasks_left_counts(repo: Repo) -> None:
+    """A mutant: the build of an earlier task and a gutted tool let later tasks pass."""
+    rows = list(EARLIER.items())
+    ways = dict(rows[:2] + rows[6:10])
+    red = [line for line in outcomes(repo, ways, first=NOT_CLEANED, here=False) if line.endswith("passed")]
+    assert len(red) >= 2, red
