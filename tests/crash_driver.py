@@ -140,10 +140,18 @@ def _half_renewed(place: workspace.Place, *_given: Any) -> None:
     (own / "HEAD").write_text("ref: refs/he")
 
 
-def _half_git(_cwd: Path, given: Any, _stdin: bytes, env: dict[str, str], _timeout: float) -> None:
-    """What a git that was killed leaves: its lock on the index."""
-    if "GIT_INDEX_FILE" in env and _words(given)[0] in ("read-tree", "add", "update-index", "write-tree"):
+def _half_git(cwd: Path, given: Any, stdin: bytes, env: dict[str, str], _timeout: float) -> None:
+    """What a git that was killed leaves: a lock on the index or on a ref, or a repository without HEAD."""
+    word, *words = _words(given)
+    if "GIT_INDEX_FILE" in env and word in ("read-tree", "add", "update-index", "write-tree"):
         Path(env["GIT_INDEX_FILE"] + ".lock").write_bytes(b"DIRC")
+    if word == "update-ref":
+        named = [one for one in (*stdin.decode().split(), *words) if one.startswith("refs/")]
+        lock = Path(env.get("GIT_DIR") or cwd / ".git", f"{named[0]}.lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    if word == "init":
+        (cwd / ".git" / "objects").mkdir(parents=True, exist_ok=True)
 
 
 for name in ("write", "fsync", "replace", "rename", "unlink", "open", "mkdir"):

@@ -65,13 +65,17 @@ def _serve(asked: Json, wire: Wire) -> None:
     cache = layout.places_folder() / "worker" / str(asked["project"]).replace("/", "-")
     os.environ["RALPH_PLACES"] = str(cache / "places")
     home = cache / "home"
-    cache.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not (home / ".git").is_dir():
-        git(home, "init", "-q", f"--object-format={asked.get('objects', 'sha1')}")
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not home.is_dir():  # it is whole as soon as it is there, whenever this is killed
+        new = files.clear(cache / "new")
+        new.mkdir()
+        git(new, "init", "-q", f"--object-format={asked.get('objects', 'sha1')}")
+        new.rename(home)
     copy = Git.at(home)
     (home / str(asked["prd"])).parent.mkdir(parents=True, exist_ok=True)
     with lock.alone(layout.locate(home / str(asked["prd"])), "worker") as run_id:
+        for left in (*copy.common.glob("*.lock"), *copy.common.glob("refs/**/*.lock")):
+            files.clear(left)  # of a git call that was killed: it would fail every job from now on
         known = copy("for-each-ref", "--format=%(objectname)", _KNOWN, "refs/tags", check=False).split()
         wire.send({"event": "has", "commits": known})
         job = wire.message(_PATIENCE)

@@ -300,7 +300,8 @@ def test_a_node_that_is_killed_costs_its_attempts(slurm: Slurm, repo: Repo) -> N
     )
     repo.wait_for("../at-T1", 60)
     slurm.kill_node("n1")
-    assert process.wait(240) == 0
+    printed, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, printed
     slurm.start_node("n1")
     assert len(repo.passed()) == 6 and "interrupted" in " ".join(repo.verdicts())
     assert fresh_clone_is_green(repo, BRANCH, [f"test -f T{n}.txt" for n in range(1, 7)])

@@ -244,10 +244,18 @@ def test_the_end_of_stdin_ends_all_that_the_worker_started(repo: Repo) -> None:
 
 
 def test_a_worker_elsewhere_that_is_killed_costs_its_attempt(repo: Repo) -> None:
+    """Also where it leaves the locks of its git calls, as a node does that loses its power."""
     repo.plan(*tasks(1))
-    once = f"P({str(repo.outside)!r}, 'killed')"
     agent = repo.agent(
-        f"if not {once}.exists():\n    {once}.touch(); os.kill(os.getppid(), 9); time.sleep(600)\n{WORKS}"
+        f"""once = P({str(repo.outside)!r}, "killed")
+if not once.exists():
+    once.touch()
+    (copy,) = once.parent.glob("elsewhere/.local/state/ralph/worker/*/home/.git")
+    for name in ("HEAD", "packed-refs", "refs/heads/ralph/p", "refs/ralph/answer"):
+        (copy / f"{{name}}.lock").touch()
+    os.kill(os.getppid(), 9)
+    time.sleep(600)
+{WORKS}"""
     )
     code, _, printed = repo.run(agent, "--launch", elsewhere(repo))
     assert code == 0, printed
