@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -301,12 +302,16 @@ def agent_env(extra: Mapping[str, str], home: Path) -> dict[str, str]:
     git's variables and ralph's own virtual environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     if venv := own_venv(home):
-        named = env.get("PATH", os.defpath).split(os.pathsep)
-        left = [one for one in named if not _is_at(one, f"{venv}/bin", home)]
-        env["PATH"] = os.pathsep.join(left) or os.defpath  # an empty one means the current folder
+        env["PATH"] = _path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
         if _is_at(env.get("VIRTUAL_ENV", ""), venv, home):
             del env["VIRTUAL_ENV"]
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
+
+
+@functools.cache
+def _path_without(place: str, path: str, home: Path) -> str:
+    left = [one for one in path.split(os.pathsep) if not _is_at(one, place, home)]
+    return os.pathsep.join(left) or os.defpath  # an empty one means the current folder
 
 
 def _is_at(path: str, place: str, home: Path) -> bool:

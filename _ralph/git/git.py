@@ -15,7 +15,7 @@ from typing import IO
 
 from _ralph import files, text
 from _ralph.errors import BadInput, RalphError, StopNow, TryLater
-from _ralph.process.process import buffer
+from _ralph.process.process import buffer, pause
 
 QUICK, BULK = 30.0, 180.0
 """Deadlines in seconds: of calls that read or move refs, and of those that read or write many files."""
@@ -138,9 +138,10 @@ def _run(
 
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
     """Wait for a git call until its deadline, or a few seconds once ralph must stop."""
-    end, asked = time.monotonic() + timeout, False
+    began, asked = time.monotonic(), False
+    end = began + timeout
     while process.poll() is None:
-        time.sleep(0.001)  # `Popen.wait` with a timeout looks at ever longer intervals, up to 50 ms
+        pause(began)
         if hurry() and not asked and what != "merge":  # it would leave a person's files half done
             asked, end = True, min(end, time.monotonic() + _HURRY)
         if time.monotonic() >= end:

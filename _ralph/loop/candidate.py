@@ -199,6 +199,7 @@ def commit_message(run: Run, attempt: Attempt) -> str:
     values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
     where = f"{run.paths.prd.name}: commit"
     template = compile_line(run.commit_template(), where)
-    subject = in_time(lambda: render_line(template, values, where), where)
+    ours = not run.plan.settings.get("commit")
+    subject = in_time(lambda: render_line(template, values, where), where, ours)
     agent = text.one_line(attempt.command, 100)
     return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"

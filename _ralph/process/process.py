@@ -188,14 +188,19 @@ def _nameless() -> BinaryIO:
 
 def reap(pid: int, seconds: float) -> int | None:
     """The wait status of our child `pid`, 0 if it was reaped before; None if it runs on after `seconds`."""
-    end = time.monotonic() + seconds
+    began = time.monotonic()
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-            if time.monotonic() > end:
+            if time.monotonic() > began + seconds:
                 return None
-            time.sleep(0.001)
+            pause(began)
         return ended[1]
     return 0
+
+
+def pause(began: float) -> None:
+    """Sleep before the next look at a child: the longer, the longer ago it `began` (monotonic seconds)."""
+    time.sleep(min(max((time.monotonic() - began) / 8, 0.0001), 0.02))
 
 
 @dataclass
