@@ -250,7 +250,7 @@ def test_a_worker_elsewhere_that_is_killed_costs_its_attempt(repo: Repo) -> None
         f"""once = P({str(repo.outside)!r}, "killed")
 if not once.exists():
     once.touch()
-    (copy,) = once.parent.glob("elsewhere/.local/state/ralph/worker/*/home/.git")
+    (copy,) = once.parent.glob("elsewhere/.local/state/ralph/worker/*/*/.git")
     for name in ("HEAD", "packed-refs", "refs/heads/ralph/p", "refs/ralph/answer"):
         (copy / f"{{name}}.lock").touch()
     os.kill(os.getppid(), 9)
