@@ -14,7 +14,7 @@ from typing import Any
 
 from _ralph import __version__, files
 from _ralph.agents import registry
-from _ralph.errors import BadInput, translate
+from _ralph.errors import BadInput, RalphError, translate
 from _ralph.git.git import BULK, Git, attempted, freeze_settings, git
 from _ralph.loop.attempt import work_here
 from _ralph.loop.candidate import checking, ignored_by
@@ -80,11 +80,16 @@ def _serve(asked: Json, wire: Wire) -> None:
         wire.send({"event": "has", "commits": known})
         job = wire.message(_PATIENCE)
         bundle = wire.file(job, cache / "job.bundle", 3600.0)
-        if job["file"]:
-            copy("bundle", "unbundle", str(bundle), timeout=BULK)
-        files.clear(bundle)
-        _lay_out(job, copy)
-        _do(job, _run_of(job, copy, run_id, wire), wire, cache)
+        try:
+            if job["file"]:
+                copy("bundle", "unbundle", str(bundle), timeout=BULK)
+            files.clear(bundle)
+            _lay_out(job, copy)
+            _do(job, _run_of(job, copy, run_id, wire), wire, cache)
+        except RalphError as error:
+            if type(error) is RalphError:  # git failed: perhaps at what a power cut left of the copy
+                files.clear(home)
+            raise
 
 
 def _lay_out(job: Json, copy: Git) -> None:

@@ -263,6 +263,23 @@ if not once.exists():
     assert nothing_runs_within(repo, 1), still_running(repo)
 
 
+def test_a_copy_that_a_power_cut_broke_is_made_anew(repo: Repo) -> None:
+    repo.plan(*tasks(1))
+    agent = repo.agent(
+        f"""once = P({str(repo.outside)!r}, "broken")
+if not once.exists():
+    once.touch()
+    (copy,) = once.parent.glob("elsewhere/.local/state/ralph/worker/*/*/.git")
+    for path in [path for path in copy.glob("objects/**/*") if path.is_file()]:
+        path.chmod(0o600)
+        path.write_bytes(bytes(path.stat().st_size))
+{WORKS}"""
+    )
+    code, _, printed = repo.run(agent, "--launch", elsewhere(repo))
+    assert code == 0, printed
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
+
+
 def test_term_to_the_loop_reaches_the_worker_elsewhere(repo: Repo) -> None:
     agent, prefix = hanging_elsewhere(repo)
     repo.plan(*tasks(1))
