@@ -103,9 +103,9 @@ Submit = Callable[..., Submitted]
 Show = Callable[..., None]
 ENDS = (("a", "COMPLETED", 0), ("b", "COMPLETED", 0), ("c", "SPECIAL_EXIT", 4))
 SHORT = ("--time=1", "--signal=B:TERM@50")
-"""A slot of a minute, in which the signal comes after ten seconds or some more."""
-LONGER = ("--time=1", "--signal=B:TERM@30")
-"""The same, with time for some work before it."""
+"""A slot of a minute, in which the signal comes after ten to forty seconds."""
+LONGER = ("--time=2", "--signal=B:TERM@90")
+"""It comes after half a minute at least. Slurm looks at slots every 30 seconds, so it needs some room."""
 
 
 def test_a_plan_that_passes(repo: Repo, submit: Submit, shown: Show) -> None:
