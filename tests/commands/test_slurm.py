@@ -102,10 +102,12 @@ def exits(repo: Repo, prd: str = "prd.json") -> list[int]:
 Submit = Callable[..., Submitted]
 Show = Callable[..., None]
 ENDS = (("a", "COMPLETED", 0), ("b", "COMPLETED", 0), ("c", "SPECIAL_EXIT", 4))
-SHORT = ("--time=1", "--signal=B:TERM@50")
-"""A slot of a minute, in which the signal comes after ten to forty seconds."""
-LONGER = ("--time=2", "--signal=B:TERM@90")
-"""It comes after half a minute at least. Slurm looks at slots every 30 seconds, so it needs some room."""
+# Slurm looks every 30 seconds for signals that are due within the next 30. One that is due as the job starts
+# is sent before the job's shell can take it, and then never again.
+SHORT = ("--time=1", "--signal=B:TERM@25")
+"""A slot of a minute; the signal comes after 5 to 35 seconds."""
+LONGER = ("--time=2", "--signal=B:TERM@60")
+"""One of two minutes; the signal comes after 30 to 60 seconds, so there is time for some work before it."""
 
 
 def test_a_plan_that_passes(repo: Repo, submit: Submit, shown: Show) -> None:
