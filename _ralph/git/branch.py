@@ -51,6 +51,12 @@ class Branch:
         """Whether `commit` is in the history of `tip`."""
         return attempted(self.git, "merge-base", "--is-ancestor", commit, tip)[0] == 0
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it has commits that HEAD lacks."""
+        ended = attempted(self.git, "merge-base", "--is-ancestor", self.ref, "HEAD")
+        return ended[0] == 1  # 128 if there is no such branch
+
     def beginning(self) -> str:
         """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
         BadInput without a commit."""
