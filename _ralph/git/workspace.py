@@ -186,20 +186,22 @@ class Place:
         return {path: meta.split(" ")[2] for meta, path in entries}
 
     def carry(self, names: Iterable[str]) -> None:
-        """Copy files that git ignores from home (`.worktreeinclude`), unless what is checked out here has
-        files of these names; they are never committed."""
+        """Copy files that git ignores from home (`.worktreeinclude`), also those that links lead to, unless
+        what is checked out here has files of these names; they are never committed."""
         wanted = list(names)
         tracked = set(self.git.names("ls-files", "-z", timeout=BULK) if wanted else ())
-        untracked = [name for name in wanted if name not in tracked]
-        self.carried = [name for name in untracked if self._copied(name, self.home.root / name) is not None]
+        self.carried = [*self._copied(name for name in wanted if name not in tracked)]
 
     def copy_state(self) -> dict[str, bytes]:
         """Copy the plan, the notes and the rulebook, for reading; their bytes, by name."""
-        found = {name: Path(os.path.realpath(self.home.root / name)) for name in self.state}
-        copies = {name: self._copied(name, source) for name, source in found.items()}
+        return self._copied(self.state)
+
+    def _copied(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Copy those of home's files that are there, or that links lead to; their bytes, by name."""
+        copies = {name: self._copy(name, Path(os.path.realpath(self.home.root / name))) for name in names}
         return {name: data for name, data in copies.items() if data is not None}
 
-    def _copied(self, name: str, source: Path) -> bytes | None:
+    def _copy(self, name: str, source: Path) -> bytes | None:
         """Copy a regular file and its mode to `name`, unless it is the same already; its bytes."""
         data, target = files.read_regular(source), self.root / name
         if data is not None:

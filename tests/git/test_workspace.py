@@ -487,11 +487,16 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     project.write("secrets/deep/key", "k\n")
     project.write(".env.prod", "no\n")
     project.write("loose.txt", "not ignored\n")
-    project.write(".worktreeinclude", ".env\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
+    project.write("../shared/env", "LINKED=1\n")
+    (project.path / ".env.link").symlink_to("../shared/env")
+    (project.path / ".env.folder").symlink_to("../shared")
+    project.write(".worktreeinclude", ".env*\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
     place, site = place_of(project), site_of(project)
     place.reset(head(project))
     site.furnish(place, head(project))
-    assert place.carried == [".env", "secrets/deep/key"]
+    assert place.carried == [".env", ".env.link", "secrets/deep/key"]
+    copy = place.root / ".env.link"
+    assert not copy.is_symlink() and copy.read_text() == "LINKED=1\n"
     copy = place.root / ".env"
     assert (copy.read_text(), copy.stat().st_mode & 0o777, copy.is_symlink()) == ("KEY=1\n", 0o600, False)
     copy.write_text("EVIL")
