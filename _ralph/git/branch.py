@@ -57,6 +57,13 @@ class Branch:
         ended = attempted(self.git, "merge-base", "--is-ancestor", self.ref, "HEAD")
         return ended[0] == 1  # 128 if there is no such branch
 
+    @property
+    def rival(self) -> str:
+        """A branch beside which git cannot make this one, as `ralph` beside `ralph/p`; nothing if none is."""
+        own, names = f"{self.name}/", self.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads")
+        others = (name for name in names.splitlines() if name != self.name)
+        return next((name for name in others if f"{name}/".startswith(own) or own.startswith(f"{name}/")), "")
+
     def beginning(self) -> str:
         """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
         BadInput without a commit."""
