@@ -168,18 +168,23 @@ class Place:
         ]
 
     def _module_folder(self, name: str, path: str) -> Path | None:
-        """The git folder of a submodule at home: below `modules`, or, from an old git, in the tree. Its name
-        comes from the candidate, so it must lead nowhere else: its configuration holds commands."""
-        own = self.home.common / "modules"
-        kept = (own / name, self.home.root / path / ".git")
+        """The git folder of a submodule at home: below `modules` of the worktree or of the repository, or,
+        from an old git, in the tree. Its name comes from the candidate, so it must lead nowhere else: its
+        configuration holds commands."""
+        kept = (*(folder / name for folder in self._kept_modules()), self.home.root / path / ".git")
         if ".." in name or os.path.isabs(name):
             return None
         there = (folder for folder in kept if (folder / "objects").is_dir())
         return next((folder for folder in there if Path(os.path.realpath(folder)) == folder), None)
 
+    def _kept_modules(self) -> tuple[Path, Path]:
+        """Where home keeps submodules: a linked worktree has its own."""
+        return self.home.dir / "modules", self.home.common / "modules"
+
     def _links(self, tree: str) -> dict[str, str]:
         """The commits of the submodules of a tree, by their paths."""
-        if not ((self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()):
+        marks = (*self._kept_modules(), self.home.root / ".gitmodules")
+        if not any(mark.exists() for mark in marks):
             return {}
         listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK)
         entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))

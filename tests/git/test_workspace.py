@@ -754,6 +754,19 @@ def leave_filter(inside: Path, name: str, ran: Path) -> None:
     os.utime(inside / name, (1, 1))
 
 
+def test_a_linked_worktree_has_submodules_of_its_own(modular: Repo) -> None:
+    modular.git("worktree", "add", "-q", str(modular.outside / "tree"))
+    modular.git("config", "submodule.the lib.url", f"{modular.path}/.git/modules/the lib")
+    update = ("-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init")
+    modular.git("-C", str(modular.outside / "tree"), *update)
+    files.clear(modular.path / ".git/modules")
+    home = Git.at(modular.outside / "tree")
+    place = Place(home, modular.outside / "places/work-1", home.common / "ralph/plan/work-1.index")
+    place.reset(head(modular))
+    assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
+    assert place.snapshot(head(modular))[0] == tree_of(modular)
+
+
 def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:
     files.clear(modular.path / ".git/modules")
     files.clear(modular.path / "vendor/lib")
