@@ -17,7 +17,7 @@ from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.commands import init, rehearsal
 from _ralph.commands.options import ENGINES
-from _ralph.errors import Exit, RalphError, translate
+from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import set_up_workspace
@@ -92,6 +92,8 @@ def _caught(part: Findings) -> Findings:
     """The findings of one part. An exception in it is an error; the other parts go on."""
     try:
         yield from part
+    except StopNow:
+        return
     except Exception as error:
         yield "error", str(translate(error))
 

@@ -16,7 +16,6 @@ from click.core import ParameterSource
 from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, translate
 from _ralph.git import git
-from _ralph.git.branch import current_branch
 from _ralph.loop import opening, rounds
 from _ralph.loop.run import Options, Run
 from _ralph.process import mark
@@ -156,9 +155,9 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     where = f", on branch {run.branch.name}"
     why = text.one_line(stop.reason, 240)  # `status` says all of it
     run.view.last(f"{why} | {passed} of {total} passed{where}", failed=bool(stop.exit))
-    known = Status(run.plan, run.history, prd=run.options.prd, words=run.options.words)
-    branch = run.branch.name if run.branch.name != current_branch(run.git) else ""
-    if step := next_step(known, Stopped(stop=stop.word, exit=int(stop.exit)), branch):
+    ahead = run.branch.name if run.branch.is_ahead else ""
+    known = Status(run.plan, run.history, prd=run.options.prd, words=run.options.words, to_land=ahead)
+    if step := next_step(known, Stopped(stop=stop.word, exit=int(stop.exit))):
         run.view.line(f"next: {step}")
 
 

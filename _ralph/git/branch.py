@@ -51,6 +51,19 @@ class Branch:
         """Whether `commit` is in the history of `tip`."""
         return attempted(self.git, "merge-base", "--is-ancestor", commit, tip)[0] == 0
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it has commits that HEAD lacks."""
+        ended = attempted(self.git, "merge-base", "--is-ancestor", self.ref, "HEAD")
+        return ended[0] == 1  # 128 if there is no such branch
+
+    @property
+    def rival(self) -> str:
+        """A branch beside which git cannot make this one, as `ralph` beside `ralph/p`; nothing if none is."""
+        own, names = f"{self.name}/", self.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads")
+        others = (name for name in names.splitlines() if name != self.name)
+        return next((name for name in others if f"{name}/".startswith(own) or own.startswith(f"{name}/")), "")
+
     def beginning(self) -> str:
         """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
         BadInput without a commit."""

@@ -168,38 +168,45 @@ class Place:
         ]
 
     def _module_folder(self, name: str, path: str) -> Path | None:
-        """The git folder of a submodule at home: below `modules`, or, from an old git, in the tree. Its name
-        comes from the candidate, so it must lead nowhere else: its configuration holds commands."""
-        own = self.home.common / "modules"
-        kept = (own / name, self.home.root / path / ".git")
+        """The git folder of a submodule at home: below `modules` of the worktree or of the repository, or,
+        from an old git, in the tree. Its name comes from the candidate, so it must lead nowhere else: its
+        configuration holds commands."""
+        kept = (*(folder / name for folder in self._kept_modules()), self.home.root / path / ".git")
         if ".." in name or os.path.isabs(name):
             return None
         there = (folder for folder in kept if (folder / "objects").is_dir())
         return next((folder for folder in there if Path(os.path.realpath(folder)) == folder), None)
 
+    def _kept_modules(self) -> tuple[Path, Path]:
+        """Where home keeps submodules: a linked worktree has its own."""
+        return self.home.dir / "modules", self.home.common / "modules"
+
     def _links(self, tree: str) -> dict[str, str]:
         """The commits of the submodules of a tree, by their paths."""
-        if not ((self.home.common / "modules").is_dir() or (self.home.root / ".gitmodules").exists()):
+        marks = (*self._kept_modules(), self.home.root / ".gitmodules")
+        if not any(mark.exists() for mark in marks):
             return {}
         listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK)
         entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
         return {path: meta.split(" ")[2] for meta, path in entries}
 
     def carry(self, names: Iterable[str]) -> None:
-        """Copy files that git ignores from home (`.worktreeinclude`), unless what is checked out here has
-        files of these names; they are never committed."""
+        """Copy files that git ignores from home (`.worktreeinclude`), also those that links lead to, unless
+        what is checked out here has files of these names; they are never committed."""
         wanted = list(names)
         tracked = set(self.git.names("ls-files", "-z", timeout=BULK) if wanted else ())
-        untracked = [name for name in wanted if name not in tracked]
-        self.carried = [name for name in untracked if self._copied(name, self.home.root / name) is not None]
+        self.carried = [*self._copied(name for name in wanted if name not in tracked)]
 
     def copy_state(self) -> dict[str, bytes]:
         """Copy the plan, the notes and the rulebook, for reading; their bytes, by name."""
-        found = {name: Path(os.path.realpath(self.home.root / name)) for name in self.state}
-        copies = {name: self._copied(name, source) for name, source in found.items()}
+        return self._copied(self.state)
+
+    def _copied(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Copy those of home's files that are there, or that links lead to; their bytes, by name."""
+        copies = {name: self._copy(name, Path(os.path.realpath(self.home.root / name))) for name in names}
         return {name: data for name, data in copies.items() if data is not None}
 
-    def _copied(self, name: str, source: Path) -> bytes | None:
+    def _copy(self, name: str, source: Path) -> bytes | None:
         """Copy a regular file and its mode to `name`, unless it is the same already; its bytes."""
         data, target = files.read_regular(source), self.root / name
         if data is not None:

@@ -297,9 +297,8 @@ def _home(run: Run) -> Json:
 def _files(run: Run) -> dict[str, str]:
     """The files that a worker needs and no commit has, by name, in base64: plan, notes, rulebook, what
     `.worktreeinclude` names, a prompt template, git's settings for checking out files, and commit hooks."""
-    found = {name: files.read_regular(run.paths.root / name) for name in run.site.gear.carried}
-    for name in run.state():
-        found[name] = files.read_regular(Path(os.path.realpath(run.paths.root / name)))
+    own = (*run.site.gear.carried, *run.state())
+    found = {name: files.read_regular(Path(os.path.realpath(run.paths.root / name))) for name in own}
     hooks, folder = run.site.hooks(run.paths.root)
     for name in hooks if os.path.isabs(run.site.gear.hooks) else ():
         found[f".git/hooks/{name}"] = files.read_regular(Path(os.path.realpath(Path(folder, name))))

@@ -150,13 +150,15 @@ def open_sandbox(run: Run) -> None:
                 raise BadInput(f"{found} is hidden inside the sandbox; install {agent.program} elsewhere")
 
 
-def branch_of(options: Options, plan: Plan, git: Git) -> str:
+def branch_of(options: Options, plan: Plan, git: Git, before: str) -> str:
     """The branch that the work lands on: the one named, else the current one unless it is the default branch,
-    else the plan's own."""
+    else the plan's own; but the one of the run `before` while HEAD lacks what passed there."""
     if named := options.branch or plan.branch:
         return named
     here = current_branch(git)
-    return here if here and here not in default_branches(git, here) else own_branch(plan)
+    usual = here if here and here not in default_branches(git, here) else own_branch(plan)
+    switched = before != usual and plan.passed_ids and Branch(git, before, "").is_ahead
+    return before if switched else usual
 
 
 def peek(options: Options) -> Run:
@@ -172,7 +174,7 @@ def glance(options: Options, paths: Paths, plan: Plan, history: History) -> Run:
         found = replace(found, until=limits.next_time(options.until, time.time()))
     rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     git = Git.at(paths.root)
-    branch = Branch(git, branch_of(options, plan, git), paths.private.name)
+    branch = Branch(git, branch_of(options, plan, git, history.branch), paths.private.name)
     return Run(
         options, paths, plan, git, branch, Journal(paths.progress), history, found, rows,
         Control(), View(), "",

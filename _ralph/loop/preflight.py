@@ -63,7 +63,7 @@ def try_templates(run: Run) -> None:
 
 
 def require_repository(run: Run) -> None:
-    """BadInput if git has no identity or is too old, or the branch name is invalid."""
+    """BadInput if git has no identity or is too old, or there can be no branch of this name."""
     if not run.git("var", "GIT_COMMITTER_IDENT", check=False):
         raise BadInput("git does not know who commits here; set git config user.name and user.email")
     version = version_of(run.git)
@@ -77,6 +77,11 @@ def require_repository(run: Run) -> None:
     if not valid:
         raise BadInput(
             f"{run.branch.name!r} is not a valid branch name; use another with --branch or branchName"
+        )
+    if rival := run.branch.rival:
+        raise BadInput(
+            f"git cannot make a branch {run.branch.name} beside the branch {rival}; "
+            f"use another with --branch or branchName"
         )
 
 

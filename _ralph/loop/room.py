@@ -283,6 +283,7 @@ def merged(git: Git, tip: str, commit: str) -> tuple[str, list[str]]:
     tree, *names = out.split("\0")
     if code == 0:
         return tree.strip(), []
-    if code == 1:
-        return "", [text.one_line(name) for name in names if name]
+    if code == 1:  # where one side has a folder, git calls the other's file NAME~COMMIT
+        own = [name.removesuffix(f"~{tip}").removesuffix(f"~{commit}") for name in names if name]
+        return "", [text.one_line(name) for name in dict.fromkeys(own)]
     return "", [text.one_line(err or "git merge-tree failed")]

@@ -18,6 +18,8 @@ from click import style
 from _ralph import text
 from _ralph.errors import BadInput, Exit
 from _ralph.files import resource
+from _ralph.git.branch import Branch
+from _ralph.git.git import Git
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
 from _ralph.state.history import History
@@ -44,7 +46,7 @@ _BAR = 24
 class Status:
     """Everything that is shown, read once: `running` is the loop (`pid`, `since`, its `workers`), `places`
     the folders in which agents and checks work, `prd` the plan's path as it was given, `words` the options
-    of the last run."""
+    of the last run, `to_land` the branch with work that HEAD lacks."""
 
     plan: Plan
     history: History
@@ -52,6 +54,7 @@ class Status:
     places: Json | None = None
     prd: Path = Path("prd.json")
     words: Sequence[str] = ()
+    to_land: str = ""
 
     @property
     def at_work(self) -> list[AttemptBegan]:
@@ -83,7 +86,8 @@ def read(prd_path: Path) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
     paths, plan, history = layout.read_state(prd_path)
     loop = layout.loop_at_work(paths)
-    status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths))
+    ahead = history.branch if Branch(Git.at(paths.root), history.branch, "").is_ahead else ""
+    status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths), ahead)
     if loop is None:
         return status
     running: Json = {
@@ -290,13 +294,13 @@ def _sentences(status: Status) -> list[str]:
         said.append(f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else ""))
         weigh = text.megabytes(where["bytes"])
         said.append(f"checks run in {where['room']}; all places take {weigh}")
-    step = next_step(status, history.stopped, history.branch)
+    step = next_step(status, history.stopped)
     return said + [f"next: {step}"] * bool(step)
 
 
-def next_step(status: Status, stopped: Stopped | None, branch: str) -> str:
-    """The commands with which a person goes on after a run that `stopped` so; `branch` is the one to land, if
-    any. Empty where nothing is to be done, also while a loop runs."""
+def next_step(status: Status, stopped: Stopped | None) -> str:
+    """The commands with which a person goes on after a run that `stopped` so. Empty where nothing is to be
+    done, also while a loop runs."""
     plan, history, path, words = status.plan, status.history, status.prd, status.words
     asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
     again, run = text.one_line(command_line("run", path, words), 300), history.this_run
@@ -317,7 +321,8 @@ def next_step(status: Status, stopped: Stopped | None, branch: str) -> str:
         probe = text.one_line(command_line("doctor", path, ["--probe", *words]), 300)
         return f"fix what it says; {probe}; {again}"
     if all(task.passed for task in plan.tasks):
-        return f"{command_line('report', path)}; {command_line('land', path, [branch])}" if branch else ""
+        land = command_line("land", path, [status.to_land])
+        return f"{command_line('report', path)}; {land}" if status.to_land else ""
     small = next((word for word in words if word in ("--max-usd", "--max-tokens")), "")
     if stopped and stopped.stop == "limit" and small and run.iterations == 1 and not run.passed:
         return f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"

@@ -487,11 +487,16 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     project.write("secrets/deep/key", "k\n")
     project.write(".env.prod", "no\n")
     project.write("loose.txt", "not ignored\n")
-    project.write(".worktreeinclude", ".env\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
+    project.write("../shared/env", "LINKED=1\n")
+    (project.path / ".env.link").symlink_to("../shared/env")
+    (project.path / ".env.folder").symlink_to("../shared")
+    project.write(".worktreeinclude", ".env*\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
     place, site = place_of(project), site_of(project)
     place.reset(head(project))
     site.furnish(place, head(project))
-    assert place.carried == [".env", "secrets/deep/key"]
+    assert place.carried == [".env", ".env.link", "secrets/deep/key"]
+    copy = place.root / ".env.link"
+    assert not copy.is_symlink() and copy.read_text() == "LINKED=1\n"
     copy = place.root / ".env"
     assert (copy.read_text(), copy.stat().st_mode & 0o777, copy.is_symlink()) == ("KEY=1\n", 0o600, False)
     copy.write_text("EVIL")
@@ -747,6 +752,19 @@ def leave_filter(inside: Path, name: str, ran: Path) -> None:
     subprocess.run(["git", "config", "filter.evil.clean", f"touch '{ran}'; cat"], cwd=inside, check=True)
     (inside / ".gitattributes").write_text("* filter=evil\n")
     os.utime(inside / name, (1, 1))
+
+
+def test_a_linked_worktree_has_submodules_of_its_own(modular: Repo) -> None:
+    modular.git("worktree", "add", "-q", str(modular.outside / "tree"))
+    modular.git("config", "submodule.the lib.url", f"{modular.path}/.git/modules/the lib")
+    update = ("-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init")
+    modular.git("-C", str(modular.outside / "tree"), *update)
+    files.clear(modular.path / ".git/modules")
+    home = Git.at(modular.outside / "tree")
+    place = Place(home, modular.outside / "places/work-1", home.common / "ralph/plan/work-1.index")
+    place.reset(head(modular))
+    assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
+    assert place.snapshot(head(modular))[0] == tree_of(modular)
 
 
 def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:

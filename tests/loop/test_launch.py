@@ -59,7 +59,7 @@ def test_setup_carried_files_and_a_failed_attempt_go_along(repo: Repo) -> None:
     repo.write("AGENTS.md", "Be brief.\n")
     repo.commit("ignore")
     repo.git("tag", "v1")
-    repo.write(".env", "KEY=1\n")
+    (repo.path / ".env").symlink_to(repo.write("../shared.env", "KEY=1\n"))
     repo.plan(
         {"checks": ["grep -q 2 tries && test -f made"], "launch": elsewhere(repo)},
         setup="test -f .env && touch made",

@@ -70,7 +70,25 @@ def test_the_branch_is_the_one_named_else_the_current_one_else_its_own(
     repo.plan({"checks": ["true"]}, **({"branchName": named} if named else {}))
     repo.git("checkout", "-q", *(["-B", here] if here else ["--detach"]))
     run = run_of(repo)
-    assert branch_of(Options(branch=option), run.plan, run.git) == wanted
+    assert branch_of(Options(branch=option), run.plan, run.git, "") == wanted
+
+
+def test_a_run_goes_on_where_its_passes_are_after_a_person_switched(repo: Repo) -> None:
+    repo.git("switch", "-qc", "feature")
+    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]}, {"checks": ["test -f T3"]})
+    agent = repo.agent("P(task).touch()")
+    assert repo.ralph("run", "--agent", agent, "--max-iterations", "2").returncode == 3
+    repo.git("switch", "-q", "main")
+    assert repo.ralph("run", "--agent", agent).returncode == 0
+    assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 passed"]
+    assert "next: ralph report; ralph land feature" in repo.ralph("status").stdout
+    assert repo.ralph("land").returncode == 0
+    assert "next: " not in repo.ralph("status").stdout
+    assert run_of(repo).branch.name == "ralph/p"  # HEAD has it all: nothing is to be gone on with
+    repo.git("reset", "-q", "--hard", "HEAD~1")
+    assert run_of(repo).branch.name == "feature"
+    repo.plan({"checks": ["test -f T4"]})  # another plan, which nothing has passed of
+    assert run_of(repo).branch.name == "ralph/p"
 
 
 def test_a_run_begins_at_the_tip_or_at_head_that_contains_it(repo: Repo) -> None:

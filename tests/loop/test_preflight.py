@@ -89,6 +89,14 @@ def test_git_must_know_who_commits_and_take_the_branch(repo: Repo, opened: Opene
     run.branch.name = "a..b"
     with pytest.raises(BadInput, match=r"'a\.\.b' is not a valid branch name"):
         require_repository(run)
+    for name, rival in (("main/p", "main"), ("x", "x/y/z")):
+        if rival != "main":
+            repo.git("branch", rival)
+        run.branch.name = name
+        with pytest.raises(BadInput, match=f"git cannot make a branch {name} beside the branch {rival}; use"):
+            require_repository(run)
+    run.branch.name = "x/y/z"
+    require_repository(run)
     run.branch.name = "a"
     repo.git("config", "--unset", "user.email")
     repo.git("config", "user.useConfigOnly", "true")

@@ -365,5 +365,7 @@ def test_work_is_put_together_with_the_tip_or_the_conflicts_are_named(project: R
     assert conflicts == [] and {"one", "other"} <= listing(project, tree).keys()
     clash = work_on(project, base, "one", "another\n")
     assert merged(git, one, clash) == ("", ["one"])
+    folder = work_on(project, base, "one/below")
+    assert merged(git, one, folder) == merged(git, folder, one) == ("", ["one"])
     assert merged(git, base, base) == (tree_of(project), [])
     assert room.merged(git, one, "0" * 40)[0] == ""
