@@ -33,12 +33,10 @@ async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         result = await job
     except WorkerDied as error:
         result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.role, str(error))
-    if result.overage:
-        attempt.result = replace(attempt.result, overage=True, reset=result.reset)
     unmet = objections(attempt.task, result.text)
     attempt.judgement = Judgement(
         **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],
-        session=result.session or "",
+        session=result.session or "", row=judge.name, overage=result.overage, reset=result.reset or 0.0,
     )  # fmt: skip
     weigh_judge(attempt, result, unmet)
 

@@ -202,10 +202,13 @@ def fall_back(run: Run, attempt: Attempt) -> Stop | None:
     other, alone = run.agent(attempt.task), judge or attempt.launch or run.options.once
     back = limits.NONE if alone else run.back_at(other)
     if not back:
-        run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
+        if other.command != missing:
+            run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
         return None
     if attempt.verdict is Verdict.LIMITED:
-        return await_provider(run, missing, attempt.result, attempt.reason)
+        stop = await_provider(run, missing, attempt.result, attempt.reason)
+        goes_on = not alone and (other.command != missing or next_task(run))  # with another agent
+        return stop if not goes_on else asked_to_stop(run)
     if back == limits.NONE:
         return asked_to_stop(run) or Stop(
             "unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}"
