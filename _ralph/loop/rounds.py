@@ -224,15 +224,16 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
     if run.options.no_wait or run.options.once:
         return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
     now, known = time.time(), run.history.this_run
-    if command in known.waits and known.waits[command].until > now:
-        return None  # another worker hit the same limit
+    waited = known.waits[command].until if command in known.waits else 0.0
+    if waited > now and waited >= min(known.away.get(command, 0.0), run.ends):
+        return None  # another worker hit the same limit, and not a longer one
     until = limits.wait_for(run.limits, result, known.fruitless.get(command, 0), now, reason)
     if isinstance(until, Stop):
         return until
     until = min(until, run.ends)
     said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
-    waited = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
-    run.write(waited, f"waiting {said} for the provider")
+    wait = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
+    run.write(wait, f"waiting {said} for the provider")
     run.view.line(f"waiting for the provider {said}: {reason}")
     notify(run, None)
     return None

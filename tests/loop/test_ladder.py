@@ -178,7 +178,7 @@ def test_once_is_one_attempt_and_no_fallback(repo: Repo) -> None:
 
 def limited(seconds: float) -> str:
     """What the speaker does to name a reset so many seconds ahead."""
-    info = '{"status": "rejected", "resetsAt": int(time.time() + %s)}' % seconds
+    info = f'{{"status": "rejected", "resetsAt": int(time.time() + {seconds})}}'
     told = f'print(json.dumps({{"type": "rate_limit_event", "rate_limit_info": {info}}}))'
     return f"{told}; print('''{LIMIT}'''); sys.exit(1)"
 
@@ -212,3 +212,17 @@ if rung == 'refused'"""
     done = repo.ralph("run", "--jobs", "2")
     assert done.returncode == 0 and "takes over" not in done.stdout
     assert sorted(calls(repo)) == ["T1 opus", "T2 opus", "T2 opus"]
+
+
+def test_of_two_resets_of_one_provider_the_later_is_waited_for_and_held_against_max_wait(repo: Repo) -> None:
+    script = f"""
+if task == 'T1': {limited(3)}
+if task == 'T2': time.sleep(0.5); {limited(36000)}
+if rung == 'refused'"""
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", script))
+    plan(repo, OWN, SECOND, agent=say)
+    done = repo.ralph("run", "--jobs", "2", first=LOOKS_OFTEN)
+    assert done.returncode == 75 and "more than --max-wait allows" in done.stdout
+    done = repo.ralph("run", "--jobs", "2", "--max-wait", "12h", "--max-hours", "8s", first=LOOKS_OFTEN)
+    assert done.returncode == 3 and len(repo.records("wait")) == 3
+    assert repo.records("wait")[2]["until"] > repo.records("wait")[1]["until"] + 2
