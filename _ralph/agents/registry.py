@@ -239,11 +239,8 @@ def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
 
 
 def _reset(parser: StreamParser) -> float | None:
-    """The unix time at which a limit ends. One that is over already, and told all the same, is not to be
-    trusted."""
-    now = time.time()
-    at = text.moment(next(iter(parser.facts.get("reset", [])), None), now)
-    return at if at is not None and at > now else None
+    """The unix time at which a limit ends, as it was told last."""
+    return text.moment(next(iter(parser.facts.get("reset", [])), None), time.time())
 
 
 def _session(parser: StreamParser) -> str | None:

@@ -4,6 +4,7 @@ reject it."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from _ralph.loop.run import Run
 from _ralph.loop.verdict import weigh_judge
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, Json, Judgement, Outcome, Share, Task, spent_on
+from _ralph.state.limits import ahead
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -107,6 +109,7 @@ def run_role(
         watch=run.view.watch,
         wrap=lambda argv: run.wrap(argv, cwd),
     )
+    result.reset = ahead(result, time.time())  # a reset that is over, and told all the same, is not one
     if (
         result.outcome is Outcome.TIMED_OUT
         and left < run.options.agent_timeout
