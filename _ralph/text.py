@@ -185,6 +185,13 @@ def duration(value: float, short: bool = False) -> str:
     return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"
 
 
+def clock(at: float, now: float, seconds: bool = False) -> str:
+    """The unix time `at` for people: `07:00`, with `seconds` `07:00:12`, with its day if that is not the next
+    time that clocks show it."""
+    day = "" if at - now < _UNITS["d"] else "%a %d %b, "
+    return time.strftime(f"{day}%H:%M" + ":%S" * seconds, time.localtime(at))
+
+
 def moment(value: object, now: float) -> float | None:
     """The unix time that a provider names: as such a number, as seconds from now (`3600`,
     `retry after 3600s`, `in 2 hours 5 minutes`) or by local clocks (`try again at 10:26 PM`,

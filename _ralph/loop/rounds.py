@@ -24,7 +24,7 @@ from _ralph.state import limits, prd
 from _ralph.state.layout import stop_is_asked
 from _ralph.state.records import Rechecked, RunBegan, Stopped, Waited
 from _ralph.state.wording import summary
-from _ralph.text import last_line, quote
+from _ralph.text import clock, last_line, quote
 
 RECHECK_AFTER = 10
 """Passes after which the branch is checked again in the middle of a run."""
@@ -231,7 +231,7 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
     if isinstance(until, Stop):
         return until
     until = min(until, run.ends)
-    said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
+    said = f"until {clock(until, now, seconds=True)}"
     wait = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
     run.write(wait, f"waiting {said} for the provider")
     run.view.line(f"waiting for the provider {said}: {reason}")
@@ -266,7 +266,7 @@ def wait(run: Run, until: float) -> None:
     """Wait until `until` (unix time), the end of the run's time, or a change of prd.json."""
     end = min(until, run.ends)
     seen = files.signature(run.paths.prd)
-    run.view.doing(f"waiting until {time.strftime('%H:%M:%S', time.localtime(end))}")
+    run.view.doing(f"waiting until {clock(end, time.time(), seconds=True)}")
     run.control.sleep(end, lambda: asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen)
     run.view.doing("")
 

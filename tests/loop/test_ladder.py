@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -226,3 +227,15 @@ if rung == 'refused'"""
     done = repo.ralph("run", "--jobs", "2", "--max-wait", "12h", "--max-hours", "8s", first=LOOKS_OFTEN)
     assert done.returncode == 3 and len(repo.records("wait")) == 3
     assert repo.records("wait")[2]["until"] > repo.records("wait")[1]["until"] + 2
+
+
+def test_a_wait_of_days_is_said_with_its_day(repo: Repo) -> None:
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", f"if rung == 'far': {limited(259200)}\nif 0"))
+    plan(repo, OWN, agent=f"{say} far")
+    words = ("run", "--max-hours", "200", "--max-wait", "100h")
+    process = repo.start(*words, "--notify", f"touch {repo.outside}/told", first=LOOKS_OFTEN)
+    repo.wait_for("../told")
+    day = time.strftime("%a %d %b, ", time.localtime(time.time() + 259200))
+    assert f"until {day}" in " ".join(repo.ralph("status").stdout.split())
+    assert repo.ralph("stop").returncode == 0
+    assert f"waiting for the provider until {day}" in process.communicate(timeout=30)[0]

@@ -296,7 +296,7 @@ worker 1: US-001, attempt 1, 2 min 5 s, claude --model opus
 worker 2: US-002, attempt 2, 12 s, claude --model opus
 worker 3: US-003, attempt 1, 1 h 1 min, aider
 worker 4: US-004, attempt 3, 0 s
-codex waits until 01:00 for its provider's limit
+codex waits until Fri 01 Jan, 01:00 for its provider's limit
 the agent works in /s/shop-1/work-1 to work-4
 checks run in /s/shop-1/room; all places take 12.3 MB
 shop: 0 of 6 passed, 4 running, 2 open [........................]"""
