@@ -178,7 +178,7 @@ def task_warnings(plan: Plan, told: Json, known: TaskHistory) -> list[str]:
         warnings.append(f"denied: {'; '.join(known.denials)}")
     if known.overload:
         warnings.append(f"split this task: {known.overload}")
-    return [text.one_line(warning, 300) for warning in warnings]
+    return list(dict.fromkeys(text.one_line(warning, 300) for warning in warnings))
 
 
 def spent(on: Spent | AgentResult, short: bool = False) -> str:
