@@ -308,9 +308,12 @@ class Share:
 @dataclass(kw_only=True)
 class Judgement(Spent):
     """What the judge said of an attempt, and what that took: `objections` are criteria that are not met,
-    with reasons."""
+    with reasons; `overage` and `reset` as in `AgentResult`, for the provider of the judge's `row`."""
 
     agent: str = ""
+    row: str = ""
+    overage: bool = False
+    reset: float = 0.0
     agrees: bool = False
     objections: list[str] = field(default_factory=list)
     session: str = ""

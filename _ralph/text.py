@@ -16,8 +16,10 @@ from _ralph.errors import BadInput
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
 )
-_IN = re.compile(r"\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+)", re.IGNORECASE)
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)\b", re.IGNORECASE)
+_IN = re.compile(r"\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*(?:and\s+)?)+)", re.IGNORECASE)
+_PART = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])", re.IGNORECASE
+)
 _AT = re.compile(r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)")
 _SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET)$|PASSWORD", re.IGNORECASE)
 _KEPT = "\n\t\u200c\u200d"
@@ -183,6 +185,13 @@ def duration(value: float, short: bool = False) -> str:
     return f"{int(value // 3600)} h {int(value % 3600 // 60)} min"
 
 
+def clock(at: float, now: float, seconds: bool = False) -> str:
+    """The unix time `at` for people: `07:00`, with `seconds` `07:00:12`, with its day if that is not the next
+    time that clocks show it."""
+    day = "" if at - now < _UNITS["d"] else "%a %d %b, "
+    return time.strftime(f"{day}%H:%M" + ":%S" * seconds, time.localtime(at))
+
+
 def moment(value: object, now: float) -> float | None:
     """The unix time that a provider names: as such a number, as seconds from now (`3600`,
     `retry after 3600s`, `in 2 hours 5 minutes`) or by local clocks (`try again at 10:26 PM`,
@@ -203,9 +212,10 @@ def _moment(words: str, now: float) -> float | None:
     if match := _AT.search(words):
         month, day, year, clock = match.groups()
         date = f"{month} {day} {year}" if month else time.strftime("%b %d %Y", time.localtime(now))
-        named = time.mktime(time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p"))
+        named = time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p")
+        at, tomorrow = (time.mktime((*named[:2], named[2] + later, *named[3:])) for later in (0, 1))
         # there are no seconds in it: a few minutes ago means now, and not tomorrow
-        return named if month or named > now - 600 else named + 86400
+        return at if month or at > now - 600 else tomorrow
     from email.utils import parsedate_to_datetime  # 10 ms, and rarely wanted
 
     return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header

@@ -251,6 +251,8 @@ NOW = 1_795_305_600.0  # 2026-11-22 00:00:00 UTC
         ("try again in 2 hours 5 minutes.", 7500),
         ("Try again in 3 days, 4 hours", 273_600),
         ("retry after 1.5s", 1.5),
+        ("Please try again in 7m12s. Visit", 432), ("quota will reset after 21h18m3.5s.", 76_683.5),
+        ("in 1 hour and 30 minutes", 5400), ("in 500ms", None), ("in 1h5months", 3600),
         ("You\u2019ve hit your usage limit ... or try again at 10:26 PM.", 22 * 3600 + 26 * 60),
         ("try again at 12:00 AM.", 0),  # it is midnight
         ("try again at 11:55 PM.", -300 + 86_400),
@@ -271,6 +273,16 @@ def test_the_moment_that_a_provider_names(
         found = text.moment(value, NOW)
     time.tzset()
     assert (None if found is None else found - NOW) == seconds
+
+
+def test_tomorrow_has_23_or_25_hours_where_clocks_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        for now in ("2027-03-27 23:00", "2027-10-30 23:00", "2027-12-31 23:00"):
+            found = text.moment("try again at 3:30 AM", time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")))
+            assert found and time.strftime("%H:%M", time.localtime(found)) == "03:30"
+    time.tzset()
 
 
 WIDE = (

@@ -223,7 +223,10 @@ def recovered(
         parser.line(line)
     _read_log(agent.row, parser, cwd / ".ralph" / _LOG)
     outcome = Outcome.INTERRUPTED if reason else Outcome.FAILED  # no request was cut off
-    told = AgentResult(outcome, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens())
+    told = AgentResult(
+        outcome, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens(),
+        overage=parser.overage, reset=_reset(parser) if parser.overage else None,
+    )  # fmt: skip
     sent = files.read_regular(transcript.with_name(f"{transcript.name}.prompt.md")) or b""
     return book(told, parser, agent.row, known, len(sent))
 
@@ -236,6 +239,11 @@ def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
         parser.line(line, printed=False)
 
 
+def _reset(parser: StreamParser) -> float | None:
+    """The unix time at which a limit ends, as it was told last."""
+    return text.moment(next(iter(parser.facts.get("reset", [])), None), time.time())
+
+
 def _session(parser: StreamParser) -> str | None:
     return text.one_line(parser.fact("session"), 100) or None
 
@@ -243,7 +251,6 @@ def _session(parser: StreamParser) -> str | None:
 def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
     """The result of an agent process, from its events and from how it ended."""
     outcome, reason = _outcome(agent, parser, process, stderr)
-    reset = next(iter(parser.facts.get("reset", [])), None)
     return AgentResult(
         outcome=outcome,
         reason=text.one_line(text.redact(reason), 300),
@@ -251,7 +258,7 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         session=_session(parser),
         usd=parser.usd,
         tokens=parser.tokens(),
-        reset=text.moment(reset, time.time()) if outcome is Outcome.LIMITED or parser.overage else None,
+        reset=_reset(parser) if outcome is Outcome.LIMITED or parser.overage else None,
         overage=parser.overage,
         denials=[text.one_line(text.redact(str(denied))) for denied in parser.facts.get("denials", [])],
         context=parser.context,

@@ -299,7 +299,8 @@ def _version(agent: Agent) -> str:
     import subprocess_tee
 
     words = shlex.join([agent.program, *agent.row["version"][1:]])
-    command = f"{words} 2> /dev/null | head -n 1"  # what it leaves running cannot hold our end of a pipe
+    # Behind a pipe of its own: what it leaves running cannot hold ours.
+    command = f"{words} < /dev/null 2> /dev/null | head -n 1"
     if shutil.which("timeout"):
         command = f"timeout 30 sh -c {shlex.quote(command)}"
     probe = subprocess_tee.run(command, shell=True, tee=False, quiet=True, check=False)

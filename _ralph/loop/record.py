@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import fields
 
 from _ralph import files, text
@@ -15,7 +14,6 @@ from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.history import entry_digest
-from _ralph.state.limits import ahead
 from _ralph.state.records import AttemptEnded, Failure, Landed, Rechecked
 from _ralph.state.wording import ended_words, spent
 
@@ -37,7 +35,7 @@ def record(run: Run, attempt: Attempt, by_person: bool = False) -> None:
             attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
         else:
             run.branch.pin_work(attempt.task.id, attempt.left)
-    if attempt.result.overage:
+    if attempt.result.overage or (attempt.judgement and attempt.judgement.overage):
         attempt.notices.append("the subscription is used up, and the provider bills extra usage")
     counted = attempt.verdict in COUNTED
     number = f", attempt {attempt.number} of {run.limits.attempts}" if counted else ""
@@ -84,7 +82,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         rate=result.rate,
         request=result.request,
         exit=result.exit or 0,
-        reset=ahead(result, time.time()) or 0.0,
+        reset=result.reset or 0.0,
         overload=result.overload,
         overage=result.overage,
         denials=result.denials[:20],

@@ -4,6 +4,7 @@ reject it."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from _ralph.loop.run import Run
 from _ralph.loop.verdict import weigh_judge
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, Json, Judgement, Outcome, Share, Task, spent_on
+from _ralph.state.limits import ahead
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -33,12 +35,10 @@ async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         result = await job
     except WorkerDied as error:
         result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.role, str(error))
-    if result.overage:
-        attempt.result = replace(attempt.result, overage=True, reset=result.reset)
     unmet = objections(attempt.task, result.text)
     attempt.judgement = Judgement(
         **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],
-        session=result.session or "",
+        session=result.session or "", row=judge.name, overage=result.overage, reset=result.reset or 0.0,
     )  # fmt: skip
     weigh_judge(attempt, result, unmet)
 
@@ -109,6 +109,7 @@ def run_role(
         watch=run.view.watch,
         wrap=lambda argv: run.wrap(argv, cwd),
     )
+    result.reset = ahead(result, time.time())  # a reset that is over, and told all the same, is not one
     if (
         result.outcome is Outcome.TIMED_OUT
         and left < run.options.agent_timeout

@@ -24,7 +24,7 @@ from _ralph.state import limits, prd
 from _ralph.state.layout import stop_is_asked
 from _ralph.state.records import Rechecked, RunBegan, Stopped, Waited
 from _ralph.state.wording import summary
-from _ralph.text import last_line, quote
+from _ralph.text import clock, last_line, quote
 
 RECHECK_AFTER = 10
 """Passes after which the branch is checked again in the middle of a run."""
@@ -202,10 +202,13 @@ def fall_back(run: Run, attempt: Attempt) -> Stop | None:
     other, alone = run.agent(attempt.task), judge or attempt.launch or run.options.once
     back = limits.NONE if alone else run.back_at(other)
     if not back:
-        run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
+        if other.command != missing:
+            run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
         return None
     if attempt.verdict is Verdict.LIMITED:
-        return await_provider(run, missing, attempt.result, attempt.reason)
+        stop = await_provider(run, missing, attempt.result, attempt.reason)
+        goes_on = not alone and (other.command != missing or next_task(run))  # with another agent
+        return stop if not goes_on else asked_to_stop(run)
     if back == limits.NONE:
         return asked_to_stop(run) or Stop(
             "unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}"
@@ -221,15 +224,16 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
     if run.options.no_wait or run.options.once:
         return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
     now, known = time.time(), run.history.this_run
-    if command in known.waits and known.waits[command].until > now:
-        return None  # another worker hit the same limit
+    waited = known.waits[command].until if command in known.waits else 0.0
+    if waited > now and waited >= min(known.away.get(command, 0.0), run.ends):
+        return None  # another worker hit the same limit, and not a longer one
     until = limits.wait_for(run.limits, result, known.fruitless.get(command, 0), now, reason)
     if isinstance(until, Stop):
         return until
     until = min(until, run.ends)
-    said = f"until {time.strftime('%H:%M:%S', time.localtime(until))}"
-    waited = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
-    run.write(waited, f"waiting {said} for the provider")
+    said = f"until {clock(until, now, seconds=True)}"
+    wait = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
+    run.write(wait, f"waiting {said} for the provider")
     run.view.line(f"waiting for the provider {said}: {reason}")
     notify(run, None)
     return None
@@ -262,7 +266,7 @@ def wait(run: Run, until: float) -> None:
     """Wait until `until` (unix time), the end of the run's time, or a change of prd.json."""
     end = min(until, run.ends)
     seen = files.signature(run.paths.prd)
-    run.view.doing(f"waiting until {time.strftime('%H:%M:%S', time.localtime(end))}")
+    run.view.doing(f"waiting until {clock(end, time.time(), seconds=True)}")
     run.control.sleep(end, lambda: asked_to_stop(run) is not None or files.signature(run.paths.prd) != seen)
     run.view.doing("")
 

@@ -352,7 +352,7 @@ def _loop(status: Status) -> list[str]:
     ]
     waiting = [
         f"{text.one_line(wait.command, 40) or 'the agent'} waits until "
-        f"{time.strftime('%H:%M', time.localtime(wait.until))} for its provider's limit"
+        f"{text.clock(wait.until, time.time())} for its provider's limit"
         for wait in waits
         if wait.until > time.time()
     ]

@@ -106,7 +106,8 @@ class History(Spent):
 
     `red` are checks of the plan that were red before the work and have not been green since; `planned` is
     the digest of the prd.json that `ralph plan` wrote; `overage` says until when (unix time) the provider of
-    an agent bills extra usage, by the name of its row; `agents` goes by commands; `limits` are those of this
+    an agent bills extra usage, by the name of its row, and `unaware` are the attempts that had begun before
+    that was known; `agents` goes by commands; `limits` are those of this
     run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration; `pending`
     are verdicts that may not be in prd.json yet, and the last of them not on the branch.
     """
@@ -127,6 +128,7 @@ class History(Spent):
     rechecked: tuple[str, str] | None = None
     passes_since_recheck: int = 0
     overage: dict[str, float] = field(default_factory=dict)
+    unaware: set[int] = field(default_factory=set)
     agents: defaultdict[str, AgentHistory] = field(default_factory=lambda: defaultdict(AgentHistory))
     limits: dict[str, float] = field(default_factory=dict)
     last: records.Record | None = None
@@ -217,7 +219,7 @@ class History(Spent):
         agent.passed += verdict is Verdict.PASSED
         agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)
         back = record.reset or record.time + _NO_RESET
-        self.overage[record.agent] = back if record.overage else 0.0
+        self._bills_extra(record)
         if not record.unjudged:
             self._provider(record, back)
         self.red.difference_update(key for key, ok in record.checks.items() if ok)
@@ -241,6 +243,18 @@ class History(Spent):
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked
         self._in_a_row(record)
+
+    def _bills_extra(self, record: records.AttemptEnded) -> None:
+        """Until when the providers of its agent and its judge bill extra usage. Only what began since it was
+        known can tell that it is over."""
+        judge = record.judge
+        agent = (record.agent, record.overage, record.reset) if not record.leftover else ("", False, 0.0)
+        for name, billed, reset in (agent, (judge.row, judge.overage, judge.reset)):
+            if billed:
+                self.overage[name] = reset or record.time + _NO_RESET
+                self.unaware = {record.iteration, *self.open_starts}
+            elif record.iteration not in self.unaware:
+                self.overage.pop(name, None)
 
     def _provider(self, record: records.AttemptEnded, back: float) -> None:
         """Whether the agent can be used again in this run; one that is limited is `back` then."""

@@ -52,7 +52,7 @@ def sums_words(
     yet, `room` the tasks in the clean room and in line for it."""
     spent, limit = history.this_run.usd + usd, min(bounds.usd, bounds.budget_usd)
     now = time.time()
-    ends = time.strftime("%H:%M", time.localtime(limits.run_deadline(bounds, seconds, now)))
+    ends = text.clock(limits.run_deadline(bounds, seconds, now), now)
     parts = [
         f"{sum(task.passed for task in plan.tasks)} of {len(plan.tasks)} passed",
         f"${spent:.2f}" + (f" of ${limit:.2f}" if limit < limits.NONE else "")
@@ -178,7 +178,7 @@ def task_warnings(plan: Plan, told: Json, known: TaskHistory) -> list[str]:
         warnings.append(f"denied: {'; '.join(known.denials)}")
     if known.overload:
         warnings.append(f"split this task: {known.overload}")
-    return [text.one_line(warning, 300) for warning in warnings]
+    return list(dict.fromkeys(text.one_line(warning, 300) for warning in warnings))
 
 
 def spent(on: Spent | AgentResult, short: bool = False) -> str:

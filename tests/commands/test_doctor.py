@@ -637,3 +637,13 @@ def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
     done = repo.ralph("doctor", "--agent", "true", "--prd", "my plan.json")
     assert "to start it: ralph run --prd 'my plan.json' --agent true\n" in done.stdout
+
+
+def test_a_version_that_reads_stdin_does_not_wait_for_a_person(repo: Repo) -> None:
+    say = repo.program("../speaker", "cat > /dev/null; echo 1.2.3")
+    repo.plan({"checks": ["true"]}, agents={"speaker": {"argv": ["speaker"], "version": ["speaker", "-V"]}})
+    words = [sys.executable, "-m", "ralph", "doctor", "--agent", str(say), "--full-permissions", "-v"]
+    with subprocess.Popen(
+        words, cwd=repo.path, env=repo.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as doctor:
+        assert doctor.stdout and b", 1.2.3" in doctor.stdout.read()

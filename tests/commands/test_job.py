@@ -374,7 +374,8 @@ def test_a_pod_clones_works_and_the_next_one_goes_on(repo: Repo) -> None:
     repo.git("remote", "add", "origin", str(repo.path))
     repo.commit("plans")
     agent = repo.agent("if task == 'b1': P('b1.txt').touch()")
-    told = printed(repo, "kubernetes", *plans, "--agent", agent, "--max-iterations", "1")
+    check = "test $$ -gt 1 && test '$$(INDEX)$HOME' = '$''$(IN''DEX)$HO''ME'"
+    told = printed(repo, "kubernetes", *plans, "--agent", agent, "--max-iterations", "1", "--check", check)
     (container,) = pod(told)["containers"]
     assert container["volumeMounts"] == [{"name": "state", "mountPath": "/ralph", "subPathExpr": "$(INDEX)"}]
     volume = repo.outside / "volume"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from tests.conftest import Repo
-from tests.loop.test_waits import LIMIT, RESULT, overage, plan, speaker
+from tests.loop.test_waits import LIMIT, LOOKS_OFTEN, RESULT, overage, plan, speaker
 
 OWN, SECOND, THIRD = ({"id": f"T{i}", "checks": [f"test -f T{i}.txt"]} for i in (1, 2, 3))
 WORKS = "P(f'{task}.txt').touch()"
@@ -174,3 +175,67 @@ def test_once_is_one_attempt_and_no_fallback(repo: Repo) -> None:
     plan(repo, OWN, agent=f"{say} limited", fallback=f"{say} other")
     assert repo.ralph("run", "--once").returncode == 75
     assert calls(repo) == ["T1 limited"]
+
+
+def limited(seconds: float) -> str:
+    """What the speaker does to name a reset so many seconds ahead."""
+    info = f'{{"status": "rejected", "resetsAt": int(time.time() + {seconds})}}'
+    told = f'print(json.dumps({{"type": "rate_limit_event", "rate_limit_info": {info}}}))'
+    return f"{told}; print('''{LIMIT}'''); sys.exit(1)"
+
+
+def test_a_fallback_that_is_away_for_long_does_not_end_a_wait_that_is_short(repo: Repo) -> None:
+    script = f"""
+if rung == 'first' and not (OUT / 'reset').exists(): (OUT / 'reset').touch(); {limited(2)}
+if rung == 'far': {limited(36000)}
+if rung == 'first': rung = 'other'
+if rung == 'refused'"""
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", script))
+    plan(repo, OWN, agent=f"{say} first", fallback=f"{say} far")
+    assert repo.ralph("run", first=LOOKS_OFTEN).returncode == 0
+    assert calls(repo) == ["T1 first", "T1 far", "T1 first"]
+
+
+def test_a_long_limit_of_one_tasks_own_agent_does_not_keep_the_others(repo: Repo) -> None:
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", f"if rung == 'far': {limited(36000)}\nif 0"))
+    plan(repo, {**OWN, "agent": f"{say} far"}, SECOND, agent=f"{say} other")
+    done = repo.ralph("run")
+    assert (done.returncode, repo.passed(), calls(repo)) == (75, ["T2"], ["T1 far", "T2 other"])
+    assert "more than --max-wait allows" in done.stdout
+
+
+def test_a_reset_that_came_while_the_room_was_busy_has_come(repo: Repo) -> None:
+    script = f"""
+if task == 'T2' and not (OUT / 'reset').exists(): (OUT / 'reset').touch(); {limited(1.5)}
+if rung == 'refused'"""
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", script))
+    plan(repo, {**OWN, "checks": [*OWN["checks"], "sleep 1.5"]}, SECOND, agent=f"{say} opus", fallback=say)
+    done = repo.ralph("run", "--jobs", "2")
+    assert done.returncode == 0 and "takes over" not in done.stdout
+    assert sorted(calls(repo)) == ["T1 opus", "T2 opus", "T2 opus"]
+
+
+def test_of_two_resets_of_one_provider_the_later_is_waited_for_and_held_against_max_wait(repo: Repo) -> None:
+    script = f"""
+if task == 'T1': {limited(3)}
+if task == 'T2': time.sleep(0.5); {limited(36000)}
+if rung == 'refused'"""
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", script))
+    plan(repo, OWN, SECOND, agent=say)
+    done = repo.ralph("run", "--jobs", "2", first=LOOKS_OFTEN)
+    assert done.returncode == 75 and "more than --max-wait allows" in done.stdout
+    done = repo.ralph("run", "--jobs", "2", "--max-wait", "12h", "--max-hours", "8s", first=LOOKS_OFTEN)
+    assert done.returncode == 3 and len(repo.records("wait")) == 3
+    assert repo.records("wait")[2]["until"] > repo.records("wait")[1]["until"] + 2
+
+
+def test_a_wait_of_days_is_said_with_its_day(repo: Repo) -> None:
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", f"if rung == 'far': {limited(259200)}\nif 0"))
+    plan(repo, OWN, agent=f"{say} far")
+    words = ("run", "--max-hours", "200", "--max-wait", "100h")
+    process = repo.start(*words, "--notify", f"touch {repo.outside}/told", first=LOOKS_OFTEN)
+    repo.wait_for("../told")
+    day = time.strftime("%a %d %b, ", time.localtime(time.time() + 259200))
+    assert f"until {day}" in " ".join(repo.ralph("status").stdout.split())
+    assert repo.ralph("stop").returncode == 0
+    assert f"waiting for the provider until {day}" in process.communicate(timeout=30)[0]

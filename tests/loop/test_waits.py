@@ -136,6 +136,41 @@ def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> No
     assert len(repo.records("wait")) == 1
 
 
+def test_extra_usage_stays_known_whoever_ends_after_it_was_seen(repo: Repo) -> None:
+    plan(repo, *({"checks": [f"test -f T{number}.txt"]} for number in (1, 2, 3)))
+    work = f"P(task + '.txt').touch(); print('''{RESULT}''')"
+    say = speaker(repo, f"print('''{overage(3600)}''') if task == 'T1' else time.sleep(1.5); {work}")
+    code, _, printed = repo.run(say, "--jobs", "2", "--no-wait")
+    assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1", "T2"], 2), printed
+    assert "extra usage" in repo.run(say, "--no-wait")[1]["reason"]
+
+
+def test_extra_usage_that_a_killed_attempt_saw_is_known(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    say = speaker(repo, f"print('''{overage(3600)}''', flush=True); (OUT / 'seen').touch(); time.sleep(60)")
+    process = repo.start("run", "--agent", say)
+    repo.wait_for("../seen")
+    process.kill()
+    process.communicate(timeout=30)
+    code, summary, _ = repo.run(say, "--no-wait")
+    assert (code, len(repo.records("start"))) == (75, 1) and "extra usage" in summary["reason"]
+
+
+def test_extra_usage_is_that_of_the_judge_where_its_provider_bills_it(repo: Repo) -> None:
+    agrees = json.dumps(json.dumps({"criteria": [{"criterion": "x", "met": True}]}))
+    told = RESULT.replace('"ok"', agrees)
+    say = speaker(repo, f"print('''{overage(3600)}'''); print(r'''{told}''')")
+    work = f"P(task + '.txt').touch(); print('''{RESULT}''')"
+    other = str(repo.program("../other", f"exec {repo.agent(work)}"))
+    rows = {"speaker": ROW, "other": {**ROW, "argv": ["other"]}}
+    repo.plan(*({"checks": [f"test -f T{number}.txt"]} for number in (1, 2)), agents=rows, judge=say)
+    code, _, printed = repo.run(other, "--no-wait", "--fallback", repo.agent(work, "plain"))
+    assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1"], 1), printed
+    plan = {key: value for key, value in json.loads(repo.read("prd.json")).items() if key != "judge"}
+    repo.write("prd.json", json.dumps(plan))
+    assert repo.run(other, "--no-wait")[0] == 0
+
+
 def test_a_limited_attempt_with_tokens_and_no_price_is_a_limit_and_no_wrong_use(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
     limited = json.dumps({**json.loads(LIMIT), "usage": {"input_tokens": 900}})

@@ -254,6 +254,14 @@ def test_a_question_comes_first_and_the_others_are_counted(tmp_path: Path) -> No
     assert "next: ralph retry B --answer '...' (and 2 more); ralph run" in lines
 
 
+@pytest.mark.parametrize("question", ["One?\nOr two?", "Which? " + "z" * 900])
+def test_a_question_that_blocks_its_task_stands_once(repo: Repo, question: str) -> None:
+    repo.plan({"checks": ["false"]})
+    agent = repo.agent(f"P('x').write_text(str(time.time())); said('blocked on', {question!r})")
+    assert repo.run(agent)[0] == 4
+    assert repo.ralph("status").stdout.count("it asks: ") == 2, "once at the task, and once why the run ended"
+
+
 def test_a_limit_that_is_less_than_an_attempt_is_named(tmp_path: Path) -> None:
     stop = {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"}
     shown = make(tmp_path, [{"id": "A", "title": "a", "checks": ["x"]}], [*worked("A", 1, "failed"), stop])
@@ -296,7 +304,7 @@ worker 1: US-001, attempt 1, 2 min 5 s, claude --model opus
 worker 2: US-002, attempt 2, 12 s, claude --model opus
 worker 3: US-003, attempt 1, 1 h 1 min, aider
 worker 4: US-004, attempt 3, 0 s
-codex waits until 01:00 for its provider's limit
+codex waits until Fri 01 Jan, 01:00 for its provider's limit
 the agent works in /s/shop-1/work-1 to work-4
 checks run in /s/shop-1/room; all places take 12.3 MB
 shop: 0 of 6 passed, 4 running, 2 open [........................]"""
