@@ -150,7 +150,7 @@ def status(prd: Path, format: str, json: bool) -> None:
 def report(prd: Path, output: IO[bytes] | None) -> None:
     """Write an HTML report.
 
-    One file: what passed, with diffs; what needs you, what failed, what was restored and learned.
+    One file: what passed, with diffs; what needs you; what failed; what was restored and learned.
 
     \b
     ralph report && xdg-open .ralph/report.html
@@ -190,9 +190,11 @@ def prompt(**given: Any) -> None:
     "--planner",
     metavar="CMD",
     type=options.Command(),
-    help="The agent that plans; else the plan's planner, or its agent.",
+    help="The agent that plans. Default: the plan's planner, or its agent.",
 )
-@click.option("--force", is_flag=True, help="Replace a plan with work in it; the old one is kept aside.")
+@click.option(
+    "--force", is_flag=True, help="Replace a plan that you wrote or worked on; the old one is kept."
+)
 @options.TIMEOUT
 @options.for_people
 def plan(brief: str, force: bool, **given: Any) -> int:
@@ -230,12 +232,12 @@ def add(prd: Path, title: str, **said: Any) -> None:
 @cli.command()
 @options.PRD
 @click.argument("task_id", metavar="ID", shell_complete=options.known_tasks)
-@click.option("--answer", default="", metavar="TEXT", help="What you answer; stands in the next prompt.")
+@click.option("--answer", default="", metavar="TEXT", help="Your answer. The next prompt shows it.")
 @options.for_people
 def retry(prd: Path, task_id: str, answer: str) -> None:
     """Unblock a task, also during a run.
 
-    Its attempts start at zero. The answer goes into its notes.
+    Its attempts are counted from zero again. The answer goes into its notes.
 
     \b
     ralph retry US-003 --answer 'use the existing price table'
@@ -285,8 +287,8 @@ def stop(prd: Path) -> None:
 def init(prd: Path, eject: bool) -> None:
     """Write prd.json, AGENTS.md and a line of .gitignore.
 
-    Finds setup, checks and files to protect. Overwrites nothing; an existing plan gets only the keys
-    that it lacks.
+    Finds setup, checks, caches to keep, files to protect, and local settings that checkouts need
+    (.worktreeinclude). Overwrites nothing; an existing plan gets only the keys that it lacks.
 
     \b
     cd my-project && ralph init
@@ -332,7 +334,8 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """Print a job file for cron, systemd, slurm, kubernetes or github.
 
     The file runs each PLAN (default: that of --prd) with the options given here; all options of
-    `ralph run` are accepted. Read it, change it, and hand it to the engine.
+    `ralph run` are accepted. For cron and systemd, a run without --until or --max-hours gets --until
+    07:00. Read the file, change it, and hand it to the engine.
 
     \b
     ralph job cron --agent claude --full-permissions
@@ -375,7 +378,7 @@ def clean(prd: Path, dry_run: bool) -> int:
 
     A plan is done when every task passes and HEAD contains its branch, and gone when its prd.json no
     longer exists. Looks at all plans of this repository, or at that of --prd. Work that exists only in a
-    workspace is parked first. Checkouts of a repository that is not there are named, and stay.
+    workspace is parked first. Checkouts whose repository is missing are listed and kept.
 
     \b
     ralph clean -n

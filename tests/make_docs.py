@@ -24,7 +24,7 @@ HEAD = """\
 
 This page is generated from `prd.schema.json` (`python -m tests.make_docs`). Editors that support JSON Schema complete and validate a plan that names it: `"$schema": "./prd.schema.json"`, with the path to your copy.
 
-Only a list of tasks and one check are required. Unknown keys are kept and shown to the agent. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
+A plan needs only a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
 """
 
 ALIASES = """\
@@ -112,7 +112,7 @@ CLI_HEAD = """\
 
 This page is generated from ralph's own help (`python -m tests.make_docs`). `ralph COMMAND --help` prints the same for one command.
 
-An option takes precedence over its environment variable, the variable over prd.json, and prd.json over the default. A flag's variable is set with `1`. Durations are written as `90s`, `10m`, `2h` or plain seconds. The [README](../README.md#exit-codes) lists the exit codes.
+An option takes precedence over its environment variable, the variable over prd.json, and prd.json over the default. A flag's variable is set with `1`. Durations are written as `90s`, `10m`, `2h` or plain seconds; for `--max-hours`, a plain number is hours. The [README](../README.md#exit-codes) lists the exit codes.
 
 Three variables belong to no option: `RALPH_PLACES` is the folder for checkouts, `RALPH_DEBUG=1` prints the traceback of an unexpected error, and `NO_COLOR=1` turns colors off.
 

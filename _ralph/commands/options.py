@@ -114,7 +114,7 @@ AGENT = click.option(
     type=Command(),
     multiple=True,
     help="The agent: claude, 'aider --model sonnet', or any command that reads a prompt. Repeat it to "
-    "use the next one after each failed attempt.",
+    "move to the next one after each failed attempt.",
 )
 CHECK = click.option(
     "--check",
@@ -122,9 +122,9 @@ CHECK = click.option(
     metavar="CMD",
     multiple=True,
     allow_from_autoenv=False,
-    help="A command that must succeed before a task passes. Can be repeated.",
+    help="A check: a command that must exit with 0. Can be repeated.",
 )
-TASK = click.option("--task", metavar="ID", shell_complete=known_tasks, help="Work on this task only.")
+TASK = click.option("--task", metavar="ID", shell_complete=known_tasks, help="Only this task.")
 PROMPT = click.option(
     "--prompt",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
@@ -176,7 +176,7 @@ RUN_OPTIONS = (
     click.option(
         "--max-hours",
         type=hours,
-        help="Stop after this time: hours, or a duration such as 90m.  [default: 12]",
+        help="Stop after this time: a number of hours, or a duration such as 90m.  [default: 12]",
     ),
     click.option("--until", metavar="HH:MM", help="Stop at this time of day, such as 07:00."),
     click.option("--max-usd", metavar="USD", type=ABOVE_ZERO, help="Stop after this many dollars."),
@@ -198,9 +198,9 @@ RUN_OPTIONS = (
     ),
     click.option("--branch", metavar="NAME", help="Land the work on this branch."),
     click.option(
-        "--allow-overage", is_flag=True, help="Go on when a subscription starts to bill extra usage."
+        "--allow-overage", is_flag=True, help="Continue when a subscription starts to bill extra usage."
     ),
-    click.option("--no-wait", is_flag=True, help="Exit with 75 at a provider's limit."),
+    click.option("--no-wait", is_flag=True, help="Exit with 75 instead of waiting for a provider."),
     click.option("--full-permissions", is_flag=True, help="Let the agent do anything that you can do."),
     SANDBOX,
     click.option("--launch", metavar="PREFIX", help="Run agents behind this command, such as 'ssh node7'."),
@@ -229,7 +229,7 @@ TASK_FIELDS = (
         help="What must be true when the task is done. Can be repeated.",
     ),
     click.option("--description", metavar="TEXT", help="What to build, and why."),
-    click.option("--priority", metavar="N", type=int, help="1 is worked first."),
+    click.option("--priority", metavar="N", type=int, help="1 comes first."),
     click.option(
         "--depends-on",
         "dependsOn",
