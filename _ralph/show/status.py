@@ -301,7 +301,10 @@ def _sentences(status: Status) -> list[str]:
 def next_step(status: Status, stopped: Stopped | None) -> str:
     """The commands with which a person goes on after a run that `stopped` so. Empty where nothing is to be
     done, also while a loop runs."""
-    plan, history, path, words = status.plan, status.history, status.prd, status.words
+    plan, history, path, words = status.plan, status.history, status.prd, [*status.words]
+    at = words.index("--task") if "--task" in words else len(words)
+    if words[at + 1 : at + 2] in [[task.id] for task in plan.tasks if task.passed]:
+        del words[at : at + 2]  # there is nothing left to do there
     asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
     again, run = text.one_line(command_line("run", path, words), 300), history.this_run
     if asked:
@@ -334,6 +337,9 @@ def _last_run(history: History) -> str:
     if history.stopped:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
         return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
+    if history.pending:
+        tasks = text.few([record.task for record in history.pending])
+        return f"verified work of {tasks} has not landed, or is not marked yet; the next run does that"
     return (
         "the last run was cut off; the next one goes on where it was" if history.iteration else "no run yet"
     )

@@ -262,6 +262,14 @@ def test_a_question_that_blocks_its_task_stands_once(repo: Repo, question: str) 
     assert repo.ralph("status").stdout.count("it asks: ") == 2, "once at the task, and once why the run ended"
 
 
+def test_the_next_run_leaves_out_a_task_that_has_passed(tmp_path: Path) -> None:
+    done = {"id": "A", "title": "a", "passes": True, "checks": ["x"]}
+    shown = make(tmp_path, [done, {"id": "B", "title": "b", "checks": ["x"]}], [*worked("A", 1, "passed")])
+    for task, step in (("A", "ralph run --jobs 2"), ("B", "ralph run --task B --jobs 2")):
+        told = replace(shown, words=["--task", task, "--jobs", "2"])
+        assert f"next: {step}" in status.lines(told, 120, color=False)
+
+
 def test_a_limit_that_is_less_than_an_attempt_is_named(tmp_path: Path) -> None:
     stop = {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"}
     shown = make(tmp_path, [{"id": "A", "title": "a", "checks": ["x"]}], [*worked("A", 1, "failed"), stop])

@@ -40,6 +40,7 @@ def test_what_a_person_s_git_ignores_is_not_landed_upon(
     )
     code, summary, _ = repo.run(repo.agent(theirs))
     assert code == 4 and "verified work cannot land" in summary["reason"]
+    assert "verified work of T1 has not landed" in repo.ralph("status").stdout
     assert [repo.read(name) for name in mine] == ["the only copy"] * len(mine)
 
 
