@@ -66,11 +66,17 @@ class Branch:
 
     def beginning(self) -> str:
         """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
-        BadInput without a commit."""
+        In a clone that is the remote's branch, as for `git switch`. BadInput without a commit."""
         tip, head = self.commits_at(self.ref, "HEAD")
+        tip = tip or self._remote_tip()
         if not (tip or head):
             raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
         return head if head and (not tip or self.contains(tip, head)) else tip
+
+    def _remote_tip(self) -> str:
+        """The commit of the one remote-tracking branch of this name; nothing if there is none, or several."""
+        found = self.git("for-each-ref", "--format=%(objectname)", f"refs/remotes/*/{self.name}").split()
+        return found[0] if len(set(found)) == 1 else ""
 
     def open(self) -> tuple[str, list[str]]:
         """Make the branch if there is none, or move it forward to where the run begins; its tip, and what was
@@ -83,7 +89,8 @@ class Branch:
                 raise
             except RalphError as error:
                 raise BadInput(f"the branch {self.name} cannot be made: {error}") from None
-            return start, [f"made branch {self.name}"]
+            there = ", where the remote's is" if start == self._remote_tip() else ""
+            return start, [f"made branch {self.name}{there}"]
         if start != tip:
             try:
                 self.land(start, tip, "carried forward to HEAD")
@@ -153,12 +160,9 @@ class Branch:
         return self.git.common / "ralph" / self.plan / "fast-forward"
 
     def recover(self) -> None:
-        """After a run that was killed: remove the locks of its git calls, on this branch, the other refs of
-        this plan and an index that was following it, and undo what was done of a fast-forward."""
-        own_refs = (f"refs/ralph/*/{self.plan}.lock", f"refs/ralph/*/{self.plan}/**/*.lock")
-        for pattern in (f"{self.ref}.lock", *own_refs):
-            for lock in list(self.git.common.glob(pattern)):
-                files.clear(lock)
+        """After a run that was killed: remove the locks of its git calls on this branch and on an index that
+        was following it, and undo what was done of a fast-forward."""
+        files.clear(self.git.common / f"{self.ref}.lock")
         worktree, *commits = os.fsdecode(files.read_regular(self.mark) or b"").split("\0")
         if len(commits) == 2 and Path(worktree).is_dir():
             own = Git.at(Path(worktree))

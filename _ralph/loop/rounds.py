@@ -380,6 +380,9 @@ def close_run(run: Run, stop: Stop) -> Stop:
             stop = Stop(
                 "once", Exit.LEFT, "one attempt, as asked, and a task that had passed no longer holds"
             )
+        elif run.red and stop.word == "once" and all(task.passed for task in run.plan.tasks):
+            reason = f"one attempt, as asked, and not all checks are green: {', '.join(run.red)}"
+            stop = Stop("red-checks", Exit.PERSON, reason)
     if run.recorded or run.history.run:
         run.write(
             Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),

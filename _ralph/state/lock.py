@@ -65,7 +65,9 @@ def end_killed_run(paths: Paths) -> None:
     """Kill what a run that was killed left running, and remove the locks of its git calls."""
     if holder := last_holder(paths):
         kill_run(holder.run_id)
-        for left in paths.private.glob("*.index*.lock"):
+        plan, common = paths.private.name, paths.private.parent.parent
+        names = (f"ralph/{plan}/*.index*", f"refs/ralph/*/{plan}", f"refs/ralph/*/{plan}/**/*")
+        for left in [path for name in names for path in common.glob(f"{name}.lock")]:
             files.clear(left)
         if holder.boot != boot():
             discard_unsynced(paths)

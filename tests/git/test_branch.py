@@ -285,16 +285,6 @@ def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.
     assert not lock.exists()
 
 
-def test_a_lock_of_another_plan_s_refs_stays(repo: Repo) -> None:
-    locks = [repo.path / f".git/refs/ralph/{name}.lock" for name in ("parked/plan/x", "candidate/plan")]
-    other = repo.path / ".git/refs/ralph/parked/other/x.lock"
-    for lock in (*locks, other):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        lock.touch()
-    branch_of(repo).recover()
-    assert other.exists() and not any(lock.exists() for lock in locks)
-
-
 def test_an_index_lock_is_removed_only_where_ralph_left_it(repo: Repo) -> None:
     branch, lock = branch_of(repo), repo.path / ".git/index.lock"
     lock.touch()

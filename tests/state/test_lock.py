@@ -71,14 +71,22 @@ def kill(holder: subprocess.Popen[bytes]) -> None:
 
 def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
     holder, child = start(paths, "run")
-    (paths.private / "work-1.index.lock").touch()
-    (paths.private / "prd.lock").touch()  # of edits, by whoever does one now
+    refs, plan = paths.root / ".git/refs/ralph", paths.private.name
+    locks = [
+        paths.private / "work-1.index.lock",
+        refs / f"parked/{plan}/x.lock",
+        refs / f"candidate/{plan}.lock",
+    ]
+    others = [paths.private / "prd.lock", refs / "parked/other/x.lock"]  # of edits now, of another plan
+    for path in (*locks, *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     kill(holder)
     assert layout.running(paths) is None and layout.last_holder(paths) is not None and child.is_running()
     lock.end_killed_run(paths)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-    names = {path.name for path in paths.private.iterdir()}
-    assert {"died", "prd.lock"} <= names and "work-1.index.lock" not in names
+    assert (paths.private / "died").exists() and all(other.exists() for other in others)
+    assert not any(left.exists() for left in locks)
 
 
 @pytest.mark.parametrize("boot", ["this one", "another one"])

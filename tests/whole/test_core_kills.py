@@ -193,6 +193,14 @@ def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
     assert "Traceback" not in printed and nothing_runs_within(repo, 0.5)
 
 
+def test_a_worker_that_is_killed_during_the_last_check_of_all_checks_again(repo: Repo) -> None:
+    mark = repo.outside / "killed"
+    once = f"case $PWD in *recheck) test -e {mark} || {{ touch {mark}; kill -9 $PPID; sleep 5; }};; esac"
+    repo.plan({"checks": ["test -f T1.txt"]}, checks=[once])
+    code, summary, printed = repo.run(repo.agent("P(f'{task}.txt').touch()"))
+    assert (code, summary["stop"]) == (0, "complete") and mark.exists(), printed
+
+
 @pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGHUP, signal.SIGINT], 2))
 def test_a_signal_ends_worker_and_agent(repo: Repo, number: signal.Signals) -> None:
     repo.plan({"checks": ["false"]})

@@ -370,6 +370,28 @@ def test_foreign_gates_are_offered_and_never_run(repo: Repo) -> None:
     assert not (repo.outside / "gate-ran").exists()
 
 
+def test_one_attempt_does_not_hide_that_the_whole_plan_is_red(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), checks=["case $PWD in *recheck) false;; esac"])
+    agent = repo.agent(MAKES)
+    assert repo.run(agent, "--once")[0] == 0  # T2 is left
+    code, summary, _ = repo.run(agent, "--once")
+    assert (code, summary["stop"]) == (4, "red-checks")
+
+
+def test_a_clone_goes_on_where_the_remotes_branch_is(repo: Repo, tmp_path: Path) -> None:
+    repo.plan(own("T1"), own("T2"))
+    assert repo.run(repo.agent(MAKES), "--once", "--branch", "ralph/shop")[0] == 0
+    repo.git("add", "-f", "prd.json", "progress.txt")
+    repo.commit("the plan")
+    repo.git("clone", "-q", ".", str(tmp_path / "clone"))
+    for name in ("user.name", "user.email"):
+        repo.git("-C", str(tmp_path / "clone"), "config", name, "somebody")
+    repo.path = tmp_path / "clone"
+    code, summary, printed = repo.run(repo.agent(MAKES), "--branch", "ralph/shop")
+    assert code == 0 and "made branch ralph/shop, where the remote's is" in printed
+    assert (summary["passed"], repo.verdicts()) == (2, ["T1 passed", "T2 passed"])
+
+
 def test_once_task_and_limits(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"), own("T3"))
     agent = repo.agent(MAKES + '\nif task == "T3": P("T3.txt").write_text("bad")')
