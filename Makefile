@@ -31,10 +31,10 @@ demo: $(STAMP) ## watch ralph at work, with a scripted agent (15 s)
 	$(BIN)/ralph demo
 
 # Without bytecode every process of pytest compiles and rewrites all tests again.
-test: $(STAMP) ## run the tests; TESTS=tests/git for some (5 min)
+test: $(STAMP) ## run the tests; TESTS=tests/git for some (4 min)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(TESTS)
 
-test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, power cuts (over an hour; CRASH_STEP=16: minutes)
+test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, power cuts (20 min; CRASH_STEP=16: some)
 	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) JOBS_SEEDS=$(JOBS_SEEDS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
 
 test-agents: $(STAMP) ## run the real agents against a scripted model, without a key; AGENTS=claude for one (5 min)
