@@ -46,7 +46,7 @@ _BAR = 24
 class Status:
     """Everything that is shown, read once: `running` is the loop (`pid`, `since`, its `workers`), `places`
     the folders in which agents and checks work, `prd` the plan's path as it was given, `words` the options
-    of the last run, `to_land` the branch with work that HEAD lacks."""
+    of the last run, `to_land` the branch of a plan that is done, if HEAD lacks its work."""
 
     plan: Plan
     history: History
@@ -86,7 +86,8 @@ def read(prd_path: Path) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
     paths, plan, history = layout.read_state(prd_path)
     loop = layout.loop_at_work(paths)
-    ahead = history.branch if Branch(Git.at(paths.root), history.branch, "").is_ahead else ""
+    done = history.branch and all(task.passed for task in plan.tasks)  # else nobody asks git for it
+    ahead = history.branch if done and Branch(Git.at(paths.root), history.branch, "").is_ahead else ""
     status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths), ahead)
     if loop is None:
         return status
@@ -303,7 +304,7 @@ def next_step(status: Status, stopped: Stopped | None) -> str:
     done, also while a loop runs."""
     plan, history, path, words = status.plan, status.history, status.prd, [*status.words]
     at = words.index("--task") if "--task" in words else len(words)
-    if words[at + 1 : at + 2] in [[task.id] for task in plan.tasks if task.passed]:
+    if plan.passed_ids.intersection(words[at + 1 : at + 2]):
         del words[at : at + 2]  # there is nothing left to do there
     asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
     again, run = text.one_line(command_line("run", path, words), 300), history.this_run

@@ -243,19 +243,24 @@ def test_the_end_of_stdin_ends_all_that_the_worker_started(repo: Repo) -> None:
     assert nothing_runs_within(repo, 2), still_running(repo)
 
 
+def damages_once(repo: Repo, deed: str) -> str:
+    """An agent that works, but first, in its first attempt, does a deed to the `.git` of its machine's `copy`
+    of the repository."""
+    copy = 'once.parent.glob("elsewhere/.local/state/ralph/worker/*/*/.git")'
+    once = f"once = P({str(repo.outside)!r}, 'once')\nif not once.exists():\n    once.touch()"
+    return repo.agent(f"{once}\n    (copy,) = {copy}{deed}\n{WORKS}")
+
+
 def test_a_worker_elsewhere_that_is_killed_costs_its_attempt(repo: Repo) -> None:
     """Also where it leaves the locks of its git calls, as a node does that loses its power."""
     repo.plan(*tasks(1))
-    agent = repo.agent(
-        f"""once = P({str(repo.outside)!r}, "killed")
-if not once.exists():
-    once.touch()
-    (copy,) = once.parent.glob("elsewhere/.local/state/ralph/worker/*/*/.git")
+    agent = damages_once(
+        repo,
+        """
     for name in ("HEAD", "packed-refs", "refs/heads/ralph/p", "refs/ralph/answer"):
-        (copy / f"{{name}}.lock").touch()
+        (copy / f"{name}.lock").touch()
     os.kill(os.getppid(), 9)
-    time.sleep(600)
-{WORKS}"""
+    time.sleep(600)""",
     )
     code, _, printed = repo.run(agent, "--launch", elsewhere(repo))
     assert code == 0, printed
@@ -265,15 +270,12 @@ if not once.exists():
 
 def test_a_copy_that_a_power_cut_broke_is_made_anew(repo: Repo) -> None:
     repo.plan(*tasks(1))
-    agent = repo.agent(
-        f"""once = P({str(repo.outside)!r}, "broken")
-if not once.exists():
-    once.touch()
-    (copy,) = once.parent.glob("elsewhere/.local/state/ralph/worker/*/*/.git")
+    agent = damages_once(
+        repo,
+        """
     for path in [path for path in copy.glob("objects/**/*") if path.is_file()]:
         path.chmod(0o600)
-        path.write_bytes(bytes(path.stat().st_size))
-{WORKS}"""
+        path.write_bytes(bytes(path.stat().st_size))""",
     )
     code, _, printed = repo.run(agent, "--launch", elsewhere(repo))
     assert code == 0, printed
