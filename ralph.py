@@ -388,14 +388,6 @@ def clean(prd: Path, dry_run: bool) -> int:
     return clean_places(prd, options.was_given("prd"), dry_run, click.echo)
 
 
-@cli.command(hidden=True)
-def worker() -> int:
-    """Do one job that comes on stdin: what `--launch` starts, and people do not."""
-    from _ralph.loop.remote import serve
-
-    return serve()
-
-
 @cli.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 def demo(folder: Path | None) -> int:

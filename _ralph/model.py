@@ -82,7 +82,6 @@ class Task:
     checks: tuple[Check, ...] = ()
     allow: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
-    launch: str = ""
 
     @property
     def key(self) -> str:
@@ -324,11 +323,9 @@ class Work:
     """What an attempt and its record have in common. `base` is the commit that it began at, `left` the tree
     of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
     `message`. `leftover` says that no agent runs, because the work is from an earlier attempt and only its
-    checks or its judge are missing; `unjudged` that its judge is. `launch` is the prefix behind which no
-    worker answered. `baseline` says which checks were green before it; `parked` is the ref of work that did
+    checks or its judge are missing; `unjudged` that its judge is. `baseline` says which checks were green before it; `parked` is the ref of work that did
     not pass; `blocked` why the task needs a person."""
 
-    launch: str = ""
     base: str = ""
     left: str = ""
     leftover: str = ""

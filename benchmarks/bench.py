@@ -215,26 +215,6 @@ def a_check(cwd: Path) -> Measured:
     return Measured(ours * 1000, floor, ours)
 
 
-def launched(cwd: Path) -> Measured:
-    """What an attempt takes more behind a launch prefix that only starts ralph."""
-    program = repository(cwd).parent / "bin" / "ralph"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "ralph.py"} "$@"\n')
-    program.chmod(0o755)
-    loop_once(cwd)
-    prefix = {"RALPH_RUN_LAUNCH": f"env PATH={program.parent}:{os.environ['PATH']}"}
-
-    def one(**env: str) -> float:
-        took = []
-        for iterations in (1, 1 + MANY):
-            plan(cwd, 40)
-            took.append(loop(cwd, WORKS, iterations, **env)[0])
-        return (took[1] - took[0]) / MANY
-
-    floor, ours = medians(ROUNDS, one, lambda: one(**prefix))
-    return Measured((ours - floor) * 1000, floor, ours)
-
-
 def flood(agent: str) -> Callable[[Path], Measured]:
     """The speed at which an agent's output is read, against reading the same pipe."""
 
@@ -488,7 +468,6 @@ FIGURES = (
     Figure("live", "the same with the live view", "", 1000, silence(True), "ms"),
     Figure("idle", "processor time in a minute of 4 silent workers", "", 25, silence(False, 4), "ms"),
     Figure("worker", "memory of its own of one of 8 workers", "", 25, memory_of_workers, "MB"),
-    Figure("launch", "an attempt: what a worker behind a pipe adds", "the same, forked", 500, launched, "ms"),
     Figure("tasks", "an attempt that passes: what 10,000 tasks add", JSON, 4.0, long_list(WORKS, "")),
     Figure("failing", "an attempt that fails: the same", JSON, 4.0, long_list(TRIES, "false")),
     Figure("notes", "a start: what 10,000 records add", "reading them line by line", 5.0, long_notes(False)),

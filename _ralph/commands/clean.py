@@ -61,8 +61,7 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
 
 
 def _clean(git: Git, note: Noted, dry_run: bool, echo: Echo) -> float:
-    """Remove the places of one plan, and the copies that workers keep of it here, if they are no longer
-    needed: the bytes that this frees. NeedsPerson if something there must not go, TryLater while a loop is
+    """Remove the places of one plan, if they are no longer needed: the bytes that this frees. NeedsPerson if something there must not go, TryLater while a loop is
     at work."""
     folder = note.paths.places
     needless, why = _judged(git, note)
@@ -70,17 +69,15 @@ def _clean(git: Git, note: Noted, dry_run: bool, echo: Echo) -> float:
         if why:
             echo(f"left {folder}: {why}")
         return 0.0
-    copies = layout.worker_copies(note.paths)
-    size = sum(map(layout.weight, (folder, *copies)))
+    size = layout.weight(folder)
     if not dry_run:
         with lock.alone(note.paths, "clean"):
             freeze_settings(git, note.paths.private)
             for name, workspace in _workspaces(folder):
                 _park(git, note, name, workspace, echo)
             gone = folder.rename(folder.with_name(folder.name + _REMOVED))
-            left = [path for path in (gone, *copies) if os.path.lexists(files.clear(path))]
-        if left:
-            raise NeedsPerson(f"{left[0]} cannot be removed; see who owns what is in it")
+        if os.path.lexists(files.clear(gone)):
+            raise NeedsPerson(f"{gone} cannot be removed; see who owns what is in it")
     echo(f"{'would remove' if dry_run else 'removed'} {folder}: {text.megabytes(size)}; {why}")
     return size
 

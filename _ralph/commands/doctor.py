@@ -23,7 +23,6 @@ from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import set_up_workspace
 from _ralph.loop.candidate import checking
 from _ralph.loop.jobs import Checked, CheckJob
-from _ralph.loop.launch import greet
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.model import CheckResult, Finding, Findings, Plan
 from _ralph.process.process import Control
@@ -109,7 +108,6 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "settings", _settings(run)
     yield "python", _python(run)
     yield "agent", _team(run, team)
-    yield "launch", _elsewhere(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "places", _places(run)
@@ -151,13 +149,6 @@ def _python(run: Run) -> Findings:
     yield from _warnings(opening.led_back(run))
     if own := registry.own_venv(run.paths.root):
         yield "ok", f"setup, checks and agents do without ralph's own virtual environment, {own}"
-
-
-def _elsewhere(run: Run) -> Findings:
-    """Whether a worker answers behind each launch prefix."""
-    for prefix in run.prefixes:
-        greet(run, prefix)
-        yield "ok", f"a worker of this version answers behind `{text.one_line(prefix, 80)}`"
 
 
 def _limits(run: Run) -> Findings:

@@ -203,10 +203,6 @@ RUN_OPTIONS = (
     click.option("--no-wait", is_flag=True, help="Exit with 75 instead of waiting for a provider."),
     click.option("--full-permissions", is_flag=True, help="Let the agent do anything that you can do."),
     SANDBOX,
-    click.option("--launch", metavar="PREFIX", help="Run agents behind this command, such as 'ssh node7'."),
-    click.option(
-        "--launch-checks", metavar="PREFIX", help="Run setup, checks and hooks behind this command."
-    ),
     click.option("--no-awake", is_flag=True, help="Let the machine sleep during the run."),
     click.option(
         "--notify",

@@ -24,7 +24,6 @@ from _ralph.loop.candidate import (
 )
 from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
-from _ralph.loop.launch import work_elsewhere
 from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.room import merged
@@ -42,7 +41,7 @@ def begin(run: Run, task: Task) -> Attempt:
     `start` record."""
     known = run.history.of(task)
     agent = run.agent(task)
-    require_agent(run, agent, here=not run.launch_of(task))  # the plan may have changed since
+    require_agent(run, agent)  # the plan may have changed since
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker)
     attempt.share = run.share_of(task) or attempt.share
@@ -62,7 +61,6 @@ def begin(run: Run, task: Task) -> Attempt:
             title=task.title,
             command=attempt.command,
             worker=attempt.worker if attempt.worker > 1 else 0,
-            launch="" if attempt.leftover else run.launch_of(task),
             base=attempt.base,
             leftover=attempt.leftover,
         ),
@@ -104,7 +102,7 @@ async def work(run: Run, attempt: Attempt) -> None:
     """Run the agent in a worker. If the worker is killed, only this attempt is lost."""
     try:
         await check_before(run, attempt)
-        found = await run.in_worker(lambda inside: _work(inside, attempt), Worked, attempt.worker)
+        found = await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
     except WorkerDied as error:
         place = run.paths.workspace(attempt.worker)
         attempt.result = cut_off(run, attempt.agent, attempt.name, place, str(error))
@@ -131,11 +129,6 @@ def take(run: Run, attempt: Attempt, found: Worked) -> None:
     vars(attempt).update(vars(found))
     if attempt.left:
         run.branch.pin_attempt(attempt.worker, attempt.left)
-
-
-def _work(run: Run, attempt: Attempt) -> Worked:
-    elsewhere = run.launch_of(attempt.task) and not attempt.leftover
-    return work_elsewhere(run, attempt) if elsewhere else work_here(run, attempt)
 
 
 def work_here(run: Run, attempt: Attempt) -> Worked:

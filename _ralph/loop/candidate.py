@@ -11,7 +11,6 @@ from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import Late
 from _ralph.git.workspace import changes, restore
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
-from _ralph.loop.launch import check_elsewhere
 from _ralph.loop.room import HOOKS, Room, merged, run_hook
 from _ralph.loop.run import Run
 from _ralph.loop.worker import Job, WorkerDied
@@ -99,11 +98,9 @@ def ignored_by(run: Run, attempt: Attempt) -> list[str]:
 
 
 def check_commit(run: Run, job: CheckJob) -> Checked:
-    """Check a commit in the clean room, here or behind --launch-checks. If `setup` is red, it is the only
-    result. StopNow if ralph was stopped."""
+    """Check a commit in the clean room. If `setup` is red, it is the only result. StopNow if ralph was
+    stopped."""
     run.view.doing("running checks")
-    if run.options.launch_checks:
-        return check_elsewhere(run, job)
     room = run.room(job.env, job.anew)
     try:
         with run.workspaces_away():

@@ -78,7 +78,6 @@ class Worked:
     notices: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     said: str = ""
-    launch: str = ""
     began: float = 0.0
 
 

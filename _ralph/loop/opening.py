@@ -17,7 +17,6 @@ from _ralph.git import patterns
 from _ralph.git.branch import Branch, current_branch, default_branches
 from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import detect_python
-from _ralph.loop.launch import NoWorker, greet
 from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates, workers
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.loop.view import View
@@ -51,7 +50,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     run.tip, said = run.branch.open()
     note_plan(paths, run.branch.name)
     warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *unprotected(run), *led_back(run)]
-    run.notices += [*said, *(f"! {warning}" for warning in [*warnings, *reached(run)])]
+    run.notices += [*said, *(f"! {warning}" for warning in warnings)]
     if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
@@ -122,17 +121,6 @@ def led_back(run: Run) -> list[str]:
     return (
         [f"{what}: its checks test these files and not the work; let `setup` make a .venv"] if found else []
     )
-
-
-def reached(run: Run) -> list[str]:
-    """A warning for each launch prefix behind which no worker answers now. BadInput if none ever can."""
-    said = []
-    for prefix in run.prefixes:
-        try:
-            greet(run, prefix)
-        except NoWorker as error:
-            said.append(str(error))
-    return said
 
 
 def open_sandbox(run: Run) -> None:

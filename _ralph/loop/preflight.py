@@ -21,20 +21,17 @@ def agents_of(run: Run) -> list[Agent]:
 
 
 def workers(run: Run) -> list[Agent]:
-    """The agents of the open tasks that are worked here, each once, with every rung of their ladders; and the
-    fallback."""
-    here = (task for task in run.plan.tasks if not task.passed and not run.launch_of(task))
-    ladders = {run.ladder(task) for task in here}
+    """The agents of the open tasks, each once, with every rung of their ladders; and the fallback."""
+    ladders = {run.ladder(task) for task in run.plan.tasks if not task.passed}
     commands = dict.fromkeys(command for ladder in sorted(ladders) for command in ladder)
     other = [run.fallback] if commands and run.fallback else []
     return [*map(run.named, commands), *other]
 
 
-def require_agent(run: Run, agent: Agent, here: bool = True) -> None:
-    """BadInput or AgentUnavailable for an agent that is missing `here`, lacks permissions, or does not report
-    what is limited."""
-    if here:
-        registry.require(agent)
+def require_agent(run: Run, agent: Agent) -> None:
+    """BadInput or AgentUnavailable for an agent that is missing, lacks permissions, or does not report what
+    is limited."""
+    registry.require(agent)
     wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
     for unit in wanted:
         if wanted[unit] and unit not in agent.row.get("reports", []):

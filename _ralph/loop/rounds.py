@@ -108,10 +108,8 @@ def ready(run: Run) -> list[Task]:
 
 
 def _back_at(run: Run, task: Task) -> float:
-    """When (unix time) a task's agent, judge and worker are available; 0 is now."""
-    away = run.history.this_run.away.get(run.launch_of(task), 0.0)
-    agents = (run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
-    return max(away if away > time.time() else 0.0, *agents)
+    """When (unix time) a task's agent and judge are available; 0 is now."""
+    return max(run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
 
 
 def open_run_record(run: Run) -> None:
@@ -195,11 +193,11 @@ def stop_after_others(run: Run, error: RalphError) -> Stop:
 
 
 def fall_back(run: Run, attempt: Attempt) -> Stop | None:
-    """Replace or wait for the agent, judge or worker that this attempt could not get; the stop that ends the
+    """Replace or wait for the agent or judge that this attempt could not get; the stop that ends the
     run, if any."""
     judge = run.judge if attempt.unjudged else None
-    missing = judge.command if judge else attempt.launch or attempt.command
-    other, alone = run.agent(attempt.task), judge or attempt.launch or run.options.once
+    missing = judge.command if judge else attempt.command
+    other, alone = run.agent(attempt.task), judge or run.options.once
     back = limits.NONE if alone else run.back_at(other)
     if not back:
         if other.command != missing:

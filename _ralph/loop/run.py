@@ -64,8 +64,6 @@ class Options:
     sandbox: str | None = None
     no_awake: bool = False
     notify: str | None = None
-    launch: str | None = None
-    launch_checks: str | None = None
     json: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -121,16 +119,6 @@ class Run:
     def jobs(self) -> int:
         """How many tasks may be worked side by side."""
         return 1 if self.options.once else self.limits.jobs
-
-    def launch_of(self, task: Task) -> str:
-        """The command behind which this task is worked, on another machine or in a container, if any."""
-        return self.options.launch or task.launch or str(self.plan.settings.get("launch") or "")
-
-    @property
-    def prefixes(self) -> list[str]:
-        """The launch prefixes that the open tasks and the checks need."""
-        open_tasks = (task for task in self.plan.tasks if not task.passed)
-        return sorted({*map(self.launch_of, open_tasks), self.options.launch_checks or ""} - {""})
 
     def share_of(self, task: Task) -> Share | None:
         """What an attempt at this task may spend beside those under way; None if too little is left."""
@@ -414,6 +402,11 @@ def load_plan(paths: Paths, options: Options) -> Plan:
 def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     """The plan, validated, with the checks of the command line. BadInput if nothing could prove a task."""
     plan = examined(plan, options)
+    if "launch" in plan.top or any("launch" in task.raw for task in plan.tasks):  # else it would run here
+        raise BadInput(
+            f"{paths.prd.name}: `launch` is gone since version 0.3; remove it, and run the whole plan where "
+            f"its agents are to run (see `ralph job --help`)"
+        )
     if is_starter(plan):
         raise BadInput(
             f"{paths.prd.name} holds nothing but the example that `ralph init` wrote; edit it, or: "

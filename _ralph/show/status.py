@@ -119,8 +119,8 @@ def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> 
         "attempt": start.attempt,
         "agent": start.command,
         "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
-        "launch": start.launch or None,
-        "workspace": None if start.launch else str(workspace),
+        "launch": None,  # of version 0.2
+        "workspace": str(workspace),
         "usd": round(used.usd or 0.0, 6),
         "usd_estimated": round(used.estimated, 6),
         "tokens": asdict(used.tokens),
@@ -136,7 +136,7 @@ def _places(paths: Paths) -> Json | None:
         "folder": str(paths.places),
         "workspace": str(paths.workspace()),
         "room": str(paths.room),
-        "bytes": sum(map(layout.weight, [paths.places, *layout.worker_copies(paths)])),
+        "bytes": layout.weight(paths.places),
     }
 
 

@@ -206,9 +206,7 @@ class History(Spent):
         self.of(record).command = record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:
-        start = self.open_starts.pop(record.iteration, None)
-        if start and start.launch and record.verdict is not Verdict.LIMITED:
-            self.this_run.fruitless.pop(start.launch, None)
+        self.open_starts.pop(record.iteration, None)
         task, verdict = self.of(record), record.verdict
         agent = self.agents[record.command or record.agent]
         lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
@@ -258,7 +256,7 @@ class History(Spent):
 
     def _provider(self, record: records.AttemptEnded, back: float) -> None:
         """Whether the agent can be used again in this run; one that is limited is `back` then."""
-        run, command = self.this_run, record.launch or record.command
+        run, command = self.this_run, record.command
         limited = record.verdict is Verdict.LIMITED
         if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else: waited for
             run.away[command] = max(run.away.get(command, 0.0), back)

@@ -145,11 +145,6 @@ def places_folder() -> Path:
     return Path(named).expanduser().absolute() if named else state_folder()
 
 
-def worker_copies(paths: Paths) -> list[Path]:
-    """The copies of this plan's repository that workers behind `--launch` keep on this machine."""
-    return sorted(paths.places.parent.glob(f"worker/{glob.escape(paths.places.name)}-*"))
-
-
 def state_folder() -> Path:
     """This user's folder for what ralph keeps outside of any repository; it may not exist yet."""
     try:

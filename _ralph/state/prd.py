@@ -39,7 +39,7 @@ DONE_WORDS = (
 HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
 PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
 SETTINGS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit", "launch"), (str,)),
+    **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
     **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
     "setup": (str, dict),
@@ -49,7 +49,7 @@ SETTINGS: dict[str, tuple[type, ...]] = {
 STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
 _TASK_KEYS = STATE_KEYS.union(*(ALIASES[meaning] for meaning in ("title", "criteria", "depends_on")))
-_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "launch", "notes"}
+_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes"}
 _TASK_KEYS |= {"completedAt", "completed_at"}  # many tools write them; no misspelt `completed`
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
@@ -332,7 +332,6 @@ def _task(raw: Any, index: int, where: str) -> Task:
         checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
         allow=_patterns(raw, "allow", f"{where}."),
         agents=commands(_get(raw, "agent", list, str)),
-        launch=_get(raw, "launch", str) or "",
     )
 
 

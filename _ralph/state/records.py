@@ -67,14 +67,12 @@ class RunBegan(Record, event="run"):
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """`base`, `command` and `leftover` as in `Work`; the number of the `worker`, if it is not the first, and
-    the prefix that launches it, if it works elsewhere."""
+    """`base`, `command` and `leftover` as in `Work`; the number of the `worker`, if it is not the first."""
 
     iteration: int
     attempt: int = 0
     command: str = ""
     worker: int = 0
-    launch: str = ""
     base: str = ""
     leftover: str = ""
 
