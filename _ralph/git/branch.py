@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import re
-import shlex
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,30 +13,26 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, RalphError, StopNow, TryLater
-from _ralph.git.git import BULK, Git, Late, attempted, git_output, no_space, nul
+from _ralph.git.git import Git, Late, attempted, git_output, no_space
+from _ralph.git.merge import merge
 
 PARKED = "refs/ralph/parked"
 _KEPT = 50
+_MERGED = "merged"
 _SIGNING = 15.0
-_ONLY = """#!/bin/sh
-test "$1" != prepared || cut -d' ' -f3 | grep -qxF -e ORIG_HEAD -e {}
-"""
-"""A hook `reference-transaction`: nothing moves but one branch, and where HEAD was."""
 
 
 class Moved(Exception):
-    """Somebody else moved the branch: the work must be checked again on the new tip."""
+    """Somebody else moved the branch: the work must be made and examined again on the new tip."""
 
 
 @dataclass
 class Branch:
-    """The branch `name` of a repository. `plan` is a short name, in the names of this plan's other refs;
-    `repacks` whether `repack` can be done in time."""
+    """The branch `name` of a repository. `plan` is a short name, in the names of this plan's other refs."""
 
     git: Git
     name: str
     plan: str
-    repacks: bool = True
 
     @property
     def ref(self) -> str:
@@ -53,9 +48,16 @@ class Branch:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it has commits that HEAD lacks."""
-        ended = attempted(self.git, "merge-base", "--is-ancestor", self.ref, "HEAD")
-        return ended[0] == 1  # 128 if there is no such branch
+        """Whether it has work that HEAD lacks."""
+        tip, head = self.commits_at(self.ref, "HEAD")
+        return bool(tip and head) and not self._is_merged(tip, head)
+
+    def _is_merged(self, tip: str, head: str) -> bool:
+        """Whether `head` has all that is in `tip`: its history or, after a squash merge, its content."""
+        if self.contains(tip, head):
+            return True
+        found = merge(self.git, head, tip)
+        return not found.conflicts and found.tree == self.git.tree(head)
 
     @property
     def rival(self) -> str:
@@ -64,151 +66,99 @@ class Branch:
         others = (name for name in names.splitlines() if name != self.name)
         return next((name for name in others if f"{name}/".startswith(own) or own.startswith(f"{name}/")), "")
 
-    def beginning(self) -> str:
-        """The commit that a run begins at: HEAD if that contains the branch, or there is none; else its tip.
-        In a clone that is the remote's branch, as for `git switch`. BadInput without a commit."""
-        tip, head = self.commits_at(self.ref, "HEAD")
-        tip = tip or self._remote_tip()
+    @property
+    def seat(self) -> Path | None:
+        """The working tree of a person that has this branch checked out; None if there is none."""
+        entries = self.git("worktree", "list", "--porcelain", "-z").split("\0\0")
+        for first, *lines in (entry.lstrip("\0").split("\0") for entry in entries):
+            folder = Path(first.removeprefix("worktree "))
+            if f"branch {self.ref}" in lines and folder.is_dir():
+                return folder
+        return None
+
+    def beginning(self, before: str = "") -> str:
+        """The commit that a run begins at: the branch's tip, or HEAD if that has all of its work. A new
+        branch begins at the remote's branch of that name, as for `git switch`, else at the tip of `before`,
+        the branch of earlier runs, if HEAD lacks its work, else at HEAD. BadInput without a commit."""
+        tip, head, earlier = self.commits_at(self.ref, "HEAD", f"refs/heads/{before or self.name}")
+        tip = tip or self._remote_tip() or earlier
         if not (tip or head):
             raise BadInput("this repository has no commit yet; make one: git add -A && git commit -m start")
-        return head if head and (not tip or self.contains(tip, head)) else tip
+        return head if head and (not tip or self._is_merged(tip, head)) else tip
 
     def _remote_tip(self) -> str:
         """The commit of the one remote-tracking branch of this name; nothing if there is none, or several."""
         found = self.git("for-each-ref", "--format=%(objectname)", f"refs/remotes/*/{self.name}").split()
         return found[0] if len(set(found)) == 1 else ""
 
-    def open(self) -> tuple[str, list[str]]:
-        """Make the branch if there is none, or move it forward to where the run begins; its tip, and what was
-        done. BadInput without a commit."""
-        start, tip = self.beginning(), self.tip()
+    def open(self, before: str = "") -> tuple[str, list[str]]:
+        """Make the branch if there is none, or let it begin again where HEAD has all of its work; its tip,
+        and what was done. `before` is as for `beginning`. BadInput without a commit."""
+        start, tip = self.beginning(before), self.tip()
         if not tip:
-            try:
-                self.git("update-ref", "-m", "ralph: begin", self.ref, start, "")
-            except (StopNow, TryLater):
-                raise
-            except RalphError as error:
-                raise BadInput(f"the branch {self.name} cannot be made: {error}") from None
-            there = ", where the remote's is" if start == self._remote_tip() else ""
-            return start, [f"made branch {self.name}{there}"]
-        if start != tip:
-            try:
-                self.land(start, tip, "carried forward to HEAD")
-            except Moved:
-                return self.open()
-            return start, [f"branch {self.name} was merged; carried forward to HEAD"]
-        behind = int(self.git("rev-list", "--count", f"{tip}..HEAD", check=False) or 0)
-        missing = text.count(behind, "commit")
-        note = f"branch {self.name} continues from its tip; it lacks {missing} of HEAD"
-        return tip, [note] if behind else []
+            return start, [self._make(start, before)]
+        if start == tip:
+            missing = int(self.git("rev-list", "--count", f"{tip}..HEAD", check=False) or 0)
+            lacks = f"it lacks {text.count(missing, 'commit')} of HEAD"
+            return tip, [f"branch {self.name} continues from its tip; {lacks}"] if missing else []
+        kept = ""
+        if not self.contains(tip, start):
+            kept = f"; its old tip is parked at {self.park(tip, _MERGED)}"
+        try:
+            self.land(start, tip, "begin again at HEAD", forward=not kept)
+        except Moved:
+            return self.open(before)
+        return start, [f"branch {self.name} was merged; it begins again at HEAD{kept}"]
 
-    def land(self, commit: str, tip: str, why: str) -> None:
-        """Move the branch from `tip` to `commit`. Where it is checked out, that working tree follows by
-        git's fast-forward rules. Moved if the branch is elsewhere; NeedsPerson if edits are in the way."""
+    def _make(self, start: str, before: str) -> str:
+        """Make the branch at `start`; a line that says where that is. BadInput if git refuses."""
+        try:
+            self.git("update-ref", "-m", "ralph: begin", self.ref, start, "")
+        except (StopNow, TryLater):
+            raise
+        except RalphError as error:
+            raise BadInput(f"the branch {self.name} cannot be made: {error}") from None
+        if start == self._remote_tip():
+            return f"made branch {self.name}, where the remote's is"
+        if before and before != self.name and start == self.commit_at(f"refs/heads/{before}"):
+            return f"made branch {self.name}, at the tip of {before}"
+        return f"made branch {self.name}"
+
+    def has_landed(self, commit: str) -> bool:
+        """Whether `commit` is on the branch, or was before it began again at HEAD."""
+        if not self.commit_at(commit):
+            return False  # a clone has only what was pushed
+        where = (self.ref, f"{PARKED}/{self.plan}/{_MERGED}*")
+        return bool(self.git("for-each-ref", f"--contains={commit}", *where, check=False))
+
+    def landed_as(self, attempts: set[str], base: str, tip: str) -> dict[str, str]:
+        """The commits of these attempts on the first-parent line from `base` to `tip`, by their ids."""
+        form = "--format=%H %(trailers:key=Ralph-Attempt,valueonly,separator=%x20)"
+        span = f"{base}..{tip}" if self.commit_at(base) else tip
+        lines = self.git("log", "--first-parent", "--no-show-signature", form, span, check=False).splitlines()
+        found = (line.split(" ") for line in lines)
+        return {own: commit for commit, *ids in found for own in ids if own in attempts}
+
+    def land(self, commit: str, tip: str, why: str, forward: bool = True) -> None:
+        """Move the branch from `tip` to `commit`. Moved if it is elsewhere; NeedsPerson if git refuses."""
         said = ""
         for pause in (0.0, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0):  # somebody else's git may have a lock
             time.sleep(pause)
-            worktree = self._checked_out()
-            if worktree is None:
-                words = ("update-ref", "-m", f"ralph: {why}", self.ref, commit, tip)
-                code, _, said = attempted(self.git, *words)
-                if code == 0:
-                    return
-            else:
-                code, said = self._fast_forward(worktree, commit, tip)
+            words = ("update-ref", "-m", f"ralph: {why}", self.ref, commit, tip)
+            code, _, said = attempted(self.git, *words)
             now = self.tip()
-            if now == commit or (now and now != tip and self.contains(commit, now)):
-                return  # perhaps it had landed before ralph was killed
+            if code == 0 or now == commit or (forward and now and now != tip and self.contains(commit, now)):
+                return
             if now != tip:
                 raise Moved
-            if code == 0:
-                said = f"no error, but {self.name} did not move; see `git reflog` there"
-            if full := no_space(self.git.common, "merge" if worktree else "update-ref", said):
+            if full := no_space(self.git.common, "update-ref", said):
                 raise full
-            if ".lock" not in said and self._checked_out() == worktree:
+            if ".lock" not in said:
                 break
-        where = f": it is checked out in {worktree}" if worktree else ""
         raise NeedsPerson(
-            f"verified work cannot land on {self.name}{where}; git says: {text.one_line(said, 400)}; "
-            f"commit or move what is in the way, then run it again"
+            f"verified work cannot land on {self.name}; git says: {text.one_line(said, 400)}; "
+            f"mend that, then run it again"
         )
-
-    def _fast_forward(self, worktree: Path, commit: str, tip: str) -> tuple[int, str]:
-        """Fast-forward a working tree that has the branch checked out: the exit status, and what git said.
-        If the branch moves after the first line, git finds that this is no fast-forward; if a person switches
-        to another one, a hook keeps git from moving that, and the files go back."""
-        if self.tip() != tip:
-            return 1, "the branch has moved"
-        own = Git.at(worktree)
-        hook = self.mark.with_name("reference-transaction")
-        hook.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write(hook, os.fsencode(_ONLY.format(shlex.quote(self.ref))), 0o700)
-        files.atomic_write(self.mark, os.fsencode("\0".join((str(worktree), tip, commit))))
-        words = ("--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-verify-signatures")
-        plain = ("--no-autostash", "--no-squash", "--commit")  # whatever a person has set for own merges
-        settings = ("-c", f"core.hooksPath={hook.parent}", "-c", f"branch.{self.name}.mergeOptions=")
-        code, _, said = attempted(own, *settings, "merge", *words, *plain, commit, timeout=BULK)
-        if code and own("symbolic-ref", "-q", "HEAD", check=False).strip() != self.ref:
-            head = own("rev-parse", "-q", "--verify", "HEAD", check=False).strip()
-            self._go_back(own, head or own("mktree").strip(), commit)  # an orphan branch has nothing yet
-        files.clear(self.mark)
-        return code, said
-
-    @property
-    def mark(self) -> Path:
-        """Names a working tree during its fast-forward, and the two commits: for `recover`."""
-        return self.git.common / "ralph" / self.plan / "fast-forward"
-
-    def recover(self) -> None:
-        """After a run that was killed: remove the locks of its git calls on this branch and on an index that
-        was following it, and undo what was done of a fast-forward."""
-        files.clear(self.git.common / f"{self.ref}.lock")
-        worktree, *commits = os.fsdecode(files.read_regular(self.mark) or b"").split("\0")
-        if len(commits) == 2 and Path(worktree).is_dir():
-            own = Git.at(Path(worktree))
-            for name in ("index.lock", "HEAD.lock"):
-                files.clear(own.dir / name)
-            if own("rev-parse", "HEAD", check=False).strip() == commits[0]:
-                self._go_back(own, *commits)
-        files.clear(self.mark)
-
-    def _go_back(self, own: Git, tip: str, commit: str) -> None:
-        """Move a working tree back from `commit` to `tip`: those files that are as in `commit`. Git's own
-        rules protect all others."""
-        look = own.seen_at(own.root, self.mark.with_suffix(".index"))
-        look("read-tree", commit, timeout=BULK)
-        look("update-index", "-q", "--refresh", check=False, timeout=BULK)
-        others = set(look.names("diff-files", "-z", "--name-only", timeout=BULK))
-        changed = own.names("diff-tree", "-r", "-z", "--name-only", tip, commit, timeout=BULK)
-        listed = own.names("ls-tree", "-r", "-z", commit, timeout=BULK)
-        there = {*changed} - others
-        written = [entry for entry in listed if entry.partition("\t")[2] in there]
-        if written:
-            own("update-index", "-z", "--index-info", stdin=nul(written), timeout=BULK)
-        own("update-index", "-q", "--refresh", check=False, timeout=BULK)
-        own("read-tree", "-m", "-u", commit, tip, check=False, timeout=BULK)
-        missing = ("checkout-index", "-q", "-u", "-z", "--stdin")
-        own(*missing, stdin=nul(changed), check=False, timeout=BULK)
-
-    def _checked_out(self) -> Path | None:
-        """The working tree of a person that has this branch checked out. NeedsPerson while one rebases it."""
-        entries = self.git("worktree", "list", "--porcelain", "-z", check=False).split("\0\0")
-        for first, *lines in (entry.lstrip("\0").split("\0") for entry in entries):
-            folder = Path(first.removeprefix("worktree "))
-            if not first or not folder.is_dir():
-                continue
-            if f"branch {self.ref}" in lines:
-                return folder
-            if "detached" in lines and self._is_rebased_in(folder):
-                raise NeedsPerson(
-                    f"a rebase of {self.name} is under way in {folder}; end it, then run it again"
-                )
-        return None
-
-    def _is_rebased_in(self, folder: Path) -> bool:
-        own = Git.at(folder).dir
-        names = (own / "rebase-merge/head-name", own / "rebase-apply/head-name")
-        return any((files.read_regular(name) or b"").strip() == self.ref.encode() for name in names)
 
     def commit(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:
         """A commit of `tree` on `parent`, and on `merge` if one is merged; if nothing is merged or changed,
@@ -288,30 +238,6 @@ class Branch:
         with git_output(self.git.root, "diff-tree", "-r", "-p", *plain, before, after) as output:
             found = output.read(size + 1)
         return text.clip(found.decode("utf-8", "replace"), size, "cut here")
-
-    def repack(self) -> None:
-        """Repack loose objects once there are many, as `git gc --auto` does; call it between attempts. Given
-        up for this run if it takes too long."""
-        loose = self.git.common / "objects/17"
-        if self.repacks and loose.is_dir() and len(os.listdir(loose)) > 27:  # git's rule for 6,700 objects
-            try:
-                attempted(self.git, "repack", "-d", "-q", timeout=BULK)
-            except (Late, StopNow):
-                self.repacks = False
-
-
-def default_branches(git: Git, here: str) -> set[str]:
-    """Branches that work lands on only if they are named: main and master, and if `here` is neither, also
-    the remote's default, and a branch that is the only one."""
-    usual = {"main", "master"}
-    if here in usual:
-        return usual
-    remote = git("symbolic-ref", "-q", "--short", "refs/remotes/origin/HEAD", check=False).strip()
-    configured = git("config", "init.defaultBranch", check=False).strip()
-    local = git("for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
-    people = [name for name in local if not name.startswith("ralph/")]
-    only = people if len(people) == 1 and not remote else []
-    return {*usual, remote.removeprefix("origin/"), configured, *only} - {""}
 
 
 def current_branch(git: Git) -> str:

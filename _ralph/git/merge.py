@@ -1,0 +1,85 @@
+"""Two lines of work as one tree: merged by git, with its conflict markers where it could not."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from _ralph import text
+from _ralph.errors import RalphError
+from _ralph.git.git import BULK, Git, attempted, nul
+
+LOCK_FILES = frozenset({
+    "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb",
+    "uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "Cargo.lock", "go.sum", "Gemfile.lock",
+    "composer.lock", "mix.lock", "pubspec.lock", "Podfile.lock", "flake.lock", "gradle.lockfile",
+})  # fmt: skip
+"""Files that a tool writes as a whole: half of one side and half of the other is no lock file."""
+_MARKER = "^(<<<<<<<+|>>>>>>>+) [0-9a-f]{40}"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The tree of a merge. `marked` are files with conflict markers in it; `kept` conflicted, too, but stand
+    as the first side has them: lock files, and what has no lines to mark."""
+
+    tree: str
+    marked: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+    @property
+    def conflicts(self) -> list[str]:
+        """The files that conflicted, each on one line."""
+        return [text.one_line(name) for name in (*self.marked, *self.kept)]
+
+
+def merge(git: Git, tip: str, commit: str) -> Merge:
+    """Merge `commit` with `tip`. RalphError if git cannot."""
+    words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "--no-messages", "-z", tip, commit)
+    code, out, err = attempted(git, *words, timeout=BULK)
+    if code not in (0, 1):
+        raise RalphError(f"git merge-tree failed: {text.one_line(err or f'exit {code}', 300)}")
+    tree, *entries = out.strip("\n").split("\0")
+    if code == 0:
+        return Merge(tree.strip())
+    names = [*dict.fromkeys(entry.partition("\t")[2] for entry in entries if entry)]
+    marked = [name for name in names if _is_marked(git, tree, name)]
+    kept = [name for name in names if name not in marked]
+    return Merge(_with_kept(git, tree, tip, commit, kept) if kept else tree, marked, kept)
+
+
+def still_marked(git: Git, tree: str, names: list[str]) -> list[str]:
+    """Those of `names` in which a conflict marker of git still stands."""
+    if not names:
+        return []
+    words = ("grep", "-z", "-l", "-a", "-E", "-e", _MARKER, tree, "--")
+    found = git.names(*words, *(f":(top,literal){name}" for name in names), check=False, timeout=BULK)
+    return [name.partition(":")[2] for name in found]
+
+
+def _is_marked(git: Git, tree: str, name: str) -> bool:
+    if PurePosixPath(name).name in LOCK_FILES:
+        return False
+    blob = git("cat-file", "blob", f"{tree}:{name}", check=False, timeout=BULK)
+    return re.search(_MARKER, blob, re.MULTILINE) is not None
+
+
+def _with_kept(git: Git, tree: str, tip: str, commit: str, names: list[str]) -> str:
+    """The tree with these files, and what lies below them, as `tip` has them. Where one side has a folder,
+    git calls the other's file NAME~COMMIT."""
+    named = {*names, *(f"{name}~{side}" for name in names for side in (tip, commit))}
+    inside = tuple(f"{name}/" for name in names)
+
+    def entries(of: str) -> dict[str, str]:
+        listed = (entry.partition("\t") for entry in git.names("ls-tree", "-r", "-z", of, timeout=BULK))
+        return {name: meta for meta, _, name in listed if name in named or name.startswith(inside)}
+
+    removed = [f"0 {'0' * len(tip)}\t{name}" for name in entries(tree)]
+    put = [f"{meta}\t{name}" for name, meta in entries(tip).items()]
+    with tempfile.TemporaryDirectory() as folder:
+        look = git.seen_at(git.root, Path(folder) / "index")
+        look("read-tree", tree, timeout=BULK)
+        look("update-index", "-z", "--index-info", stdin=nul([*removed, *put]), timeout=BULK)
+        return look("write-tree", timeout=BULK).strip()
