@@ -41,12 +41,13 @@ def run_loop(run: Run) -> Stop:
     state is on disk."""
     from _ralph.loop import rounds
     from _ralph.loop.attempt import begin
+    from _ralph.loop.run import asked_to_stop
 
     rounds.resume(run)
     stop: Stop | None = None
     while True:
         rounds.read_edits(run)
-        end = stop or rounds.asked_to_stop(run)
+        end = stop or asked_to_stop(run)
         try:
             task = None if end else rounds.next_task(run)
             if task and not (end := rounds.limit_reached(run)):
@@ -67,15 +68,15 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
     clean room checks the commit that would land. While this waits, other attempts go on; there is one at a
     time in the room."""
     from _ralph.loop.attempt import examine, work
-    from _ralph.loop.record import record
-    from _ralph.loop.rounds import recheck_now_and_then
+    from _ralph.loop.landing import land, note
 
     run.view.started(attempt, run.limits.attempts)
     await work(run, attempt)
     async with run.turn(attempt):
         await examine(run, attempt)
-        record(run, attempt)
-        recheck_now_and_then(run)
+        while attempt.verdict == "passed" and not await land(run, attempt):
+            await examine(run, attempt)  # on the new tip
+        note(run, attempt)
 
 
 # ---------------------------------------------------------------- the command line

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import itertools
 import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -36,21 +34,6 @@ def fsync_dir(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_all(folder: Path) -> None:
-    """Make everything on this file system durable: agents sync nothing, and git little."""
-    import ctypes
-
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if sys.platform != "linux":
-            os.sync()
-        elif ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(folder))
     finally:
         os.close(fd)
 
@@ -86,63 +69,26 @@ def write_own(path: Path, data: bytes, mode: int | None = None) -> None:
     atomic_write(own(path), data, mode)
 
 
-def exchange(path: Path, data: bytes, expected: bytes) -> bytes | None:
-    """Replace `path` by `data`, as `atomic_write` does, but only if it holds `expected`: None if it did, else
-    the bytes that somebody else saved, which are never overwritten (they may still be half written).
-    FileNotFoundError if the file was deleted; it is not made again.
+def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
+    """Replace `path` by `data`, as `atomic_write` does, but only if it holds `expected`: whether it did. What
+    somebody else saved is never overwritten. FileNotFoundError if the file was deleted; it is not made again.
     """
     path = Path(os.path.realpath(path))
     with _temporary(path, data, stat.S_IMODE(path.stat().st_mode)) as temporary:
-        current = read_regular(path) or b""
-        if current == expected != data:
-            newer = _swap_in(temporary, path, data, expected)
-            fsync_dir(path.parent)
-            return newer
-        path.lstat()  # raises if it was deleted
-        temporary.unlink()
-    return None if current == data else current
-
-
-def _swap_in(temporary: Path, path: Path, data: bytes, expected: bytes) -> bytes | None:
-    """Swap the two files, and compare afterwards what came out: between a comparison and a replacement,
-    somebody could save. What was not expected is newer, and is swapped back."""
-    put, out = data, expected
-    while swapped(temporary, path):
-        found = read_regular(temporary) or b""
-        if found == out:
+        if read_regular(path) != expected:
             temporary.unlink()
-            return None if put is data else put
-        put, out = found, put
-    os.replace(temporary, path)  # this file system cannot swap; the file was compared right before
-    return None if put is data else put
-
-
-def swapped(one: Path, other: Path) -> bool:
-    """Swap two files in one step; whether this system can. FileNotFoundError if one is gone."""
-    import ctypes
-
-    names, exchange = (os.fsencode(one), os.fsencode(other)), 2  # RENAME_EXCHANGE, and RENAME_SWAP
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if sys.platform == "darwin":
-            failed = libc.renamex_np(*names, exchange)
-        else:
-            here = -100  # AT_FDCWD
-            failed = libc.renameat2(here, names[0], here, names[1], exchange)
-    except AttributeError:  # a C library from before it
-        return False
-    if failed and ctypes.get_errno() == errno.ENOENT:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(other))
-    return not failed
+            path.lstat()  # raises if it was deleted
+            return False
+        os.replace(temporary, path)
+    fsync_dir(path.parent)
+    return True
 
 
 @contextlib.contextmanager
 def _temporary(path: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """A new file beside `path` that holds `data`, synced, to replace it; removed on an error, but not if it
-    was swapped with a file that is still needed."""
+    """A new file beside `path` that holds `data`, synced, to replace it; removed on an error."""
     name = path.with_name(f".{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode else 0o666)
-    made = os.fstat(fd).st_ino
     try:
         try:
             write_all(fd, data)
@@ -152,10 +98,8 @@ def _temporary(path: Path, data: bytes, mode: int | None) -> Iterator[Path]:
         finally:
             os.close(fd)
         yield name
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            if isinstance(error, FileNotFoundError) or os.lstat(name).st_ino == made:
-                os.unlink(name)
+    except BaseException:
+        name.unlink(missing_ok=True)
         raise
 
 

@@ -111,8 +111,8 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """Iterations, attempts and money are counted for this project on this branch."""
-        return f"{self.project}@{self.branch or ''}"
+        """What history is counted by: this file, beside its progress.txt, and its branchName."""
+        return f"{self.path.name}@{self.branch or ''}"
 
     @property
     def top(self) -> Json:
@@ -319,12 +319,24 @@ class Judgement(Spent):
 
 
 @dataclass(kw_only=True)
+class Conflict:
+    """What of a task's work conflicts with what landed meanwhile: the files that are `marked` with git's
+    conflict markers, and those that were `kept` as the branch has them; `own` is the commit of the task's own
+    version."""
+
+    marked: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    own: str = ""
+
+
+@dataclass(kw_only=True)
 class Work:
     """What an attempt and its record have in common. `base` is the commit that it began at, `left` the tree
     of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
     `message`. `leftover` says that no agent runs, because the work is from an earlier attempt and only its
-    checks or its judge are missing; `unjudged` that its judge is. `baseline` says which checks were green before it; `parked` is the ref of work that did
-    not pass; `blocked` why the task needs a person."""
+    checks or its judge are missing; `unjudged` that its judge is. `baseline` says which checks were green
+    before it; `parked` is the ref of work that did not pass; `blocked` why the task needs a person;
+    `conflict` what it began with."""
 
     base: str = ""
     left: str = ""
@@ -343,6 +355,7 @@ class Work:
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     handoff: dict[str, str] = field(default_factory=dict)
+    conflict: Conflict = field(default_factory=Conflict)
 
 
 @dataclass(frozen=True)

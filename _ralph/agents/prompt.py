@@ -15,7 +15,7 @@ from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.model import Check, Json, Paths, Plan, Task, Verdict
+from _ralph.model import Check, Conflict, Json, Paths, Plan, Task, Verdict
 from _ralph.process.process import buffer, reap
 from _ralph.state import prd
 from _ralph.state.history import History, TaskHistory, newest
@@ -49,9 +49,11 @@ def prompt_values(
     clean_start: bool,
     handoff: Path,
     parked: str = "",
+    conflict: Conflict | None = None,
 ) -> Json:
     """Everything that a prompt template can use, each part clipped to its share of BOUND. `beside` are the
-    tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace."""
+    tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace,
+    `conflict` what conflicts with what landed meanwhile."""
     known = history.of(task)
     last = known.last
     rulebook = rules_of(paths.rulebook)
@@ -80,6 +82,7 @@ def prompt_values(
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
         "clean_start": clean_start,
+        "conflict": _conflict(conflict) if conflict and conflict.own else None,
         "retry": _retry(last, known, parked) if last else None,
     }
 
@@ -200,6 +203,14 @@ def _compiled(source: str, where: str, **options: Any) -> jinja2.Template:
 def _seen(paths: Paths, path: Path) -> str:
     """The name of a file of home in the workspace."""
     return text.one_line(path.relative_to(paths.root).as_posix(), 300)
+
+
+def _conflict(conflict: Conflict) -> Json:
+    return {
+        "marked": _few(conflict.marked, 2000),
+        "kept": _few(conflict.kept, 1000),
+        "own": conflict.own[:12],
+    }
 
 
 def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> Json:

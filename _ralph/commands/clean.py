@@ -61,8 +61,8 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
 
 
 def _clean(git: Git, note: Noted, dry_run: bool, echo: Echo) -> float:
-    """Remove the places of one plan, if they are no longer needed: the bytes that this frees. NeedsPerson if something there must not go, TryLater while a loop is
-    at work."""
+    """Remove the places of one plan, if they are no longer needed: the bytes that this frees. NeedsPerson if
+    something there must not go, TryLater while a loop is at work."""
     folder = note.paths.places
     needless, why = _judged(git, note)
     if not needless:

@@ -81,7 +81,7 @@ def _look(options: Options, control: Control) -> Run:
     plan = Plan(paths.prd, "", None, None, (), paths.root.name)
     with contextlib.suppress(RalphError, OSError):
         plan = examined(prd.load(paths.prd), options)
-    history = replay(Journal(paths.progress).records(plan.key))
+    history = replay(Journal(paths.progress).records(plan))
     run = opening.glance(options, paths, plan, history)
     run.control = control
     return run

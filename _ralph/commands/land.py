@@ -7,21 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from _ralph import files, text
+from _ralph import text
 from _ralph.commands.run import with_signals
 from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryLater
-from _ralph.git.branch import Branch, Moved, current_branch
-from _ralph.git.git import Git, freeze_settings, top_level
+from _ralph.git.branch import Branch, current_branch
+from _ralph.git.git import BULK, Git, attempted, freeze_settings, no_space, top_level
+from _ralph.git.merge import merge
 from _ralph.loop.candidate import checking
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import open_sandbox, peek
-from _ralph.loop.preflight import require_repository
-from _ralph.loop.room import merged
+from _ralph.loop.preflight import require_git
 from _ralph.loop.run import Options, Run, require_network
-from _ralph.model import Check
+from _ralph.model import Check, CheckResult
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import layout, lock
+from _ralph.state.records import Landed
 
 
 def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> int:
@@ -113,7 +114,7 @@ def _try(
             try:  # a command that leaves the lock with an error is taken for dead
                 branch = replace(onto, plan=paths.private.name)
                 run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
-                _make_ready(run, name)
+                _make_ready(run)
                 _land(run, name, proved)
             except StopNow:
                 raise
@@ -124,16 +125,13 @@ def _try(
     return None
 
 
-def _make_ready(run: Run, name: str) -> None:
-    """Everything that a run needs before its first check; the locks of a dead one are removed."""
-    require_repository(run)
+def _make_ready(run: Run) -> None:
+    """Everything that a run needs before its first check."""
+    require_git(run.git)
     require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
     open_sandbox(run)
-    if (run.paths.private / "died").exists():
-        for branch in (run.branch, replace(run.branch, name=name)):
-            branch.recover()
-        files.clear(run.paths.private / "died")
+    run.journal.open()
 
 
 def _land(run: Run, name: str, proved: list[Check]) -> None:
@@ -149,14 +147,13 @@ def _land(run: Run, name: str, proved: list[Check]) -> None:
             return
         commit = _merge(run, name, tip, work)
         onto.pin_candidate(commit)
-        checks = _require_green(run, name, commit, proved)
-        files.sync_all(run.git.common)
-        try:
-            onto.land(commit, tip, f"land {name}")
-        except Moved:
+        checks = _require_green(run, name, commit, tip, proved)
+        run.git.sync()
+        if not _fast_forward(onto, commit, tip):
             run.view.line(f"{onto.name} was moved meanwhile; once more, on its new tip")
             continue
         proved[:] = checks
+        run.write(Landed(onto=onto.name, commit=commit), f"{name} landed on {onto.name}")
         run.view.line(f"{name} landed on {onto.name}", color="green")
         return
 
@@ -166,16 +163,30 @@ def _merge(run: Run, name: str, tip: str, work: str) -> str:
     onto = run.branch
     if onto.contains(tip, work):
         return work
-    tree, conflicts = merged(run.git, tip, work)
-    if not tree:
-        raise NeedsPerson(f"it does not merge: {text.few(conflicts)}; do it by hand: git merge {name}")
+    found = merge(run.git, tip, work)
+    if found.conflicts:
+        raise NeedsPerson(f"it does not merge: {text.few(found.conflicts)}; do it by hand: git merge {name}")
     message = onto.git("fmt-merge-msg", stdin=f"{work}\t\tbranch '{name}' of .\n".encode())
-    return onto.commit(tree, tip, message, sign=onto.signs, merge=work)
+    return onto.commit(found.tree, tip, message, sign=onto.signs, merge=work)
 
 
-def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> list[Check]:
+def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
+    """Let git move the branch and the files of the person's own tree to `commit`; False if somebody moved the
+    branch from `tip` meanwhile. NeedsPerson, with everything as it was, if edits are in the way."""
+    words = ("merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-autostash")
+    code, _, said = attempted(onto.git, *words, commit, timeout=BULK)
+    if code == 0 and onto.tip() == commit:
+        return True
+    if onto.tip() != tip or current_branch(onto.git) != onto.name:
+        return False
+    if full := no_space(onto.git.common, "merge", said):
+        raise full
+    raise NeedsPerson(f"git says: {text.one_line(said, 400)}; commit or move what is in the way")
+
+
+def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Check]) -> list[Check]:
     """Run all checks of the plan and of every passed task, and those `proved` before, in a new checkout; what
-    they are. NeedsPerson if one is red, or `setup` is."""
+    they are. NeedsPerson if one is red that is not so on the current branch, or `setup` is."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
     own = replace(run.plan, tasks=passed).every_check
     checks = list({check.command: check for check in (*own, *proved)}.values())
@@ -183,11 +194,20 @@ def _require_green(run: Run, name: str, commit: str, proved: list[Check]) -> lis
     run.view.line(f"{name} on {run.branch.name}: {done}", color="cyan")
     if not checks:
         run.view.line(f"! {run.paths.prd} has no checks, so nothing proves this merge", "  ", "yellow")
+    red = _red(run, name, commit, checks)
+    before = {result.command for result in _red(run, name, tip, checks)} if red else set[str]()
+    if new := [result for result in red if result.command not in before]:
+        names = text.few([f"{result.name} {result.outcome}" for result in new])
+        raise NeedsPerson(f"{names}; its output is in {new[0].log}")
+    if red:
+        names = text.few([result.name for result in red])
+        run.view.line(f"! red, as on {run.branch.name} before: {names}", "  ", "yellow")
+    return checks
 
+
+def _red(run: Run, name: str, commit: str, checks: list[Check]) -> list[CheckResult]:
+    """The checks that are red on a commit, in a new checkout of it."""
     job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", anew=True)
     found = run.wait(checking(run, job))
     run.view.lines(found.notices)
-    if found.red:
-        names = text.few([f"{result.name} {result.outcome}" for result in found.red])
-        raise NeedsPerson(f"{names}; its output is in {found.red[0].log}")
-    return checks
+    return found.red

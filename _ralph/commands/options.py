@@ -59,24 +59,12 @@ def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def called(**given: Any) -> Any:
-        if os.environ.get("RALPH_RUN_ID") or _is_below_its_loop(given["prd"]):
+        if os.environ.get("RALPH_RUN_ID"):
             name = click.get_current_context().info_name
             raise BadInput(f"`ralph {name}` is for people: it is refused inside an attempt")
         return command(**given)
 
     return called
-
-
-def _is_below_its_loop(prd: Path) -> bool:
-    """Whether the loop at work on this plan started this process: an agent can clear its environment."""
-    import psutil
-
-    from _ralph.state import layout
-
-    with contextlib.suppress(RalphError, OSError, psutil.Error):
-        holder = layout.running(layout.locate(prd))
-        return holder is not None and holder.pid in [one.pid for one in psutil.Process().parents()]
-    return False
 
 
 def was_given(name: str) -> bool:

@@ -235,7 +235,7 @@ def _adopt(run: Run, said: str) -> None:
         return read_answer(run, now, said).text
 
     run.plan = edit.apply(run.plan, planned)
-    run.history = replay(run.journal.records(run.plan.key))
+    run.history = replay(run.journal.records(run.plan))
 
 
 def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str = "") -> None:

@@ -14,6 +14,8 @@ from _ralph.errors import BadInput
 from _ralph.loop.run import Options, is_starter
 from _ralph.model import Json, Plan, Task
 from _ralph.state import edit, layout, prd
+from _ralph.state.log import Journal
+from _ralph.state.records import Retried
 
 _LARGEST = 16 << 20
 
@@ -37,18 +39,29 @@ def add(prd_path: Path, title: str, given: Json) -> str:
 
 
 def retry(prd_path: Path, task_id: str, answer: str) -> str:
-    """Open a task again, with a person's answer in its notes; what was done."""
-    blocked: list[bool] = []
+    """Open a task again, with a person's answer in its notes; what was done. The record comes first: a loop
+    at work marks a task again that has passed, unless the log says that a person opened it."""
+    paths, said = layout.locate(prd_path), answer.strip()
+    before = prd.load(prd_path)
+    task = before.task(task_id)
+    record = Retried(plan=before.key, task=task.id, title=task.title, answer=said)
 
     def change(plan: Plan) -> str:
-        task = _unpassed(plan, task_id)
-        blocked[:] = [task.is_blocked]
-        opened = prd.read(edit.set_open(plan, task), plan.path)
-        return edit.add_note(opened, task, answer.strip()) if answer.strip() else opened.text
+        now = plan.task(task_id)
+        opened = prd.read(edit.set_open(plan, now), plan.path)
+        if now.passed:
+            opened = prd.read(edit.set_passed(opened, now, False), plan.path)
+        return edit.add_note(opened, now, said) if said else opened.text
 
+    if task.passed or task.is_blocked:
+        Journal(paths.progress).append(record, f"{task.id} {task.title} | opened again")
     _change(prd_path, change)
-    was = "is open again" if any(blocked) else "was not blocked, and is worked when its turn comes"
-    return f"{task_id} {was}{'; your answer is in its notes' if answer.strip() else ''}"
+    opened = (
+        "is open again"
+        if task.passed or task.is_blocked
+        else "was not blocked, and is worked when its turn comes"
+    )
+    return f"{task_id} {opened}{'; your answer is in its notes' if said else ''}"
 
 
 def tell(prd_path: Path, said: str, task_id: str | None = None) -> str:
@@ -66,7 +79,7 @@ def tell(prd_path: Path, said: str, task_id: str | None = None) -> str:
 def _unpassed(plan: Plan, task_id: str) -> Task:
     task = plan.task(task_id)
     if task.passed:
-        raise BadInput(f"{task_id} has passed; to work it again, set its passes to false in {plan.path.name}")
+        raise BadInput(f"{task_id} has passed; to work it again: ralph retry {task_id}")
     return task
 
 

@@ -17,7 +17,8 @@ from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, translate
 from _ralph.git import git
 from _ralph.loop import opening, rounds
-from _ralph.loop.run import Options, Run
+from _ralph.loop.news import notify
+from _ralph.loop.run import Options, Run, asked_to_stop
 from _ralph.process import mark
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
@@ -111,7 +112,7 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
 
 def _sums(run: Run, usd: float) -> str:
     """The line that stays for the whole run."""
-    stopping = "stopping | " if rounds.asked_to_stop(run) else ""
+    stopping = "stopping | " if asked_to_stop(run) else ""
     room = [turn.task for turn in run.pool.line]
     return stopping + sums_words(run.plan, run.history, run.limits, run.seconds, usd, room)
 
@@ -120,10 +121,10 @@ def _end_early(run: Run | None, control: Control, error: Exception) -> Stop:
     """The stop for an error: recorded if the run had begun, and nothing is left half done."""
     if run is None:
         return _stop_for(error)
-    stop = (rounds.asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(error)
+    stop = (asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(error)
     try:
-        if run.history.pending or run.history.broken or run.journal.failed:
-            rounds.notify(run, stop)  # the next start does it, if nothing is recorded after it
+        if run.journal.failed:
+            notify(run, stop)  # the next start does it, if nothing is recorded after it
         else:
             stop = rounds.close_run(run, stop)
     except (RalphError, OSError) as again:

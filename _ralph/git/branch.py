@@ -201,7 +201,7 @@ class Branch:
     def pin_work(self, task: str, tree: str) -> None:
         """Protect the unfinished work of a task from `git gc`."""
         name = f"{text.slug(task)}-{files.digest(task.encode('utf-8', 'replace'))[:4]}"
-        files.sync_all(self.git.common)  # a ref outlives a power cut, and so must what it names
+        self.git.sync()  # a ref outlives a power cut, and so must what it names
         self.git("update-ref", f"refs/ralph/work/{self.plan}/{name}", tree)
 
     def park_tree(self, tree: str, base: str, label: str) -> str:
@@ -215,7 +215,7 @@ class Branch:
         parked = dict(line.split(" ") for line in listed.splitlines())
         names = (f"{own}/{label}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
         ref = next(name for name in names if parked.get(name, commit) == commit)
-        files.sync_all(self.git.common)
+        self.git.sync()
         self.git("update-ref", ref, commit)
         for old in [name for name in parked if name != ref][_KEPT - 1 :]:
             self.git("update-ref", "-d", old)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -66,16 +68,38 @@ class Git:
         self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
     ) -> str:
         """The output. If the call fails: RalphError with git's own words, or "" without `check`."""
-        said = git(self.root, *words, stdin=stdin, env={**self.env, **env}, check=check, timeout=timeout)
-        return os.fsdecode(said)
+        code, out, err = self.ended(words, stdin, timeout, env)
+        if check and code != 0:
+            raise _error(self.root, words, code, err)
+        return os.fsdecode(out) if code == 0 else ""
+
+    def ended(
+        self, words: Sequence[str], stdin: bytes, timeout: float, env: Mapping[str, str]
+    ) -> tuple[int, bytes, bytes]:
+        """The exit status, output and error text of a call. One that somebody else killed, as the kernel does
+        for want of memory, is done once more, without the locks that it left on ralph's own files."""
+        env = {**self.env, **env}
+        code, out, err = _run(self.root, words, stdin, env, timeout)
+        if code != -signal.SIGKILL:
+            return code, out, err
+        taken = [self.common / word for word in words if word.startswith("refs/")]
+        taken += [Path(env["GIT_INDEX_FILE"])] if "GIT_INDEX_FILE" in env else []
+        for path in taken:
+            files.clear(path.with_name(f"{path.name}.lock"))
+        return _run(self.root, words, stdin, env, timeout)
 
     def names(self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK) -> list[str]:
         """The output of a call with -z."""
         return [name for name in self(*words, stdin=stdin, check=check, timeout=timeout).split("\0") if name]
 
-    def update_refs(self, lines: Iterable[str]) -> None:
-        """Change several refs at once, all or none: a line each, as `update-ref --stdin` takes them."""
-        self("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+    def sync(self) -> None:
+        """Make all objects durable: agents sync nothing, and git little. In a child, as a disk that does not
+        answer holds who waits for it: Late then, and StopNow if ralph must stop."""
+        words = ["sync", *(["-f", str(self.common)] if sys.platform == "linux" else [])]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+            _wait(process, "sync", BULK)
+        if process.returncode:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.common))
 
     def tree(self, commit: str) -> str:
         """The tree of a commit, or of a tree."""
@@ -112,14 +136,13 @@ def git(
 
 def attempted(git: Git, *words: str, stdin: bytes = b"", timeout: float = QUICK) -> tuple[int, str, str]:
     """The exit status, output and error text of a call that may fail."""
-    code, out, err = _run(git.root, words, stdin, git.env, timeout)
+    code, out, err = git.ended(words, stdin, timeout, {})
     return code, os.fsdecode(out), err.decode("utf-8", "replace")
 
 
 def _run(
-    cwd: Path, words: Iterable[str], stdin: bytes, env: dict[str, str], timeout: float
+    cwd: Path, words: Sequence[str], stdin: bytes, env: Mapping[str, str], timeout: float
 ) -> tuple[int, bytes, bytes]:
-    words = list(words)
     with buffer(stdin) as given, buffer() as out, buffer() as err:
         try:
             process = subprocess.Popen(
@@ -130,24 +153,24 @@ def _run(
             missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
             raise BadInput(missing) from None
         with process:
-            _wait(process, _verb(words), timeout)
+            _wait(process, f"git {_verb(words)}", timeout)
         out.seek(0)
         err.seek(0)
         return process.returncode, out.read(), err.read()
 
 
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
-    """Wait for a git call until its deadline, or a few seconds once ralph must stop."""
+    """Wait for a call until its deadline, or a few seconds once ralph must stop."""
     began, asked = time.monotonic(), False
     end = began + timeout
     while process.poll() is None:
         pause(began)
-        if hurry() and not asked and what != "merge":  # it would leave a person's files half done
+        if hurry() and not asked and what != "git merge":  # it would leave a person's files half done
             asked, end = True, min(end, time.monotonic() + _HURRY)
         if time.monotonic() >= end:
             with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
                 os.killpg(process.pid, signal.SIGKILL)
-            late = Late(f"git {what} did not end within {text.duration(timeout)}")
+            late = Late(f"{what} did not end within {text.duration(timeout)}")
             raise StopNow if asked else late
 
 

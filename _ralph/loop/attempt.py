@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
 from _ralph.git.git import BULK
+from _ralph.git.merge import merge
 from _ralph.git.workspace import Place, Prepared, restore
 from _ralph.loop.candidate import (
     baseline_job,
@@ -26,11 +28,10 @@ from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
 from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
-from _ralph.loop.room import merged
 from _ralph.loop.run import Run, trim_scratch
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, CheckResult, Outcome, Task, Verdict
+from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
 from _ralph.state import prd
 from _ralph.state.history import parse_handoff
 from _ralph.state.records import AttemptBegan
@@ -43,7 +44,7 @@ def begin(run: Run, task: Task) -> Attempt:
     agent = run.agent(task)
     require_agent(run, agent)  # the plan may have changed since
     number, iteration = known.attempts + 1, run.history.iteration + 1
-    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker)
+    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, uuid.uuid4().hex)
     attempt.share = run.share_of(task) or attempt.share
     attempt.base = tip_of(run)
     if known.left:
@@ -56,6 +57,7 @@ def begin(run: Run, task: Task) -> Attempt:
     run.write(
         AttemptBegan(
             iteration=attempt.iteration,
+            id=attempt.id,
             attempt=attempt.number,
             task=task.id,
             title=task.title,
@@ -63,6 +65,7 @@ def begin(run: Run, task: Task) -> Attempt:
             worker=attempt.worker if attempt.worker > 1 else 0,
             base=attempt.base,
             leftover=attempt.leftover,
+            conflict=attempt.conflict,
         ),
         f"iteration {attempt.iteration} | {task.id} {task.title} | attempt {attempt.number} begins",
     )
@@ -70,8 +73,8 @@ def begin(run: Run, task: Task) -> Attempt:
 
 
 def resume_work(run: Run, attempt: Attempt) -> None:
-    """Start from what earlier attempts at this task left, merged with the tip; clean if that conflicts, or is
-    built on commits that are no longer there."""
+    """Start from what earlier attempts at this task left, merged with the tip, with git's markers where that
+    conflicts; clean in the last attempt, and if the work is built on commits that are no longer there."""
     known = run.history.of(attempt.task)
     before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
     if known.lacks == "judge" or (known.lacks and before != known.base):
@@ -80,17 +83,18 @@ def resume_work(run: Run, attempt: Attempt) -> None:
         ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
         attempt.result = AgentResult(ended, "an attempt was cut off; what it left was checked")
         return
-    tree = known.left
-    if known.base != attempt.base:
-        dropped = not run.branch.contains(known.base, attempt.base)
-        tree = "" if dropped else merged(run.git, attempt.base, before)[0]
-    if is_last(run, attempt) or not tree:
+    dropped = known.base != attempt.base and not run.branch.contains(known.base, attempt.base)
+    if dropped or (is_last(run, attempt) and not known.conflicted):
         attempt.clean = True
         if before != known.base:
             attempt.earlier = run.branch.park(before, f"{attempt.name}-before")
             attempt.notices.append(f"it started clean; earlier work is parked at {attempt.earlier}")
         return
-    attempt.left = tree
+    found = merge(run.git, attempt.base, before)
+    attempt.left, attempt.conflict = found.tree, known.conflict
+    if found.conflicts:
+        marked = [*dict.fromkeys([*known.conflict.marked, *found.marked])]
+        attempt.conflict = Conflict(marked=marked, kept=found.kept, own=before)
 
 
 def is_last(run: Run, attempt: Attempt) -> bool:
@@ -250,6 +254,7 @@ def prompt_for(run: Run, attempt: Attempt) -> str:
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
         parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),
+        conflict=attempt.conflict,
     )  # fmt: skip
     return render_prompt(run.template(), values)
 

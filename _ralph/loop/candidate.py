@@ -9,9 +9,10 @@ from _ralph import files, text
 from _ralph.agents.prompt import compile_line, in_time, render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import Late
+from _ralph.git.merge import merge, still_marked
 from _ralph.git.workspace import changes, restore
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
-from _ralph.loop.room import HOOKS, Room, merged, run_hook
+from _ralph.loop.room import HOOKS, Room, run_hook
 from _ralph.loop.run import Run
 from _ralph.loop.worker import Job, WorkerDied
 from _ralph.model import Check, CheckResult, Outcome, Verdict
@@ -22,7 +23,8 @@ _HOOKS = (*HOOKS, ".pre-commit-config.yaml")
 
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
-    """Merge the work with the tip of the branch; False, with the verdict, if they conflict."""
+    """Merge the work with the tip of the branch; False, with the verdict, if they conflict, or if it still
+    has the markers of an earlier conflict."""
     attempt.tip = attempt.commit = tip_of(run)
     if not attempt.tree:
         return True
@@ -31,14 +33,18 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     if made == attempt.base:
         return True
     attempt.message = message
+    if left := still_marked(run.git, attempt.tree, attempt.conflict.marked):
+        attempt.verdict = Verdict.FAILED
+        attempt.reason = f"conflict markers are left in {text.few(left)}"
+        attempt.parked = run.branch.park(made, attempt.name)  # the next attempt starts clean
+        return False
     if attempt.tip != attempt.base:
-        tree, conflicts = merged(run.git, attempt.tip, made)
-        if not tree:
+        found = merge(run.git, attempt.tip, made)
+        if found.conflicts:
             attempt.verdict = Verdict.CONFLICT
-            attempt.reason = f"it conflicts with what was committed meanwhile: {text.few(conflicts)}"
-            attempt.parked = run.branch.park(made, attempt.name)
+            attempt.reason = f"it conflicts with what landed meanwhile: {text.few(found.conflicts)}"
             return False
-        made = run.branch.commit(tree, attempt.tip, attempt.message)
+        made = run.branch.commit(found.tree, attempt.tip, attempt.message)
     run.branch.pin_candidate(made)
     attempt.commit = made
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
@@ -196,11 +202,12 @@ def setup_failed(run: Run, result: CheckResult) -> str:
 
 
 def commit_message(run: Run, attempt: Attempt) -> str:
-    """The message of a passed task's commit: the plan's template, and two trailers."""
+    """The message of a passed task's commit: the plan's template, and ralph's trailers."""
     values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
     where = f"{run.paths.prd.name}: commit"
     template = compile_line(run.commit_template(), where)
     ours = not run.plan.settings.get("commit")
     subject = in_time(lambda: render_line(template, values, where), where, ours)
     agent = text.one_line(attempt.command, 100)
-    return f"{subject}\n\nRalph-Iteration: {attempt.iteration}\nRalph-Agent: {agent}\n"
+    trailers = {"Iteration": attempt.iteration, "Agent": agent, "Attempt": attempt.id}
+    return f"{subject}\n\n" + "".join(f"Ralph-{name}: {value}\n" for name, value in trailers.items())

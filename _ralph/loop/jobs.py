@@ -24,14 +24,16 @@ from _ralph.model import (
 @dataclass
 class Attempt(Work):
     """One attempt at one task, from its `start` record to its verdict, by `agent` in the worker of this
-    number. It may spend `share`. `tree` is what the agent left, with all that is protected as before; `clean`
-    says that it began without the work of earlier attempts, which is kept at the ref `earlier`."""
+    number; `id` is random. It may spend `share`. `tree` is what the agent left, with all that is protected as
+    before; `clean` says that it began without the work of earlier attempts, which is kept at the ref
+    `earlier`."""
 
     task: Task
     number: int
     iteration: int
     agent: Agent
     worker: int = 1
+    id: str = ""
     share: Share = field(default_factory=Share)
     clean: bool = False
     earlier: str = ""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from _ralph import files, text
+from _ralph import text
 from _ralph.agents import registry
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git import patterns
-from _ralph.git.branch import Branch, current_branch, default_branches
+from _ralph.git.branch import Branch
 from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import detect_python
 from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates, workers
@@ -23,7 +22,7 @@ from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
-from _ralph.state import edit, limits, prd
+from _ralph.state import limits, prd
 from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import locate, note_plan, own_branch, read_state, state_folder
 from _ralph.state.log import Journal
@@ -35,8 +34,11 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal = Journal(paths.progress)
     notices = journal.open()
     plan = load_plan(paths, options)
-    notices += back_up_edits(paths)
-    run = glance(options, paths, plan, replay(journal.records(plan.key)))
+    if others := journal.others(plan):
+        notices.append(
+            f"a new plan on branch {plan.branch}; the notes of {text.few(others)} are another plan's"
+        )
+    run = glance(options, paths, plan, replay(journal.records(plan)))
     run = replace(run, journal=journal, control=control, view=view, run_id=run_id, notices=notices)
     require_repository(run)
     freeze_settings(run.git, paths.private)
@@ -44,10 +46,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         require_agent(run, agent)
     open_sandbox(run)
     try_templates(run)
-    if (paths.private / "died").exists():
-        run.branch.recover()
-        files.clear(paths.private / "died")
-    run.tip, said = run.branch.open()
+    run.tip, said = run.branch.open(run.history.branch)
     note_plan(paths, run.branch.name)
     warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *unprotected(run), *led_back(run)]
     run.notices += [*said, *(f"! {warning}" for warning in warnings)]
@@ -55,24 +54,6 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
     return run
-
-
-def back_up_edits(paths: Paths) -> list[str]:
-    """Move temporary files that a killed edit of the plan left into the private folder: one may hold what a
-    person had just saved. Those that are empty, or as the plan, are deleted."""
-    real, said = Path(os.path.realpath(paths.prd)), []
-    pattern = f".{glob.escape(real.name)}.*{files.TEMPORARY}"
-    if not any(real.parent.glob(pattern)):
-        return []
-    with edit.lock(paths.private):  # so that no edit is under way
-        stands = files.read_regular(real)
-        for left in sorted(real.parent.glob(pattern)):
-            if files.read_regular(left) in (b"", stands or b""):
-                files.clear(left)
-            else:
-                kept = files.move_aside(left, paths.private / "aside", real.name)
-                said.append(f"a killed ralph left another version of {real.name}; moved to {kept}")
-    return said
 
 
 def beyond_limits(run: Run) -> list[str]:
@@ -139,14 +120,12 @@ def open_sandbox(run: Run) -> None:
 
 
 def branch_of(options: Options, plan: Plan, git: Git, before: str) -> str:
-    """The branch that the work lands on: the one named, else the current one unless it is the default branch,
-    else the plan's own; but the one of the run `before` while HEAD lacks what passed there."""
+    """The branch that the work lands on: the one named, else that of the run `before`, else the plan's own.
+    It is never one of a person's: 0.2 landed on a feature branch that was checked out."""
     if named := options.branch or plan.branch:
         return named
-    here = current_branch(git)
-    usual = here if here and here not in default_branches(git, here) else own_branch(plan)
-    switched = before != usual and plan.passed_ids and Branch(git, before, "").is_ahead
-    return before if switched else usual
+    kept = before.startswith("ralph/") or (before and Branch(git, before, "").seat is None)
+    return before if kept else own_branch(plan)
 
 
 def peek(options: Options) -> Run:

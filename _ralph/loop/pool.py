@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +38,27 @@ class Turn:
         self.line.remove(self)
 
 
-Steps = Coroutine[Job[Any] | Turn, None, None]
-"""An attempt under way, as a coroutine that stops where it waits for a job or its turn."""
+@dataclass(eq=False)
+class Look:
+    """Waits for what nobody reports, such as a person's working tree: `seen` is asked every second."""
+
+    seen: Callable[[], bool]
+    asked: float = 0.0
+
+    @property
+    def ready(self) -> bool:
+        if time.monotonic() < self.asked + 1.0:
+            return False
+        self.asked = time.monotonic()
+        return self.seen()
+
+    def __await__(self) -> Generator[Look, None, None]:
+        if not self.ready:
+            yield self
+
+
+Steps = Coroutine[Job[Any] | Turn | Look, None, None]
+"""An attempt under way, as a coroutine that stops where it waits."""
 
 
 @dataclass(eq=False)
@@ -48,7 +67,7 @@ class Lane:
 
     attempt: Attempt
     steps: Steps
-    awaited: Job[Any] | Turn | None = None
+    awaited: Job[Any] | Turn | Look | None = None
 
     @property
     def ready(self) -> bool:
@@ -111,7 +130,8 @@ class Pool:
             if not ready and left <= 0:
                 return None
             if not ready:
-                self.serve(control, left)
+                looks = any(isinstance(lane.awaited, Look) for lane in self.lanes.values())
+                self.serve(control, min(left, 1.0) if looks else left)
 
     def serve(self, control: Control, seconds: float) -> None:
         """Receive events of the jobs for at most `seconds`, and end those that are done."""

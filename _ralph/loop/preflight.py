@@ -60,25 +60,33 @@ def try_templates(run: Run) -> None:
 
 
 def require_repository(run: Run) -> None:
-    """BadInput if git has no identity or is too old, or there can be no branch of this name."""
-    if not run.git("var", "GIT_COMMITTER_IDENT", check=False):
-        raise BadInput("git does not know who commits here; set git config user.name and user.email")
-    version = version_of(run.git)
-    if version < OLDEST:
-        raise BadInput(
-            f"git {'.'.join(map(str, version))} is too old; {'.'.join(map(str, OLDEST))} is needed"
-        )
-    valid = ""
+    """BadInput if git cannot work here, or nothing could land on a branch of this name."""
+    require_git(run.git)
+    name, valid = run.branch.name, ""
     with contextlib.suppress(ValueError):  # a NUL, or half a surrogate pair
-        valid = run.git("check-ref-format", "--branch", run.branch.name, check=False)
+        valid = run.git("check-ref-format", "--branch", name, check=False)
     if not valid:
+        raise BadInput(f"{name!r} is not a valid branch name; use another with --branch or branchName")
+    if seat := run.branch.seat:
         raise BadInput(
-            f"{run.branch.name!r} is not a valid branch name; use another with --branch or branchName"
+            f"{name} is checked out in {seat}, where it would change under somebody's hands; "
+            f"switch away: git switch -"
         )
     if rival := run.branch.rival:
         raise BadInput(
-            f"git cannot make a branch {run.branch.name} beside the branch {rival}; "
+            f"git cannot make a branch {name} beside the branch {rival}; "
             f"use another with --branch or branchName"
+        )
+
+
+def require_git(git: Git) -> None:
+    """BadInput if git has no identity or is too old."""
+    if not git("var", "GIT_COMMITTER_IDENT", check=False):
+        raise BadInput("git does not know who commits here; set git config user.name and user.email")
+    version = version_of(git)
+    if version < OLDEST:
+        raise BadInput(
+            f"git {'.'.join(map(str, version))} is too old; {'.'.join(map(str, OLDEST))} is needed"
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.git import patterns
-from _ralph.git.git import BULK, Git, attempted, environment, nul
+from _ralph.git.git import BULK, Git, environment, nul
 from _ralph.git.workspace import Place, Prepared, throwaway_config
 from _ralph.loop.detect import SETUP_INPUTS
 from _ralph.model import Check, CheckResult, Setup
@@ -274,16 +274,3 @@ def run_hook(hook: str, folder: str, room: Room, message: Path, name: str) -> Ch
     env = {"GIT_INDEX_FILE": str(room.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
     env |= {key: value for key, value in environment().items() if key == "GIT_CONFIG_GLOBAL"}
     return room.site.run(check, room.path, f"{name}-{hook}", env=env)
-
-
-def merged(git: Git, tip: str, commit: str) -> tuple[str, list[str]]:
-    """The tree of `commit` merged with `tip`; or nothing, and the files that conflict."""
-    words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", tip, commit)
-    code, out, err = attempted(git, *words, timeout=BULK)
-    tree, *names = out.split("\0")
-    if code == 0:
-        return tree.strip(), []
-    if code == 1:  # where one side has a folder, git calls the other's file NAME~COMMIT
-        own = [name.removesuffix(f"~{tip}").removesuffix(f"~{commit}") for name in names if name]
-        return "", [text.one_line(name) for name in dict.fromkeys(own)]
-    return "", [text.one_line(err or "git merge-tree failed")]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,16 +13,14 @@ from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import baseline_job, baseline_of, check_now, tip_of
 from _ralph.loop.jobs import Attempt, CheckJob
-from _ralph.loop.record import apply_verdict, record, set_back
+from _ralph.loop.landing import note, note_landed, redo_last_mark, restore_marks, set_back
+from _ralph.loop.news import notify
 from _ralph.loop.roles import cut_off
-from _ralph.loop.run import Run
+from _ralph.loop.run import Run, asked_to_stop
 from _ralph.model import AgentResult, Check, Outcome, Task, Verdict, spent_on
-from _ralph.process.process import run_process
 from _ralph.state import limits, prd
-from _ralph.state.layout import stop_is_asked
 from _ralph.state.records import Rechecked, RunBegan, Stopped, Waited
-from _ralph.state.wording import summary
-from _ralph.text import clock, last_line, quote
+from _ralph.text import clock, quote
 
 RECHECK_AFTER = 10
 """Passes after which the branch is checked again in the middle of a run."""
@@ -35,28 +31,34 @@ DENIED = 3
 
 
 def resume(run: Run) -> None:
-    """Recover from a run that died: land what had passed, keep what was under way, to be checked."""
+    """Recover from a run that died: note what had landed, keep what was under way, to be checked."""
     for notice in run.notices:
         run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
-    apply_verdict(run)
-    set_back(run)
+    redo_last_mark(run)
     forget_lost_work(run)
+    starts = list(run.history.open_starts.values())
+    ids = {start.id for start in starts if start.id}
+    landed = run.branch.landed_as(ids, starts[0].base, run.tip) if ids else {}
     before = run.history.stopped  # by itself, with an error, or there would be no attempt under way
     why = f"its run ended: {before.reason}" if before else "the attempt was cut off"
-    for start in list(run.history.open_starts.values()):
+    for start in starts:
         task = run.plan.task_with(start.key)
         task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
-        run.view.line(f"{task.id}: an attempt was cut off; what it left will be checked first")
         agent = run.named(start.command) if start.command else run.agent(task)
-        attempt = Attempt(task, start.attempt, start.iteration, agent, start.worker or 1)
-        attempt.base, attempt.leftover = start.base, start.leftover
+        attempt = Attempt(task, start.attempt, start.iteration, agent, start.worker or 1, start.id)
+        attempt.base, attempt.leftover, attempt.conflict = start.base, start.leftover, start.conflict
         attempt.result = _recovered(run, attempt, why)
         attempt.reason = attempt.result.reason
+        if commit := landed.get(start.id):
+            note_landed(run, start, attempt, commit)
+            continue
+        run.view.line(f"{task.id}: an attempt was cut off; what it left will be checked first")
         salvage(run, attempt)
         known = run.history.of(task)
         if not attempt.left and known.left:  # what stood there before, on the commit that it was made from
             attempt.left, attempt.base = known.left, known.base
-        record(run, attempt, by_person=before is not None and before.exit == Exit.PERSON)
+        note(run, attempt, by_person=before is not None and before.exit == Exit.PERSON)
+    restore_marks(run)
 
 
 def forget_lost_work(run: Run) -> None:
@@ -79,8 +81,18 @@ def _recovered(run: Run, attempt: Attempt, why: str) -> AgentResult:
 
 
 def read_edits(run: Run) -> None:
-    """Read prd.json if it changed. A task whose `blocked` was removed starts over."""
+    """Read prd.json if it changed, and what others wrote into the log. A task whose `blocked` was removed
+    starts over; one that has passed and is not marked any more is marked again."""
+    trouble = run.trouble
     run.read_plan()
+    for record in run.journal.news(run.plan, run.run_id):
+        run.history.apply(record)
+    if run.trouble:
+        if run.trouble != trouble:
+            run.view.line(f"! {run.trouble}; nothing new starts until it can be read", color="yellow")
+            notify(run, None)
+        return
+    restore_marks(run)
     for opened in run.history.opened(run.plan):
         run.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
 
@@ -90,7 +102,7 @@ def next_task(run: Run) -> Task | None:
     worker is free, or the others may need the money that is left. A task under way has not passed, whatever
     the plan says, and is the same under another title."""
     under_way = {attempt.task.id for attempt in run.pool.attempts}
-    if len(under_way) >= run.jobs:
+    if len(under_way) >= run.jobs or run.trouble:
         return None
     free = (task for task in ready(run) if under_way.isdisjoint((task.id, *task.depends_on)))
     found = next((task for task in free if not _back_at(run, task)), None)
@@ -154,7 +166,7 @@ def await_attempt(run: Run) -> Stop | None:
         ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
         return after_attempt(run, ended) if ended else None
     except RalphError as error:
-        if run.history.pending or run.journal.failed:
+        if run.journal.failed:
             raise  # nothing may be recorded after it
         return stop_after_others(run, error)
 
@@ -175,8 +187,6 @@ def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
             f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be enforced"
         )
         return Stop("no-price", Exit.USAGE, reason)
-    if not run.pool.lanes:
-        run.branch.repack()
     if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -239,6 +249,11 @@ def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> 
 
 def wait_or_finish(run: Run) -> Stop | None:
     """Nothing is under way and nothing can start: wait for a provider (None), or the stop."""
+    if run.trouble:
+        stop = asked_to_stop(run) or limit_reached(run)
+        if not stop:
+            wait(run, run.ends)
+        return stop
     waiting = ready(run)
     if not waiting:
         return finish(run)
@@ -325,12 +340,13 @@ def recheck(run: Run) -> bool:
     for task in broken:
         lines.append(f"- {task.id} {run.history.of(task).passed_words}, broken since")
         lines += quote("\n".join(since[task.key]))
+    found = Rechecked(ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since)
     run.write(
-        Rechecked(ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since),
+        found,
         f"all checks once more | {', '.join(run.red) or 'all green'}",
         lines,
     )
-    set_back(run)
+    set_back(run, found)
     run.rechecked = (tip, _checks_of(run, [task for task in passed if task not in broken])[1])
     return not broken
 
@@ -341,32 +357,6 @@ def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
     setup = run.plan.setup.run if run.plan.setup else ""
     commands = "\0".join([setup, *(check.command for check in checks)])
     return checks, digest(commands.encode("utf-8", "surrogatepass"))
-
-
-def asked_to_stop(run: Run) -> Stop | None:
-    """The stop that a signal or `ralph stop` asks for."""
-    ends = {
-        signal.SIGTERM: Stop("terminated", Exit.TERMINATED, "terminated"),
-        signal.SIGHUP: Stop("hung-up", Exit.HANGUP, "hung up"),
-    }
-    if run.control.stop_signal in ends:
-        return ends[signal.Signals(run.control.stop_signal)]
-    if run.control.interrupts:
-        return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
-    asked = stop_is_asked(run.paths, run.run_id)
-    return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
-
-
-def notify(run: Run, stop: Stop | None) -> None:
-    """Run --notify's command, for at most 30 seconds; its failure changes nothing."""
-    if run.options.notify:
-        payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
-        told = run_process(
-            ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=run.env(), timeout=30,
-            control=run.control, stdin=payload, out=run.log("notify.log"), spare=run.pool.children,
-        )  # fmt: skip
-        if told.exit != 0:
-            run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")
 
 
 def close_run(run: Run, stop: Stop) -> Stop:
@@ -386,11 +376,8 @@ def close_run(run: Run, stop: Stop) -> Stop:
             Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
         )
-    if run.unwritten:
-        kept = run.log(run.paths.prd.name)
-        files.atomic_write(kept, run.plan.text.encode())
-        run.view.line(f"! {run.trouble}; the plan as it should be is {kept}", color="yellow")
-    run.branch.repack()
+    if run.unmade:
+        run.view.line(f"! {run.trouble}; the next run marks what passed", color="yellow")
     run.control.stop_signal = None  # only another signal cuts --notify short
     notify(run, stop)
     return stop

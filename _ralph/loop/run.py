@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from typing import Any
 from _ralph import files
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.errors import BadInput
+from _ralph.errors import BadInput, Exit, Stop
 from _ralph.files import resource
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
@@ -31,13 +32,14 @@ from _ralph.process.process import Control
 from _ralph.process.sandbox import Sandbox
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import History
+from _ralph.state.layout import last_good, stop_is_asked
 from _ralph.state.log import Journal
-from _ralph.state.records import AttemptEnded, Record
+from _ralph.state.records import Record
 from _ralph.state.wording import command_line
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
-PATIENCE = 30.0
-"""Seconds to wait in the middle of a run for a prd.json that cannot be read."""
+PATIENCE = 2.0
+"""Seconds that prd.json may be half saved before ralph says that it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Run:
     pool: Pool = field(default_factory=Pool)
     recorded: bool = False
     trouble: str = ""
-    unwritten: list[Callable[[Plan], str]] = field(default_factory=list)
+    unmade: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
     gear: Gear | None = None
@@ -288,14 +290,12 @@ class Run:
 
     def write(self, record: Record, headline: str, lines: Sequence[str] = ()) -> None:
         """Append a record of this run, and apply it to the history."""
-        if isinstance(record, AttemptEnded):
-            files.sync_all(self.git.common)  # the objects that it names must survive a power cut, too
-        record = replace(record, plan=self.plan.key, run=self.run_id, lacks_marks=bool(self.unwritten))
+        record = replace(record, plan=self.plan.key, run=self.run_id)
         self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
-        """Read prd.json if it changed. If it cannot be read, wait: it may be half saved. After that the last
-        good plan is used, with a warning."""
+        """Read prd.json if it changed. While it cannot be read, `trouble` says why, and nothing new
+        starts."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -303,58 +303,45 @@ class Run:
                 if found != self.plan.text.encode():
                     self._take_over(prd.load(self.paths.prd))
                 self.trouble = ""
-                self._write_edits()
+                self._make_edits()
+                files.clear(last_good(self.paths))
                 return
             except BadInput as error:
-                if time.monotonic() > end or self.trouble or self.control.stop_now:
-                    self.trouble = str(error)
-                    self.view.line(f"! {error}; using the last good plan", color="yellow")
+                if self.trouble or time.monotonic() > end or self.control.stop_now:
+                    self._wait_for_plan(str(error))
                     return
-            self.pool.serve(self.control, 0.5)
+            self.pool.serve(self.control, 0.2)
 
     def edit(self, change: Callable[[Plan], str]) -> None:
-        """Change prd.json. If it cannot be read, the change is applied to the plan in memory, and to the file
-        as soon as possible."""
-        self.unwritten.append(change)
+        """Change prd.json; if it cannot be read, as soon as it can."""
+        self.unmade.append(change)
         try:
-            self._write_edits()
+            self._make_edits()
         except BadInput as error:
-            later, now = "ralph will update it once it can be read", "using the last good plan"
-            if not self.trouble:
-                self.view.line(f"! {error}; {later if self.unwritten else now}", color="yellow")
-            self.trouble = str(error)
-            if self.unwritten:
-                self._change_own(change)
+            self._wait_for_plan(str(error))
+            self._use(replace(prd.read(change(self.plan), self.plan.path), checks=self.plan.checks))
 
-    def _write_edits(self) -> None:
-        """Make the changes that prd.json lacks. BadInput if it still cannot be read."""
-        while self.unwritten:
-            change = self.unwritten[0]
-            new, was_saved = self._write_edit(change)
-            del self.unwritten[0]
-            if not was_saved:
-                self._use(replace(new, checks=self.plan.checks))
-                continue
-            self._change_own(change)
-            if new.text != self.plan.text:
+    def _make_edits(self) -> None:
+        """Make the changes that prd.json lacks. BadInput if it cannot be read."""
+        while self.unmade:
+            change, plans = self.unmade[0], list[Plan]()
+
+            def noted(plan: Plan, change: Callable[[Plan], str] = change, seen: list[Plan] = plans) -> str:
+                seen.append(plan)
+                return change(plan)
+
+            with edit.lock(self.paths.private):
+                new = edit.apply(self.plan, noted)
+            del self.unmade[0]
+            if len(plans) > 1:  # somebody saved it meanwhile
                 self._take_over(new)
+            else:
+                self._use(replace(new, checks=self.plan.checks))
 
-    def _write_edit(self, change: Callable[[Plan], str]) -> tuple[Plan, bool]:
-        """Make one change in prd.json: what it holds then, and whether somebody had saved it meanwhile."""
-        changed: list[Plan] = []
-
-        def noted(plan: Plan) -> str:
-            changed.append(plan)
-            return change(plan)
-
-        with edit.lock(self.paths.private):
-            new = edit.apply(self.plan, noted, 0.5 if self.trouble else edit.PATIENCE)
-        return new, len(changed) > 1
-
-    def _change_own(self, change: Callable[[Plan], str]) -> None:
-        """Change the plan in memory alone."""
-        new = prd.read(change(self.plan), self.plan.path)
-        self._use(replace(new, checks=self.plan.checks))
+    def _wait_for_plan(self, trouble: str) -> None:
+        """Note that prd.json cannot be read; `status` shows the last good one meanwhile."""
+        self.trouble = trouble
+        files.write_own(last_good(self.paths), self.plan.text.encode())
 
     def _take_over(self, plan: Plan) -> None:
         """Use a plan that somebody saved. BadInput if no run could use it."""
@@ -365,7 +352,21 @@ class Run:
 
     def _use(self, plan: Plan) -> None:
         # another name is another plan for the notes: from the next run on
-        self.plan = replace(plan, project=self.plan.project, branch=self.plan.branch)
+        self.plan = replace(plan, branch=self.plan.branch)
+
+
+def asked_to_stop(run: Run) -> Stop | None:
+    """The stop that a signal or `ralph stop` asks for."""
+    ends = {
+        signal.SIGTERM: Stop("terminated", Exit.TERMINATED, "terminated"),
+        signal.SIGHUP: Stop("hung-up", Exit.HANGUP, "hung up"),
+    }
+    if run.control.stop_signal in ends:
+        return ends[signal.Signals(run.control.stop_signal)]
+    if run.control.interrupts:
+        return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
+    asked = stop_is_asked(run.paths, run.run_id)
+    return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
 
 
 def scratch(paths: Paths) -> Path:

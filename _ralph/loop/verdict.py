@@ -130,7 +130,7 @@ def reason_to_block(attempt: Attempt, known: TaskHistory, attempts: int, by_pers
         and known.interrupted + 1 >= INTERRUPTIONS
     ):
         return text.one_line(f"interrupted {INTERRUPTIONS} times in a row, the last: {attempt.reason}", 500)
-    if attempt.verdict not in COUNTED and not (attempt.verdict is Verdict.CONFLICT and known.conflicts):
+    if attempt.verdict not in COUNTED:
         return ""
     question = attempt.handoff.get("blocked on", "")
     if question and known.question == question:

@@ -44,7 +44,7 @@ def page(prd_path: Path) -> str:
     """The whole page; only reads. BadInput if plan or records cannot be read."""
     paths = layout.locate(prd_path)
     plan = prd.load(paths.prd)
-    records = list(Journal(paths.progress).records(plan.key))
+    records = list(Journal(paths.progress).records(plan))
     history, running = layout.history_of(plan, records), layout.loop_at_work(paths)
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     summary = wording.summary(plan, history, None, history.seconds)

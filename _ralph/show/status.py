@@ -46,7 +46,8 @@ _BAR = 24
 class Status:
     """Everything that is shown, read once: `running` is the loop (`pid`, `since`, its `workers`), `places`
     the folders in which agents and checks work, `prd` the plan's path as it was given, `words` the options
-    of the last run, `to_land` the branch of a plan that is done, if HEAD lacks its work."""
+    of the last run, `to_land` the branch of a plan that is done, if HEAD lacks its work, `trouble` why
+    prd.json cannot be read now."""
 
     plan: Plan
     history: History
@@ -55,6 +56,7 @@ class Status:
     prd: Path = Path("prd.json")
     words: Sequence[str] = ()
     to_land: str = ""
+    trouble: str = ""
 
     @property
     def at_work(self) -> list[AttemptBegan]:
@@ -83,12 +85,13 @@ class Row:
 
 
 def read(prd_path: Path) -> Status:
-    """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read."""
-    paths, plan, history = layout.read_state(prd_path)
+    """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read; while a loop
+    waits for that, the state is that of the plan as it last could read it."""
+    paths, plan, history, trouble = layout.read_state_or_last(prd_path)
     loop = layout.loop_at_work(paths)
     done = history.branch and all(task.passed for task in plan.tasks)  # else nobody asks git for it
     ahead = history.branch if done and Branch(Git.at(paths.root), history.branch, "").is_ahead else ""
-    status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths), ahead)
+    status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths), ahead, trouble)
     if loop is None:
         return status
     running: Json = {
@@ -146,9 +149,10 @@ def show(status: Status, form: str) -> str:
         return json.dumps(as_object(status))
     if form == "md":
         return markdown(status)
+    told = [f"! {status.trouble}; this is the plan as the loop last could read it"] if status.trouble else []
     color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     width = max(shutil.get_terminal_size((120, 24)).columns, 40)
-    return "\n".join(lines(status, width, color))
+    return "\n".join([*told, *lines(status, width, color)])
 
 
 def as_object(status: Status) -> Json:
@@ -156,6 +160,7 @@ def as_object(status: Status) -> Json:
     upcoming = prd.next_task(status.plan)
     return {
         **summary(status.plan, status.history, None, status.history.seconds),
+        "trouble": status.trouble or None,
         "next": upcoming.id if upcoming else None,
         "running": status.running,
         "branch": status.history.branch or None,
@@ -338,9 +343,6 @@ def _last_run(history: History) -> str:
     if history.stopped:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
         return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
-    if history.pending:
-        tasks = text.few([record.task for record in history.pending])
-        return f"verified work of {tasks} has not landed, or is not marked yet; the next run does that"
     return (
         "the last run was cut off; the next one goes on where it was" if history.iteration else "no run yet"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph.errors import BadInput, TryLater
-from _ralph.files import exchange, own
+from _ralph.files import own, replace_if
 from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
@@ -109,10 +109,12 @@ def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE)
         source = change(plan)
         new = prd.read(source, plan.path)
         with contextlib.suppress(FileNotFoundError):  # deleted, or being replaced by an editor
-            if exchange(plan.path, source.encode("utf-8"), plan.text.encode("utf-8")) is None:
+            if source == plan.text or replace_if(plan.path, source.encode(), plan.text.encode()):
                 return new
             if time.monotonic() > end:
-                raise TryLater(f"somebody saves {plan.path.name} again and again; try again later")
+                raise TryLater(
+                    f"{plan.path.name} keeps changing; close other programs that write it, and try again"
+                )
         plan = load_settled(plan.path, end)
 
 

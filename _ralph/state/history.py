@@ -6,10 +6,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from _ralph import files, text
-from _ralph.model import COUNTED, Plan, Price, Spent, Task, Verdict
+from _ralph.model import COUNTED, Conflict, Plan, Price, Spent, Task, Verdict
 from _ralph.state import records
 
 _NO_RESET = 1800.0  # seconds, if the reset is not known
@@ -45,9 +45,11 @@ class RunHistory(Spent):
 class TaskHistory(Spent):
     """What the records say about one task. `attempts` counts those that use up its limit since the last
     `retry` or pass, `last` is the newest of them, `tried` counts all that ended with a verdict on the work.
-    `left` is the tree of unfinished work on the commit `base`; `lacks` says what it needs before an agent
-    goes on: `checks`, `judge` or nothing. `command` is its last agent; `tests` are those that were there
-    before its pass, and that it changed. `answered` is the question that a person answered with `answer`."""
+    `left` is the tree of unfinished work on the commit `base`, `conflict` what stands in it; `lacks` says
+    what it needs before an agent goes on: `checks`, `judge` or nothing. `command` is its last agent; `tests`
+    are those that were there before its pass, and that it changed. `commit` is that of its pass, and `proof`
+    the checks that were run on it; `holds` says that nothing took the pass away since. `answered` is the
+    question that a person answered with `answer`."""
 
     attempts: int = 0
     tried: int = 0
@@ -57,6 +59,9 @@ class TaskHistory(Spent):
     answered: str = ""
     answer: str = ""
     passed_at: int | None = None
+    commit: str = ""
+    proof: frozenset[str] = frozenset()
+    holds: bool = False
     weak: bool = False
     tests: list[str] = field(default_factory=list)
     set_back: int = 0
@@ -64,8 +69,8 @@ class TaskHistory(Spent):
     left: str = ""
     base: str = ""
     lacks: str = ""
+    conflict: Conflict = field(default_factory=Conflict)
     interrupted: int = 0
-    conflicts: int = 0
     overload: str = ""
     denials: list[str] = field(default_factory=list)
     command: str = ""
@@ -74,6 +79,11 @@ class TaskHistory(Spent):
     def blocked(self) -> bool:
         """Whether its last attempt was the last for now."""
         return bool(self.last and self.last.blocked)
+
+    @property
+    def conflicted(self) -> bool:
+        """Whether its last attempt conflicted with what had landed meanwhile."""
+        return bool(self.last and self.last.verdict is Verdict.CONFLICT)
 
     @property
     def question(self) -> str:
@@ -89,7 +99,8 @@ class TaskHistory(Spent):
         """Set the attempts to zero. What was spent and ruled out stays."""
         self.attempts, self.last, self.baseline = 0, None, {}
         self.answered, self.answer = "", ""
-        self.left, self.base, self.lacks, self.interrupted, self.conflicts = "", "", "", 0, 0
+        self.left, self.base, self.lacks, self.interrupted = "", "", "", 0
+        self.conflict = Conflict()
 
 
 @dataclass
@@ -108,8 +119,7 @@ class History(Spent):
     the digest of the prd.json that `ralph plan` wrote; `overage` says until when (unix time) the provider of
     an agent bills extra usage, by the name of its row, and `unaware` are the attempts that had begun before
     that was known; `agents` goes by commands; `limits` are those of this
-    run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration; `pending`
-    are verdicts that may not be in prd.json yet, and the last of them not on the branch.
+    run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration.
     """
 
     iteration: int = 0
@@ -119,8 +129,6 @@ class History(Spent):
     baselined: bool = False
     planned: str = ""
     branch: str = ""
-    broken: list[str] = field(default_factory=list)
-    pending: list[records.AttemptEnded] = field(default_factory=list)
     open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)
     run: records.RunBegan | None = None
     stopped: records.Stopped | None = None
@@ -139,20 +147,6 @@ class History(Spent):
         getattr(self, f"_{record.event}")(record)
         self.last = record
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
-        self._await_marks(record)
-
-    def _await_marks(self, record: records.Record) -> None:
-        """Note what may not be in prd.json yet. A loop records nothing more before it is, unless the file
-        cannot be read."""
-        if isinstance(record, (records.Waited, records.Retried, records.Added, records.Landed)):
-            return
-        if not record.lacks_marks:
-            self.pending, self.broken = [], []
-        if isinstance(record, records.AttemptEnded):
-            self.pending = [*self.pending, record]
-            self.broken = [key for key in self.broken if key != record.key]
-        elif isinstance(record, records.Rechecked):
-            self.broken = [*self.broken, *record.broken]
 
     def _lasted(self, record: records.Record) -> float:
         """The seconds from the last record to this one in which a loop worked or waited."""
@@ -178,6 +172,12 @@ class History(Spent):
         """Whether a verdict says that it passed; otherwise a person marked it."""
         known = self.tasks.get(task.key)
         return known is not None and known.passed_at is not None
+
+    def holds(self, task: Task) -> bool:
+        """Whether a verdict says that it passed by all of its checks, and nothing took that away since."""
+        known = self.tasks.get(task.key)
+        proof = known.proof if known and known.holds and known.commit else None
+        return proof is not None and proof.issuperset(check.command for check in task.checks)
 
     def opened(self, plan: Plan) -> list[records.Retried]:
         """Records of the tasks that a person unblocked, where there is none yet."""
@@ -229,14 +229,13 @@ class History(Spent):
             known += [record.handoff[label] for label in labels if record.handoff.get(label)]
             del known[:-_REMEMBERED]
         task.tried += on_its_work
-        task.conflicts += verdict is Verdict.CONFLICT
-        if verdict in COUNTED or task.conflicts > 1:
-            task.conflicts = 0
+        if verdict in COUNTED:
             task.attempts += 1
             task.last, task.parked = record, record.parked
         if verdict is Verdict.PASSED:
             task.start_anew()
             task.passed_at, task.weak, task.tests = record.iteration, record.weak, record.tests
+            task.commit, task.proof, task.holds = record.commit, frozenset(record.checks), True
             self.passes_since_recheck += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked
@@ -267,6 +266,7 @@ class History(Spent):
         """The work that the next attempt at this task begins with."""
         goes_on = record.base and not record.parked and record.verdict is not Verdict.PASSED
         task.left, task.base = (record.left, record.base) if goes_on else ("", "")
+        task.conflict = record.conflict if goes_on else Conflict()
         interrupted = record.verdict is Verdict.INTERRUPTED
         unchecked = interrupted and task.left and not record.leftover and not record.checks
         task.lacks = "judge" if record.unjudged else "checks" if unchecked else ""
@@ -301,6 +301,7 @@ class History(Spent):
         for key in record.broken:
             task = self.tasks[key]
             task.start_anew()
+            task.holds = False
             task.set_back += 1
             since, passed = "; ".join(record.since.get(key, [])), task.passed_words
             task.last = records.AttemptEnded(
@@ -314,13 +315,13 @@ class History(Spent):
     def _retry(self, record: records.Retried) -> None:
         self.reopen(record)
         self.this_run.blocked_in_a_row = 0
-        self.pending = [one for one in self.pending if not (one.blocked and one.task == record.task)]
 
     def reopen(self, record: records.Retried) -> None:
         """Let a task begin anew, with a person's answer to what it had asked."""
         task = self.of(record)
         answer = (task.question, record.answer) if record.answer else (task.answered, task.answer)
         task.start_anew()
+        task.holds = False
         (task.answered, task.answer), task.set_back = answer, 0
 
     def _add(self, record: records.Added) -> None:
@@ -329,10 +330,7 @@ class History(Spent):
         self.planned = record.prd or self.planned
 
     def _land(self, record: records.Landed) -> None:
-        """The last verdict that may not be in prd.json yet is on the branch, as another commit."""
-        if self.pending:
-            last = replace(self.pending[-1], commit=record.commit, tip=record.commit)
-            self.pending = [*self.pending[:-1], last]
+        """Where the work is now is for git to say."""
 
     def _stop(self, record: records.Stopped) -> None:
         self.run, self.stopped = None, record

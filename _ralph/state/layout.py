@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -59,7 +58,20 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
     """The paths, plan and history of a plan, for commands that only look."""
     paths = locate(prd_path)
     plan = prd.load(paths.prd)
-    return paths, plan, history_of(plan, Journal(paths.progress).records(plan.key))
+    return paths, plan, history_of(plan, Journal(paths.progress).records(plan))
+
+
+def read_state_or_last(prd_path: Path) -> tuple[Paths, Plan, History, str]:
+    """The same and, while a loop waits until prd.json can be read, the plan as it last could; and why."""
+    try:
+        return (*read_state(prd_path), "")
+    except BadInput as error:
+        paths = locate(prd_path)
+        kept = files.read_regular(last_good(paths))
+        if kept is None or loop_at_work(paths) is None:
+            raise
+        plan = prd.read(kept.decode(), paths.prd)
+        return paths, plan, history_of(plan, Journal(paths.progress).records(plan)), str(error)
 
 
 def history_of(plan: Plan, records: Iterable[Record]) -> History:
@@ -182,6 +194,11 @@ def loop_at_work(paths: Paths) -> Holder | None:
     """The process that runs a loop here, which `ralph plan` and `ralph doctor` are not, or None."""
     holder = running(paths)
     return holder if holder and holder.what == "run" else None
+
+
+def last_good(paths: Paths) -> Path:
+    """The plan as a loop last could read it, while prd.json cannot be read."""
+    return paths.private / "prd.json"
 
 
 def stop_file(paths: Paths) -> Path:

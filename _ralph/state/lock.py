@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import time
@@ -15,7 +16,7 @@ from _ralph import files
 from _ralph.errors import TryLater
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
-from _ralph.state.layout import RUNNING, Holder, began, last_holder, running
+from _ralph.state.layout import RUNNING, Holder, began, last_holder, noted, running
 from _ralph.state.records import as_json
 
 if TYPE_CHECKING:
@@ -66,12 +67,13 @@ def end_killed_run(paths: Paths) -> None:
     if holder := last_holder(paths):
         kill_run(holder.run_id)
         plan, common = paths.private.name, paths.private.parent.parent
-        names = (f"ralph/{plan}/*.index*", f"refs/ralph/*/{plan}", f"refs/ralph/*/{plan}/**/*")
+        names = [f"ralph/{plan}/*.index*", f"refs/ralph/*/{plan}", f"refs/ralph/*/{plan}/**/*"]
+        if note := noted(paths.private):
+            names.append(f"refs/heads/{glob.escape(note.branch)}")
         for left in [path for name in names for path in common.glob(f"{name}.lock")]:
             files.clear(left)
         if holder.boot != boot():
             discard_unsynced(paths)
-        files.atomic_write(paths.private / "died", b"")
 
 
 def discard_unsynced(paths: Paths) -> None:

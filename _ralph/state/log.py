@@ -13,10 +13,11 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.model import Json
+from _ralph.model import Json, Plan
 from _ralph.state.records import KINDS, VERSION, Record, from_json, to_json
 
 _RECORD = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
+_PLAN = re.compile(rb'^<!-- ralph .*?"plan": ("(?:[^"\\]|\\.)*")')
 _HEADER = re.compile(rb"## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\|")
 _CUT_OFF = b"    | (the record above was cut off)\n"
 
@@ -28,6 +29,7 @@ class Journal:
         self.path = path
         self.failed = False
         """Whether an `append` could not be finished: only the next `open` knows what stands where."""
+        self._read = 0
 
     def open(self) -> list[str]:
         """Terminate a record that was cut off; a line about it. BadInput if it is no file."""
@@ -47,16 +49,49 @@ class Journal:
         if os.path.lexists(self._target) and files.read_regular(self._target, 0) is None:
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
-    def records(self, plan: str) -> Iterator[Record]:
-        """The records of the plan with this key, oldest first, as they are read: the file can be larger than
-        the memory. Other text is ignored; BadInput for a damaged record."""
-        return (from_json(entry) for entry in parse(self._lines()) if entry.get("plan") == plan)
+    def records(self, plan: Plan) -> Iterator[Record]:
+        """The records of a plan, oldest first, as they are read: the file can be larger than the memory.
+        Other text is ignored; BadInput for a damaged record."""
+        keys = self._keys_of(plan)
+        for entry in parse(self._lines()):
+            if entry.get("plan") in keys:
+                yield from_json(entry)
 
-    def _lines(self) -> Iterator[bytes]:
-        """The lines of the file, with their ends."""
+    def news(self, plan: Plan, run: str) -> Iterator[Record]:
+        """The records that others than this run appended since the file was last read."""
+        for entry in parse(self._lines(self._read)):
+            if entry.get("plan") == plan.key and entry.get("run") != run:
+                yield from_json(entry)
+
+    def others(self, plan: Plan) -> list[str]:
+        """The branches of other features that were worked with this file, if `plan` has no record yet."""
+        names = self._names(plan) if plan.branch else []
+        return [] if plan.branch in names else [name for name in names if name]
+
+    def _keys_of(self, plan: Plan) -> set[str]:
+        """The keys under which a plan's records stand. Version 0.2 wrote the project's name in place of the
+        file's. What was worked before a plan had a branchName belongs to the first that it got."""
+        named = [name for name in self._names(plan) if name] if plan.branch else []
+        branches = {plan.branch or "", *([""] if named[:1] in ([], [plan.branch]) else [])}
+        return {f"{file}@{name}" for file in (plan.path.name, plan.project) for name in branches}
+
+    def _names(self, plan: Plan) -> list[str]:
+        """The branchNames under which records of this file stand, in the order of their first records."""
+        found: dict[str, None] = {}
+        for line in self._lines():
+            if match := _PLAN.search(line):
+                with contextlib.suppress(ValueError):
+                    file, _, name = str(json.loads(match[1])).rpartition("@")
+                    found |= dict.fromkeys([name] if file in (plan.path.name, plan.project) else [])
+        return [*found]
+
+    def _lines(self, start: int = 0) -> Iterator[bytes]:
+        """The lines of the file from a byte on, with their ends."""
         if file := files.open_regular(self._target):
             with file:
+                file.seek(start)
                 yield from file
+                self._read = file.tell()
 
     def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
         """Append a record with the current time, in one write, and fsync it; the record as it will be read.

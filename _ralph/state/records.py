@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from _ralph.errors import BadInput
-from _ralph.model import Json, Judgement, Price, Spent, Verdict, Work, task_key
+from _ralph.model import Conflict, Json, Judgement, Price, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
@@ -23,16 +23,14 @@ KINDS: dict[str, type[Record]] = {}
 
 @dataclass(kw_only=True)
 class Record:
-    """What all have: the unix time, the plan's key, the id of the run that wrote it (empty between runs), its
-    branch, and whether prd.json still lacked what earlier records say, because it could not be read. Every
-    default is empty, and what is empty is not written."""
+    """What all have: the unix time, the plan's key, the id of the run that wrote it (empty between runs) and
+    its branch. Every default is empty, and what is empty is not written."""
 
     event: ClassVar[str]
     time: float = 0.0
     plan: str = ""
     run: str = ""
     branch: str = ""
-    lacks_marks: bool = False
 
     def __init_subclass__(cls, event: str = "") -> None:
         if event:
@@ -67,12 +65,15 @@ class RunBegan(Record, event="run"):
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """`base`, `command` and `leftover` as in `Work`; the number of the `worker`, if it is not the first."""
+    """`base`, `command`, `leftover` and `conflict` as in `Work`; `id` is random, and stands in the commit
+    that lands; the number of the `worker`, if it is not the first."""
 
     iteration: int
+    id: str = ""
     attempt: int = 0
     command: str = ""
     worker: int = 0
+    conflict: Conflict = field(default_factory=Conflict)
     base: str = ""
     leftover: str = ""
 
@@ -89,7 +90,7 @@ class Failure:
 
 @dataclass(kw_only=True)
 class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
-    """The verdict on an attempt, the one commit point. `command` is the agent, as a person named it, and
+    """The verdict on an attempt; a pass has landed. `command` is the agent, as a person named it, and
     `agent` the row that knows it. Only a pass has a `commit`, only the others have what is `left`. `checks`
     says which were green; `task_before` is the digest of the task's entry in prd.json at that time."""
 
@@ -108,11 +109,6 @@ class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
     overage: bool = False
     denials: list[str] = field(default_factory=list)
     task_before: str = ""
-
-    @property
-    def lands(self) -> bool:
-        """Whether its work belongs on the branch: a pass, but for those of ralph's first version."""
-        return self.verdict is Verdict.PASSED and bool(self.commit)
 
 
 @dataclass(kw_only=True)
@@ -151,10 +147,10 @@ class Added(Spent, Record, event="add"):
 
 
 @dataclass(kw_only=True)
-class Landed(OfTask, event="land"):
-    """The branch had moved; the work was checked again on its new tip and landed as `commit`."""
+class Landed(Record, event="land"):
+    """A person let the work land: their branch `onto` is at `commit`."""
 
-    iteration: int = 0
+    onto: str = ""
     commit: str = ""
 
 

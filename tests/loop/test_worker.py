@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _ralph.loop.launch import NoWorker
+from _ralph.loop.wire import Broken
 
 from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.loop.jobs import Attempt, Checked, Worked
-from _ralph.loop.launch import NoWorker
-from _ralph.loop.wire import Broken
 from _ralph.loop.worker import Job, WorkerDied, start
 from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
 from _ralph.state.records import MOST, as_json, made

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from _ralph.loop.record import apply_verdict, failure_of, set_back, set_back_claim
 
 from _ralph.git import git as git_module
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.opening import peek
-from _ralph.loop.record import apply_verdict, failure_of, set_back, set_back_claim
 from _ralph.loop.run import Options, Run
 from _ralph.model import CheckResult, Verdict
 from _ralph.state import edit
