@@ -120,7 +120,8 @@ class Branch:
             raise BadInput(f"the branch {self.name} cannot be made: {error}") from None
         if start == self._remote_tip():
             return f"made branch {self.name}, where the remote's is"
-        if before and before != self.name and start == self.commit_at(f"refs/heads/{before}"):
+        head, earlier = self.commits_at("HEAD", f"refs/heads/{before or self.name}")
+        if start == earlier != head:
             return f"made branch {self.name}, at the tip of {before}"
         return f"made branch {self.name}"
 

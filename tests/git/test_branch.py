@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from _ralph.git import git as git_module
 from _ralph.git.branch import Branch, Moved
 from _ralph.git.git import Git
 from tests.conftest import Repo
-from tests.git.test_workspace import head, listing, on_disk
+from tests.git.test_workspace import head, listing
 from tests.test_files import within
 
 
@@ -61,12 +61,12 @@ def test_a_branch_begins_at_head_and_home_is_not_switched(repo: Repo) -> None:
     assert repo.git("symbolic-ref", "HEAD").strip() == "refs/heads/main"
 
 
-def test_a_branch_that_was_merged_is_carried_forward(repo: Repo) -> None:
+def test_a_branch_that_was_merged_begins_again_at_head(repo: Repo) -> None:
     branch = branch_of(repo)
     old, _ = branch.open()
     repo.write("a.txt", "b\n")
     repo.commit("of a person")
-    said = "branch ralph/p was merged; carried forward to HEAD"
+    said = "branch ralph/p was merged; it begins again at HEAD"
     assert branch.open() == (head(repo), [said])
     assert branch.tip() == head(repo) != old
 
@@ -82,6 +82,84 @@ def test_a_branch_that_diverged_goes_on_from_its_tip(repo: Repo) -> None:
     found, (said,) = branch.open()
     assert (found, branch.tip()) == (work, work)
     assert "continues from its tip; it lacks 2 commits of HEAD" in said
+
+
+def squashed(repo: Repo, branch: Branch) -> str:
+    """Put the branch's content into one commit on main, as "squash and merge" does; the branch's tip."""
+    tip, _ = branch.open()
+    branch.land(work := work_on(repo, tip), tip, "x")
+    repo.git("merge", "-q", "--squash", "ralph/p")
+    repo.commit("squashed")
+    repo.write("a.txt", "later\n")
+    repo.commit("later")
+    return work
+
+
+def test_a_branch_that_was_squashed_begins_again_at_head_and_its_commits_stay(repo: Repo) -> None:
+    branch = branch_of(repo)
+    work = squashed(repo, branch)
+    assert branch.has_landed(work) and not branch.is_ahead
+    kept = "refs/ralph/parked/plan/merged"
+    found, (said,) = branch.open()
+    assert found == branch.tip() == head(repo) and kept in said
+    assert head(repo, kept) == work and branch.has_landed(work)
+    assert branch.open() == (head(repo), [])
+
+
+def test_a_squashed_branch_that_got_more_work_since_goes_on(repo: Repo) -> None:
+    branch = branch_of(repo)
+    work = squashed(repo, branch)
+    branch.land(more := work_on(repo, work, "more.txt"), work, "x")
+    assert branch.is_ahead and branch.open()[0] == more
+
+
+def test_a_new_name_goes_on_from_the_old_branch_unless_that_was_merged(repo: Repo) -> None:
+    old, new = branch_of(repo), branch_of(repo, "feature")
+    tip, _ = old.open()
+    old.land(work := work_on(repo, tip), tip, "x")
+    assert new.open("ralph/p") == (work, ["made branch feature, at the tip of ralph/p"])
+    repo.git("merge", "-q", "--ff-only", "ralph/p")
+    assert branch_of(repo, "other").open("ralph/p") == (head(repo), ["made branch other"])
+    assert branch_of(repo, "third").open("no-such-branch") == (head(repo), ["made branch third"])
+
+
+def test_a_commit_that_was_taken_off_the_branch_has_not_landed(repo: Repo) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    branch.land(work := work_on(repo, tip), tip, "x")
+    branch.park(work_on(repo, work, "failed.txt"), "0002-T2")  # what failed on top of it proves nothing
+    assert branch.has_landed(work)
+    repo.git("update-ref", branch.ref, tip)
+    assert not branch.has_landed(work) and not branch.has_landed("0" * 40)
+
+
+def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
+    branch = branch_of(repo)
+    tip, _ = branch.open()
+    tree = branch.git.tree(work_on(repo, tip))
+    one = branch.commit(tree, tip, "T1: a\n\nRalph-Iteration: 1\nRalph-Attempt: abc\n")
+    two = branch.commit(branch.git.tree(tip), one, "T2: Ralph-Attempt: def\n\nRalph-Attempt: fed\n")
+    assert branch.landed_as({"abc", "def", "123"}, tip, two) == {"abc": one}
+    assert branch.landed_as({"abc", "fed"}, one, two) == {"fed": two}
+    assert branch.landed_as({"abc"}, "0" * 40, two) == {"abc": one}  # a base that is gone
+
+
+def test_a_git_that_somebody_kills_is_called_once_more_without_its_locks(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, mark = branch_of(repo), repo.outside / "killed"
+    tip, _ = branch.open()
+    work, lock = work_on(repo, tip), repo.path / f".git/{branch.ref}.lock"
+    real, fake = shutil.which("git"), repo.outside / "bin/git"
+    fake.parent.mkdir()
+    fake.write_text(
+        f'#!/bin/sh\ncase "$*" in *update-ref*) test -e {mark} || {{ touch {mark} {lock}; kill -9 $$; }};; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    branch.land(work, tip, "x")
+    assert branch.tip() == work and mark.exists() and not lock.exists()
 
 
 def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
@@ -137,130 +215,19 @@ def test_a_landing_without_compare_and_swap_is_caught(repo: Repo, monkeypatch: p
         test_a_branch_that_somebody_moved_is_not_moved_back(repo, False)
 
 
-@pytest.mark.parametrize("where", ["home", "a linked worktree"])
-def test_a_working_tree_that_has_it_checked_out_follows_and_keeps_its_edits(repo: Repo, where: str) -> None:
+@pytest.mark.parametrize("where", ["home", "a linked worktree", "a worktree whose folder is gone"])
+def test_who_sits_on_the_branch_is_seen(repo: Repo, where: str) -> None:
     branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch.open()
+    assert branch.seat is None
     tree = repo.path if where == "home" else repo.outside / "linked"
-    repo.git(
-        *(("switch", "-q", "ralph/p") if where == "home" else ("worktree", "add", "-q", str(tree), "ralph/p"))
-    )
-    (tree / "a.txt").write_text("an edit of a person\n")
-    (tree / "mine.txt").write_text("mine\n")
-    branch.land(work_on(repo, tip), tip, "x")
-    assert (tree / "work.txt").read_text() == "work\n"
-    assert (tree / "a.txt").read_text() == "an edit of a person\n"
-    status = repo.git("-C", str(tree), "status", "--porcelain")
-    assert status.splitlines() == [" M a.txt", "?? mine.txt"]
-    assert not branch.mark.exists()
-
-
-@pytest.mark.parametrize("way", ["edited", "staged", "untracked"])
-def test_edits_in_the_way_need_a_person_and_nothing_is_lost(
-    repo: Repo, way: str, setting: tuple[str, str] = ("merge.ff", "false")
-) -> None:
-    repo.git("config", *setting)
-    branch = branch_of(repo)
-    tip, _ = branch.open()
-    repo.git("switch", "-q", "ralph/p")
-    name = "new.txt" if way == "untracked" else "a.txt"
-    repo.write(name, "of a person\n")
-    if way == "staged":
-        repo.git("add", "-A")
-    before, work = repo.git("status", "--porcelain"), work_on(repo, tip, name)
-    with pytest.raises(NeedsPerson, match=rf"checked out in .*{name}.*commit or move what is in the way"):
-        branch.land(work, tip, "x")
-    assert (repo.read(name), branch.tip(), repo.git("status", "--porcelain")) == (
-        "of a person\n",
-        tip,
-        before,
-    )
-    (repo.path / name).unlink()
-    repo.git("reset", "-q", "--hard")
-    branch.land(work, tip, "x")
-    assert (branch.tip(), repo.read(name)) == (work, "work\n")
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        ("merge.autoStash", "true"), ("branch.ralph/p.mergeOptions", "--squash"),
-        ("branch.ralph/p.mergeOptions", "-s ours"),
-    ],
-)  # fmt: skip
-def test_settings_for_a_person_s_own_merges_change_no_landing(repo: Repo, setting: tuple[str, str]) -> None:
-    test_edits_in_the_way_need_a_person_and_nothing_is_lost(repo, "edited", setting)
-
-
-def before_merge(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Something happens right before the first merge."""
-    real, todo = git_module.attempted, [happens]
-
-    def first(git: Git, *words: str, **given: Any) -> tuple[int, str, str]:
-        if "merge" in words and todo:
-            todo.pop()()
-        return real(git, *words, **given)
-
-    monkeypatch.setattr(branching, "attempted", first)
-
-
-@pytest.mark.parametrize("words", [("main",), ("--detach", "main"), ("-c", "new", "main")])
-def test_a_person_who_switches_meanwhile_finds_nothing_moved(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
-    branch, main = branch_of(repo), head(repo)
-    repo.git("switch", "-q", "-c", "ralph/p")
-    repo.write("a.txt", "of the branch\n")
-    repo.commit("a")
-    repo.write("mine.txt", "mine\n")
-    before_merge(monkeypatch, lambda: repo.git("switch", "-q", *words))
-    branch.land(work := work_on(repo, tip := branch.tip()), tip, "x")
-    assert (branch.tip(), head(repo), head(repo, "main")) == (work, main, main)
-    assert repo.git("status", "--porcelain") == "?? mine.txt\n" and repo.read("a.txt") == "a\n"
-
-
-def test_a_person_who_begins_an_orphan_branch_meanwhile_finds_it_empty(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
-    repo.git("switch", "-q", "ralph/p")
-    repo.write("mine.txt", "mine\n")
-    before_merge(monkeypatch, lambda: repo.git("switch", "-q", "--orphan", "new"))
-    branch.land(work := work_on(repo, tip), tip, "x")
-    assert branch.tip() == work and repo.git("branch", "--show-current") == "new\n"
-    assert repo.git("status", "--porcelain") == "?? mine.txt\n"
-
-
-def test_a_merge_that_does_not_move_the_branch_is_no_landing(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
-    repo.git("switch", "-q", "ralph/p")
-    real = git_module.attempted
-    monkeypatch.setattr(
-        branching, "attempted", lambda *all, **how: (0, "", "") if "merge" in all else real(*all, **how)
-    )
-    with pytest.raises(NeedsPerson, match=r"no error, but ralph/p did not move"):
-        branch.land(work_on(repo, tip), tip, "x")
-
-
-def test_a_rebase_under_way_needs_a_person(repo: Repo) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
-    repo.git("switch", "-q", "ralph/p")
-    repo.write("a.txt", "b\n")
-    repo.commit("to rebase")
-    tip = head(repo)
-    repo.env["GIT_SEQUENCE_EDITOR"] = "sed -i s/^pick/edit/"
-    repo.git("rebase", "-i", "HEAD~1")
-    with pytest.raises(NeedsPerson, match="a rebase of ralph/p is under way"):
-        branch.land(work_on(repo, tip), tip, "x")
-    assert branch.tip() == tip
-    repo.git("rebase", "--abort")
-    branch.land(work := work_on(repo, tip), tip, "x")
-    assert branch.tip() == head(repo) == work
+    if where == "home":
+        repo.git("switch", "-q", "ralph/p")
+    else:
+        repo.git("worktree", "add", "-q", str(tree), "ralph/p")
+    if where == "a worktree whose folder is gone":
+        shutil.rmtree(tree)
+    assert branch.seat == (None if "gone" in where else tree)
 
 
 def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,70 +248,6 @@ def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.
     lock.touch()
     with pytest.raises(NeedsPerson, match=r"cannot land on ralph/p.*lock"):
         branch.land(work_on(repo, work, "more"), work, "x")
-    branch.recover()
-    assert not lock.exists()
-
-
-def test_an_index_lock_is_removed_only_where_ralph_left_it(repo: Repo) -> None:
-    branch, lock = branch_of(repo), repo.path / ".git/index.lock"
-    lock.touch()
-    branch.recover()
-    assert lock.exists()
-    branch.mark.parent.mkdir(parents=True, exist_ok=True)
-    branch.mark.write_text("\0".join((str(repo.path), head(repo), head(repo))))
-    branch.recover()
-    assert not lock.exists() and not branch.mark.exists()
-
-
-def test_a_fast_forward_is_not_cut_off_by_an_interrupt(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
-    repo.git("switch", "-q", "ralph/p")
-    repo.git("config", "filter.slow.smudge", "sleep 3; cat")
-    repo.write(".git/info/attributes", "work.txt filter=slow\n")
-    monkeypatch.setattr(git_module, "hurry", lambda: True)
-    monkeypatch.setattr(git_module, "_HURRY", 1.5)
-    branch.land(work_on(repo, tip), tip, "x")
-    assert repo.read("work.txt") == "work\n" and git_module.hurry()
-
-
-@pytest.mark.parametrize("reached", range(1, 6))
-def test_a_fast_forward_that_was_killed_half_way_is_undone(repo: Repo, reached: int) -> None:
-    """git writes the files first, then its index, then the branch: any of it can have been done."""
-    for name in ("changed", "deleted", "kept", "edited"):
-        repo.write(f"{name}.txt", "old\n")
-    repo.commit("old")
-    tip = head(repo)
-    repo.git("switch", "-q", "-c", "ralph/p")
-    repo.write("changed.txt", "new\n")
-    repo.git("rm", "-q", "deleted.txt")
-    repo.write("folder/added.txt", "new\n")
-    repo.commit("new")
-    commit = head(repo)
-    repo.git("reset", "-q", "--hard", tip)
-    repo.write("edited.txt", "of a person\n")
-    repo.write("mine.txt", "mine\n")
-    repo.git("add", "edited.txt")
-    before = on_disk(repo.path), repo.git("status", "--porcelain", "-uall")
-    branch = branch_of(repo)
-    branch.mark.write_text("\0".join((str(repo.path), tip, commit)))
-    (repo.path / ".git/index.lock").touch()
-    if reached >= 1:
-        (repo.path / "deleted.txt").unlink()
-    if reached == 2:
-        (repo.path / "changed.txt").unlink()  # git removes a file before it writes it
-    if reached >= 3:
-        repo.write("changed.txt", "new\n")
-    if reached >= 4:
-        repo.write("folder/added.txt", "new\n")
-    if reached == 5:
-        (repo.path / ".git/index.lock").unlink()
-        repo.git("add", "-A", "changed.txt", "deleted.txt", "folder")
-    branch.recover()
-    assert (on_disk(repo.path), repo.git("status", "--porcelain", "-uall")) == before
-    branch.land(commit, tip, "x")
-    assert repo.git("status", "--porcelain", "-uall").splitlines() == ["M  edited.txt", "?? mine.txt"]
-    assert repo.read("changed.txt") == "new\n" and not (repo.path / "deleted.txt").exists()
 
 
 def slow_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
@@ -355,22 +258,6 @@ def slow_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     git.write_text(f'#!/bin/sh\ncase " $* " in *" {what} "*) sleep 60;; esac\nexec {real} "$@"\n')
     git.chmod(0o755)
     monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
-
-
-@pytest.mark.parametrize("stopping", [False, True])
-def test_a_repack_that_takes_too_long_ends_no_run(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, stopping: bool
-) -> None:
-    branch, loose = branch_of(repo), repo.path / ".git/objects/17"
-    loose.mkdir(exist_ok=True)
-    for number in range(30):
-        (loose / f"{number:038}").touch()
-    slow_git(repo, monkeypatch, "repack")
-    monkeypatch.setattr(branching, "BULK", 30.0 if stopping else 0.3)
-    monkeypatch.setattr(git_module, "_HURRY", 0.3)
-    monkeypatch.setattr(git_module, "hurry", lambda: stopping)
-    branch.repack()
-    assert not branch.repacks
 
 
 def test_a_stop_while_the_branch_is_made_is_no_bad_name(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:

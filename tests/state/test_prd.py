@@ -283,7 +283,7 @@ def test_missing_ids_are_made_from_titles_and_stay(
 )
 def test_project_and_branch(tmp_path: Path, top: dict[str, Any], project: str, branch: str | None) -> None:
     plan = load(tmp_path, json.dumps({**top, "tasks": [{"title": "a"}]}))
-    assert (plan.project, plan.branch, plan.key) == (project, branch, f"{project}@{branch or ''}")
+    assert (plan.project, plan.branch, plan.key) == (project, branch, f"prd.json@{branch or ''}")
 
 
 @pytest.mark.parametrize(
