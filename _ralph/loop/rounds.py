@@ -83,18 +83,24 @@ def _recovered(run: Run, attempt: Attempt, why: str) -> AgentResult:
 def read_edits(run: Run) -> None:
     """Read prd.json if it changed, and what others wrote into the log. A task whose `blocked` was removed
     starts over; one that has passed and is not marked any more is marked again."""
-    trouble = run.trouble
     run.read_plan()
     for record in run.journal.news(run.plan, run.run_id):
         run.history.apply(record)
     if run.trouble:
-        if run.trouble != trouble:
-            run.view.line(f"! {run.trouble}; nothing new starts until it can be read", color="yellow")
-            notify(run, None)
+        tell_trouble(run)
         return
+    run.trouble_told = ""
     restore_marks(run)
     for opened in run.history.opened(run.plan):
         run.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
+
+
+def tell_trouble(run: Run) -> None:
+    """Say once that prd.json cannot be read, and why."""
+    if run.trouble != run.trouble_told:
+        run.trouble_told = run.trouble
+        run.view.line(f"! {run.trouble}; nothing new starts until it can be read", color="yellow")
+        notify(run, None)
 
 
 def next_task(run: Run) -> Task | None:

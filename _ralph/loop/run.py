@@ -97,6 +97,7 @@ class Run:
     pool: Pool = field(default_factory=Pool)
     recorded: bool = False
     trouble: str = ""
+    trouble_told: str = ""
     unmade: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
