@@ -164,6 +164,13 @@ def quote(text: str) -> list[str]:
     return [f"    | {line}" for line in clip(clean(text), 4000).splitlines()]
 
 
+def fenced(text: str, kind: str = "") -> str:
+    """`text` as a block of Markdown that nothing in it can end."""
+    runs = re.findall(r"^[ \t]*(`{3,})", text, re.MULTILINE)
+    fence = "`" * (max(map(len, runs), default=2) + 1)
+    return f"{fence}{kind}\n{text}\n{fence}"
+
+
 def seconds(value: object, where: str = "duration") -> float:
     """Seconds in `90s`, `10m`, `2h`, `1.5h` or a plain number; BadInput for anything else."""
     number, unit = value, ""

@@ -78,7 +78,7 @@ def prompt_values(
         "beside": _few(beside, 1000),
         "learned": newest(history.learned, _NOTES),
         "ruled_out": newest(known.ruled_out, _NOTES),
-        "question": text.clip(text.clean(known.answered), 1500),
+        "question": text.one_line(known.answered, 1500),
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
         "clean_start": clean_start,
@@ -196,6 +196,7 @@ def _compiled(source: str, where: str, **options: Any) -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)
+    environment.filters["fenced"] = text.fenced
     in_time(lambda: str(environment.compile(source)), where)
     return environment.from_string(source)
 
@@ -228,7 +229,7 @@ def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> Json:
         "parked": parked,
         "judge": _few(last.judge.objections, 2400),
         "denials": _few(last.denials, 1200),
-        "next_step": text.clip(last.handoff.get("next step", ""), 800),
+        "next_step": text.one_line(last.handoff.get("next step", ""), 800),
     }
 
 

@@ -18,7 +18,7 @@ from _ralph.agents import prompt
 from _ralph.agents.prompt import BOUND, compile_line, prompt_values, render_line, render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
-from _ralph.model import Paths, Plan
+from _ralph.model import Conflict, Paths, Plan
 from _ralph.state.history import History
 from _ralph.state.prd import load
 from _ralph.state.records import from_json
@@ -78,6 +78,7 @@ class Bench:
         self.red_before = ["npm run lint"]
         self.clean_start = False
         self.parked = ""
+        self.conflict = Conflict()
 
     def record(self, event: str, **fields: Any) -> None:
         task = {"task": self.task.id, "title": self.task.title}
@@ -90,11 +91,14 @@ class Bench:
     def starts_clean(self, parked: str = "") -> None:
         self.clean_start, self.parked = True, parked
 
+    def conflicts(self, marked: list[str], kept: list[str]) -> None:
+        self.conflict = Conflict(marked=marked, kept=kept, own="1a2b3c" * 6)
+
     def values(self) -> dict[str, Any]:
         return prompt_values(
             self.plan, self.task, self.history, self.paths, self.plan.checks_for(self.task), attempts=3,
             reads_rulebook=self.reads_rulebook, recent=self.recent, beside=self.beside, red_before=self.red_before, clean_start=self.clean_start,
-            parked=self.parked, handoff=self.paths.handoff(),
+            parked=self.parked, handoff=self.paths.handoff(), conflict=self.conflict,
         )  # fmt: skip
 
     def prompt(self, template: Path = TEMPLATE) -> str:
@@ -175,9 +179,11 @@ def told_by_path(bench: Bench) -> None:
         (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
         (lambda b: (b.failed(), b.failed(), b.starts_clean()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
         (lambda b: (b.failed(), b.failed(), b.starts_clean("1a2b3c")), ["Take another way. What was put aside: `git show 1a2b3c`.\n"], []),
-        (lambda b: (b.failed(verdict="conflict", reason="it does not merge: a.txt"), b.starts_clean("1a2b3c")),
-         ["attempt 1 of 3", "**conflict**: it does not merge: a.txt", "Do it again on what was committed meanwhile. What was put aside: `git show 1a2b3c`"],
-         ["Take another way"]),
+        (lambda b: (b.failed(verdict="conflict", reason="a.txt"), b.conflicts(["a.txt"], ["uv.lock"])),
+         ["attempt 1 of 3", "both must hold", "markers stand in these files; resolve every one of them:\n- a.txt\n",
+          "`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n", "**conflict**: a.txt", "still in the working tree"], ["Take another way"]),
+        (lambda b: b.conflicts(["a.txt"], []), ["- a.txt\n"], ["git show"]),
+        (lambda b: b.conflicts([], ["uv.lock"]), ["- uv.lock\n"], ["markers"]),
         (lambda b: b.failed(), [], ["put aside", "/srv/me"]),
         (lambda b: b.failed(notices=[]), [], ["What was noticed"]),
         (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
