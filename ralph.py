@@ -236,7 +236,7 @@ def add(prd: Path, title: str, **said: Any) -> None:
 @click.option("--answer", default="", metavar="TEXT", help="Your answer. The next prompt shows it.")
 @options.for_people
 def retry(prd: Path, task_id: str, answer: str) -> None:
-    """Unblock a task, also during a run.
+    """Open a blocked or passed task again, also during a run.
 
     Its attempts are counted from zero again. The answer goes into its notes.
 
