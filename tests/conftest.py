@@ -380,14 +380,6 @@ def become_ralph(
             os._exit(code)
 
 
-def elsewhere(repo: Repo, wrap: str = "") -> str:
-    """A prefix that gives a worker nothing of this environment but a program called ralph, which is started
-    behind the shell's words `wrap`."""
-    folder = repo.outside / "elsewhere"
-    repo.program("../elsewhere/bin/ralph", f'{wrap}\nexec {sys.executable} {ROOT}/ralph.py "$@"')
-    return f"env -i PATH={folder}/bin:/usr/bin:/bin HOME={folder} {MARK}={repo.mark}"
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Put what tests make into memory, if there is room: a sync waits for all that others write to the disk.
     `make test-crash` uses the disk; so do tests of real programs, whose own sandboxes have another /dev."""

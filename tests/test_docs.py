@@ -41,6 +41,8 @@ COMMANDS = sorted((name, one) for name, one in ralph.cli.commands.items() if not
 FOREIGN_OPTIONS = {
     "--dangerously-skip-permissions",
     "--init",
+    "--launch",
+    "--launch-checks",
     "--no-git",
     "--resume-failed",
     "--skip-trust",

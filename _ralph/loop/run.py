@@ -406,8 +406,8 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     plan = examined(plan, options)
     if "launch" in plan.top or any("launch" in task.raw for task in plan.tasks):  # else it would run here
         raise BadInput(
-            f"{paths.prd.name}: `launch` is gone since version 0.3; remove it, and run the whole plan where "
-            f"its agents are to run (see `ralph job --help`)"
+            f"{paths.prd.name}: `launch` is gone since version 0.3; remove it, and run the whole plan on the "
+            f"other machine or in the container (see `ralph job --help`)"
         )
     if is_starter(plan):
         raise BadInput(

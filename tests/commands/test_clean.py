@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,26 +67,6 @@ def test_a_plan_that_is_done_loses_its_places_and_nothing_else(done: Repo) -> No
     assert clean(done) == (0, "freed 0.0 MB\n")
     done.plan({"passes": True}, {"checks": ["grep -q good T2.txt"]})
     assert done.run(done.agent(WORK))[0] == 0  # they are made again
-
-
-def test_the_copies_of_workers_go_with_the_places(repo: Repo) -> None:
-    """Those of this plan; one for a loop on another machine stays."""
-    repo.plan({"checks": ["grep -q good T1.txt"]})
-    same = f"env RALPH_PLACES={repo.places.parent} {sys.executable} -c 'import sys, ralph; ralph.main()'"
-    launch = repo.program("../there", f'shift; exec {same} "$@"')
-    assert repo.run(repo.agent(WORK), "--launch", str(launch))[0] == 0
-    (copy,) = (repo.places.parent / "worker").iterdir()
-    assert copy.name == f"{repo.places.name}-1"
-    before = json.loads(repo.ralph("status", "--json").stdout)["places"]["bytes"]
-    (copy / "big").write_bytes(b"x" * 3_000_000)
-    after = json.loads(repo.ralph("status", "--json").stdout)["places"]["bytes"]
-    assert after - before == pytest.approx(3_000_000, abs=100_000)
-    other = copy.with_name("other-12345678-1")
-    other.mkdir()
-    repo.git("merge", "-q", "--ff-only", "ralph/p")
-    code, said = clean(repo)
-    assert code == 0 and re.search(r"^freed 3\.\d MB$", said, re.MULTILINE)
-    assert not copy.exists() and other.exists()
 
 
 STAYS: dict[str, tuple[Callable[[Repo], object], str]] = {

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.test_job import ODD, agent_of, odd_repo
-from tests.conftest import MARK, ROOT, Repo, elsewhere
-from tests.oracle import BRANCH, fresh_clone_is_green, still_running
+from tests.conftest import MARK, ROOT, Repo
 from tests.slurm import CannotBeHad, Slurm
 from tests.whole.test_examples import line, shell
 
@@ -247,7 +246,7 @@ def test_every_exit_code(slurm: Slurm, repo: Repo) -> None:
 
 
 def test_a_node_that_dies_and_comes_back(slurm: Slurm, tmp_path: Path) -> None:
-    """The rig itself: a step that a launch prefix started ends with its node, and the node works again."""
+    """The rig itself: a step that srun started ends with its node, and the node works again."""
     env = {**os.environ, **slurm.env}
     words = [*shlex.split(slurm.srun_prefix()), "--nodelist=n3"]
     begun = tmp_path / "begun"
@@ -271,40 +270,3 @@ def test_a_node_that_dies_and_comes_back(slurm: Slurm, tmp_path: Path) -> None:
         timeout=60,
     )
     assert told.stdout == "on n3\nbytes", told.stderr
-
-
-# ---------------------------------------------------------------- tasks on nodes, with srun as the launch prefix
-
-
-def on_nodes(slurm: Slurm, repo: Repo) -> str:
-    """The prefix to a worker on some node, which has nothing of this environment but what tells its node."""
-    own = f"{elsewhere(repo)} SLURM_CONF={slurm.folder}/slurm.conf SLURMD_NODENAME=$SLURMD_NODENAME"
-    script = shlex.quote(f'exec {own} "$@"')
-    return f"{slurm.srun_prefix()} --unbuffered --quiet sh -c {script} -"
-
-
-def test_four_workers_on_three_nodes(slurm: Slurm, repo: Repo) -> None:
-    repo.plan(*({"checks": [f"test -f T{n}.txt"]} for n in range(1, 9)))
-    agent = repo.agent(f"time.sleep(1); {WORK}")
-    code, summary, printed = repo.run(agent, "--jobs", "4", "--launch", on_nodes(slurm, repo), timeout=180)
-    assert (code, summary["passed"]) == (0, 8), printed
-    assert fresh_clone_is_green(repo, BRANCH, [f"test -f T{n}.txt" for n in range(1, 9)])
-    assert still_running(repo) == []
-
-
-def test_a_node_that_is_killed_costs_its_attempts(slurm: Slurm, repo: Repo) -> None:
-    """With kill -9 of its daemon and of all that runs there."""
-    repo.plan(*({"checks": [f"test -f T{n}.txt"]} for n in range(1, 7)))
-    agent = repo.agent(f"(OUT / f'at-{{task}}').touch(); time.sleep(4); {WORK}")
-    first = "from _ralph.loop import launch\nlaunch._SILENCE = 15.0"
-    process = repo.start(
-        "run", "--jobs", "4", "--agent", agent, "--launch", on_nodes(slurm, repo), first=first
-    )
-    repo.wait_for("../at-T1", 60)
-    slurm.kill_node("n1")
-    printed, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, printed
-    slurm.start_node("n1")
-    assert len(repo.passed()) == 6 and "interrupted" in " ".join(repo.verdicts())
-    assert fresh_clone_is_green(repo, BRANCH, [f"test -f T{n}.txt" for n in range(1, 7)])
-    assert still_running(repo) == []

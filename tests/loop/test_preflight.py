@@ -24,11 +24,10 @@ Opened = Callable[..., Run]
         ([{"agent": "c", "passes": True}, {}], {"agent": "a"}, {}, ["a"]),
         ([{"agent": "c"}], {}, {"agent": ("x",)}, ["x"]),
         ([{}], {"agent": "a", "fallback": "b", "judge": "claude"}, {}, ["a", "b", "claude"]),
-        ([{"launch": "ssh x"}], {"agent": "a", "fallback": "b"}, {}, []),
         ([{"passes": True}], {"agent": "a", "judge": "claude"}, {}, ["claude"]),
     ],
 )
-def test_the_agents_that_a_run_needs_here(
+def test_the_agents_that_a_run_needs(
     repo: Repo, opened: Opened, tasks: list[dict[str, Any]], top: dict[str, Any],
     options: dict[str, Any], agents: list[str],
 ) -> None:  # fmt: skip
@@ -55,7 +54,6 @@ def test_an_agent_must_be_there_and_report_what_is_limited(
         return
     with pytest.raises((BadInput, AgentUnavailable), match=said):
         require_agent(run, run.named(command))
-    require_agent(opened(), run.named(command), here=False)
 
 
 @pytest.mark.parametrize(

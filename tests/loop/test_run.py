@@ -20,21 +20,18 @@ from tests.conftest import Repo
 Opened = Callable[..., Run]
 
 
-@pytest.mark.parametrize(
-    ("task", "top", "options", "prefix"),
-    [
-        ({}, {}, {}, ""),
-        ({}, {"launch": "plan"}, {}, "plan"),
-        ({"launch": "task"}, {"launch": "plan"}, {}, "task"),
-        ({"launch": "task"}, {}, {"launch": "given"}, "given"),
-    ],
-)
-def test_where_a_task_is_worked(
-    repo: Repo, opened: Opened, task: dict[str, Any], top: dict[str, Any], options: dict[str, Any], prefix: str
-) -> None:  # fmt: skip
-    repo.plan({"checks": ["true"], **task}, **top)
-    run = opened(**options)
-    assert run.launch_of(run.plan.tasks[0]) == prefix
+@pytest.mark.parametrize("where", ["plan", "task"])
+def test_a_plan_whose_agents_would_work_elsewhere_does_not_run_here(repo: Repo, where: str) -> None:
+    """Versions before 0.3 ran agents behind the prefix `launch`."""
+    launch = {"launch": "ssh node7"}
+    repo.plan(
+        {"checks": ["true"], **(launch if where == "task" else {})}, **(launch if where == "plan" else {})
+    )
+    for command in ("run", "doctor"):
+        done = repo.ralph(command, "--agent", repo.agent("(OUT / 'began').touch()"))
+        said = done.stdout + done.stderr
+        assert done.returncode == 2 and "prd.json: `launch` is gone since version 0.3" in said, said
+    assert not (repo.outside / "began").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _ralph.loop.launch import NoWorker
-from _ralph.loop.wire import Broken
 
 from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.loop.jobs import Attempt, Checked, Worked
@@ -59,7 +57,7 @@ def test_events_are_heard_and_the_last_one_is_the_result(pipe: Pipe) -> None:
     [
         (RalphError, RalphError), (BadInput, BadInput), (NeedsPerson, NeedsPerson), (StopNow, StopNow),
         (AgentUnavailable, AgentUnavailable), (TryLater, TryLater), (WorkerDied, WorkerDied),
-        (NoWorker, TryLater), (Broken, RalphError), (ZeroDivisionError, RalphError),
+        (ZeroDivisionError, RalphError),
     ],
 )  # fmt: skip
 def test_an_error_is_raised_as_what_it_was(raised: type[Exception], error: type[Exception]) -> None:

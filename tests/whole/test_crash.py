@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, WHOLE, Repo, elsewhere, sample
+from tests.conftest import Repo, sample
 from tests.oracle import changed, fresh_clone_is_green, home_of, nothing_runs_within, still_running
 
 # Cheats before it works: what it flips and forges must not count, wherever the kill falls.
@@ -183,49 +181,6 @@ def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
             tally("crash points", 1)
         except AssertionError as error:
             wrong.append(f"{call}, {how}, {who}: {str(error)[:600]}")
-    assert not wrong, "\n".join([f"{len(wrong)} are wrong", *wrong])
-
-
-def crash_elsewhere(repo: Repo, agent: str, at: int, how: str, who: str) -> None:
-    """A run whose workers are behind `--launch`; one of them dies at state-changing call number `at`."""
-    given = {"CRASH_COUNT": repo.outside / "count", "CRASH_AT": at, "CRASH_HOW": how, "CRASH_WHO": who}
-    given |= {"PAID": repo.env["PAID"], "PYTHONPATH": ROOT}
-    prefix = " ".join([elsewhere(repo), *(f"{name}={value}" for name, value in given.items())])
-    driven = "import tests.crash_driver, ralph; ralph.main()"
-    repo.program("../elsewhere/bin/ralph", f'exec {sys.executable} -c {shlex.quote(driven)} "$@"')
-    done = repo.ralph("run", "-q", "--agent", agent, "--launch", prefix)
-    assert done.returncode == 4, done.stderr
-    assert repo.passed() == ["T1", "T2"], repo.verdicts()
-    assert repo.verdicts().count("T3 failed") == 2 and repo.verdicts().count("T1 interrupted") <= 1
-    assert repo.commits() == ["T2: task 2", "T1: task 1"]
-    assert fresh_clone_is_green(repo, "ralph/p", CHECKS)
-    assert nothing_runs_within(repo, 3.0), still_running(repo)
-
-
-@pytest.fixture(scope="module")
-def calls_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    repo = Repo(tmp_path_factory.mktemp("elsewhere"))
-    crash_elsewhere(repo, prepare(repo), 0, "count", "both")
-    return (repo.outside / "count.calls").read_text().splitlines()
-
-
-@pytest.mark.parametrize("shard", range(SHARDS if WHOLE else 1))
-def test_kill_9_at_a_call_of_a_worker_elsewhere_costs_one_attempt(
-    tmp_path: Path, calls_elsewhere: list[str], shard: int, tally: Callable[[str, int], None]
-) -> None:
-    """A stale lock in its copy of the repository, say, would fail every later attempt."""
-    wrong = []
-    for line in calls_elsewhere[shard::SHARDS] if WHOLE else calls_elsewhere[STEP // 2 :: STEP]:
-        number = int(line.split()[0])
-        repo = Repo(tmp_path / str(number))
-        how = ("half", "after", "before")[(number // STEP + TURN) % 3]
-        how = "half" if " git " in line else how
-        who = ("both", "worker", "loop")[(number // STEP + TURN) // 3 % 3]
-        try:
-            crash_elsewhere(repo, prepare(repo), number, how, who)
-            tally("crash points elsewhere", 1)
-        except AssertionError as error:
-            wrong.append(f"{line}, {how}, {who}: {str(error)[:600]}")
     assert not wrong, "\n".join([f"{len(wrong)} are wrong", *wrong])
 
 

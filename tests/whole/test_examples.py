@@ -337,16 +337,3 @@ def test_the_results_of_a_fleet_in_a_line_each(repo: Repo) -> None:
         summary = {"exit": exit, "passed": 1, "total": 2, "reason": "why"}
         repo.write(f"results/{name}.json", json.dumps(summary))
     assert shell(repo, line("many.md", "jq -r")).stdout == "0 1/2 why\n3 1/2 why\n"
-
-
-# ---------------------------------------------------------------- docs/worker.md
-
-
-def test_agents_work_behind_a_prefix(repo: Repo) -> None:
-    """`ssh node7` is `env` here: it carries bytes as well."""
-    command = block("worker.md", "ssh node7").splitlines()[0].replace("ssh node7", "env")
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
-    repo.commit("plan")
-    done = shell(repo, command, RALPH_RUN_AGENT=repo.agent(WORK))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert repo.passed() == ["T1", "T2"]
