@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -75,6 +74,8 @@ def _with_kept(git: Git, tree: str, tip: str, commit: str, names: list[str]) -> 
     def entries(of: str) -> dict[str, str]:
         listed = (entry.partition("\t") for entry in git.names("ls-tree", "-r", "-z", of, timeout=BULK))
         return {name: meta for meta, _, name in listed if name in named or name.startswith(inside)}
+
+    import tempfile  # 5 ms, and rarely wanted
 
     removed = [f"0 {'0' * len(tip)}\t{name}" for name in entries(tree)]
     put = [f"{meta}\t{name}" for name, meta in entries(tip).items()]
