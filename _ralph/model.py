@@ -358,18 +358,27 @@ class Work:
     conflict: Conflict = field(default_factory=Conflict)
 
 
+HANDOFF = ".ralph-handoff.md"
+"""The file at the top of a workspace in which an agent writes what the next one should know. It is not below
+`.git`, where some agents' own sandboxes let nobody write."""
+
+
 @dataclass(frozen=True)
 class Paths:
-    """Where everything of one plan lies. `private` is in git's own folder, `places` outside of home: the
-    folders in which agents and checks work."""
+    """Where everything of one plan lies. `logs` and `report` are in `.ralph` beside prd.json, `private` in
+    git's own folder, `places` outside of home: the folders in which agents and checks work."""
 
     root: Path
     prd: Path
     progress: Path
     rulebook: Path
-    scratch: Path
+    logs: Path
     private: Path
     places: Path
+
+    @property
+    def report(self) -> Path:
+        return self.logs.with_name("report.html")
 
     def workspace(self, worker: int = 1) -> Path:
         """Where the agent of a worker works."""
@@ -391,4 +400,4 @@ class Paths:
 
     def handoff(self, worker: int = 1) -> Path:
         """Where the agent of a worker writes what the next one should know."""
-        return self.workspace(worker) / ".ralph/handoff.md"
+        return self.workspace(worker) / HANDOFF

@@ -22,7 +22,7 @@ BRANCH = "ralph/p"
 
 # Below home, what is ralph's to write; objects are compared by what git has.
 OWN = (
-    "prd.json", "progress.txt", ".ralph", ".git/ralph", ".git/objects",
+    "prd.json", "progress.txt", ".ralph", ".git/ralph", ".git/objects", ".git/info",
     ".git/refs/ralph", ".git/refs/heads/ralph", ".git/logs/refs/ralph", ".git/logs/refs/heads/ralph",
 )  # fmt: skip
 

@@ -344,7 +344,7 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
     history = History()
     history.of(plan.tasks[0]).last = AttemptEnded(task="A", iteration=1, verdict=Verdict.FAILED)
     paths = Paths(
-        tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph", "private", "p"))
+        tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph/log", "private", "p"))
     )
     values = prompt_values(
         plan,

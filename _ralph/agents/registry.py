@@ -23,7 +23,7 @@ from _ralph.process.process import Control, ProcessResult, run_process
 
 PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
-_LOG = "agent.log"
+_INSIDE, _LOG = ".git/ralph", "agent.log"
 # With these, Claude Code thinks that it runs inside itself, and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 
@@ -172,12 +172,12 @@ def run_agent(
     """Run one agent process to its end; times in seconds, money in dollars.
 
     `log(suffix)` is a new path for a transcript (`.out`, `.err`) or a copy of the prompt, for people; the
-    agent's own files are in `.ralph` below `cwd`. `known` is the price that it has shown before. `watch` gets
-    the parser before the first line, `wrap` puts the command into the sandbox. The outcome comes from the
-    agent's final event or, for a plain command, its exit status, never from words that it prints.
+    agent's own files are in `.git/ralph` below `cwd`. `known` is the price that it has shown before. `watch`
+    gets the parser before the first line, `wrap` puts the command into the sandbox. The outcome comes from
+    the agent's final event or, for a plain command, its exit status, never from words that it prints.
     """
-    inside, err = cwd / ".ralph", log(".err")
-    inside.mkdir(exist_ok=True)
+    inside, err = cwd / _INSIDE, log(".err")
+    inside.mkdir(parents=True, exist_ok=True)
     prompt_file, own_log, sent = inside / "prompt.md", inside / _LOG, prompt.encode("utf-8", "replace")
     for path in (prompt_file, log(".prompt.md")):
         path.write_bytes(sent)
@@ -221,7 +221,7 @@ def recovered(
         return AgentResult(Outcome.INTERRUPTED, reason)
     for line in printed.splitlines():
         parser.line(line)
-    _read_log(agent.row, parser, cwd / ".ralph" / _LOG)
+    _read_log(agent.row, parser, cwd / _INSIDE / _LOG)
     outcome = Outcome.INTERRUPTED if reason else Outcome.FAILED  # no request was cut off
     told = AgentResult(
         outcome, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens(),

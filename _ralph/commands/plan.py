@@ -122,7 +122,7 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
         else:
             _adopt(run, said)
             return
-    out = run.paths.scratch / "plan-again.out"
+    out = run.paths.logs / "plan-again.out"
     raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {out}")
 
 
@@ -147,7 +147,7 @@ def _answer(run: Run, result: AgentResult, name: str) -> str:
     """Everything that the planner said; of a command that prints no events, its whole output."""
     if run.planner.streams:
         return result.text[-_LONGEST:]
-    printed = files.read_regular(run.paths.scratch / f"{name}.out") or b""
+    printed = files.read_regular(run.paths.logs / f"{name}.out") or b""
     return printed[-_LONGEST:].decode("utf-8", "replace")
 
 

@@ -271,7 +271,7 @@ LEFT_BY_AGENTS = (
     ".opencode/package-lock.json", ".opencode/bun.lock",
 )  # fmt: skip
 """Files that the agents of agents.json write besides their work; seen in runs of their own programs."""
-CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".cache", ".ralph")
+CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".cache")
 """Folders in which known tools keep what they can make again."""
 _LEFT_BEHIND = (
     *(f"{name}/" for name in CACHES), "*.pyc", ".coverage", ".tox/", ".nox/", "node_modules/", ".venv/",

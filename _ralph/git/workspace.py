@@ -16,6 +16,7 @@ from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.git import patterns
 from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, Git, Late, attempted, escaped, no_space, nul, setting
+from _ralph.model import HANDOFF
 
 _WHOLE = ("-c", "core.sparseCheckout=false")
 _CARRIED = (
@@ -231,7 +232,7 @@ class Place:
         for source in sources:
             if (data := files.read_regular(source)) is not None:
                 written[source.name if source.name == "shallow" else f"info/{source.name}"] = data
-        ignored = "\n".join(["", ".ralph/", *map(_only, self.state), ""])
+        ignored = "\n".join(["", *map(_only, (HANDOFF, *self.state)), ""])
         written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
         self._write_git(own, config, written)
         (own / "hooks").mkdir()
@@ -262,9 +263,9 @@ class Place:
         """The tree of all files here that git does not ignore, where `tree` was checked out; and lines about
         what is not in it. Copies of home's files are removed first."""
         replaced, links = self._make_modules_real(tree), self._links(tree)
-        apart = [*links, *([".gitmodules"] if links else []), *self.made, *self.state]
+        apart = [*links, *([".gitmodules"] if links else []), *self.made, *self.state, HANDOFF]
         said = self._remove_unusable(tree)
-        for name in (*self.state, *self.carried, ".ralph"):  # copies, which are no part of the work
+        for name in (*self.state, *self.carried, HANDOFF):  # copies, which are no part of the work
             self.clear(name)
         try:
             said += self._add_all(apart)
@@ -443,7 +444,7 @@ class Place:
         """What git ignores here, files and folders, and was changed after `moment` (unix seconds), but for
         caches of known tools and what agents always leave."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
-        own = (*self.state, *self.carried, ".ralph", ".git")
+        own = (*self.state, *self.carried, HANDOFF, ".git")
         known, found = (*CACHES, "*.pyc", ".vite", *LEFT_BY_AGENTS), []
         for name in self.git.names(*words, check=False, timeout=BULK):
             if name.rstrip("/") not in own:

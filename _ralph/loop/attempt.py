@@ -28,7 +28,7 @@ from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
 from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
-from _ralph.loop.run import Run, trim_scratch
+from _ralph.loop.run import Run, trim_logs
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
@@ -49,8 +49,8 @@ def begin(run: Run, task: Task) -> Attempt:
     attempt.base = tip_of(run)
     if known.left:
         resume_work(run, attempt)
-    trim_scratch(run.paths, [other.iteration for other in run.pool.attempts])
-    for old in run.paths.scratch.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
+    trim_logs(run.paths, [other.iteration for other in run.pool.attempts])
+    for old in run.paths.logs.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
         files.clear(old)
     files.clear(ready_mark(run, attempt))
     compile_prompt(run.template())
@@ -151,7 +151,7 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
                 raise NeedsPerson(setup_failed(run, red))
             attempt.notices.append(f"setup {red.outcome} in the workspace")
         copies = place.copy_state()
-        files.clear(place.root / ".ralph").mkdir()
+        files.clear(run.paths.handoff(attempt.worker))
         prompt, env = prompt_for(run, attempt), run.env(run.names(attempt))
         ready_mark(run, attempt).write_bytes(str(attempt.iteration).encode())
         attempt.began = time.time()

@@ -64,7 +64,7 @@ class Attempt(Work):
 
     @property
     def name(self) -> str:
-        """What its files in the scratch folder are called: `0017-US-003`."""
+        """What its files in the folder of logs are called: `0017-US-003`."""
         return f"{self.iteration:04}-{text.slug(self.task.id)}"
 
 

@@ -91,8 +91,8 @@ def run_role(
     share: Share,
     cwd: Path,
 ) -> AgentResult:
-    """Run the agent of any role in `cwd`, at most until the run's time is up; its files in the scratch folder
-    are called `name`, and it may spend `share`."""
+    """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
+    called `name`, and it may spend `share`."""
     left = run.time_left
     result = registry.run_agent(
         agent,
@@ -123,7 +123,7 @@ def cut_off(run: Run, agent: Agent, name: str, cwd: Path, reason: str) -> AgentR
     """The result of an agent that died with its worker or with ralph, for `reason`, as its transcripts show;
     `name` and `cwd` are as for `run_role`."""
     price = run.history.price(agent.command)
-    return registry.recovered(agent, run.paths.scratch / name, cwd, price, reason)
+    return registry.recovered(agent, run.paths.logs / name, cwd, price, reason)
 
 
 def _judge_prompt(run: Run, attempt: Attempt) -> str:

@@ -38,6 +38,7 @@ from _ralph.state.records import Record
 from _ralph.state.wording import command_line
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
+_IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
 PATIENCE = 2.0
 """Seconds that prd.json may be half saved before ralph says that it cannot be read."""
 
@@ -282,8 +283,8 @@ class Run:
         }
 
     def log(self, name: str) -> Path:
-        """The path of a new file in the scratch folder."""
-        return files.clear(scratch(self.paths) / name)
+        """The path of a new file in the folder of logs."""
+        return files.clear(logs_folder(self.paths) / name)
 
     @property
     def plan_digest(self) -> str:
@@ -370,22 +371,24 @@ def asked_to_stop(run: Run) -> Stop | None:
     return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
 
 
-def scratch(paths: Paths) -> Path:
-    """The folder `.ralph/`, made if needed, which git ignores."""
-    if os.path.lexists(paths.scratch) and not paths.scratch.is_dir():
-        raise BadInput(
-            f"{paths.scratch} is not a folder, and ralph needs one there for its logs; move it away"
-        )
-    paths.scratch.mkdir(exist_ok=True)
-    ignore = paths.scratch / ".gitignore"
-    if files.read_regular(ignore) != b"*\n":
-        files.atomic_write(files.clear(ignore), b"*\n")
-    return paths.scratch
+def logs_folder(paths: Paths) -> Path:
+    """The folder `.ralph/log`, made if needed. Git is told to ignore it and the report; all else in `.ralph`
+    is a person's."""
+    for folder in (paths.logs.parent, paths.logs):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise BadInput(f"{folder} is not a folder, and ralph needs one there for its logs; move it away")
+    paths.logs.mkdir(parents=True, exist_ok=True)
+    ignore = paths.private.parents[1] / "info/exclude"
+    there = ignore.read_bytes() if ignore.is_file() else b""
+    if _IGNORED not in there:
+        ignore.parent.mkdir(exist_ok=True)
+        files.atomic_write(ignore, there + (b"" if there.endswith(b"\n") or not there else b"\n") + _IGNORED)
+    return paths.logs
 
 
-def trim_scratch(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
+def trim_logs(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
     """Delete the logs of all attempts but the newest `keep` and those `under_way`, by their iterations."""
-    names = [(entry.name.partition("-")[0], entry) for entry in scratch(paths).iterdir()]
+    names = [(entry.name.partition("-")[0], entry) for entry in logs_folder(paths).iterdir()]
     numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
     newest = sorted({number for number, _ in numbered})[-keep:]
     for number, entry in numbered:

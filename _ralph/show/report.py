@@ -12,7 +12,7 @@ from _ralph import files, text
 from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import git
-from _ralph.loop.run import scratch
+from _ralph.loop.run import logs_folder
 from _ralph.model import Json, Paths, Plan
 from _ralph.show import timeline
 from _ralph.state import layout, prd, wording
@@ -31,9 +31,10 @@ _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
 
 
 def save(prd_path: Path) -> Path:
-    """Write the page into the scratch folder; where it is. BadInput as for `page`."""
-    source = page(prd_path)
-    target = scratch(layout.locate(prd_path)) / "report.html"
+    """Write the page into `.ralph`; where it is. BadInput as for `page`."""
+    source, paths = page(prd_path), layout.locate(prd_path)
+    logs_folder(paths)
+    target = paths.report
     if files.read_regular(target, 0) is None:
         files.clear(target)  # a link that an agent made there must not be written through
     files.atomic_write(target, source.encode())

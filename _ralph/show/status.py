@@ -113,7 +113,7 @@ def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> 
     agent = registry.find_agent(start.command or "unknown", rows, "read")
     name, workspace = f"{start.iteration:04}-{text.slug(start.task)}", paths.workspace(start.worker or 1)
     used = registry.recovered(
-        agent, paths.scratch / name, workspace, history.price(start.command), "",
+        agent, paths.logs / name, workspace, history.price(start.command), "",
         listen=lambda _, said: heard.append(said),
     )  # fmt: skip
     return {

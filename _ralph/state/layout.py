@@ -103,7 +103,7 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
         prd=path,
         progress=path.parent / "progress.txt",
         rulebook=root / "AGENTS.md",
-        scratch=path.parent / ".ralph",
+        logs=path.parent / ".ralph/log",
         private=common / "ralph" / name,
         places=Path(os.path.realpath(places_folder())) / f"{text.slug(root.name)}-{name[:8]}",
     )

@@ -632,7 +632,7 @@ def test_an_agent_that_takes_a_file_gets_no_stdin(tmp_path: Path) -> None:
         tmp_path / "aider", "import sys; print(sys.argv[2], repr(sys.stdin.read()), open(sys.argv[2]).read())"
     )
     result = run(tmp_path, plain(str(aider)))
-    assert result.text == f"{tmp_path / '.ralph/prompt.md'} '' the prompt\n"
+    assert result.text == f"{tmp_path / '.git/ralph/prompt.md'} '' the prompt\n"
 
 
 FAKE = """

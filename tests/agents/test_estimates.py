@@ -133,7 +133,7 @@ def test_the_weight_of_tokens() -> None:
 
 def test_an_agent_that_had_not_begun_costs_nothing(repo: Repo) -> None:
     agent = find_agent("claude", ROWS, "full")
-    told = recovered(agent, repo.path / ".ralph/0001-T1", repo.workspace, SEEN, "cut off")
+    told = recovered(agent, repo.path / ".ralph/log/0001-T1", repo.workspace, SEEN, "cut off")
     assert (told.outcome, told.reason, told.usd, told.estimated) == ("interrupted", "cut off", None, 0)
 
 

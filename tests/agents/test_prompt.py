@@ -50,7 +50,7 @@ FAILED: dict[str, Any] = {
     "failure": {
         "name": "tests",
         "tail": "AssertionError: 1 != 2",
-        "log": "/srv/me/shop/.ralph/0001.log",
+        "log": "/srv/me/shop/.ralph/log/0001.log",
         "others": ["lint", "types"],
     },
     "restored": ["prd.json (US-004 had been set to pass)"],
@@ -66,7 +66,7 @@ class Bench:
     def __init__(self, folder: Path, plan: dict[str, Any] | list[Any] | None = None) -> None:
         self.paths = Paths(
             root=folder, prd=folder / "prd.json", progress=folder / "progress.txt", rulebook=folder / "AGENTS.md",
-            scratch=folder / ".ralph", private=folder / ".git" / "ralph", places=folder / "places",
+            logs=folder / ".ralph/log", private=folder / ".git" / "ralph", places=folder / "places",
         )  # fmt: skip
         self.paths.prd.write_text(json.dumps(plan or PLAN))
         self.plan: Plan = load(self.paths.prd)
@@ -130,7 +130,7 @@ POINTS: dict[int, list[str]] = {
          "AssertionError: 1 != 2", "lint, types", "US-004 had been set to pass", "dist/ is ignored by git", "npm install", "look at the reducer"],
     13: ["restating, in five lines"],
     14: ["an unrelated bug, report it in the handoff and do not fix it"],
-    15: [".ralph/handoff.md", "status: done | partial | blocked | already done", "decisions:", "ruled out:", "learned:", "re-read:",
+    15: [".ralph-handoff.md", "status: done | partial | blocked | already done", "decisions:", "ruled out:", "learned:", "re-read:",
          "risks:", "blocked on:", "found:", "next step:", "The goal, once more: **Add a priority selector**"],
 }  # fmt: skip
 
@@ -218,7 +218,7 @@ def test_the_files_that_it_names_are_those_that_the_agent_has(tmp_path: Path) ->
     prompt = full(bench)
     assert "plans/prd.json and plans/progress.txt are copies to read" in prompt
     assert str(bench.paths.handoff()) in prompt
-    assert str(bench.paths.prd) not in prompt and str(bench.paths.scratch) not in prompt
+    assert str(bench.paths.prd) not in prompt and str(bench.paths.logs) not in prompt
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) 
     done = plan(repo, says("no"))
     assert done.returncode == 1 and "twice" in done.stderr and "plan-again.out" in done.stderr
     assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
-    assert (repo.path / ".ralph/plan-again.out").read_text().strip() == "no"
+    assert (repo.path / ".ralph/log/plan-again.out").read_text().strip() == "no"
 
 
 VANDAL = """

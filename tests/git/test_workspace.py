@@ -385,7 +385,7 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
     write(place, "prd.json", "EVIL")
     write(place, "progress.txt", "EVIL")
     write(place, "AGENTS.md", "EVIL")
-    write(place, ".ralph/handoff.md", "status: done")
+    write(place, ".ralph-handoff.md", "status: done")
     write(place, "new.txt")
     tree, _ = place.snapshot(head(project))
     assert listing(project, tree) == {**listing(project, "HEAD"), "new.txt": (FILE, "new\n")}

@@ -42,7 +42,7 @@ def test_an_attempt_begins_with_its_record_and_at_the_tip(repo: Repo, opened: Op
     run.log("0001-T1.out").write_text("of an older run")
     one = begin(run, run.plan.tasks[0])
     assert (one.number, one.iteration, one.base, one.left) == (1, 1, head(repo), "")
-    assert not (run.paths.scratch / "0001-T1.out").exists()
+    assert not (run.paths.logs / "0001-T1.out").exists()
     (start,) = repo.records("start")
     assert (start["task"], start["command"], start["base"], start["run"]) == ("T1", "sh", one.base, "id")
     assert [*run.history.open_starts] == [1]

@@ -187,7 +187,7 @@ def test_each_judgement_begins_with_the_candidate_and_nothing_else(repo: Repo) -
     repo.write(".gitignore", "*.log\n")
     repo.commit("ignore")
     repo.plan(TASK, {"checks": ["test -f T1.txt"], "acceptanceCriteria": ["x"], "title": "again"})
-    leaves = "print(sorted({*os.listdir('.')} - {'.ralph'}), file=(OUT / 'listed').open('a')); P('left.log').touch(); P('new.txt').touch()"
+    leaves = "print(sorted(os.listdir('.')), file=(OUT / 'listed').open('a')); P('left.log').touch(); P('new.txt').touch()"
     repo.run(
         repo.agent(WORK + "; P(f'{task}.txt').write_text('work')"),
         "--judge",

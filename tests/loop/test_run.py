@@ -13,7 +13,7 @@ import pytest
 
 from _ralph.errors import BadInput
 from _ralph.loop import run as module
-from _ralph.loop.run import Run, load_plan, scratch, trim_scratch
+from _ralph.loop.run import Run, load_plan, logs_folder, trim_logs
 from _ralph.state import edit, limits
 from tests.conftest import Repo
 
@@ -132,24 +132,43 @@ def test_a_plan_under_another_name_stays_the_same_plan_for_this_run(repo: Repo, 
     assert repo.passed() == ["T1"] and run.plan.key == key
 
 
-def test_the_scratch_folder_is_ignored_and_holds_the_newest_attempts(repo: Repo, opened: Opened) -> None:
+def test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts(repo: Repo, opened: Opened) -> None:
     repo.plan({"checks": ["true"]})
     run = opened()
     for number in range(1, 6):
         run.log(f"{number:04}-T1.out").touch()
     run.log("notify.log").touch()
-    trim_scratch(run.paths, under_way=[1], keep=2)
-    left = sorted(path.name for path in run.paths.scratch.iterdir())
-    assert left == [".gitignore", "0001-T1.out", "0004-T1.out", "0005-T1.out", "notify.log"]
+    trim_logs(run.paths, under_way=[1], keep=2)
+    left = sorted(path.name for path in run.paths.logs.iterdir())
+    assert left == ["0001-T1.out", "0004-T1.out", "0005-T1.out", "notify.log"]
     assert ".ralph" not in repo.git("status", "--porcelain")
 
 
-def test_a_file_in_the_place_of_the_scratch_folder_is_said(repo: Repo, opened: Opened) -> None:
+def test_what_else_a_person_keeps_in_the_same_folder_stays_as_it_is(repo: Repo, opened: Opened) -> None:
+    """Other tools that loop over agents commit a folder of this name."""
+    (repo.path / ".git/info").mkdir(exist_ok=True)
+    repo.write(".git/info/exclude", "*.mine")
+    for name in (".ralph/.gitignore", ".ralph/0001-notes.md", "plans/.ralph/specs/a.md"):
+        repo.write(name, "# theirs\n")
+    repo.commit("theirs")
+    repo.plan({"checks": ["true"]})
+    for _ in range(2):
+        trim_logs(opened().paths, keep=0)
+    repo.run(repo.agent("P('x').touch()"))
+    assert repo.ralph("report").returncode == 0
+    repo.write(".ralph/new.md", "new")
+    assert repo.git("status", "--porcelain", "-uall").splitlines() == [
+        "?? .ralph/new.md", "?? prd.json", "?? progress.txt",
+    ]  # fmt: skip
+    assert repo.read(".git/info/exclude") == "*.mine\n**/.ralph/log/\n**/.ralph/report.html\n"
+
+
+def test_a_file_in_the_place_of_the_folder_of_logs_is_said(repo: Repo, opened: Opened) -> None:
     repo.plan({"checks": ["true"]})
     run = opened()
     repo.write(".ralph", "mine")
     with pytest.raises(BadInput, match=r"\.ralph is not a folder"):
-        scratch(run.paths)
+        logs_folder(run.paths)
     assert repo.read(".ralph") == "mine"
 
 

@@ -28,10 +28,10 @@ def paths(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Paths:
 def test_everything_of_a_plan_has_its_place(paths: Paths, tmp_path: Path) -> None:
     root = paths.root
     assert [paths.prd, paths.progress] == [root / "prd.json", root / "progress.txt"]
-    assert [paths.rulebook, paths.scratch] == [root / "AGENTS.md", root / ".ralph"]
+    assert [paths.rulebook, paths.logs] == [root / "AGENTS.md", root / ".ralph/log"]
     assert paths.private.parent == root / ".git/ralph"
     assert paths.places.parent == tmp_path / "places" and paths.places.name.startswith("repo-")
-    assert paths.handoff(2) == paths.places / "work-2/.ralph/handoff.md"
+    assert paths.handoff(2) == paths.places / "work-2/.ralph-handoff.md"
     (root / "plans").mkdir()
     other = layout.locate(root / "plans/prd.json")
     assert other.progress == root / "plans/progress.txt" and other.rulebook == paths.rulebook

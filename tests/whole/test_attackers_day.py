@@ -114,7 +114,7 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
     assert repo.run(repo.agent(MAKES), "--max-iterations", "1")[0] == 3
     (private,) = (repo.path / ".git/ralph").iterdir()
     there = [
-        path for folder in (private, repo.path / ".ralph") for path in folder.iterdir() if path.is_file()
+        path for folder in (private, repo.path / ".ralph/log") for path in folder.iterdir() if path.is_file()
     ]
     more = [private / name for name in ("stop", "running.json", "fast-forward")]
     names = ("gitconfig", "lock", "room.setup")

@@ -104,7 +104,7 @@ def test_nothing_is_removed_through_a_link_that_is_put_back(repo: Repo) -> None:
 def test_a_log_that_an_agent_does_not_keep_is_no_word_of_its_own(repo: Repo, said: str) -> None:
     plan(repo, {"checks": ["test -f x"]}, budget={"usd": 100})
     say = speaker(
-        repo, f"P('x').touch(); P('.ralph/agent.log').write_text('''{said}''' + chr(10)); sys.exit(1)"
+        repo, f"P('x').touch(); P('.git/ralph/agent.log').write_text('''{said}''' + chr(10)); sys.exit(1)"
     )
     _code, summary, _ = repo.run(say, "--max-iterations", "1")
     record = repo.records("verdict")[0]
@@ -212,7 +212,7 @@ def test_garbage_in_the_pipe_of_a_worker_is_its_death() -> None:
 
 def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f x"]})
-    repo.write(".ralph/0001-T1.out", json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n")
+    repo.write(".ralph/log/0001-T1.out", json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n")
     _code, summary, _ = repo.run(speaker(repo, "os.kill(os.getppid(), 9)"), "--max-iterations", "1")
     assert summary["usd"] < 10
 

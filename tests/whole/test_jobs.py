@@ -72,7 +72,7 @@ def most_at_once(repo: Repo) -> int:
 
 def prompts(repo: Repo, task: str) -> list[str]:
     """What the agent was sent, attempt by attempt."""
-    return [path.read_text() for path in sorted((repo.path / ".ralph").glob(f"*-{task}.prompt.md"))]
+    return [path.read_text() for path in sorted((repo.path / ".ralph/log").glob(f"*-{task}.prompt.md"))]
 
 
 def test_tasks_are_worked_side_by_side_and_land_one_after_the_other(repo: Repo) -> None:

@@ -597,7 +597,7 @@ def test_root_is_not_needed_and_environment_of_attempts(repo: Repo) -> None:
     env = json.loads(repo.read("../env"))
     assert env["RALPH_TASK_ID"] == "T1" and env["GIT_TERMINAL_PROMPT"] == "0" and env["RALPH_RUN_ID"]
     assert env["PWD"] == env["cwd"] == str(repo.workspace) and "OLDPWD" not in env
-    assert env["RALPH_HANDOFF"] == str(repo.workspace / ".ralph/handoff.md")
+    assert env["RALPH_HANDOFF"] == str(repo.workspace / ".ralph-handoff.md")
     told = repo.read("../check-env").splitlines()
     for where in (repo.room, repo.places / "recheck"):
         assert {f"RALPH_RUN_ID={env['RALPH_RUN_ID']}", f"PWD={where}"} <= set(told)
@@ -692,8 +692,10 @@ def test_a_check_of_the_plan_that_was_never_run_before_the_work_binds(repo: Repo
 def test_old_transcripts_go_before_the_next_attempt(repo: Repo) -> None:
     repo.plan({"checks": ["test -e seen"]})
     for number in range(9951, 10_011):
-        repo.write(f".ralph/{number}-T1.out", "")
-    seen = f"P('seen').write_text(' '.join(path.name for path in P('{repo.path}/.ralph').glob('*-T1.out')))"
+        repo.write(f".ralph/log/{number}-T1.out", "")
+    seen = (
+        f"P('seen').write_text(' '.join(path.name for path in P('{repo.path}/.ralph/log').glob('*-T1.out')))"
+    )
     assert repo.run(repo.agent(seen))[0] == 0
     kept = {int(name.partition("-")[0]) for name in repo.landed("seen").split()}
     assert kept == {1, *range(9962, 10_011)}
@@ -792,7 +794,7 @@ def test_two_plans_side_by_side_keep_their_own_transcripts(repo: Repo) -> None:
     for name in "ab":
         agent = repo.agent(f"P('{name}.md').touch(); print('I am {name}')", name)
         assert repo.run(agent, "--prd", f"plans/{name}/prd.json")[0] == 0
-    assert [repo.read(f"plans/{name}/.ralph/0001-T1.out") for name in "ab"] == ["I am a\n", "I am b\n"]
+    assert [repo.read(f"plans/{name}/.ralph/log/0001-T1.out") for name in "ab"] == ["I am a\n", "I am b\n"]
 
 
 def test_two_plans_on_one_branch_both_land_there_and_keep_their_own_notes(repo: Repo) -> None:

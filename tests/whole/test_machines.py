@@ -218,7 +218,7 @@ CLOSED = {
     "a folder": "chmod 0 d",
     "a folder with a new file": "mkdir e; echo x > e/n; chmod 0 e",
     "a folder whose files cannot go": "echo x >> d/f; echo n > d/new; chmod 555 d",
-    "the place of the handoff": "mkdir -m 0 .ralph/handoff.md",
+    "the place of the handoff": "mkdir -m 0 .ralph-handoff.md",
     "a cache": "mkdir -p c/m; echo x > c/m/x; chmod -R a-w c",
     "the whole workspace": "echo x > n; chmod 0 .",
     "its .git": "chmod -R 0 .git",

@@ -303,7 +303,7 @@ def test_a_plan_half_saved_in_the_middle_of_a_run_is_waited_for(repo: Repo) -> N
     wait_for_records(repo, "start", 1)
     repo.wait_for("../T1-did")
     repo.write("prd.json", whole[:80])  # an editor writes on
-    (room_log,) = [repo.path / ".ralph/0001-T1-check1.log"]
+    (room_log,) = [repo.path / ".ralph/log/0001-T1-check1.log"]
     repo.wait_for(str(room_log))
     repo.write("prd.json", whole.replace("task 2", "words of mine"))
     said, _ = process.communicate(timeout=30)

@@ -505,7 +505,7 @@ def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> No
 def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Runner) -> None:
     night = run("claude", [hello(repo), Say("done")], "--full-permissions", "--max-usd", "1")
     assert night.code == 0 and 0 < night.summary["usd"] < 1, night.printed
-    first = json.loads(repo.read(".ralph/0001-US-001.out").splitlines()[0])
+    first = json.loads(repo.read(".ralph/log/0001-US-001.out").splitlines()[0])
     assert first["session_id"] == night.verdict["session"]
 
 

@@ -54,12 +54,12 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
         "AGENTS.md edited": ('P("AGENTS.md").write_text("obey me")', "AGENTS.md"),
         "AGENTS.md deleted": ('P("AGENTS.md").unlink()', "AGENTS.md"),
         "AGENTS.md a FIFO": (FIFO.format("AGENTS.md"), "AGENTS.md"),
-        "scratch deleted": ('sh("rm -rf .ralph")', ""),
-        "scratch a link": ('sh("rm -rf .ralph"); os.symlink("/tmp", ".ralph")', ""),
-        "scratch a FIFO": (FIFO.format(".ralph"), ""),
+        "scratch deleted": ('sh("rm -rf .git/ralph")', ""),
+        "scratch a link": ('sh("rm -rf .git/ralph"); os.symlink("/tmp", ".git/ralph")', ""),
+        "scratch a FIFO": (FIFO.format(".git/ralph"), ""),
         "handoff a folder": ('P(os.environ["RALPH_HANDOFF"]).mkdir()', ""),
         "handoff a FIFO": ('os.mkfifo(os.environ["RALPH_HANDOFF"])', ""),
-        "handoff 3 GB": (BIG.format(".ralph/handoff.md"), ""),
+        "handoff 3 GB": (BIG.format(".ralph-handoff.md"), ""),
         "handoff a link to /dev/zero": ('os.symlink("/dev/zero", os.environ["RALPH_HANDOFF"])', ""),
     },
     "links to what is home's": {
@@ -69,7 +69,7 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
         "AGENTS.md": ('P("AGENTS.md").unlink(); os.symlink("HOME/mine.txt", "AGENTS.md")', "AGENTS.md"),
         "AGENTS.md, a hard one": ('P("AGENTS.md").unlink(); os.link("HOME/mine.txt", "AGENTS.md")', "AGENTS.md"),
         "handoff": ('os.symlink("HOME/mine.txt", os.environ["RALPH_HANDOFF"])', ""),
-        "scratch": ('sh("rm -rf .ralph"); os.symlink("HOME/theirs", ".ralph")', ""),
+        "scratch": ('sh("rm -rf .git/ralph"); os.symlink("HOME/theirs", ".git/ralph")', ""),
         "git's folder": ('sh("rm -rf .git"); os.symlink("HOME/.git", ".git")', ""),
         "git's folder, by a file": ('sh("rm -rf .git"); P(".git").write_text("gitdir: HOME/.git\\n")', ""),
         "git's objects": ('sh("rm -rf .git/objects"); os.symlink("HOME/.git/objects", ".git/objects")', ""),
@@ -291,7 +291,7 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     assert fresh_clone_is_green(repo, "ralph/p", ["grep -q good FIRST.txt", "grep -q good LAST.txt"])
     seen = json.loads((repo.outside / "seen").read_text())
     assert seen.pop("plan") == [[task["id"], task["checks"]] for task in plan["userStories"]]
-    files = {".env", ".git", ".gitignore", ".ralph", ".worktreeinclude", "AGENTS.md", "FIRST.txt", "a.txt"}
+    files = {".env", ".git", ".gitignore", ".worktreeinclude", "AGENTS.md", "FIRST.txt", "a.txt"}
     files |= {"b.txt", "c.txt", "conf", "prd.json", "progress.txt", "tests"}
     assert set(seen.pop("files")) - {"build"} == files
     assert seen == {
