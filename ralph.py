@@ -83,7 +83,7 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
 
 
 @click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ralph")
+@click.version_option(__version__, prog_name="ralph", allow_from_autoenv=False)
 def cli() -> None:
     """Work through prd.json with any coding agent, and trust only the checks.
 

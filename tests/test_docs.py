@@ -34,6 +34,7 @@ from _ralph.state.history import LABELS, History
 from _ralph.state.limits import NONE, Limits
 from _ralph.state.records import AttemptEnded
 from tests import make_docs
+from tests.conftest import Repo
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -131,6 +132,14 @@ def test_a_variable_of_the_reference_is_read() -> None:
         found = CliRunner().invoke(ralph.cli, words, env=env, prog_name="ralph")
         assert found.exit_code != 0
         assert said in f"{found.output} {found.exception}"
+
+
+@pytest.mark.parametrize("name", ["RALPH_VERSION", "RALPH_HELP"])
+def test_no_variable_stands_for_version_and_help(name: str, repo: Repo) -> None:
+    """Images set such variables, for programs of their own."""
+    repo.plan({"checks": ["true"]})
+    done = repo.ralph("status", **{name: "0.3.1"})
+    assert done.returncode == 0 and "0 of 1 passed" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

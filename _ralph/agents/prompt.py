@@ -98,7 +98,8 @@ def rules_of(rulebook: Path) -> str:
     """What a rulebook says, without its comments; empty if it is as `ralph init` wrote it, for a prompt has
     setup and checks from the plan."""
     said = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
-    said = re.sub(r"<!--.*?-->\n?", "", said, flags=re.DOTALL)
+    end = said.rfind("-->") + len("-->\n")  # a comment that nothing closes would be searched to the end
+    said = re.sub(r"<!--.*?-->\n?", "", said[:end], flags=re.DOTALL) + said[end:]
     return said if any(line.strip() and not _UNCHANGED.fullmatch(line) for line in said.splitlines()) else ""
 
 

@@ -167,8 +167,8 @@ def _include_settings(root: Path) -> list[str]:
     (root / INCLUDE).write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
     told = ", ".join(found)
     return [
-        f"wrote {INCLUDE}: what agents and checks get a copy of, though git ignores it: {told}; "
-        f"take out what they should not have"
+        f"wrote {INCLUDE}: these ignored files are copied for agents and checks: {told}. "
+        f"Remove any that they must not see"
     ]
 
 

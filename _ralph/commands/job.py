@@ -132,10 +132,16 @@ def _unit(word: str) -> str:
     return f'"{quoted}"'
 
 
+def _literal(said: str) -> str:
+    """A text for a GitHub workflow, in which `${{` would begin an expression."""
+    return str(said).replace("${{", "${{ '${{' }}")  # else Markup would quote what is put in
+
+
 FILTERS: Mapping[str, Callable[..., str]] = {
     "word": shlex.quote,
     "command": shlex.join,
     "crontab": _crontab,
+    "literal": _literal,
     "unit": _unit,
 }
 """How the templates quote, with `tojson` for YAML; a word and a command are a shell's."""

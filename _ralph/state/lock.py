@@ -63,7 +63,10 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
 
 
 def end_killed_run(paths: Paths) -> None:
-    """Kill what a run that was killed left running, and remove the locks of its git calls."""
+    """Kill what a run that was killed left running, and remove its temporary files and the locks of its git
+    calls."""
+    for left in paths.private.glob(f".*{files.TEMPORARY}"):
+        files.clear(left)
     if holder := last_holder(paths):
         kill_run(holder.run_id)
         plan, common = paths.private.name, paths.private.parent.parent

@@ -24,6 +24,7 @@ from _ralph.state.prd import load
 from _ralph.state.records import from_json
 from tests.conftest import ROOT, sample
 from tests.state.test_prd import SHARED, WILD, needs_shared
+from tests.test_files import within
 
 TEMPLATE = resource("templates/prompt.md")
 
@@ -305,6 +306,22 @@ def test_what_strangers_wrote_is_cleaned(bench: Bench) -> None:
 def load_one(bench: Bench, task: dict[str, Any]) -> Any:
     bench.paths.prd.write_text(json.dumps([task]))
     return load(bench.paths.prd).tasks[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "rules"),
+    [
+        ("<!-- a\n\nb -->\nUse make.\n<!-- c -->", "Use make.\n"),
+        ("Use make.<!-- a --> a --> b\n", "Use make. a --> b\n"),
+        ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n" + "<!-- a\n" * 100_000),
+        ("<!-- a\n" * 100_000 + "-->\nUse make.\n", "Use make.\n"),
+    ],
+    ids=["comments", "an arrow", "nothing closes them", "one end closes them"],
+)
+def test_the_rules_are_what_stands_outside_of_comments(tmp_path: Path, source: str, rules: str) -> None:
+    (tmp_path / "AGENTS.md").write_text(source)
+    with within(10):
+        assert prompt.rules_of(tmp_path / "AGENTS.md") == rules
 
 
 # ---------------------------------------------------------------- the bound

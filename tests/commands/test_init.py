@@ -492,8 +492,8 @@ def test_settings_of_this_machine_are_named_for_the_checkouts(repo: Repo) -> Non
     lines = repo.ralph("init").stdout.splitlines()
     names = [".env", ".env.local", ".claude/settings.local.json"]
     assert (
-        f"wrote .worktreeinclude: what agents and checks get a copy of, though git ignores it: {', '.join(names)}"
-        "; take out what they should not have" in lines
+        f"wrote .worktreeinclude: these ignored files are copied for agents and checks: {', '.join(names)}"
+        ". Remove any that they must not see" in lines
     )
     assert repo.read(".worktreeinclude").splitlines() == names
     assert "git add prd.json AGENTS.md .gitignore .worktreeinclude && git commit -m plan" in lines[-1]

@@ -442,6 +442,20 @@ def test_the_workflow_is_what_its_schema_says(tmp_path: Path, name: str) -> None
         assert re.fullmatch(r"(matrix|secrets)\.\w+|'\$\{\{'", script), script
 
 
+def test_a_name_is_no_expression_of_the_workflow(repo: Repo) -> None:
+    repo.plan(OWN, branchName="ralph/${{x}}")
+    folder = repo.path / "plans" / "${{ github.token }}"
+    folder.mkdir(parents=True)
+    (repo.path / "prd.json").rename(folder / "prd.json")
+    told = printed(repo, "github", str(folder / "prd.json"))
+    (job_,) = yaml.safe_load(told)["jobs"].values()
+    (plan,) = job_["strategy"]["matrix"]["include"]
+    escaped = "${{ '${{' }}"
+    assert plan["prd"] == f"plans/{escaped} github.token }}}}/prd.json"
+    assert plan["notes"] == f"plans/{escaped} github.token }}}}/progress.txt"
+    assert plan["branch"] == f"ralph/{escaped}x}}}}"
+
+
 def runner(repo: Repo, told: str, plan: int, agent: str) -> list[int]:
     """The steps of the workflow for one plan, by a runner that begins with a clone; their exit statuses."""
     (job_,) = yaml.safe_load(told)["jobs"].values()

@@ -78,7 +78,7 @@ READ: dict[str, tuple[str, set[str]]] = {
 SOMEWHERE = 'a path from the top folder of the repository, such as "tests/**"'
 WORDS_OF_REGEX = 'it looks like a regular expression; expected a pattern such as "tests/**" or "*.test.js"'
 BRACES = "braces are not read; expected one pattern for each"
-SEVERAL = "these are several; expected one pattern for each"
+SEVERAL = "it holds several patterns; expected one pattern per entry"
 SLASHES = f"folders are divided by /, and [*] is a *; expected {SOMEWHERE}"
 MACHINE = f"it names a place on one machine; expected {SOMEWHERE}"
 OPEN = "a [ without its ]; expected [[] for a [ in a name"
@@ -101,7 +101,7 @@ REFUSED = {
     "$PWD/tests/**": MACHINE,
     "../tests/**": f"it leads upwards; expected {SOMEWHERE}",
     "src/../tests/**": f"it leads upwards; expected {SOMEWHERE}",
-    "!tests/new.py": "nothing is taken out again here; a task's own `allow` does that; expected the files that are meant",
+    "!tests/new.py": "! is not supported; expected the files to protect; for exceptions, use a task's `allow`",
     ":(glob)tests/**": f"the pathspecs of git are not read; expected {SOMEWHERE}",
     "^tests/.*": WORDS_OF_REGEX,
     ".*_test.py$": WORDS_OF_REGEX,
@@ -112,7 +112,7 @@ REFUSED = {
     "a[].py": OPEN,
     "a[!].py": OPEN,
     "a[/]b": OPEN,
-    "[[:alpha:]].py": 'classes have no names here; expected a class such as "[a-z]"',
+    "[[:alpha:]].py": 'named classes are not supported; expected a class such as "[a-z]"',
 }  # fmt: skip
 
 
