@@ -110,8 +110,7 @@ async def work(run: Run, attempt: Attempt) -> None:
     except WorkerDied as error:
         place = run.paths.workspace(attempt.worker)
         attempt.result = cut_off(run, attempt.agent, attempt.name, place, str(error))
-        with contextlib.suppress(WorkerDied):
-            salvage(run, attempt)
+        salvage(run, attempt)
     except StopNow:  # before its agent had begun
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
@@ -207,7 +206,8 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, byt
 
 
 def salvage(run: Run, attempt: Attempt) -> None:
-    """Take a snapshot after an attempt that was cut off, if its agent had started."""
+    """Take a snapshot after an attempt that was cut off, if its agent had started. If the worker that takes
+    it is killed, too, this work is lost."""
     if files.read_regular(ready_mark(run, attempt)) != str(attempt.iteration).encode():
         return
 
@@ -218,7 +218,8 @@ def salvage(run: Run, attempt: Attempt) -> None:
                 return Worked(result=attempt.result, left=attempt.left, notices=attempt.notices)
             return _left_behind(inside, attempt, place, {})
 
-    take(run, attempt, run.wait(run.in_worker(look, Worked)))
+    with contextlib.suppress(WorkerDied):
+        take(run, attempt, run.wait(run.in_worker(look, Worked)))
 
 
 def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResult | None:

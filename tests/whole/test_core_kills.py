@@ -159,6 +159,28 @@ def test_work_that_was_done_when_the_loop_was_killed_is_checked_before_an_agent_
     assert paid(repo) == ["T1", "T2"]
 
 
+def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(repo: Repo) -> None:
+    """It reads the work through a filter of the repository, which kills it the first time."""
+    kill = """
+        cat; cd "${0%/*}"; mv dead killed 2> /dev/null || exit 0
+        p=$PPID; while grep -qE "^(git|sh|filter)" /proc/$p/comm; do p=$(ps -o ppid= $p | tr -d " "); done
+        kill -9 $p
+    """
+    repo.git("config", "filter.kill.clean", str(repo.program("../filter", kill)))
+    repo.write(".gitattributes", "T*.txt filter=kill\n")
+    repo.commit("attributes")
+    repo.plan({"checks": ["grep -q good T1.txt"]})
+    works = f"{runs(repo)}P('T1.txt').write_text('good')\n"
+    process = repo.start("run", "--agent", repo.agent(f"{works}(OUT / 'up').touch(); time.sleep(600)"))
+    repo.wait_for("../up")
+    end(repo)
+    process.communicate(timeout=10)
+    (repo.outside / "dead").touch()
+    code, _, printed = repo.run(repo.agent(works))
+    assert (code, repo.passed()) == (0, ["T1"]) and (repo.outside / "killed").exists(), printed
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
+
+
 @pytest.mark.parametrize("who", ["the loop", "everything"])
 def test_a_loop_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
     """The agent had ended; its work is still there, and is checked first."""
