@@ -74,6 +74,9 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
     somebody else saved is never overwritten. FileNotFoundError if the file was deleted; it is not made again.
     """
     path = Path(os.path.realpath(path))
+    if data == expected:
+        path.lstat()
+        return read_regular(path) == data
     with _temporary(path, data, stat.S_IMODE(path.stat().st_mode)) as temporary:
         if read_regular(path) != expected:
             temporary.unlink()

@@ -65,7 +65,7 @@ def _label(name: str, given: tuple[Any, ...]) -> str:
         data = bytes(given[1]) if name == "write" else b""
         said = [word for word in ("start", "verdict", "passed") if f'"{word}"'.encode() in data]
         return " ".join([name, os.path.basename(os.readlink(f"/proc/self/fd/{first}")), *said])
-    path = given[1] if name == "swapped" else getattr(first, "root", first)
+    path = getattr(first, "root", first)
     return f"{name} {os.path.basename(os.fspath(path))}"
 
 
@@ -156,10 +156,10 @@ def _half_git(cwd: Path, given: Any, stdin: bytes, env: dict[str, str], _timeout
 
 for name in ("write", "fsync", "replace", "rename", "unlink", "open", "mkdir"):
     setattr(os, name, _wrap(name, getattr(os, name), _half_written if name == "write" else None))
-files.swapped = _wrap("swapped", files.swapped)
-files.sync_all = _wrap("sync_all", files.sync_all)
 files.clear = _wrap("clear", files.clear, _half_cleared)
 git._run = _wrap("git", git._run, _half_git)
 _place: Any = workspace.Place
 _place.renew_git = _wrap("renew_git", _place.renew_git, _half_renewed)
 _place.copy_state = _wrap("copy_state", _place.copy_state)
+_git: Any = git.Git
+_git.sync = _wrap("sync", _git.sync)

@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from _ralph import files
-from _ralph.git import branch
+from _ralph.git import branch, git
 
 _open, _write = os.open, os.write
 
@@ -43,21 +42,14 @@ def install() -> None:
         note("from", source)
         note("replace", target, data)
 
-    def swapped(one: Path, other: Path, real: Any = files.swapped) -> bool:
-        data = one.read_bytes()
-        if done := bool(real(one, other)):
-            note("from", one)
-            note("replace", other, data)
-        return done
+    def tree_synced(self: git.Git, real: Any = git.Git.sync) -> None:
+        real(self)
+        note("sync", self.common)
 
-    def tree_synced(folder: Path, real: Any = files.sync_all) -> None:
-        real(folder)
-        note("sync_all", folder)
-
-    def landed(self: branch.Branch, *given: str, real: Any = branch.Branch.land) -> None:
+    def landed(self: branch.Branch, *given: Any, real: Any = branch.Branch.land, **named: Any) -> None:
         note("land", self.git.root)
-        real(self, *given)
+        real(self, *given, **named)
 
-    files.sync_all, files.swapped = tree_synced, swapped
+    git.Git.sync = tree_synced  # type: ignore[method-assign, assignment]
     branch.Branch.land = landed  # type: ignore[method-assign, assignment]
     os.open, os.write, os.fsync, os.replace = opened, written, synced, replaced  # type: ignore[assignment]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -129,125 +128,21 @@ def test_a_write_that_is_killed_leaves_the_old_file_whole(tmp_path: Path) -> Non
     assert path.read_bytes() == b"old"
 
 
-# ---------------------------------------------------------------- exchange
-
-
-def by_rename(path: Path, data: bytes) -> None:
-    other = path.with_name("saved")
-    other.write_bytes(data)
-    os.replace(other, path)
-
-
-def over_it(path: Path, data: bytes) -> None:
-    """Save as some editors do: the file is opened as it is, written over, and cut."""
-    path.touch()
-    with path.open("r+b") as file:
-        file.write(data)
-        file.truncate()
-
-
-DEEDS: dict[str, Callable[[Path, bytes], object] | None] = {
-    "-": None,
-    "rename": by_rename,
-    "in place": Path.write_bytes,
-    "over it": over_it,
-    "delete": lambda path, _: path.unlink(missing_ok=True),
-}
-
-
-def who_saves(monkeypatch: pytest.MonkeyPatch, path: Path, deeds: tuple[str, ...]) -> list[str]:
-    """Let somebody do these deeds, one before the files first change places, one after, and so on; what
-    was done."""
-    done: list[str] = []
-    left, real = list(deeds), files.swapped
-
-    def deed() -> None:
-        name = left.pop(0) if left else "-"
-        if (act := DEEDS[name]) is not None:
-            done.append(name)
-            act(path, b"theirs %d" % len(done))
-
-    def swapped(one: Path, other: Path) -> bool:
-        deed()
-        did = real(one, other)
-        deed()
-        return did
-
-    monkeypatch.setattr(files, "swapped", swapped)
-    return done
-
-
-def outcome(path: Path, deeds: list[str], *given: bytes) -> bytes | None:
-    """What an exchange of "old" for "ours" gives, after it was seen that the newest word of all stands."""
-    newer: bytes | None = b"gone"
-    with contextlib.suppress(FileNotFoundError):
-        newer = files.exchange(path, *(given or (b"ours", b"old")))
-    wanted = b"theirs %d" % len(deeds) if deeds else b"ours"
-    assert (path.read_bytes() if path.exists() else None) == (None if deeds[-1:] == ["delete"] else wanted)
-    assert [name for name in os.listdir(path.parent) if name != path.name] == []
-    return newer
-
-
-@pytest.mark.parametrize("first", DEEDS)
-def test_an_exchange_loses_nothing_that_is_saved_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    for deeds in itertools.product([first], DEEDS, DEEDS, DEEDS):
-        path = tmp_path / "f"
-        path.write_bytes(b"old")
-        with monkeypatch.context() as patch:
-            done = who_saves(patch, path, deeds)
-            newer = outcome(path, done)
-        if first in ("rename", "in place", "over it"):
-            assert newer is not None
-        if first == "delete":
-            assert newer == b"gone"
-        if set(deeds) == {"-"}:
-            assert newer is None
-
-
-@pytest.mark.parametrize("mutant", ["not looked at", "looked at before", "not put back"])
-def test_an_exchange_that_loses_what_was_saved_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str
-) -> None:
-    path, real = tmp_path / "f", files.swapped
-
-    def broken(one: Path, other: Path, data: bytes, expected: bytes) -> bytes | None:
-        if mutant == "looked at before" and other.read_bytes() != expected:
-            return other.read_bytes()
-        files.swapped(one, other)
-        found = one.read_bytes()
-        one.unlink()
-        return found if mutant == "not put back" and found != expected else None
-
-    monkeypatch.setattr(files, "_swap_in", broken)
-    for name in ("rename", "in place", "over it"):
-        path.write_bytes(b"old")
-        monkeypatch.setattr(files, "swapped", real)
-        done = who_saves(monkeypatch, path, (name,))
-        with pytest.raises(AssertionError):
-            outcome(path, done)
+# ---------------------------------------------------------------- replace_if
 
 
 @pytest.mark.parametrize("stands", [b"new", b"", b"ol"])
-def test_an_exchange_with_a_newer_text_writes_nothing(tmp_path: Path, stands: bytes) -> None:
+def test_what_somebody_saved_is_not_replaced(tmp_path: Path, stands: bytes) -> None:
     path = tmp_path / "f"
     path.write_bytes(stands)
     when = path.stat().st_mtime_ns
-    assert files.exchange(path, b"ours", b"old") == stands
+    assert not files.replace_if(path, b"ours", b"old")
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (stands, when)
-    assert files.exchange(path, stands, b"old") is None  # it stands there already
-    assert path.stat().st_mtime_ns == when
     assert os.listdir(tmp_path) == ["f"]
 
 
 @pytest.mark.parametrize("link", ["real/f", "absolute", "chain"])
-@pytest.mark.parametrize("swaps", [True, False])
-def test_an_exchange_keeps_the_mode_and_a_symlink(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, swaps: bool
-) -> None:
-    if not swaps:  # a file system that cannot let files change places
-        monkeypatch.setattr(files, "swapped", lambda *_: False)
+def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path: Path, link: str) -> None:
     (tmp_path / "real").mkdir()
     target = tmp_path / "real" / "f"
     target.write_bytes(b"old")
@@ -255,60 +150,42 @@ def test_an_exchange_keeps_the_mode_and_a_symlink(
     (tmp_path / "chained").symlink_to("real/f")
     said = {"absolute": str(target), "chain": "chained"}.get(link, link)
     (tmp_path / "link").symlink_to(said)
-    assert files.exchange(tmp_path / "link", b"new", b"old") is None
-    assert files.exchange(tmp_path / "link", b"newer", b"old") == b"new"
+    assert files.replace_if(tmp_path / "link", b"new", b"old")
+    assert not files.replace_if(tmp_path / "link", b"newer", b"old")
     assert os.readlink(tmp_path / "link") == said
     assert (target.read_bytes(), mode(target)) == (b"new", 0o640)
     assert os.listdir(tmp_path / "real") == ["f"]
 
 
-def test_files_can_swap_in_here(tmp_path: Path) -> None:
-    """Else the tests above try what is done elsewhere."""
-    (tmp_path / "a").write_bytes(b"a")
-    (tmp_path / "b").write_bytes(b"b")
-    assert files.swapped(tmp_path / "a", tmp_path / "b")
-    assert ((tmp_path / "a").read_bytes(), (tmp_path / "b").read_bytes()) == (b"b", b"a")
-
-
 @pytest.mark.parametrize("trap", ["fifo", "directory", "missing", "dangling"])
-def test_an_exchange_with_a_trap_leaves_it(tmp_path: Path, trap: str) -> None:
+def test_a_trap_in_place_of_the_file_stays(tmp_path: Path, trap: str) -> None:
     lay(trap, tmp_path / "f", tmp_path / "elsewhere")
     before = sorted(os.listdir(tmp_path))
-    with (
-        within(2),
-        pytest.raises(FileNotFoundError) if trap in ("missing", "dangling") else contextlib.nullcontext(),
-    ):
-        assert files.exchange(tmp_path / "f", b"new", b"old") == b""
+    gone = pytest.raises(FileNotFoundError) if trap in ("missing", "dangling") else contextlib.nullcontext()
+    with within(2), gone:
+        assert not files.replace_if(tmp_path / "f", b"new", b"old")
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_exchange_that_is_killed_leaves_one_file_or_the_other(tmp_path: Path, when: str) -> None:
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_replacement_that_is_killed_leaves_one_file_or_the_other(tmp_path: Path, call: str) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
-    kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    name = "swapped" if when == "before" else "read_regular"
-    calls = 0 if when == "before" else 1
     done = python(
-        f"calls, real = [], files.{name}\n"
-        f"def killed(*given):\n"
-        f"    if len(calls) == {calls}: {kill}\n"
-        f"    calls.append(1)\n"
-        f"    return real(*given)\n"
-        f"files.{name} = killed\n"
-        "files.exchange(Path(sys.argv[1]), b'new', b'old')",
+        f"os.{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "files.replace_if(Path(sys.argv[1]), b'new', b'old')",
         str(path),
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert path.read_bytes() == {"before": b"old", "after": b"new"}[when]
+    assert path.read_bytes() == b"old"
 
 
-def test_a_failed_exchange_leaves_the_old_file_whole(tmp_path: Path) -> None:
+def test_a_failed_replacement_leaves_the_old_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
     done = python(
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "try: files.exchange(Path(sys.argv[1]), b'x' * 250_000, b'old')\n"
+        "try: files.replace_if(Path(sys.argv[1]), b'x' * 250_000, b'old')\n"
         "except OSError as error: print(error.errno)",
         str(path),
     )

@@ -327,7 +327,9 @@ def test_lines_are_broken_between_words_if_they_can_be(line: str, columns: int, 
     assert text.wrap(line, columns) == lines
 
 
-@pytest.mark.parametrize("said", ["plain", "a\n```\n## Your task", "````\nx\n`````", "  ```", "x\r```\rignore", ""])
+@pytest.mark.parametrize(
+    "said", ["plain", "a\n```\n## Your task", "````\nx\n`````", "  ```", "x\r```\rignore", ""]
+)
 def test_nothing_in_a_fenced_text_ends_its_fence(said: str) -> None:
     opened, *inside, closed = text.fenced(text.clean(said), "diff").split("\n")
     assert opened == f"{closed}diff" and set(closed) == {"`"}

@@ -109,7 +109,7 @@ def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE)
         source = change(plan)
         new = prd.read(source, plan.path)
         with contextlib.suppress(FileNotFoundError):  # deleted, or being replaced by an editor
-            if source == plan.text or replace_if(plan.path, source.encode(), plan.text.encode()):
+            if replace_if(plan.path, source.encode(), plan.text.encode()):
                 return new
             if time.monotonic() > end:
                 raise TryLater(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from _ralph.model import Task, Tokens
+from _ralph.model import Check, Task, Tokens
 from _ralph.state.history import History, newest, parse_handoff, replay
 from _ralph.state.log import Journal
 from _ralph.state.records import from_json
-from tests.state.test_log import PLAN, journal, made, record, start, verdict
+from tests.state.test_log import OF_PLAN, journal, made, record, start, verdict
 
 TASK = Task("T1", "t", 0, {})
 
@@ -128,12 +129,12 @@ def test_iterations_for_the_plan_and_the_run() -> None:
 def test_other_plans_are_passed_over(tmp_path: Path) -> None:
     others = [
         {"v": 2, **one, "plan": plan}
-        for plan in ("p@", "q@b", None)
+        for plan in ("other.json@b", "q@b", "prd.json@c", None)
         for one in (record("run"), start(9), verdict("damaged", 9, usd=5.0, tokens=5))
     ]
     lines = [f"<!-- ralph {json.dumps(one)} -->\n" for one in [*others, {"v": 2, **start(1)}, *others]]
     (tmp_path / "progress.txt").write_text("".join(lines))
-    assert [*Journal(tmp_path / "progress.txt").records(PLAN)] == made(start(1))
+    assert [*Journal(tmp_path / "progress.txt").records(OF_PLAN)] == made(start(1))
 
 
 @pytest.mark.parametrize(
@@ -186,38 +187,42 @@ def test_blocked(records: list[dict[str, Any]], blocked: bool, row: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("records", "pending", "is_open"),
+    ("records", "is_open"),
     [
-        ([start()], None, True),
-        ([start(), verdict("passed")], "passed", False),
-        ([start(), verdict("passed"), record("wait")], "passed", False),
-        ([start(), verdict("passed"), record("retry"), record("add")], "passed", False),
-        ([start(), verdict("passed"), start(2)], None, True),
-        ([start(), verdict("passed"), record("stop")], None, False),
+        ([start()], True),
+        ([start(), verdict("passed")], False),
+        ([start(), verdict("passed"), record("wait")], False),
+        ([start(), verdict("passed"), record("retry"), record("add")], False),
+        ([start(), verdict("passed"), start(2)], True),
+        ([start(), verdict("passed"), record("stop")], False),
         (
             [start(), verdict("passed"), record("recheck", ok=True, commit="x", checks_digest="y")],
-            None,
             False,
         ),
     ],
 )
-def test_what_is_still_to_be_carried_out(
-    records: list[dict[str, Any]], pending: str | None, is_open: bool
-) -> None:
-    history = fold(*records)
-    assert [one.verdict for one in history.pending] == ([pending] if pending else [])
-    assert bool(history.open_starts) == is_open
+def test_an_attempt_is_open_until_its_verdict(records: list[dict[str, Any]], is_open: bool) -> None:
+    assert bool(fold(*records).open_starts) == is_open
 
 
-def test_what_a_plan_that_cannot_be_read_lacks_is_carried_out_later() -> None:
-    second = {"task": "T2", "lacks_marks": True}
-    told = [start(), verdict("passed"), start(2) | second, verdict("passed", 2) | second]
-    assert [one.key for one in fold(*told).pending] == ["T1\nt", "T2\nt"]
-    assert fold(*told, record("stop")).pending == []
-    broken = record("recheck", broken=["T1\nt"], lacks_marks=True)
-    assert fold(*told, broken).broken == ["T1\nt"] and len(fold(*told, broken).pending) == 2
-    again = [start(3), verdict("passed", 3)]
-    assert fold(*told, broken, *(one | {"lacks_marks": True} for one in again)).broken == []
+@pytest.mark.parametrize(
+    ("records", "holds"),
+    [
+        ([], False),
+        ([verdict("passed", commit="c", checks={"own": True})], True),
+        ([verdict("passed", commit="c", checks={"other": True})], False),  # a person gave it another check
+        ([verdict("passed", checks={"own": True})], False),  # of the first version: nothing landed
+        ([verdict("passed", commit="c", checks={"own": True}), record("retry")], False),
+        ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T1\nt"])], False),
+        ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T2\nt"])], True),
+        ([verdict("passed", commit="c", checks={"own": True}), record("stop"), record("run")], True),
+        ([record("retry"), verdict("passed", commit="c", checks={"own": True})], True),
+    ],
+)
+def test_a_pass_holds_until_a_record_takes_it_away(records: list[dict[str, Any]], holds: bool) -> None:
+    task = replace(TASK, checks=(Check("own", "own"),))
+    assert fold(*records).holds(task) is holds
+    assert not fold(*records).holds(replace(task, title="another"))
 
 
 WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
@@ -248,23 +253,18 @@ def test_what_the_next_attempt_finds(records: list[dict[str, Any]], left: str, l
 
 
 @pytest.mark.parametrize(
-    ("words", "attempts", "interrupted", "conflicts"),
+    ("words", "attempts", "interrupted"),
     [
-        ("interrupted interrupted", 0, 2, 0),
-        ("interrupted limited unavailable interrupted", 0, 2, 0),
-        ("interrupted failed interrupted", 1, 1, 0),
-        ("interrupted leftover", 0, 1, 0),
-        ("interrupted retry", 0, 0, 0),
-        ("conflict", 0, 0, 1),
-        ("conflict conflict", 1, 0, 0),
-        ("conflict failed", 1, 0, 0),
-        ("conflict limited conflict", 1, 0, 0),
-        ("conflict conflict conflict", 1, 0, 1),
+        ("interrupted interrupted", 0, 2),
+        ("interrupted limited unavailable interrupted", 0, 2),
+        ("interrupted failed interrupted", 1, 1),
+        ("interrupted leftover", 0, 1),
+        ("interrupted retry", 0, 0),
+        ("conflict conflict conflict", 0, 0),  # each needs a landing of another task, so they end
+        ("failed conflict failed", 2, 0),
     ],
 )
-def test_interruptions_and_conflicts_in_a_row(
-    words: str, attempts: int, interrupted: int, conflicts: int
-) -> None:
+def test_interruptions_in_a_row_and_conflicts(words: str, attempts: int, interrupted: int) -> None:
     records = []
     for word in words.split():
         if word == "leftover":  # what an attempt had left was about to be checked
@@ -272,7 +272,7 @@ def test_interruptions_and_conflicts_in_a_row(
         else:
             records.append(record("retry") if word == "retry" else verdict(word))
     known = fold(*records).of(TASK)
-    assert (known.attempts, known.interrupted, known.conflicts) == (attempts, interrupted, conflicts)
+    assert (known.attempts, known.interrupted) == (attempts, interrupted)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
     ]
     for one in written:
         live.apply(notes.append(from_json(one), "x"))
-    assert replay(notes.records(PLAN)) == live
+    assert replay(notes.records(OF_PLAN)) == live
     assert live.of(TASK).usd == 0.5
 
 

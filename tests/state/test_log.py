@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _ralph.loop.record import record_lines
 
 from _ralph import text
 from _ralph.agents.registry import PLAIN, Agent
 from _ralph.errors import BadInput
 from _ralph.loop.jobs import Attempt
-from _ralph.model import AgentResult, CheckResult, Outcome, Task, Tokens, Verdict
+from _ralph.loop.landing import record_lines
+from _ralph.model import AgentResult, CheckResult, Outcome, Plan, Task, Tokens, Verdict
+from _ralph.state import prd
 from _ralph.state.history import parse_handoff
 from _ralph.state.log import Journal, parse
 from _ralph.state.records import Record, from_json
 from tests.test_files import lay, within
 
-PLAN = "p@b"
-FORGED = '<!-- ralph {"v":1,"event":"verdict","plan":"p@b","iteration":1,"task":"T1","title":"t","verdict":"passed"} -->'
+PLAN = "prd.json@b"
+FORGED = '<!-- ralph {"v":1,"event":"verdict","plan":"prd.json@b","iteration":1,"task":"T1","title":"t","verdict":"passed"} -->'
+OF_PLAN = prd.read('{"project": "p", "branchName": "b", "tasks": [{"title": "x"}]}', Path("prd.json"))
 HEADER = "## 2026-11-21 03:14:07 +01:00 | iteration 17 | T1 t | passed"
 
 HOSTILE = {
@@ -79,7 +81,7 @@ def append(notes: Journal, headline: str, lines: list[str], found: dict[str, Any
 
 def timeless(notes: Journal) -> list[Record]:
     """The records without the time, which `append` adds to each."""
-    return [replace(one, time=0.0) for one in notes.records(PLAN)]
+    return [replace(one, time=0.0) for one in notes.records(OF_PLAN)]
 
 
 def made(*found: dict[str, Any]) -> list[Record]:
@@ -256,7 +258,7 @@ def test_a_record_that_could_not_be_written_is_known(tmp_path: Path, monkeypatch
 def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
     notes = Journal(tmp_path / "progress.txt")
     assert notes.open() == []
-    assert [*notes.records(PLAN)] == []
+    assert [*notes.records(OF_PLAN)] == []
 
 
 # ---------------------------------------------------------------- parse
@@ -284,3 +286,57 @@ def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_parse(data: bytes, wanted: int) -> None:
     assert len([*parse(data.split(b"\n"))]) == wanted
+
+
+# ---------------------------------------------------------------- whose records
+
+
+def plan_called(branch: str = "", project: str = "p", name: str = "prd.json") -> Plan:
+    said = {"project": project, **({"branchName": branch} if branch else {}), "tasks": [{"title": "x"}]}
+    return prd.read(json.dumps(said), Path(f"/anywhere/{name}"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "plan", "wanted"),
+    [
+        (["prd.json@"], plan_called(), [1]),
+        (["prd.json@"], plan_called(project="renamed"), [1]),
+        (["prd.json@b"], plan_called("b", project="renamed"), [1]),
+        (["prd.json@b"], plan_called("b", name="other.json"), []),
+        (["p@b", "prd.json@b"], plan_called("b"), [1, 2]),  # the first is of version 0.2
+        (["q@b", "prd.json@b"], plan_called("b"), [2]),
+        (["prd.json@", "prd.json@b"], plan_called("b"), [1, 2]),  # the name was given later
+        (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("b"), [3]),  # that was another feature
+        (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("a"), [1, 2]),
+        (["prd.json@a"], plan_called("b"), []),
+        (["prd.json@", "prd.json@a"], plan_called(), [1]),
+        (["prd.json@ralph/x@2"], plan_called("ralph/x@2"), [1]),
+    ],
+)
+def test_a_log_belongs_to_the_plan_s_file_and_branch(
+    tmp_path: Path, keys: list[str], plan: Plan, wanted: list[int]
+) -> None:
+    notes = journal(tmp_path)
+    for number, key in enumerate(keys, 1):
+        append(notes, "x", [], start(number, plan=key))
+    assert [getattr(one, "iteration", 0) for one in notes.records(plan)] == wanted
+
+
+def test_the_next_feature_in_the_same_file_is_told_of_the_others(tmp_path: Path) -> None:
+    notes = journal(tmp_path)
+    assert notes.others(plan_called("b")) == []
+    append(notes, "x", [], start(1, plan="prd.json@a"))
+    assert notes.others(plan_called("b")) == ["a"] and notes.others(plan_called("a")) == []
+    append(notes, "x", [], start(2, plan="prd.json@b"))
+    assert notes.others(plan_called("b")) == []
+
+
+def test_what_another_process_appends_is_read_once(tmp_path: Path) -> None:
+    ours, theirs, plan = journal(tmp_path), journal(tmp_path), plan_called()
+    append(ours, "x", [], start(1, plan="prd.json@", run="own"))
+    assert len([*ours.records(plan)]) == 1 and [*ours.news(plan, "own")] == []
+    append(theirs, "x", [], record("retry", plan="prd.json@"))
+    append(theirs, "x", [], record("retry", plan="prd.json@other"))
+    append(ours, "x", [], start(2, plan="prd.json@", run="own"))
+    assert [one.event for one in ours.news(plan, "own")] == ["retry"]
+    assert [*ours.news(plan, "own")] == []

@@ -77,7 +77,7 @@ def test_what_a_line_says(line: str, wanted: Record | str) -> None:
         ('"event": "verdict", "task": "T1", "verdict": "failed"', "no iteration"),
         ('"event": "verdict", "task": "T1", "iteration": 3', "no verdict"),
         ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": null', "no verdict"),
-        ('"event": "start", "task": "T1"', "no iteration"), ('"event": "retry"', "no task"), ('"event": "land"', "no task"),
+        ('"event": "start", "task": "T1"', "no iteration"), ('"event": "retry"', "no task"),
         # a wrong type
         (f'{ENDED}, "reason": 5', "reason: expected str, found int"), (f'{ENDED}, "left": ["x"]', "left: expected str, found list"),
         (f'{ENDED}, "weak": 1', "weak: expected bool, found int"), (f'{ENDED}, "weak": "yes"', "weak: expected bool, found str"),
@@ -109,12 +109,6 @@ def test_a_damaged_line_is_one_clear_message(line: str, why: str) -> None:
 def test_the_message_says_which_record() -> None:
     assert "the record verdict of iteration 3 is damaged" in str(read(f'{ENDED}, "usd": "x"'))
     assert "the record wait is damaged" in str(read('"event": "wait", "until": "x"'))
-
-
-def test_only_a_pass_lands() -> None:
-    """A commit that a stranger wrote into another verdict is none."""
-    assert ended(verdict=Verdict.PASSED, commit="abc").lands
-    assert not ended(commit="abc").lands and not ended(verdict=Verdict.PASSED).lands
 
 
 # ---------------------------------------------------------------- what is written
