@@ -7,16 +7,14 @@ import functools
 import json
 import os
 import re
-import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.model import Check, Conflict, Json, Paths, Plan, Task, Verdict
-from _ralph.process.process import buffer, reap
 from _ralph.state import prd
 from _ralph.state.history import History, TaskHistory, newest
 from _ralph.state.records import AttemptEnded
@@ -25,8 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import jinja2
 
-DEADLINE = 10.0
-"""Seconds that templates may take to render."""
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
 _UNCHANGED = re.compile(r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\.")
@@ -115,8 +111,8 @@ def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
     """The prompt: `template` with `values`, which are not rendered themselves, in at most BOUND bytes.
     BadInput names the line of a mistake in the template."""
     ready = compile_prompt(template)
-    ours = template.parent == files.resource("templates")
-    rendered = in_time(lambda: ready.render(**values), str(template), ours)
+    with _located(str(template)):
+        rendered = ready.render(**values)
     if not rendered.strip():
         raise BadInput(f"{template}: the rendered prompt is empty")
     return text.clip(rendered, BOUND, "cut at 48 KB; the whole task stands in prd.json")
@@ -140,41 +136,9 @@ def compile_line(source: str, where: str) -> jinja2.Template:
 
 
 def render_line(template: jinja2.Template, values: Mapping[str, Any], where: str) -> str:
-    """A one-line template, rendered; BadInput if that fails. Call it `in_time`."""
+    """A one-line template, rendered; BadInput if that fails."""
     with _located(where):
         return text.one_line(template.render(**values), 200)
-
-
-def in_time(render: Callable[[], str], where: str, ours: bool = False) -> str:
-    """What `render` returns, from a process of its own; BadInput for what it raises, and for a template that
-    runs for ever, or needs more memory than there is. One of `ours` does not: it needs no process."""
-    if ours:
-        with _located(where):
-            return render()
-    with buffer() as said:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, DEADLINE)  # also if this process is killed meanwhile
-            try:
-                with _located(where):
-                    said.write(render().encode("utf-8", "surrogatepass"))
-                code = 0
-            except BadInput as error:
-                said.write(str(error).encode("utf-8", "replace"))
-            finally:
-                said.flush()
-                os._exit(code)
-        while (ended := reap(pid, DEADLINE)) is None:
-            os.kill(pid, signal.SIGKILL)
-        said.seek(0)
-        words = said.read().decode("utf-8", "surrogatepass")
-    if ended:
-        raise BadInput(
-            words or f"{where}: the template needs too much memory, or more than {DEADLINE:g} seconds"
-        )
-    return words
 
 
 @contextlib.contextmanager
@@ -182,8 +146,6 @@ def _located(where: str) -> Iterator[None]:
     """Errors of a template as BadInput with its line: an expression can raise anything."""
     try:
         yield
-    except BadInput:
-        raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
@@ -193,13 +155,13 @@ def _located(where: str) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=4)
 def _compiled(source: str, where: str, **options: Any) -> jinja2.Template:
-    """A template, compiled once: workers inherit it from the loop. Tried first, as to compile calculates."""
+    """A template, compiled once: workers inherit it from the loop."""
     import jinja2
 
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)
     environment.filters["fenced"] = text.fenced
-    in_time(lambda: str(environment.compile(source)), where)
-    return environment.from_string(source)
+    with _located(where):
+        return environment.from_string(source)
 
 
 def _seen(paths: Paths, path: Path) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.agents.prompt import compile_line, in_time, render_line
+from _ralph.agents.prompt import compile_line, render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import Late
 from _ralph.git.merge import merge, still_marked
@@ -206,8 +206,7 @@ def commit_message(run: Run, attempt: Attempt) -> str:
     values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
     where = f"{run.paths.prd.name}: commit"
     template = compile_line(run.commit_template(), where)
-    ours = not run.plan.settings.get("commit")
-    subject = in_time(lambda: render_line(template, values, where), where, ours)
+    subject = render_line(template, values, where)
     agent = text.one_line(attempt.command, 100)
     trailers = {"Iteration": attempt.iteration, "Agent": agent, "Attempt": attempt.id}
     return f"{subject}\n\n" + "".join(f"Ralph-{name}: {value}\n" for name, value in trailers.items())

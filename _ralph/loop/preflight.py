@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from _ralph.agents import registry
-from _ralph.agents.prompt import compile_line, compile_prompt, in_time, render_line
+from _ralph.agents.prompt import compile_line, compile_prompt, render_line
 from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput
 from _ralph.git.git import Git
@@ -43,14 +43,11 @@ def require_agent(run: Run, agent: Agent) -> None:
 
 def try_templates(run: Run) -> None:
     """BadInput for a template of prompts or commit messages that cannot be rendered."""
-    to_do = (task for task in run.plan.tasks if not task.passed)
     where = f"{run.paths.prd.name}: commit"
     commit = compile_line(run.commit_template(), where)
-    lines = (
-        render_line(commit, {"task": task, "iteration": 1, "attempt": 1}, f"{where}, for {task.id}")
-        for task in to_do
-    )
-    in_time(lambda: "".join(lines), f"{where}, for each task")
+    for task in run.plan.tasks:
+        if not task.passed:
+            render_line(commit, {"task": task, "iteration": 1, "attempt": 1}, f"{where}, for {task.id}")
     template = run.template()
     if not template.is_file():
         raise BadInput(

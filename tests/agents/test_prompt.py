@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from _ralph.agents import prompt
@@ -524,15 +520,3 @@ def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
     where = "prd.json: commit"
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
         render_line(compile_line(source, where), {"task": {"id": "T-1"}}, where)
-
-
-def test_a_template_that_runs_for_ever_ends_also_if_ralph_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt, "DEADLINE", 2.0)
-    if (ralph := os.fork()) == 0:
-        prompt.in_time(lambda: str(signal.sigwait([signal.SIGUSR1])), "prompt.md")
-        os._exit(0)
-    while not (found := psutil.Process(ralph).children()):
-        time.sleep(0.01)
-    os.kill(ralph, signal.SIGKILL)
-    os.waitpid(ralph, 0)
-    assert not psutil.wait_procs(found, timeout=10)[1]

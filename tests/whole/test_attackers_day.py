@@ -3,7 +3,6 @@
 | attack | what holds | shown by |
 |---|---|---|
 | `id: 1.0`, `dependsOn: [1.0]`, `protect: ["tests//x"]`, `"status": "DONE "` | refused with its place, or read as it is meant | test_an_odd_plan |
-| a template of commits or prompts that never ends, or wants all memory | exit 2 after ten seconds | test_a_template_that_never_ends |
 | a FIFO in place of the prompt's template, at night | exit 2 at once | test_a_template_that_becomes_a_fifo |
 | a FIFO, a folder, 2,000 folders in place of a file of ralph's own | replaced, the night goes on | test_what_stands_in_place_of_ralphs_own_files |
 | a FIFO or a folder as prd.json, progress.txt | exit 2 at once | test_prd, test_history: in_its_place, what_is_no_file |
@@ -86,26 +85,6 @@ def test_an_odd_plan(repo: Repo, task: dict[str, Any], top: dict[str, Any], refu
         found = prd.load(repo.path / "prd.json")
         assert found.tasks[0].passed == ("status" in task)
         assert found.settings.get("protect", ["tests/x"]) == ["tests/x"]
-
-
-@pytest.mark.parametrize("key", ["commit", "prompt"])
-@pytest.mark.parametrize(
-    "bomb",
-    sample(
-        [
-            "{% for a in range(10**9) %}{% for b in range(10**9) %}{% endfor %}{% endfor %}",
-            "{{ 9**(9**(9**9)) }}",
-        ],
-        2,
-    ),
-)
-def test_a_template_that_never_ends(repo: Repo, key: str, bomb: str) -> None:
-    repo.write("own.md", bomb)
-    repo.plan(own("T1"), **{key: bomb if key == "commit" else "own.md"})
-    first = "from _ralph.agents import prompt; prompt.DEADLINE = 0.5"
-    done = repo.ralph("run", "--agent", repo.agent(MAKES), first=first, timeout=20)
-    assert (done.returncode, repo.passed()) == (2, [])
-    assert ("prd.json: commit" if key == "commit" else "own.md") in done.stderr
 
 
 @pytest.mark.parametrize("kind", sample(["a FIFO", "a folder", "2,000 folders"], 2))
