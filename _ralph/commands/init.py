@@ -57,9 +57,8 @@ def _refuse_second_plan(path: Path, root: Path) -> None:
     """BadInput where the project has a plan in another folder, and no folder was named."""
     if path.exists() or path.parent != Path():
         return
-    above = prd.plan_above(path)
-    found = above if above and above.resolve().is_relative_to(root.resolve()) else prd.plan_below(path)
-    if found:
+    found = prd.plan_above(path)
+    if found and found.resolve().is_relative_to(root.resolve()):
         own, other = shlex.quote(str(path.absolute())), shlex.quote(str(found))
         raise BadInput(
             f"the plan of this repository is {found}: ralph init --prd {other} adds what it lacks; "

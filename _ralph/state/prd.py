@@ -5,12 +5,10 @@ from __future__ import annotations
 import graphlib
 import itertools
 import json
-import os
 import re
-import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +52,6 @@ _TASK_KEYS |= {"completedAt", "completed_at"}  # many tools write them; no missp
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
 _DEEPEST = 100
-_USUAL = ("scripts/ralph", "ralph", "plans", "plan", "tasks", "docs")
 
 
 def load(path: Path) -> Plan:
@@ -64,11 +61,9 @@ def load(path: Path) -> Plan:
     try:
         return read(_decoded(path.read_bytes(), path.name), path)
     except FileNotFoundError:
-        ways = "cd to your project, or start one here: ralph init"
+        ways = "cd to your project, name its plan with --prd, or start one here: ralph init"
         if above := plan_above(path):
             ways = f"the plan is {above}: go there, or use --prd"
-        elif below := plan_below(path):
-            ways = f"the plan is {below}: use --prd {shlex.quote(str(below))}"
         raise BadInput(f"there is no {path}; {ways}") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
@@ -78,13 +73,6 @@ def plan_above(path: Path) -> Path | None:
     """The plan of this name in a folder further up, for a person in a subfolder."""
     folders = path.absolute().parent.parents
     return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
-
-
-def plan_below(path: Path) -> Path | None:
-    """The plan of this name in a folder where other loops keep theirs."""
-    folders = (path.parent / folder for folder in _USUAL)
-    found = next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
-    return Path(os.path.relpath(found)) if found else None
 
 
 def read(source: str, path: Path) -> Plan:
@@ -274,15 +262,9 @@ def _document(source: str, name: str) -> Any:
 
 
 def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        level = [*itertools.chain.from_iterable(map(_inside, level))]
-    return depth
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    """How many levels are nested in each other; RecursionError if they are very many."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inside), default=0)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:

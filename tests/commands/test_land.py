@@ -224,7 +224,7 @@ REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
     "on ralph's own": (lambda r: r.git("switch", "-q", "ralph/y"), "ralph/x", "the current branch ralph/y is ralph's own"),
     "no plan of that branch": (lambda r: r.git("branch", "other"), "ralph/x other", "no plan is known whose work lands on other; name it: ralph land other --prd FILE"),
     "its plan is gone": (lambda r: (r.path / "plans/y/prd.json").unlink(), "ralph/y", "no plan is known whose work lands on ralph/y"),
-    "no plan here": (lambda r: None, "", "prd.json; cd to your project, or start one here: ralph init"),
+    "no plan here": (lambda r: None, "", "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"),
     "another repository's": (lambda r: Repo(r.outside / "b").plan({}), "ralph/x --prd ../b/repo/prd.json", "is a plan of another repository"),
     "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "network: false needs --sandbox bwrap"),
 }  # fmt: skip
