@@ -200,35 +200,20 @@ class Tokens:
         self.output += other.output
         self.cached += other.cached
 
-    @property
-    def weight(self) -> float:
-        """What they cost, in tokens that are sent anew: providers list one from a cache at about a tenth
-        of these, and one of the answer at about five of them."""
-        return max(self.input - self.cached, 0) + self.cached / 10 + self.output * 5
-
-
-@dataclass(kw_only=True)
-class Price:
-    """What an agent was seen to charge, in dollars: the `rate` for each token of `Tokens.weight`, and the
-    largest `request`. 0 means not known."""
-
-    rate: float = 0.0
-    request: float = 0.0
-
 
 @dataclass(kw_only=True)
 class Spent:
-    """What was spent: dollars, and the part of them that is `estimated` because the agent did not report it;
-    tokens; seconds of agents and checks."""
+    """What was spent: dollars and tokens as agents reported them, `at_least` so much if one was cut off
+    before it could report all; seconds of agents and checks."""
 
     usd: float = 0.0
-    estimated: float = 0.0
+    at_least: bool = False
     tokens: Tokens = field(default_factory=Tokens)
     seconds: float = 0.0
 
     def add(self, other: Spent) -> None:
         self.usd += other.usd
-        self.estimated += other.estimated
+        self.at_least = self.at_least or other.at_least
         self.tokens.add(other.tokens)
         self.seconds = round(self.seconds + other.seconds, 3)  # 0.1 + 0.2 is 0.3
 
@@ -249,18 +234,20 @@ OVERLOAD = 100_000
 
 
 @dataclass
-class AgentResult(Price):
-    """What one agent process did, and the price that it showed. `usd` is None where the agent reports no
-    dollars, `estimated` the part of them that it did not report; `reset` is the unix time at which the
-    provider's limit ends, if known; `overage` whether the provider bills extra usage until then; `context`
-    the tokens of the largest request, `compacted` whether the agent compacted its context."""
+class AgentResult:
+    """What one agent process did. `usd` is None where the agent reported no dollars; `at_least` says that it
+    was cut off before it could report all that it used, `no_price` (a sentence) that it did not report what
+    is limited; `reset` is the unix time at which the provider's limit ends, if known; `overage` whether the
+    provider bills extra usage until then; `context` the tokens of the largest request, `compacted` whether
+    the agent compacted its context."""
 
     outcome: Outcome
     reason: str = ""
     text: str = ""
     session: str | None = None
     usd: float | None = None
-    estimated: float = 0.0
+    at_least: bool = False
+    no_price: str = ""
     tokens: Tokens = field(default_factory=Tokens)
     reset: float | None = None
     overage: bool = False
@@ -286,7 +273,7 @@ def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ())
     total = Spent(seconds=round(sum(seconds), 1))
     for result in results:
         total.usd += result.usd or 0.0
-        total.estimated += result.estimated
+        total.at_least = total.at_least or result.at_least
         total.tokens.add(result.tokens)
     return total
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from _ralph import text
-from _ralph.model import Json, Tokens
+from _ralph.model import Json, Outcome, Tokens
 
 _SEARCHED = 10_000
 _SPOKEN = 1 << 17
@@ -18,6 +18,9 @@ _SPOKEN = 1 << 17
 _TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _FIELD = re.compile(r"\{([\w.*]+)\}")
 _MOST = 10**15  # a few hundred digits would be no float any more
+_SAVED = {"add", "total", "meanwhile", "set", "overage", "final"}
+_UNITS = {"dollars": ("usd",), "tokens": ("input", "output")}
+"""What can be limited, and the sums that count it."""
 Listener = Callable[[str, str], None]
 """Gets what the agent does as it does it: a kind (`say` or `tool`) and one line."""
 
@@ -31,13 +34,12 @@ class StreamParser:
     to the listener.
 
     `final` is the outcome that the agent's last event gives, `outcome` the one to assume if that never comes.
-    The process is stopped once `usd_left` or `tokens_left` is used up. `came` is the weight of each request:
-    by the message's id if the row has a rule with `meanwhile`, else one for each event that adds; `meanwhile`
-    are the requests that no result has counted yet; `at_tool` says that the last of them called a
-    tool that has not answered, so that none is under way; `closed` that the process was told to end, after
-    which a tool's answer is sent no more. `overage` is whether the provider bills extra usage.
-    `listen` gets words and tools, `retry` each repeated request (`unanswered` describes it until there is an
-    answer), `raw` every line; `heard` is the time (monotonic seconds) of the last sign of life.
+    The process is stopped once `usd_left` or `tokens_left` is used up. `meanwhile` are the tokens of
+    requests that no result has counted yet, by the message's id; `unmeasured` are the units, dollars or
+    tokens, that an event should have counted and did not, or with what is no amount. `overage` is whether the
+    provider bills extra usage. `listen` gets words and tools, `retry` each repeated request (`unanswered`
+    describes it until there is an answer), `raw` every line; `heard` is the time (monotonic seconds) of the
+    last sign of life. `doing` is what was said or done last, `news` whether anything changed that is saved.
     """
 
     rules: list[Json]
@@ -51,9 +53,7 @@ class StreamParser:
     facts: dict[str, list[Any]] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     meanwhile: dict[str, Tokens] = field(default_factory=dict)
-    came: dict[str, float] = field(default_factory=dict)
-    at_tool: bool = False
-    closed: bool = False
+    unmeasured: set[str] = field(default_factory=set)
     final: str | None = None
     outcome: str | None = None
     context: int = 0
@@ -65,12 +65,11 @@ class StreamParser:
     spoken: str = ""
     unfinished: str = ""
     unanswered: str = ""
+    doing: str = ""
+    news: bool = True
 
     def __post_init__(self) -> None:
         """Index the rules by the type of event: most events match none of them."""
-        requests = [rule["meanwhile"] for rule in self.rules if "meanwhile" in rule]
-        self._by_message = bool(requests)
-        self._answers = {spent["answered"] for spent in requests if "answered" in spent}
         kinds = {"", *(kind for rule in self.rules for kind in _kinds(rule))}
         self._rules_of = {
             kind: [rule for rule in self.rules if not (its := _kinds(rule)) or kind in its] for kind in kinds
@@ -94,19 +93,18 @@ class StreamParser:
     def _line(self, raw: bytes, printed: bool) -> str | None:
         if not self.rules:
             self.active = self.active or bool(raw.strip())
-            self._hear("say", raw[:2000].decode("utf-8", "replace"))
+            last = raw.rstrip().rpartition(b"\n")[2]  # it can be more than a line
+            self._hear("say", last[:2000].decode("utf-8", "replace"))
             return None
         if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
             self.events += 1  # not parsed: most of the output is that of tools
-            self._has_answered(found[1].decode())
             return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
         if event is None:
             return "quiet"
         self.events += not (self.text and printed)
-        answer, kind = None, str(event.get("type", ""))
-        self._has_answered(kind)
-        for rule in self._rules_for(kind):
+        answer = None
+        for rule in self._rules_for(str(event.get("type", ""))):
             if all(_matches(pick(event, path), wanted) for path, wanted in rule["when"].items()):
                 answer = self._apply(rule, event) or answer
         self.overspent = self.overspent or self._overspent()
@@ -114,13 +112,6 @@ class StreamParser:
 
     def _rules_for(self, kind: str) -> list[Json]:
         return self._rules_of.get(kind, self._rules_of[""])
-
-    def _has_answered(self, kind: str) -> None:
-        self.at_tool = self.at_tool and (self.closed or kind not in self._answers)
-
-    def close(self) -> None:
-        """The process was told to end: what comes now are its last words."""
-        self.closed = True
 
     def fact(self, name: str) -> str:
         """What was last set as `name`, joined."""
@@ -140,6 +131,36 @@ class StreamParser:
         """The dollars that the agent reported, or None."""
         return self.sums.get("usd")
 
+    @property
+    def session(self) -> str | None:
+        return text.one_line(self.fact("session"), 100) or None
+
+    @property
+    def reset(self) -> float | None:
+        """The unix time at which a limit ends, as it was told last."""
+        return text.moment(next(iter(self.facts.get("reset", [])), None), time.time())
+
+    def was_cut_off(self, outcome: Outcome) -> bool:
+        """Whether an agent that ended so was cut off before it said what it had used. One that its provider
+        did not answer has used nothing."""
+        if not self.rules or self.final is not None:
+            return False
+        if outcome is Outcome.INTERRUPTED:
+            return self.active or not self.unanswered
+        died = outcome is Outcome.FAILED and self.outcome in (None, "done")
+        return self.active and (died or outcome is Outcome.TIMED_OUT)
+
+    def unreported(self, outcome: Outcome) -> str:
+        """The unit that is limited, and that an agent which ended so did not report; empty if there is none.
+        Nothing is also what an agent reports that does not know the price of its model."""
+        if not self.rules or outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE):
+            return ""
+        limited = {"dollars": self.usd_left, "tokens": self.tokens_left}
+        told = {"dollars": self.usd, "tokens": self.tokens().total}
+        ended = self.final is not None and (outcome is Outcome.DONE or any(told.values()))
+        missing = self.unmeasured | {unit for unit in told if ended and not told[unit]}
+        return next((unit for unit in limited if limited[unit] is not None and unit in missing), "")
+
     def _apply(self, rule: Json, event: Json) -> str | None:
         if not rule.get("fragment") and self.spoken:
             self._hear("say", self.unfinished)
@@ -157,9 +178,11 @@ class StreamParser:
             if any(map(_is_amount, (n for path in paths for n in pick(event, path)))):
                 self.sums[name] = max(self.sums.get(name, 0), _amount(event, paths))
         self._count(rule, event)
+        self._measure(rule, event)
         self.context = max(self.context, int(_amount(event, rule.get("context", []))))
         self.compacted = self.compacted or bool(rule.get("compacted"))
         self.overage = rule.get("overage", self.overage)
+        self.news = self.news or bool(_SAVED & rule.keys())
         if "final" in rule and not (self.final == "unavailable" and rule["final"] in ("failed", "limited")):
             self.final = rule["final"]  # an event that says why can be followed by one that does not
             self.active = self.active or self.final == "done"
@@ -174,13 +197,18 @@ class StreamParser:
         if "add" in rule:
             if _tokens(event, rule["add"]).total:  # else it counted nothing
                 self.meanwhile.clear()
-            if not self._by_message:
-                self.came[str(len(self.came))] = _tokens(event, rule["add"]).weight
         elif spent := rule.get("meanwhile"):
-            of = str(pick(event, spent["of"]))
-            self.meanwhile[of] = _tokens(event, spent)
-            self.came[of] = self.meanwhile[of].weight
-            self.at_tool = False
+            self.meanwhile[str(pick(event, spent["of"]))] = _tokens(event, spent)
+
+    def _measure(self, rule: Json, event: Json) -> None:
+        """Note the units that this event should have counted: one that is missing, or is no amount, would
+        otherwise be nothing."""
+        for unit, names in _UNITS.items():
+            counts = (rule.get(kind, {}).get(name, []) for kind in ("add", "total") for name in names)
+            paths = [path for count in counts for path in count]
+            found = [value for path in paths for value in pick(event, path) if value is not None]
+            if paths and not (found and all(map(_is_amount, found))):
+                self.unmeasured.add(unit)
 
     def _tell(self, rule: Json, event: Json) -> None:
         """Tell the listener, in whole lines, even if the agent prints fragments of them."""
@@ -191,7 +219,6 @@ class StreamParser:
         for entry in pick(event, entries) if "tool" in rule else []:
             if words := " ".join(str(found) for path in paths for found in pick(entry, path)):
                 self.active = True
-                self.at_tool = "answered" in rule.get("meanwhile", {})
                 self._hear("tool", words)
         for words in pick(event, rule["show"]) if "show" in rule else []:
             self._hear("say", str(words))
@@ -210,7 +237,10 @@ class StreamParser:
         return "\n".join(lines)
 
     def _hear(self, kind: str, words: str) -> None:
-        if self.listen is not None and words.strip():
+        if not words.strip():
+            return
+        self.doing, self.news = words, True
+        if self.listen is not None:
             self.listen(kind, words)
 
     def _overspent(self) -> str:

@@ -8,17 +8,16 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
-from _ralph.agents.events import Listener, StreamParser
-from _ralph.agents.prices import book
+from _ralph.agents import sums
+from _ralph.agents.events import StreamParser
 from _ralph.errors import AgentUnavailable, BadInput
-from _ralph.model import AgentResult, Json, Outcome, Price
+from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process.process import Control, ProcessResult, run_process
 
 PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
@@ -165,16 +164,17 @@ def run_agent(
     control: Control,
     usd_left: float | None = None,
     tokens_left: int | None = None,
-    known: Price | None = None,
+    dearest: float = 0.0,
     watch: Callable[[StreamParser], None] = lambda _: None,
     wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
-    `log(suffix)` is a new path for a transcript (`.out`, `.err`) or a copy of the prompt, for people; the
-    agent's own files are in `.git/ralph` below `cwd`. `known` is the price that it has shown before. `watch`
-    gets the parser before the first line, `wrap` puts the command into the sandbox. The outcome comes from
-    the agent's final event or, for a plain command, its exit status, never from words that it prints.
+    `log(suffix)` is a new path for a transcript (`.out`, `.err`), its sums, or a copy of the prompt, for
+    people; the agent's own files are in `.git/ralph` below `cwd`. `dearest` is what an attempt with it cost at
+    most so far. `watch` gets the parser before the first line, `wrap` puts the command into the sandbox. The
+    outcome comes from the agent's final event or, for a plain command, its exit status, never from words that
+    it prints.
     """
     inside, err = cwd / _INSIDE, log(".err")
     inside.mkdir(parents=True, exist_ok=True)
@@ -183,6 +183,8 @@ def run_agent(
         path.write_bytes(sent)
     row = agent.row
     parser = StreamParser(row["events"], row["output"] == "text", usd_left, tokens_left)
+    saver = sums.Saver(log(sums.SUFFIX), parser)
+    saver.save()
     watch(parser)
     program, *rest = agent.argv(prompt_file, own_log, usd_left)
     # It may be installed in ralph's own virtual environment, which `env` leaves out. A path leads from where
@@ -198,37 +200,13 @@ def run_agent(
         stdin=b"" if row["prompt"] == "file" else sent,
         out=log(".out"),
         err=err,
-        on_line=parser.line,
+        on_line=saver.line,
         by_line=parser.reads_lines,
-        on_end=parser.close,
     )
     _read_log(row, parser, own_log)
+    saver.save()
     stderr = text.redact((files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace"))
-    result = conclude(agent, parser, process, stderr)
-    return book(result, parser, row, known or Price(), len(sent))
-
-
-def recovered(
-    agent: Agent, transcript: Path, cwd: Path, known: Price, reason: str, listen: Listener | None = None
-) -> AgentResult:
-    """The session, tokens and dollars so far of an agent that is still at work (no `reason`), or that ended
-    together with its worker or all of ralph, because of `reason`. `transcript` is the path of its files
-    without their suffixes; it has none if it had not begun. `cwd` and `known` are as for `run_agent`;
-    `listen` hears its words and tools."""
-    parser = StreamParser(agent.row["events"], agent.row["output"] == "text", listen=listen)
-    printed = files.read_regular(transcript.with_name(f"{transcript.name}.out"))
-    if printed is None:
-        return AgentResult(Outcome.INTERRUPTED, reason)
-    for line in printed.splitlines():
-        parser.line(line)
-    _read_log(agent.row, parser, cwd / _INSIDE / _LOG)
-    outcome = Outcome.INTERRUPTED if reason else Outcome.FAILED  # no request was cut off
-    told = AgentResult(
-        outcome, reason, session=_session(parser), usd=parser.usd, tokens=parser.tokens(),
-        overage=parser.overage, reset=_reset(parser) if parser.overage else None,
-    )  # fmt: skip
-    sent = files.read_regular(transcript.with_name(f"{transcript.name}.prompt.md")) or b""
-    return book(told, parser, agent.row, known, len(sent))
+    return sums.booked(conclude(agent, parser, process, stderr), dearest)
 
 
 def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
@@ -239,26 +217,21 @@ def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
         parser.line(line, printed=False)
 
 
-def _reset(parser: StreamParser) -> float | None:
-    """The unix time at which a limit ends, as it was told last."""
-    return text.moment(next(iter(parser.facts.get("reset", [])), None), time.time())
-
-
-def _session(parser: StreamParser) -> str | None:
-    return text.one_line(parser.fact("session"), 100) or None
-
-
 def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
     """The result of an agent process, from its events and from how it ended."""
     outcome, reason = _outcome(agent, parser, process, stderr)
+    unit = parser.unreported(outcome)
+    unlimited = f"{agent.command} reported no {unit}, so the limit in {unit} cannot be enforced"
     return AgentResult(
         outcome=outcome,
         reason=text.one_line(text.redact(reason), 300),
         text=text.redact(parser.fact("text") if agent.streams else process.tail),
-        session=_session(parser),
+        session=parser.session,
         usd=parser.usd,
+        at_least=parser.was_cut_off(outcome),
+        no_price=unlimited if unit else "",
         tokens=parser.tokens(),
-        reset=_reset(parser) if outcome is Outcome.LIMITED or parser.overage else None,
+        reset=parser.reset if outcome is Outcome.LIMITED or parser.overage else None,
         overage=parser.overage,
         denials=[text.one_line(text.redact(str(denied))) for denied in parser.facts.get("denials", [])],
         context=parser.context,

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from _ralph import files, text
+from _ralph.agents import sums
 from _ralph.agents.prompt import render_prompt, rules_of
 from _ralph.commands.init import next_steps, write_starters
 from _ralph.commands.requests import read_file
@@ -64,6 +65,8 @@ def _plan(run: Run, brief: str, source: str, force: bool) -> int:
     run.history.this_run = RunHistory()  # what a run has used is no limit of the planner
     if stop := limits.spent(run.limits, run.history, 0.0, time.time()):
         raise NeedsPerson(stop.reason)
+    if run.back_at(run.planner):
+        raise TryLater(f"no plan can be made now: {run.away(run.planner).reason}")
     require_agent(run, run.planner)
     run.view.line(f"planning with {run.planner.command}", color="cyan")
     run.view.doing("planning")
@@ -131,7 +134,7 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
     here = run.branch.beginning()
     whole = limits.share(run.limits, run.history, [], 1) or Share()
     share = whole.without(spent_on(before))
-    run.log(f"{name}.out")  # an earlier planner's is cleared: it is not what this one told
+    run.log(name + sums.SUFFIX)  # an earlier planner's are cleared: they are not what this one used
 
     def job(inside: Run) -> AgentResult:
         place = place_of_role(inside, here)
@@ -140,7 +143,7 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
     try:
         return run.wait(run.in_worker(job, AgentResult))
     except WorkerDied as error:
-        return cut_off(run, run.planner, name, run.paths.role, str(error))
+        return cut_off(run, run.planner, name, str(error))
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:
@@ -220,6 +223,8 @@ def _require_answer(result: AgentResult) -> None:
     if result.outcome is not Outcome.DONE:
         error = errors.get(result.outcome, RalphError)
         raise error(f"the planner did not finish ({result.outcome}): {result.reason}")
+    if result.no_price:
+        raise NeedsPerson(result.no_price)
 
 
 def _adopt(run: Run, said: str) -> None:

@@ -45,7 +45,7 @@ def begin(run: Run, task: Task) -> Attempt:
     require_agent(run, agent)  # the plan may have changed since
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, uuid.uuid4().hex)
-    attempt.share = run.share_of(task) or attempt.share
+    attempt.share = run.share or attempt.share
     attempt.base = tip_of(run)
     if known.left:
         resume_work(run, attempt)
@@ -108,8 +108,7 @@ async def work(run: Run, attempt: Attempt) -> None:
         await check_before(run, attempt)
         found = await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
     except WorkerDied as error:
-        place = run.paths.workspace(attempt.worker)
-        attempt.result = cut_off(run, attempt.agent, attempt.name, place, str(error))
+        attempt.result = cut_off(run, attempt.agent, attempt.name, str(error))
         salvage(run, attempt)
     except StopNow:  # before its agent had begun
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")

@@ -186,8 +186,6 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         failure=failure_of(attempt),
         judge=attempt.judgement or Judgement(),
         session=result.session or "",
-        rate=result.rate,
-        request=result.request,
         exit=result.exit or 0,
         reset=result.reset or 0.0,
         overload=result.overload,

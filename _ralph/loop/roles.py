@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import text
-from _ralph.agents import registry
+from _ralph.agents import registry, sums
 from _ralph.agents.prompt import render_prompt, task_values
 from _ralph.agents.registry import Agent
 from _ralph.files import resource
@@ -20,7 +20,6 @@ from _ralph.loop.run import Run
 from _ralph.loop.verdict import weigh_judge
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, Json, Judgement, Outcome, Share, Task, spent_on
-from _ralph.state.limits import ahead
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -34,12 +33,15 @@ async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
         job = run.in_worker(lambda inside: _judge(inside, attempt, judge), AgentResult, attempt.worker)
         result = await job
     except WorkerDied as error:
-        result = cut_off(run, judge, f"{attempt.name}-judge", run.paths.role, str(error))
-    unmet = objections(attempt.task, result.text)
+        result = cut_off(run, judge, f"{attempt.name}-judge", str(error))
+    unmet, before = objections(attempt.task, result.text), attempt.judgement
     attempt.judgement = Judgement(
         **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],
         session=result.session or "", row=judge.name, overage=result.overage, reset=result.reset or 0.0,
     )  # fmt: skip
+    if before:  # it was asked before the branch moved
+        attempt.judgement.add(before)
+    attempt.result.no_price = attempt.result.no_price or result.no_price
     weigh_judge(attempt, result, unmet)
 
 
@@ -105,11 +107,12 @@ def run_role(
         control=run.control,
         usd_left=share.usd,
         tokens_left=share.tokens,
-        known=run.history.price(agent.command),
+        dearest=run.history.dearest[agent.command],
         watch=run.view.watch,
         wrap=lambda argv: run.wrap(argv, cwd),
     )
-    result.reset = ahead(result, time.time())  # a reset that is over, and told all the same, is not one
+    if result.reset is not None and result.reset <= time.time():
+        result.reset = None  # it is over, and was told all the same: it is not one
     if (
         result.outcome is Outcome.TIMED_OUT
         and left < run.options.agent_timeout
@@ -119,11 +122,10 @@ def run_role(
     return result
 
 
-def cut_off(run: Run, agent: Agent, name: str, cwd: Path, reason: str) -> AgentResult:
-    """The result of an agent that died with its worker or with ralph, for `reason`, as its transcripts show;
-    `name` and `cwd` are as for `run_role`."""
-    price = run.history.price(agent.command)
-    return registry.recovered(agent, run.paths.logs / name, cwd, price, reason)
+def cut_off(run: Run, agent: Agent, name: str, reason: str) -> AgentResult:
+    """The result of an agent that died with its worker or with ralph, for `reason`, as far as it had reported
+    it; `name` is as for `run_role`."""
+    return sums.recovered(run.paths.logs / name, run.history.dearest[agent.command], reason)
 
 
 def _judge_prompt(run: Run, attempt: Attempt) -> str:

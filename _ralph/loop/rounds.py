@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from _ralph import files
+from _ralph.agents.registry import Agent
 from _ralph.errors import Exit, RalphError, Stop
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
@@ -17,8 +18,9 @@ from _ralph.loop.landing import note, note_landed, redo_last_mark, restore_marks
 from _ralph.loop.news import notify
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop
-from _ralph.model import AgentResult, Check, Outcome, Task, Verdict, spent_on
+from _ralph.model import AgentResult, Check, Task, Verdict, spent_on
 from _ralph.state import limits, prd
+from _ralph.state.history import NEVER, Away
 from _ralph.state.records import Rechecked, RunBegan, Stopped, Waited
 from _ralph.text import clock, quote
 
@@ -71,12 +73,11 @@ def forget_lost_work(run: Run) -> None:
 
 
 def _recovered(run: Run, attempt: Attempt, why: str) -> AgentResult:
-    """What the transcripts say of an attempt that died with ralph: agent and judge together."""
-    result = cut_off(run, attempt.agent, attempt.name, run.paths.workspace(attempt.worker), why)
+    """What is known of an attempt that died with ralph: agent and judge together."""
+    result = cut_off(run, attempt.agent, attempt.name, why)
     if run.judge:
-        judge = cut_off(run, run.judge, f"{attempt.name}-judge", run.paths.role, why)
-        both = spent_on([result, judge])
-        result = replace(result, usd=both.usd, estimated=both.estimated, tokens=both.tokens)
+        both = spent_on([result, cut_off(run, run.judge, f"{attempt.name}-judge", why)])
+        result = replace(result, usd=both.usd, at_least=both.at_least, tokens=both.tokens)
     return result
 
 
@@ -112,7 +113,7 @@ def next_task(run: Run) -> Task | None:
         return None
     free = (task for task in ready(run) if under_way.isdisjoint((task.id, *task.depends_on)))
     found = next((task for task in free if not _back_at(run, task)), None)
-    return found if found and run.share_of(found) else None
+    return found if found and run.share else None
 
 
 def ready(run: Run) -> list[Task]:
@@ -181,18 +182,15 @@ def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
     """The stop that an attempt means for the run, if any."""
     if attempt.blocked:
         notify(run, None)
-    if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
-        return fall_back(run, attempt)
     if stop := asked_to_stop(run):
         return stop
+    if attempt.result.no_price:
+        return Stop("no-price", Exit.PERSON, attempt.result.no_price)
+    if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+        return fall_back(run, attempt)
     if len(run.history.this_run.denied) >= DENIED:
         reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
         return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
-    if run.limits.in_dollars and attempt.spent.tokens.total and not attempt.spent.usd:
-        reason = (
-            f"{attempt.command} named no price for its tokens, so the limit in dollars cannot be enforced"
-        )
-        return Stop("no-price", Exit.USAGE, reason)
     if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
         done = attempt.verdict is Verdict.PASSED
         return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
@@ -209,52 +207,19 @@ def stop_after_others(run: Run, error: RalphError) -> Stop:
 
 
 def fall_back(run: Run, attempt: Attempt) -> Stop | None:
-    """Replace or wait for the agent or judge that this attempt could not get; the stop that ends the
-    run, if any."""
-    judge = run.judge if attempt.unjudged else None
-    missing = judge.command if judge else attempt.command
-    other, alone = run.agent(attempt.task), judge or run.options.once
-    back = limits.NONE if alone else run.back_at(other)
-    if not back:
-        if other.command != missing:
-            run.view.line(f"{other.command} takes over from {missing}", "  ", "yellow")
-        return None
-    if attempt.verdict is Verdict.LIMITED:
-        stop = await_provider(run, missing, attempt.result, attempt.reason)
-        goes_on = not alone and (other.command != missing or next_task(run))  # with another agent
-        return stop if not goes_on else asked_to_stop(run)
-    if back == limits.NONE:
-        return asked_to_stop(run) or Stop(
-            "unavailable", Exit.AGENT, f"the agent cannot run: {attempt.reason}"
-        )
-    return None
-
-
-def await_provider(run: Run, command: str, result: AgentResult, reason: str) -> Stop | None:
-    """Start nothing with the agent `command` until the limit in `result` ends; the stop that ends the run
-    instead, if any."""
-    if stop := asked_to_stop(run):
-        return stop
-    if run.options.no_wait or run.options.once:
-        return Stop("limited", Exit.LATER, f"no attempt can be made now: {reason}")
-    now, known = time.time(), run.history.this_run
-    waited = known.waits[command].until if command in known.waits else 0.0
-    if waited > now and waited >= min(known.away.get(command, 0.0), run.ends):
-        return None  # another worker hit the same limit, and not a longer one
-    until = limits.wait_for(run.limits, result, known.fruitless.get(command, 0), now, reason)
-    if isinstance(until, Stop):
-        return until
-    until = min(until, run.ends)
-    said = f"until {clock(until, now, seconds=True)}"
-    wait = Waited(until=math.ceil(until), backoff=limits.ahead(result, now) is None, command=command)
-    run.write(wait, f"waiting {said} for the provider")
-    run.view.line(f"waiting for the provider {said}: {reason}")
-    notify(run, None)
+    """Say which agent takes over from the one that this attempt could not get, if any; with --once, the
+    stop."""
+    if run.options.once:
+        missing = run.judge if attempt.unjudged and run.judge else attempt.agent
+        return not_now(run, run.away(missing))
+    other = run.agent(attempt.task)
+    if not attempt.unjudged and other.command != attempt.command and not run.back_at(other):
+        run.view.line(f"{other.command} takes over from {attempt.command}", "  ", "yellow")
     return None
 
 
 def wait_or_finish(run: Run) -> Stop | None:
-    """Nothing is under way and nothing can start: wait for a provider (None), or the stop."""
+    """Nothing is under way and nothing can start: wait for an agent (None), or the stop."""
     if run.trouble:
         stop = asked_to_stop(run) or limit_reached(run)
         if not stop:
@@ -267,17 +232,35 @@ def wait_or_finish(run: Run) -> Stop | None:
         return stop
     task = min(waiting, key=lambda task: _back_at(run, task))
     agent = max((one for one in (run.agent(task), run.judge) if one), key=run.back_at)
-    until = _back_at(run, task)
-    if until == limits.NONE:
-        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {agent.command}")
-    if until and until == run.back_at(agent):
-        billed = run.bills_extra_until(agent) > time.time()
-        why = "bills extra usage; --allow-overage permits it" if billed else "is limited"
-        limited = AgentResult(Outcome.LIMITED, reset=until)
-        if stop := await_provider(run, agent.command, limited, f"the provider {why}"):
-            return stop
-        until = run.back_at(agent)
-    wait(run, until)
+    if not run.back_at(agent):  # it is back by now
+        return None
+    return not_now(run, run.away(agent)) or wait_for_agent(run, agent)
+
+
+def not_now(run: Run, away: Away) -> Stop | None:
+    """The stop for an agent that cannot be used now, if it is not to be waited for."""
+    if away.reset == NEVER:
+        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {away.reason}")
+    if run.options.no_wait or run.options.once:
+        return Stop("limited", Exit.LATER, f"no attempt can be made now: {away.reason}")
+    return None
+
+
+def wait_for_agent(run: Run, agent: Agent) -> Stop | None:
+    """Wait until an agent can be used again, and note that, once; the stop that ends the run instead, if
+    any."""
+    now, waited, away = time.time(), run.history.this_run.waited, run.away(agent)
+    if waited.command != agent.command or waited.until < min(run.back_at(agent), run.ends):
+        until = limits.wait_for(run.limits, away, run.history.this_run.vain, now)
+        if isinstance(until, Stop):
+            return until
+        until = math.ceil(min(until, run.ends))
+        said = f"until {clock(until, now, seconds=True)}"
+        waited = Waited(until=until, backoff=not away.reset, command=agent.command)
+        run.write(waited, f"waiting {said} for the provider")
+        run.view.line(f"waiting for the provider {said}: {away.reason}")
+        notify(run, None)
+    wait(run, waited.until)
     return None
 
 

@@ -31,7 +31,7 @@ from _ralph.model import Json, Paths, Plan, Share, Task
 from _ralph.process.process import Control
 from _ralph.process.sandbox import Sandbox
 from _ralph.state import edit, limits, prd
-from _ralph.state.history import History
+from _ralph.state.history import Away, History
 from _ralph.state.layout import last_good, stop_is_asked
 from _ralph.state.log import Journal
 from _ralph.state.records import Record
@@ -124,10 +124,11 @@ class Run:
         """How many tasks may be worked side by side."""
         return 1 if self.options.once else self.limits.jobs
 
-    def share_of(self, task: Task) -> Share | None:
-        """What an attempt at this task may spend beside those under way; None if too little is left."""
+    @property
+    def share(self) -> Share | None:
+        """What another attempt may spend beside those under way; None if nothing is left for it."""
         given = [attempt.share for attempt in self.pool.attempts]
-        return limits.share(self.limits, self.history, given, self.jobs, self.history.of(task))
+        return limits.share(self.limits, self.history, given, self.jobs)
 
     @property
     def permissions(self) -> str:
@@ -232,17 +233,16 @@ class Run:
         return registry.find_agent(command, self.rows, self.permissions)
 
     def back_at(self, agent: Agent) -> float:
-        """When (unix time) an agent is available again: 0 is now, NONE not in this run."""
-        known = self.history.this_run
-        if agent.command in known.gone:
-            return limits.NONE
-        at = max(known.away.get(agent.command, 0.0), self.bills_extra_until(agent))
+        """When (unix time) an agent can be used again: 0 is now, NEVER not in this run."""
+        at = limits.back(self.limits, self.away(agent))
         return at if at > time.time() else 0.0
 
-    def bills_extra_until(self, agent: Agent) -> float:
-        """Until when (unix time) an agent's provider bills extra usage, if that is not allowed."""
+    def away(self, agent: Agent) -> Away:
+        """Why it cannot be used: what was said of it last, or its provider bills extra usage."""
         allowed = self.options.allow_overage or self.plan.settings.get("allowOverage")
-        return 0.0 if allowed else self.history.overage.get(agent.name, 0.0)
+        limited = self.history.this_run.away.get(agent.command, Away())
+        billed = Away() if allowed else self.history.overage.get(agent.name, Away())
+        return max(limited, billed, key=lambda one: limits.back(self.limits, one))
 
     @property
     def judge(self) -> Agent | None:

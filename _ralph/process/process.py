@@ -127,7 +127,6 @@ def run_process(
     err: Path | None = None,
     on_line: LineHandler | None = None,
     by_line: bool = True,
-    on_end: Callable[[], object] = lambda: None,
     cap: int = 16 << 20,
     spare: frozenset[int] = frozenset(),
 ) -> ProcessResult:
@@ -135,7 +134,7 @@ def run_process(
 
     stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in order), each
     capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. Without `by_line`, `on_line` gets
-    stdout in pieces as they come, which is cheap. `on_end` is called before the process is ended. Memory is
+    stdout in pieces as they come, which is cheap. Memory is
     constant but for one line at a time. `spare` are children of ours that are not ended.
     Never raises for what the process does.
     """
@@ -161,7 +160,6 @@ def run_process(
         logs = {pipe.fileno(): log for pipe, log in pipes}
         pump = _Pump(child, logs, on_line, by_line and on_line is not None)
         ended = pump.run(control, started + timeout, idle)
-        on_end()
         survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays, spare)
         pump.drain()
     said = pump.tail[-_TAIL:].decode("utf-8", "replace")

@@ -17,12 +17,11 @@ from click import style
 
 from _ralph import text
 from _ralph.errors import BadInput, Exit
-from _ralph.files import resource
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
-from _ralph.state.history import History
+from _ralph.state.history import NEVER, History
 from _ralph.state.records import AttemptBegan, Stopped
 from _ralph.state.wording import (
     agents_summary,
@@ -106,16 +105,11 @@ def read(prd_path: Path) -> Status:
 
 def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> Json:
     """What a worker does now, since when, where, and what its agent has used so far."""
-    from _ralph.agents import registry  # only while a loop runs
+    from _ralph.agents import sums  # only while a loop runs
 
-    heard = [""]
-    rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
-    agent = registry.find_agent(start.command or "unknown", rows, "read")
     name, workspace = f"{start.iteration:04}-{text.slug(start.task)}", paths.workspace(start.worker or 1)
-    used = registry.recovered(
-        agent, paths.logs / name, workspace, history.price(start.command), "",
-        listen=lambda _, said: heard.append(said),
-    )  # fmt: skip
+    found = sums.read(paths.logs / name) or sums.SoFar()
+    used = found.result
     return {
         "worker": start.worker or 1,
         "task": start.task,
@@ -125,9 +119,9 @@ def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> 
         "launch": None,  # of version 0.2
         "workspace": str(workspace),
         "usd": round(used.usd or 0.0, 6),
-        "usd_estimated": round(used.estimated, 6),
+        "usd_estimated": 0.0,
         "tokens": asdict(used.tokens),
-        "doing": text.one_line(text.redact(heard[-1]), 100),
+        "doing": found.doing,
     }
 
 
@@ -173,14 +167,19 @@ def as_object(status: Status) -> Json:
 def _limits(status: Status) -> limits.Usage:
     """What is used of each limit of the plan and of its last run, up to now."""
     history = status.history
-    try:
-        found = limits.resolve(status.plan.settings, history.limits)
-    except BadInput:  # no run would take it
-        return limits.Usage()
-    usage = limits.used(found, history)
-    if status.running and history.run and history.last:
+    bounds = _bounds(status)
+    usage = limits.used(bounds, history) if bounds else limits.Usage()
+    if bounds and status.running and history.run and history.last:
         usage.run["seconds"].used += max(round(time.time() - history.last.time, 1), 0.0)
     return usage
+
+
+def _bounds(status: Status) -> limits.Limits | None:
+    """The limits of the plan and of its last run; None where no run would take them."""
+    try:
+        return limits.resolve(status.plan.settings, status.history.limits)
+    except BadInput:
+        return None
 
 
 # ---------------------------------------------------------------- a terminal
@@ -264,7 +263,7 @@ def _rows(status: Status, told: Json) -> list[Row]:
             text.one_line(task.id),
             text.one_line(task.title),
             here.get(task.id) or task_remark(about),
-            spent(known, short=True) if known.seconds else "",
+            spent(known) if known.seconds else "",
             task_warnings(status.plan, about, known),
         )
         rows.append(row)
@@ -350,7 +349,7 @@ def _last_run(history: History) -> str:
 
 def _loop(status: Status) -> list[str]:
     """Since when a loop runs; a line for each of its workers, and for each provider that it waits for."""
-    loop, waits = status.running or {}, status.history.this_run.waits.values()
+    loop = status.running or {}
     running = f"a loop is running since {loop['since']} (pid {loop['pid']})"
     running += ", stopping as asked" if loop.get("stopping") else ""
     running += ", checking everything once more in a fresh checkout" if loop.get("rechecking") else ""
@@ -360,17 +359,25 @@ def _loop(status: Status) -> list[str]:
         for start, told in zip(status.at_work, loop["workers"], strict=True)
     ]
     waiting = [
-        f"{text.one_line(wait.command, 40) or 'the agent'} waits until "
-        f"{text.clock(wait.until, time.time())} for its provider's limit"
-        for wait in waits
-        if wait.until > time.time()
+        f"{text.one_line(command, 40) or 'the agent'} waits until "
+        f"{text.clock(until, time.time())} for its provider's limit"
+        for command, until in _waits(status).items()
+        if time.time() < until < NEVER
     ]
     return [running, *workers, *waiting]
 
 
+def _waits(status: Status) -> dict[str, float]:
+    """Until when (unix time) each agent is waited for: also for one whose task waits beside others, which has
+    no record."""
+    run, bounds = status.history.this_run, _bounds(status) or limits.Limits()
+    away = {command: limits.back(bounds, away) for command, away in run.away.items()}
+    return away | {run.waited.command: run.waited.until}
+
+
 def _worker_words(start: AttemptBegan, told: Json) -> str:
     """`US-001, attempt 1, 2 min 5 s, claude, $0.12, 20.3k tokens; Bash pytest`."""
-    cost = dollars(told["usd"], told["usd_estimated"]), thousands(Tokens(**told["tokens"]))
+    cost = dollars(told["usd"]), thousands(Tokens(**told["tokens"]))
     parts = [start.task, _attempt_words(start), start.command, *cost]
     return ", ".join(part for part in parts if part) + (f"; {told['doing']}" if told["doing"] else "")
 

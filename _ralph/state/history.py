@@ -6,13 +6,15 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from _ralph import files, text
-from _ralph.model import COUNTED, Conflict, Plan, Price, Spent, Task, Verdict
+from _ralph.model import COUNTED, Conflict, Plan, Spent, Task, Verdict
 from _ralph.state import records
 
-_NO_RESET = 1800.0  # seconds, if the reset is not known
+NEVER = float("inf")
+_NO_RESET = 1800.0  # seconds for which extra usage is billed, if its reset is not known
+_NO_ANSWER = (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
 _REMEMBERED = 100  # notes of agents: no prompt holds more
 LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
@@ -25,20 +27,31 @@ _LABEL = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Away:
+    """Why an agent cannot be used: known `since`, until its `reset` (unix times). Without a reset it is tried
+    again after a while, the later the more `tries` in a row had no answer; one whose reset is NEVER cannot be
+    used in this run."""
+
+    since: float = 0.0
+    reset: float = 0.0
+    tries: int = 0
+    reason: str = ""
+
+
 @dataclass
 class RunHistory(Spent):
-    """What is counted for one run; `seconds` is how long it took. `away` says until when (unix time) the
-    provider of an agent is limited, by its command; those in `gone` cannot be used in this run. `waits` are
-    the last waits for each, `fruitless` counts those in a row that did not help."""
+    """What is counted for one run; `seconds` is how long it took. `away` are the agents that cannot be used,
+    by their commands; `waited` is the last wait for one of them, `vain` counts those in a row that did not
+    help."""
 
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
     denied: list[str] = field(default_factory=list)
-    away: dict[str, float] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    waits: dict[str, records.Waited] = field(default_factory=dict)
-    fruitless: dict[str, int] = field(default_factory=dict)
+    away: dict[str, Away] = field(default_factory=dict)
+    waited: records.Waited = field(default_factory=records.Waited)
+    vain: int = 0
 
 
 @dataclass
@@ -104,8 +117,8 @@ class TaskHistory(Spent):
 
 
 @dataclass
-class AgentHistory(Spent, Price):
-    """The attempts with one agent, and the highest price that it showed."""
+class AgentHistory(Spent):
+    """The attempts with one agent."""
 
     attempts: int = 0
     passed: int = 0
@@ -116,10 +129,10 @@ class History(Spent):
     """The state of a plan, from its records alone: `apply` is called for each.
 
     `red` are checks of the plan that were red before the work and have not been green since; `planned` is
-    the digest of the prd.json that `ralph plan` wrote; `overage` says until when (unix time) the provider of
-    an agent bills extra usage, by the name of its row, and `unaware` are the attempts that had begun before
-    that was known; `agents` goes by commands; `limits` are those of this
-    run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration.
+    the digest of the prd.json that `ralph plan` wrote; `overage` says until when the provider of an agent
+    bills extra usage, by the name of its row; `agents` goes by commands, and so does `dearest`, the most
+    dollars that an agent took for one attempt; `largest` is what attempts took at most; `limits` are those of
+    this run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration.
     """
 
     iteration: int = 0
@@ -135,8 +148,9 @@ class History(Spent):
     this_run: RunHistory = field(default_factory=RunHistory)
     rechecked: tuple[str, str] | None = None
     passes_since_recheck: int = 0
-    overage: dict[str, float] = field(default_factory=dict)
-    unaware: set[int] = field(default_factory=set)
+    overage: dict[str, Away] = field(default_factory=dict)
+    dearest: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    largest: Spent = field(default_factory=Spent)
     agents: defaultdict[str, AgentHistory] = field(default_factory=lambda: defaultdict(AgentHistory))
     limits: dict[str, float] = field(default_factory=dict)
     last: records.Record | None = None
@@ -156,17 +170,8 @@ class History(Spent):
         same = record.run and record.run == self.last.run
         return max((record.time if same else min(record.time, until)) - self.last.time, 0.0)
 
-    @property
-    def tried(self) -> int:
-        """How many attempts ended with a verdict on their work."""
-        return sum(agent.attempts for agent in self.agents.values())
-
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks[task.key]
-
-    def price(self, command: str) -> Price:
-        """The highest price that attempts with this agent have shown."""
-        return self.agents.get(command, Price())
 
     def proved(self, task: Task) -> bool:
         """Whether a verdict says that it passed; otherwise a person marked it."""
@@ -206,7 +211,7 @@ class History(Spent):
         self.of(record).command = record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:
-        self.open_starts.pop(record.iteration, None)
+        start = self.open_starts.pop(record.iteration, None)
         task, verdict = self.of(record), record.verdict
         agent = self.agents[record.command or record.agent]
         lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
@@ -215,11 +220,9 @@ class History(Spent):
         self.this_run.seconds = lasted
         agent.attempts += on_its_work
         agent.passed += verdict is Verdict.PASSED
-        agent.rate, agent.request = max(agent.rate, record.rate), max(agent.request, record.request)
-        back = record.reset or record.time + _NO_RESET
+        self._prices(record)
         self._bills_extra(record)
-        if not record.unjudged:
-            self._provider(record, back)
+        self._provider(record, start.time if start else record.time)
         self.red.difference_update(key for key, ok in record.checks.items() if ok)
         task.baseline = {**record.baseline, **task.baseline}
         self._work_left(task, record)
@@ -241,26 +244,40 @@ class History(Spent):
             task.last, task.parked = record, record.parked or task.parked
         self._in_a_row(record)
 
-    def _bills_extra(self, record: records.AttemptEnded) -> None:
-        """Until when the providers of its agent and its judge bill extra usage. Only what began since it was
-        known can tell that it is over."""
-        judge = record.judge
-        agent = (record.agent, record.overage, record.reset) if not record.leftover else ("", False, 0.0)
-        for name, billed, reset in (agent, (judge.row, judge.overage, judge.reset)):
-            if billed:
-                self.overage[name] = reset or record.time + _NO_RESET
-                self.unaware = {record.iteration, *self.open_starts}
-            elif record.iteration not in self.unaware:
-                self.overage.pop(name, None)
+    def _prices(self, record: records.AttemptEnded) -> None:
+        """What agent and judge took for one attempt, at most."""
+        of_judge, largest = record.judge.usd, self.largest
+        for command, usd in ((record.command, record.usd - of_judge), (record.judge.agent, of_judge)):
+            self.dearest[command] = max(self.dearest[command], usd)
+        largest.usd = max(largest.usd, record.usd)
+        if record.tokens.total > largest.tokens.total:
+            largest.tokens = record.tokens
 
-    def _provider(self, record: records.AttemptEnded, back: float) -> None:
-        """Whether the agent can be used again in this run; one that is limited is `back` then."""
-        run, command = self.this_run, record.command
-        limited = record.verdict is Verdict.LIMITED
-        if limited and (run.away.get(command, 0.0) < record.time or record.reset):  # else: waited for
-            run.away[command] = max(run.away.get(command, 0.0), back)
+    def _bills_extra(self, record: records.AttemptEnded) -> None:
+        """Until when the providers of its agent and its judge bill extra usage."""
+        judge, reason = (
+            record.judge,
+            "the provider bills extra usage; --allow-overage permits it",
+        )
+        for name, one in ((record.agent, record), (judge.row, judge)):
+            if one.overage:
+                reset = one.reset or record.time + _NO_RESET
+                self.overage[name] = Away(record.time, reset, reason=reason)
+
+    def _provider(self, record: records.AttemptEnded, began: float) -> None:
+        """Whether its agent, or the judge that it lacks, can be used again. An attempt that `began` before
+        the limit was known says nothing new, but for a later reset."""
+        run, command = self.this_run, record.judge.agent if record.unjudged else record.command
+        known = run.away.get(command, Away())
+        if record.tokens.output or record.verdict not in _NO_ANSWER:
+            run.vain, known = 0, replace(known, tries=0)
         if record.verdict is Verdict.UNAVAILABLE:
-            run.gone.add(command)
+            known = Away(record.time, NEVER, reason=record.reason)
+        elif record.verdict is Verdict.LIMITED and record.reset:
+            known = Away(record.time, max(known.reset, record.reset), reason=record.reason)
+        elif record.verdict is Verdict.LIMITED and began >= known.since:
+            known = Away(record.time, tries=known.tries + 1, reason=record.reason)
+        run.away[command] = known
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
         """The work that the next attempt at this task begins with."""
@@ -285,14 +302,10 @@ class History(Spent):
             run.denied = [*(key for key in run.denied if key != record.key), record.key]
         elif verdict in COUNTED or verdict is Verdict.PASSED:
             run.denied = []
-        away = verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
-        if record.tokens.output or not away:
-            run.fruitless.pop(record.command, None)
 
     def _wait(self, record: records.Waited) -> None:
-        run, command = self.this_run, record.command
-        run.fruitless[command] = run.fruitless.get(command, 0) + record.backoff
-        run.away[command], run.waits[command] = record.until, record
+        self.this_run.waited = record
+        self.this_run.vain += record.backoff
 
     def _recheck(self, record: records.Rechecked) -> None:
         self.passes_since_recheck = 0

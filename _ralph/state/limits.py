@@ -10,25 +10,28 @@ from typing import Any
 
 from _ralph import text
 from _ralph.errors import BadInput, Exit, Stop
-from _ralph.model import AgentResult, Json, Share, Spent
-from _ralph.state.history import History, TaskHistory
+from _ralph.model import Json, Share
+from _ralph.state.history import Away, History
 
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
-BACKOFF_FIRST, BACKOFF_LAST = 60.0, 1800.0
-FRUITLESS_WAITS = 3
-JITTER = 10.0
+BACKOFF = (60.0, 330.0, 1800.0)
+"""Seconds until an agent is tried again whose provider named no reset, by how often it was in a row."""
+VAIN_WAITS = 3
+JITTER = 3.0
 """Seconds over which plans that wait for the same reset are spread."""
 NONE = float("inf")
 
 
 @dataclass
 class Used:
-    """What is used of a limit, and how much of that is estimated."""
+    """What is used of a limit, `at_least` so much if an attempt was cut off. Nothing is `estimated` any more:
+    programs that read it still find it."""
 
     used: float
     limit: float
     estimated: float = 0
+    at_least: bool = False
 
 
 @dataclass
@@ -120,13 +123,13 @@ def used(limits: Limits, history: History) -> Usage:
     """What the run and the plan have used of each limit that is set."""
     run = history.this_run
     of_run = {
-        "usd": Used(run.usd, limits.usd, run.estimated),
+        "usd": Used(run.usd, limits.usd, at_least=run.at_least),
         "tokens": Used(run.tokens.total, limits.tokens),
         "iterations": Used(run.iterations, limits.iterations),
         "seconds": Used(round(run.seconds, 1), limits.hours * 3600),
     }
     of_plan = {
-        "usd": Used(history.usd, limits.budget_usd, history.estimated),
+        "usd": Used(history.usd, limits.budget_usd, at_least=history.at_least),
         "tokens": Used(history.tokens.total, limits.budget_tokens),
     }
     given = ({unit: one for unit, one in units.items() if one.limit < NONE} for units in (of_run, of_plan))
@@ -138,20 +141,14 @@ def run_deadline(limits: Limits, seconds: float, now: float) -> float:
     return min(now + limits.hours * 3600 - seconds, limits.until)
 
 
-def share(
-    limits: Limits, history: History, given: Sequence[Share], workers: int, task: TaskHistory | None = None
-) -> Share | None:
+def share(limits: Limits, history: History, given: Sequence[Share], jobs: int) -> Share | None:
     """What the next attempt may spend; `given` are the shares of those under way, and all shares together are
-    never more than what is left. None if the rest is less than an attempt takes on average: then it waits
-    for the others. A task that was interrupted counts as twice what it has spent."""
-    run, tried, free = history.this_run, max(history.tried, 1), workers - len(given)
-    needs = task if task and task.interrupted else Spent()
-    usd = min(limits.usd - run.usd, limits.budget_usd - history.usd) - sum(one.usd or 0 for one in given)
-    usd = _part(usd, free, max(history.usd / tried, 2 * needs.usd), beside=bool(given))
+    never more than what is left. None if nothing is left beside them."""
+    run, largest = history.this_run, history.largest
+    usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
+    usd = _part(usd, [one.usd or 0.0 for one in given], largest.usd, jobs)
     tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
-    tokens -= sum(one.tokens or 0 for one in given)
-    average = max(history.tokens.total / tried, 2 * needs.tokens.total)
-    tokens = _part(tokens, free, average, beside=bool(given))
+    tokens = _part(tokens, [one.tokens or 0 for one in given], largest.tokens.total, jobs)
     if given and min(usd, tokens) <= 0:
         return None
     return Share(
@@ -159,32 +156,30 @@ def share(
     )
 
 
-def _part(left: float, workers: int, average: float, beside: bool) -> float:
-    """The part of `left` for one of so many workers; 0 if it is less than `average` and others are `beside`
-    it."""
+def _part(left: float, given: Sequence[float], largest: float, jobs: int) -> float:
+    """A part of what is `left`, divided by the jobs, but by no more than it can pay for if each takes as much
+    as the largest attempt so far; one works alone while that is not known. 0 if all parts are `given`."""
     if left == NONE:
         return left
-    enough_for = max(left, 0.0) / average if average > 0 else float(workers)
-    if enough_for < 1 and beside:
-        return 0.0
-    return left / max(min(workers, int(enough_for)), 1)
+    parts = max(min(jobs, int(left / largest)), 1) if largest else 1
+    return (left - sum(given)) / (parts - len(given)) if len(given) < parts else 0.0
 
 
-def ahead(result: AgentResult, now: float) -> float | None:
-    """The time of the reset, if it is known and still to come."""
-    return result.reset if result.reset is not None and result.reset > now else None
+def back(limits: Limits, away: Away) -> float:
+    """When (unix time) an agent can be used that is `away`."""
+    if away.reset or not away.tries:
+        return away.reset
+    return away.since + min(BACKOFF[min(away.tries, len(BACKOFF)) - 1], limits.max_wait)
 
 
-def wait_for(limits: Limits, result: AgentResult, waits: int, now: float, reason: str) -> float | Stop:
-    """When to try again (unix time) after a provider's limit, described by `reason`, or the stop that ends
-    the run; `waits` is how many waits in a row did not help."""
-    reset = ahead(result, now)
-    if reset is None:
-        if waits >= FRUITLESS_WAITS:
-            said = f"{FRUITLESS_WAITS} waits in a row did not help: {reason}"
-            return Stop("limited", Exit.LATER, said)
-        return now + min(BACKOFF_FIRST * 5.5**waits, BACKOFF_LAST, limits.max_wait)
-    if reset - now > limits.max_wait:
-        said = f"the provider's limit ends in {text.duration(reset - now)}, more than --max-wait allows"
+def wait_for(limits: Limits, away: Away, vain: int, now: float) -> float | Stop:
+    """Until when (unix time) to wait for an agent that is `away`, or the stop that ends the run; `vain` is
+    how many waits in a row did not help."""
+    at = back(limits, away)
+    if not away.reset:
+        said = f"{VAIN_WAITS} waits in a row did not help: {away.reason}"
+        return at if vain < VAIN_WAITS else Stop("limited", Exit.LATER, said)
+    if at - now > limits.max_wait:
+        said = f"the provider's limit ends in {text.duration(at - now)}, more than --max-wait allows"
         return Stop("limited", Exit.LATER, said)
-    return reset + random.uniform(1.0, JITTER)
+    return at + random.uniform(1.0, JITTER)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from _ralph.errors import BadInput
-from _ralph.model import Conflict, Json, Judgement, Price, Spent, Verdict, Work, task_key
+from _ralph.model import Conflict, Json, Judgement, Spent, Verdict, Work, task_key
 
 VERSION = 2
 MOST = 10**12
@@ -89,7 +89,7 @@ class Failure:
 
 
 @dataclass(kw_only=True)
-class AttemptEnded(Spent, Price, Work, OfTask, event="verdict"):
+class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     """The verdict on an attempt; a pass has landed. `command` is the agent, as a person named it, and
     `agent` the row that knows it. Only a pass has a `commit`, only the others have what is `left`. `checks`
     says which were green; `task_before` is the digest of the task's entry in prd.json at that time."""

@@ -38,8 +38,7 @@ def limits_words(usage: limits.Usage, run: str) -> str:
 
 def _used_words(unit: str, of: limits.Used) -> str:
     if unit == "usd":
-        guessed = f" (about ${max(of.estimated, 0.01):.2f} of it estimated)" if of.estimated else ""
-        return f"${of.used:.2f} of ${of.limit:.2f}{guessed}"
+        return f"{'at least ' * of.at_least}${of.used:.2f} of ${of.limit:.2f}"
     if unit == "seconds":
         return f"{text.duration(of.used, short=True)} of {text.duration(of.limit, short=True)}"
     return f"{of.used:.0f} of {of.limit:.0f} {unit}"
@@ -50,12 +49,13 @@ def sums_words(
 ) -> str:
     """What stays on a terminal for the whole run, short things first; `usd` are dollars that are in no record
     yet, `room` the tasks in the clean room and in line for it."""
-    spent, limit = history.this_run.usd + usd, min(bounds.usd, bounds.budget_usd)
+    run, limit = history.this_run, min(bounds.usd, bounds.budget_usd)
+    spent = run.usd + usd
     now = time.time()
     ends = text.clock(limits.run_deadline(bounds, seconds, now), now)
     parts = [
         f"{sum(task.passed for task in plan.tasks)} of {len(plan.tasks)} passed",
-        f"${spent:.2f}" + (f" of ${limit:.2f}" if limit < limits.NONE else "")
+        f"{'at least ' * run.at_least}${spent:.2f}" + (f" of ${limit:.2f}" if limit < limits.NONE else "")
         if spent or limit < limits.NONE
         else "",
         f"{text.duration(seconds, short=True)}, limit {ends}",
@@ -102,8 +102,9 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
     }
 
 
-def _usd(on: Spent) -> dict[str, float]:
-    return {"usd": round(on.usd, 6), "usd_estimated": round(on.estimated, 6)}
+def _usd(on: Spent) -> Json:
+    """The dollars; none of them are estimated since version 0.3, and programs still find the field."""
+    return {"usd": round(on.usd, 6), "usd_estimated": 0.0, "at_least": on.at_least}
 
 
 def _took(on: Spent) -> Json:
@@ -181,20 +182,14 @@ def task_warnings(plan: Plan, told: Json, known: TaskHistory) -> list[str]:
     return list(dict.fromkeys(text.one_line(warning, 300) for warning in warnings))
 
 
-def spent(on: Spent | AgentResult, short: bool = False) -> str:
-    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12 s, 20.3k tokens`. In
-    `short`, dollars of which some are estimated are `about $0.42`."""
-    estimated = (on.usd or 0.0) if short and on.estimated else on.estimated
-    cost = dollars(on.usd, estimated) or thousands(on.tokens)
-    return text.duration(on.seconds) + (f", {cost}" if cost else "")
+def spent(on: Spent | AgentResult) -> str:
+    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12 s, 20.3k tokens`;
+    `8 s, at least $0.42` if an agent was cut off."""
+    cost = dollars(on.usd) or thousands(on.tokens)
+    return text.duration(on.seconds) + (f", {'at least ' * on.at_least}{cost}" if cost else "")
 
 
-def dollars(usd: float | None, estimated: float = 0.0) -> str:
-    """`$0.42`, at least a cent, and what of it was `estimated`; nothing where no price was told, also by an
-    agent that knows none of its model and says 0."""
-    if not usd:
-        return ""
-    said, guessed = f"${max(usd, 0.01):.2f}", f"${max(estimated, 0.01):.2f}"
-    if not estimated:
-        return said
-    return f"about {said}" if said == guessed else f"{said} (about {guessed} of it estimated)"
+def dollars(usd: float | None) -> str:
+    """`$0.42`, at least a cent; nothing where no price was told, also by an agent that knows none of its
+    model and says 0."""
+    return f"${max(usd, 0.01):.2f}" if usd else ""

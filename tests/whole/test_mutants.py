@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.test_estimates import night, wrong
+from tests.agents.test_costs import night, wrong
 from tests.conftest import Repo, sample
 from tests.loop.test_ladder import MODELS, calls
 from tests.loop.test_waits import ROW, speaker

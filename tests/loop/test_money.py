@@ -1,0 +1,85 @@
+"""Money over a night: limits that hold whatever an agent reports, and however it ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conftest import Repo
+from tests.loop.test_waits import RESULT, plan, speaker
+
+STEPS: list[dict[str, Any]] = [
+    {"when": {"type": "step"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}},
+    {"when": {"type": "end"}, "final": "done"},
+]
+"""The rules of an agent that reports as it works."""
+
+
+def steps(repo: Repo, script: str, *tasks: dict[str, Any], **top: Any) -> str:
+    """An agent that reports by `STEPS`, and the plan whose row says so; its path."""
+    row = {"argv": ["stepper"], "permissions": {"edit": []}, "reports": ["dollars", "tokens"], "events": STEPS}
+    repo.plan(*tasks, agents={"stepper": row}, **top)
+    return str(repo.program("../stepper", f'exec {repo.agent(script, "steps")} "$@"'))
+
+
+def result(**fields: Any) -> str:
+    """A final event with these fields changed; None takes one away."""
+    event = {**json.loads(RESULT), **fields}
+    return json.dumps({key: value for key, value in event.items() if value != "gone"})
+
+
+USAGE = json.loads(RESULT)["usage"]
+NONE = ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}]
+"""What is no number, or no amount."""
+
+
+@pytest.mark.parametrize("value", NONE, ids=str)
+def test_a_limit_in_dollars_and_a_result_without_them_ends_the_run(repo: Repo, value: Any) -> None:
+    plan(repo, {"checks": ["false"]}, {"checks": ["false"]})
+    say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{result(total_cost_usd=value)}''')")
+    code, summary, printed = repo.run(say, "--max-usd", "5")
+    assert (code, summary["stop"], summary["iterations"]) == (4, "no-price", 1), printed
+    assert "reported no dollars" in summary["reason"]
+
+
+@pytest.mark.parametrize("value", NONE, ids=str)
+def test_a_limit_in_tokens_and_a_result_without_them_ends_the_run(repo: Repo, value: Any) -> None:
+    plan(repo, {"checks": ["false"]}, {"checks": ["false"]})
+    usage = {key: item for key, item in {**USAGE, "output_tokens": value}.items() if item != "gone"}
+    used = {} if value in ("gone", None) else usage  # one of several that is missing is none of them
+    say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{result(usage=used)}''')")
+    code, summary, printed = repo.run(say, "--max-tokens", "5000")
+    assert (code, summary["stop"], summary["iterations"]) == (4, "no-price", 1), printed
+    assert "reported no tokens" in summary["reason"]
+
+
+def test_the_cost_of_a_killed_attempt_is_known_however_much_it_printed(repo: Repo) -> None:
+    """Of a transcript only the beginning and the end are kept."""
+    script = """
+for number in range(90):
+    print(json.dumps({"type": "step", "usd": 1.0, "n": 10, "words": "x" * 300_000}), flush=True)
+(OUT / "spent").touch(); time.sleep(3600)
+"""
+    agent = steps(repo, script, {"checks": ["false"]})
+    process = repo.start("run", "-q", "--agent", agent)
+    repo.wait_for("../spent")
+    process.kill()
+    process.wait(10)
+    assert repo.gone_within(10)
+    repo.ralph("run", "-q", "--agent", agent, "--max-usd", "50")
+    assert repo.records("verdict")[0]["usd"] == 90.0
+    assert repo.records("stop")[0]["stop"] == "limit"
+
+
+def test_several_workers_get_no_less_for_their_money_than_one(repo: Repo) -> None:
+    """Four tasks of 35 cents each, for a dollar."""
+    script = """
+for _ in range(7):
+    print(json.dumps({"type": "step", "usd": 0.05, "n": 10}), flush=True); time.sleep(0.1)
+P(f"{task}.txt").touch(); print('{"type": "end"}')
+"""
+    agent = steps(repo, script, *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 5)))
+    code, summary, printed = repo.run(agent, "--jobs", "4", "--max-usd", "1")
+    assert (code, summary["stop"], len(repo.passed())) == (3, "limit", 2), printed
