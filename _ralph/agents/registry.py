@@ -171,10 +171,10 @@ def run_agent(
     """Run one agent process to its end; times in seconds, money in dollars.
 
     `log(suffix)` is a new path for a transcript (`.out`, `.err`), its sums, or a copy of the prompt, for
-    people; the agent's own files are in `.git/ralph` below `cwd`. `dearest` is what an attempt with it cost at
-    most so far. `watch` gets the parser before the first line, `wrap` puts the command into the sandbox. The
-    outcome comes from the agent's final event or, for a plain command, its exit status, never from words that
-    it prints.
+    people; the agent's own files are in `.git/ralph` below `cwd`. `dearest` is what an attempt with it cost
+    at most so far. `watch` gets the parser before the first line, `wrap` puts the command into the sandbox.
+    The outcome comes from the agent's final event or, for a plain command, its exit status, never from words
+    that it prints.
     """
     inside, err = cwd / _INSIDE, log(".err")
     inside.mkdir(parents=True, exist_ok=True)

@@ -98,12 +98,12 @@ def read(prd_path: Path) -> Status:
         "since": loop.since,
         "stopping": layout.stop_is_asked(paths, loop.run_id),
         "rechecking": paths.recheck.is_dir(),
-        "workers": [_worker(paths, plan, history, start) for start in _under_way(history)],
+        "workers": [_worker(paths, start) for start in _under_way(history)],
     }
     return replace(status, running=running)
 
 
-def _worker(paths: Paths, plan: Plan, history: History, start: AttemptBegan) -> Json:
+def _worker(paths: Paths, start: AttemptBegan) -> Json:
     """What a worker does now, since when, where, and what its agent has used so far."""
     from _ralph.agents import sums  # only while a loop runs
 

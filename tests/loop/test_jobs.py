@@ -31,11 +31,12 @@ def test_its_agent_is_the_one_that_a_person_named() -> None:
 
 def test_agent_checks_and_judge_were_all_paid_for() -> None:
     one = attempt()
-    one.result = AgentResult(Outcome.DONE, usd=0.5, estimated=0.1, tokens=Tokens(10, 2, 1), seconds=4.0)
+    one.result = AgentResult(Outcome.DONE, usd=0.5, tokens=Tokens(10, 2, 1), seconds=4.0)
     one.checks = checks("ok1 red2")
-    assert (one.spent.usd, one.spent.estimated, one.spent.seconds) == (0.5, 0.1, 7.0)
-    one.judgement = Judgement(usd=0.25, tokens=Tokens(1, 1, 0), seconds=1.0)
+    assert (one.spent.usd, one.spent.at_least, one.spent.seconds) == (0.5, False, 7.0)
+    one.judgement = Judgement(usd=0.25, at_least=True, tokens=Tokens(1, 1, 0), seconds=1.0)
     assert (one.spent.usd, one.spent.tokens, one.spent.seconds) == (0.75, Tokens(11, 3, 1), 8.0)
+    assert one.spent.at_least
 
 
 @pytest.mark.parametrize(("words", "red"), [("", []), ("ok1", []), ("red1 ok2 red3", ["red1", "red3"])])

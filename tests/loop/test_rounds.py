@@ -16,7 +16,7 @@ from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
 from _ralph.model import AgentResult, Outcome, Verdict
 from _ralph.state import layout
-from _ralph.state.history import entry_digest
+from _ralph.state.history import NEVER, Away, entry_digest
 from _ralph.state.records import AttemptBegan, AttemptEnded
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -56,7 +56,7 @@ def test_the_next_task(
 ) -> None:
     repo.plan(*tasks, checks=["true"])
     run = opened(limits={"jobs": jobs})
-    run.history.this_run.gone = {"gone"}
+    run.history.this_run.away = {"gone": Away(reset=NEVER)}
     for number in busy:
         under_way(run, number, number + 1)
     found = rounds.next_task(run)
@@ -148,9 +148,10 @@ def test_a_check_that_is_red_for_all_ends_the_run_with_a_person(repo: Repo, open
         (Verdict.FAILED, {}, {"once": True}, "once"),
         (Verdict.PASSED, {}, {"once": True}, "once"),
         (Verdict.INTERRUPTED, {"leftover": "checks"}, {"once": True}, None),
-        (Verdict.UNAVAILABLE, {}, {}, "unavailable"),
-        (Verdict.LIMITED, {}, {"no_wait": True}, "limited"),
+        (Verdict.UNAVAILABLE, {}, {"once": True}, "unavailable"),
         (Verdict.LIMITED, {}, {"once": True}, "limited"),
+        (Verdict.LIMITED, {}, {}, None),  # others may work, or it is waited for
+        (Verdict.PASSED, {"result": AgentResult(Outcome.DONE, no_price="why")}, {}, "no-price"),
     ],
 )
 def test_the_stop_that_an_attempt_means(
@@ -159,25 +160,45 @@ def test_the_stop_that_an_attempt_means(
     repo.plan({}, checks=["true"])
     run = opened(**options)
     one = attempt_of(run, verdict=verdict, **more)
-    known = run.history.this_run
-    known.gone = {"claude"} if verdict is Verdict.UNAVAILABLE else set()
-    known.away = {"claude": time.time() + 60} if verdict is Verdict.LIMITED else {}
+    reset = {Verdict.UNAVAILABLE: NEVER, Verdict.LIMITED: time.time() + 60}.get(verdict, 0.0)
+    run.history.this_run.away = {"claude": Away(reset=reset)}
     stop = rounds.after_attempt(run, one)
     assert (stop and stop.word) == word
 
 
-def test_a_provider_is_waited_for_once_by_all_workers(repo: Repo, opened: Opened) -> None:
+@pytest.mark.parametrize(
+    ("away", "options", "word", "said"),
+    [
+        (Away(reset=NEVER, reason="no login"), {}, "unavailable", "the agent cannot run: no login"),
+        (Away(reset=4e9, reason="busy"), {"no_wait": True}, "limited", "no attempt can be made now: busy"),
+        (Away(reset=4e9, reason="busy"), {"once": True}, "limited", "no attempt can be made now: busy"),
+        (Away(reset=4e9, reason="busy"), {}, "limited", "more than --max-wait allows"),
+        (Away(reset=1.0), {}, None, ""),  # it is back by now
+    ],
+)
+@pytest.mark.parametrize("role", ["claude", "judge"])
+def test_the_stop_for_an_agent_or_a_judge_that_cannot_be_used(
+    repo: Repo, opened: Opened, role: str, away: Away, options: dict[str, Any], word: str | None, said: str
+) -> None:
+    repo.plan({}, checks=["true"], judge="judge")
+    run = opened(**options)
+    run.history.this_run.away = {role: away}
+    stop = rounds.wait_or_finish(run)
+    assert (stop and stop.word) == word and said in (stop.reason if stop else "")
+    assert not repo.records("wait")
+
+
+def test_an_agent_is_waited_for_once_and_a_wait_that_is_cut_short_goes_on(repo: Repo, opened: Opened) -> None:
     repo.plan({}, checks=["true"])
     run = opened()
     reset = time.time() + 60
+    run.history.this_run.away = {"claude": Away(time.time(), reset, reason="why")}
+    run.control.sleep = lambda end, _: None  # type: ignore[method-assign]
     for _ in range(2):
-        assert rounds.await_provider(run, "claude", AgentResult(Outcome.LIMITED, reset=reset), "why") is None
+        assert rounds.wait_or_finish(run) is None
     (wait,) = repo.records("wait")
-    assert reset < wait["until"] < reset + 12 and wait["command"] == "claude"
+    assert reset < wait["until"] < reset + 5 and wait["command"] == "claude"
     assert rounds.next_task(run) is None
-    far = AgentResult(Outcome.LIMITED, reset=time.time() + 10**6)
-    stop = rounds.await_provider(run, "codex", far, "why")
-    assert stop is not None and stop.exit == Exit.LATER
 
 
 def test_a_task_that_a_person_unblocked_is_open_with_their_answer(repo: Repo, opened: Opened) -> None:

@@ -14,7 +14,8 @@ import pytest
 from _ralph.errors import BadInput
 from _ralph.loop import run as module
 from _ralph.loop.run import Run, load_plan, logs_folder, trim_logs
-from _ralph.state import edit, limits
+from _ralph.state import edit
+from _ralph.state.history import NEVER, Away
 from tests.conftest import Repo
 
 Opened = Callable[..., Run]
@@ -45,10 +46,11 @@ def test_the_rung_of_the_ladder_or_the_fallback_while_it_is_away(
     run = opened()
     known = run.history.this_run
     run.history.of(run.plan.tasks[0]).attempts = attempts
-    known.away = {name: time.time() + 60 + number for number, name in enumerate(away)}
-    known.gone = set(gone)
+    resets = {name: time.time() + 60 + number for number, name in enumerate(away)}
+    resets |= dict.fromkeys(gone, NEVER)
+    known.away = {name: Away(time.time(), reset) for name, reset in resets.items()}
     assert run.agent(run.plan.tasks[0]).command == agent
-    assert run.back_at(run.named("a")) == (limits.NONE if gone else known.away.get("a", 0.0))
+    assert run.back_at(run.named("a")) == resets.get("a", 0.0)
 
 
 @pytest.mark.parametrize(("allowed", "waits"), [(False, True), (True, False)])
@@ -57,7 +59,7 @@ def test_extra_usage_is_waited_out_unless_it_is_allowed(
 ) -> None:
     repo.plan({"checks": ["true"]})
     run = opened(allow_overage=allowed)
-    run.history.overage = {"claude": time.time() + 60}
+    run.history.overage = {"claude": Away(time.time(), time.time() + 60)}
     assert bool(run.back_at(run.named("claude"))) is waits
 
 

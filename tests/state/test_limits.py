@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from _ralph.errors import BadInput, Exit, Stop
-from _ralph.model import AgentResult, Outcome, Share, Tokens
-from _ralph.state.history import AgentHistory, History, RunHistory, TaskHistory
-from _ralph.state.limits import JITTER, Limits, next_time, resolve, run_deadline, share, spent, wait_for
+from _ralph.model import Share, Spent, Tokens
+from _ralph.state.history import NEVER, Away, History, RunHistory
+from _ralph.state.limits import JITTER, Limits, back, next_time, resolve, run_deadline, share, spent, wait_for
 
 NOW = 1_795_000_000.0
 
@@ -135,25 +135,38 @@ def test_what_is_left_of_dollars(limits: Limits, used: dict[str, Any], wanted: f
 
 
 @pytest.mark.parametrize(
-    ("reset", "waits", "limits", "wanted"),
+    ("away", "limits", "wanted"),
     [
-        (None, 0, Limits(), 60),
-        (None, 1, Limits(), 330),
-        (None, 2, Limits(), 1800),
-        (None, 3, Limits(), "3 waits in a row did not help: too many requests"),
-        (600, 0, Limits(), 600),
-        (600, 99, Limits(), 600),  # a time that was told is not a guess
-        (6 * 3600, 0, Limits(), 6 * 3600),
-        (6 * 3600 + 1, 0, Limits(), "more than --max-wait allows"),
-        (601, 0, Limits(max_wait=600), "ends in 10 min 1 s"),
-        (-5, 0, Limits(), 60),  # over already, and told all the same: it is not to be trusted
+        (Away(), Limits(), 0),
+        (Away(NOW, reset=NOW + 600), Limits(), NOW + 600),
+        (Away(NOW, reset=NEVER), Limits(), NEVER),
+        (Away(NOW, tries=1), Limits(), NOW + 60),
+        (Away(NOW, tries=2), Limits(), NOW + 330),
+        (Away(NOW, tries=3), Limits(), NOW + 1800),
+        (Away(NOW, tries=9), Limits(), NOW + 1800),
+        (Away(NOW, tries=3), Limits(max_wait=100), NOW + 100),
+        (Away(NOW, tries=0), Limits(), 0),  # it has answered since
     ],
 )
-def test_wait_for(reset: float | None, waits: int, limits: Limits, wanted: float | str) -> None:
-    result = AgentResult(
-        Outcome.LIMITED, reason="too many requests", reset=None if reset is None else NOW + reset
-    )
-    found = wait_for(limits, result, waits, NOW, result.reason)
+def test_when_an_agent_is_back(away: Away, limits: Limits, wanted: float) -> None:
+    assert back(limits, away) == wanted
+
+
+@pytest.mark.parametrize(
+    ("away", "vain", "limits", "wanted"),
+    [
+        (Away(NOW, tries=1), 0, Limits(), 60),
+        (Away(NOW, tries=3), 2, Limits(), 1800),
+        (Away(NOW, tries=4, reason="busy"), 3, Limits(), "3 waits in a row did not help: busy"),
+        (Away(NOW, NOW + 600), 0, Limits(), 600),
+        (Away(NOW, NOW + 600), 99, Limits(), 600),  # a time that was told is not a guess
+        (Away(NOW, NOW + 6 * 3600), 0, Limits(), 6 * 3600),
+        (Away(NOW, NOW + 6 * 3600 + 1), 0, Limits(), "more than --max-wait allows"),
+        (Away(NOW, NOW + 601), 0, Limits(max_wait=600), "ends in 10 min 1 s"),
+    ],
+)
+def test_how_long_an_agent_is_waited_for(away: Away, vain: int, limits: Limits, wanted: float | str) -> None:
+    found = wait_for(limits, away, vain, NOW)
     if isinstance(wanted, str):
         assert isinstance(found, Stop)
         assert (found.word, found.exit) == ("limited", Exit.LATER)
@@ -161,12 +174,11 @@ def test_wait_for(reset: float | None, waits: int, limits: Limits, wanted: float
     else:
         assert isinstance(found, float)
         late = found - NOW - wanted
-        assert 0 < late <= JITTER if reset and reset > 0 else late == 0
+        assert 0 < late <= JITTER < 4 if away.reset else late == 0
 
 
 def test_plans_that_wait_for_one_reset_do_not_wake_in_one_second() -> None:
-    result = AgentResult(Outcome.LIMITED, reset=NOW + 5)
-    found = {wait_for(Limits(), result, 0, NOW, "") for _ in range(20)}
+    found = {wait_for(Limits(), Away(NOW, NOW + 5), 0, NOW) for _ in range(50)}
     assert len({int(at) for at in found if isinstance(at, float)}) > 1
 
 
@@ -205,39 +217,35 @@ def test_no_time(clock: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "average", "given", "workers", "wanted"),
+    ("left", "largest", "given", "jobs", "wanted"),
     [
-        (8.0, 0.0, [], 4, 2.0),  # nobody knows what an attempt takes
+        (8.0, 0.0, [], 4, 8.0),  # nobody knows what an attempt takes: the first one is alone
+        (8.0, 0.0, [8.0], 4, None),
         (8.0, 1.0, [], 4, 2.0),
         (8.0, 1.0, [2.0], 4, 2.0),
         (8.0, 1.0, [2.0, 2.0, 2.0], 4, 2.0),
-        (5.0, 2.0, [], 4, 2.5),  # enough for two
+        (8.0, 1.0, [2.0, 2.0, 2.0, 2.0], 4, None),
+        (5.0, 2.0, [], 4, 2.5),  # it pays for two
         (5.0, 2.0, [2.5], 4, 2.5),
         (5.0, 2.0, [2.5, 2.5], 4, None),
-        (1.0, 2.0, [], 4, 1.0),  # not enough, but nobody else needs it
+        (1.0, 2.0, [], 4, 1.0),  # not even for one, but nobody else needs it
         (1.0, 2.0, [1.0], 4, None),
-        (8.0, 3.0, [8.0], 1, None),
+        (8.0, 1.0, [8.0], 4, None),
         (-1.0, 2.0, [0.5], 4, None),
+        (-1.0, 2.0, [], 4, 0.01),
     ],
 )
 def test_the_share_of_each_worker_and_never_more_than_is_left(
-    left: float, average: float, given: list[float], workers: int, wanted: float | None
+    left: float, largest: float, given: list[float], jobs: int, wanted: float | None
 ) -> None:
-    known = history(usd=10.0, run_usd=10.0)
-    tried = round(10 / average) if average else 0
-    known.agents["a"], known.usd = AgentHistory(attempts=tried), average * tried
-    shares = [Share(usd=one) for one in given]
-    found = share(Limits(usd=10.0 + left), known, shares, workers)
+    known = history(usd=10.0, run_usd=10.0, largest=Spent(usd=largest))
+    found = share(Limits(usd=10.0 + left), known, [Share(usd=one) for one in given], jobs)
     assert (found and found.usd) == wanted
     assert found is None or sum(given) + (found.usd or 0.0) <= max(left, 0.01)
 
 
-def test_a_task_that_was_cut_off_gets_more_and_waits_for_it() -> None:
-    """Of 20 dollars each of four workers gets 5; what was cut off at 5 gets 10, and is alone if need be."""
-    known = history(usd=5.0, run_usd=5.0)
-    known.agents["a"], cut = AgentHistory(attempts=5), TaskHistory(usd=5.0, interrupted=1)
-    limits = Limits(usd=20.0)
-    assert share(limits, known, [], 4, cut) == Share(usd=15.0)
-    assert share(limits, known, [Share(usd=5.0)], 4, cut) == Share(usd=10.0)
-    assert share(limits, known, [Share(usd=5.0)] * 2, 4, cut) is None
-    assert share(limits, known, [Share(usd=5.0)] * 2, 4, TaskHistory(usd=5.0)) == Share(usd=2.5)
+def test_tokens_are_shared_like_dollars() -> None:
+    known = history(largest=Spent(tokens=Tokens(100, 20)))
+    assert share(Limits(tokens=800), known, [], 4) == Share(tokens=200)
+    assert share(Limits(tokens=800, usd=5), known, [], 4) == Share(usd=5.0, tokens=200)
+    assert share(Limits(tokens=800, usd=5), known, [Share(usd=5.0, tokens=200)], 4) is None
