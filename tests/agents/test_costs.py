@@ -1,154 +1,189 @@
-"""What an attempt costs that is cut off before its agent says so: an estimate that is marked as one."""
+"""What an attempt cost: what its agent reported, and at least the dearest so far if it was cut off before."""
 
 from __future__ import annotations
 
 import json
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from _ralph.agents import sums
 from _ralph.agents.events import StreamParser
-from _ralph.agents.prices import book
-from _ralph.agents.registry import find_agent, recovered
-from _ralph.model import AgentResult, Outcome, Price, Tokens
+from _ralph.agents.registry import conclude, find_agent
+from _ralph.model import AgentResult, Outcome, Tokens
+from _ralph.process.process import ProcessResult
 from tests.conftest import ROOT, Repo, sample
 
 ROWS = json.loads((ROOT / "templates/agents.json").read_text())
 ROW = {**ROWS["claude"], "argv": ["speaker", "{args}"], "edit_needs": {}}
-RATE = ROWS["claude"]["rate"]["usd"]
-OWN = ROWS["claude"]["rate"]["tokens"]
 
 # ---------------------------------------------------------------- one attempt
 
 
-def asked(message: str = "m1", sent: int = 900, cached: int = 0, answered: int = 20) -> dict[str, Any]:
-    """An answer as Claude's stream tells it: 1000 tokens of weight."""
-    usage = {"input_tokens": sent, "cache_read_input_tokens": cached, "output_tokens": answered}
-    return {
-        "type": "assistant",
-        "message": {"id": message, "usage": usage, "content": [{"type": "text", "text": "hm"}]},
-    }
+def asked(message: str = "m1", sent: int = 900, answered: int = 20) -> dict[str, Any]:
+    """An answer as Claude's stream tells it."""
+    usage = {"input_tokens": sent, "output_tokens": answered}
+    content = [{"type": "text", "text": "hm"}]
+    return {"type": "assistant", "message": {"id": message, "usage": usage, "content": content}}
 
 
-def calling(message: str = "m1") -> dict[str, Any]:
-    """The same, with a call of a tool."""
-    event = asked(message)
-    event["message"]["content"] = [{"type": "tool_use", "name": "Bash", "input": {"command": "make test"}}]
-    return event
+def result(usd: object = 0.5, **more: Any) -> dict[str, Any]:
+    return {"type": "result", "is_error": False, "total_cost_usd": usd, "usage": {"input_tokens": 7}, **more}
 
 
-def result(usd: float | None = 0.5) -> dict[str, Any]:
-    return {"type": "result", "is_error": False, "total_cost_usd": usd, "usage": {"input_tokens": 7}}
-
-
-ANSWERED: dict[str, Any] = {"type": "user", "message": {"content": [{"type": "tool_result"}]}}
-STARTED: dict[str, Any] = {"type": "system", "subtype": "task_started"}
-CLOSED: dict[str, Any] = {}  # the moment in which the process is told to end
 INIT: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s"}
 SILENT: dict[str, Any] = {"type": "system", "subtype": "api_retry", "error_status": 529}
-SEEN = Price(rate=0.001, request=3.0)
-CHEAP = Price(rate=0.0001, request=0.1)
 
 
-# The name of a row, what came, how it ended, what was known; the dollars and the part that was not told.
-@pytest.mark.parametrize(
-    ("name", "events", "outcome", "known", "usd", "estimated"),
-    [
-        ("claude", [asked(), result()], "done", SEEN, 0.5, 0),
-        ("claude", [asked(), result()], "interrupted", SEEN, 0.5, 0),  # it had said its last word
-        ("claude", [asked()], "interrupted", SEEN, 2.0, 2.0),  # what came, and one more that may be under way
-        ("claude", [asked()], "timed-out", SEEN, 2.0, 2.0),
-        ("claude", [calling()], "interrupted", SEEN, 1.0, 1.0),  # while the tool runs there is no other
-        ("claude", [calling(), STARTED], "interrupted", SEEN, 1.0, 1.0),
-        ("claude", [calling(), ANSWERED], "interrupted", SEEN, 2.0, 2.0),
-        ("claude", [calling(), CLOSED, ANSWERED], "interrupted", SEEN, 1.0, 1.0),  # the answer of one that was ended
-        ("claude", [calling(), ANSWERED, asked("m2")], "interrupted", SEEN, 3.0, 3.0),
-        ("claude", [asked(), calling()], "timed-out", SEEN, 1.0, 1.0),
-        ("claude", [asked()], "failed", SEEN, 1.0, 1.0),  # it ended by itself, without a last word
-        ("claude", [asked()], "interrupted", Price(), 2000 * RATE, 2000 * RATE),
-        ("claude", [asked(), asked("m2", 400, 0, 0)], "interrupted", SEEN, 2.4, 2.4),
-        ("claude", [asked(), asked()], "interrupted", SEEN, 2.0, 2.0),  # two parts of one answer
-        ("claude", [asked(cached=1000)], "interrupted", SEEN, 2.2, 2.2),
-        ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", SEEN, 2.5, 2.0),
-        ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", CHEAP, 1.5, 1.0),  # its own is dearer
-        ("claude", [asked(), result(4.0), INIT, asked("m2")], "interrupted", CHEAP, 6.0, 2.0),  # no such price
-        ("claude", [asked(), {**result(), "total_cost_usd": None, "usage": {}}], "interrupted", SEEN, 1.0, 1.0),
-        ("claude", [INIT], "interrupted", SEEN, 3.0, 3.0),  # nothing came: the largest that was seen
-        ("claude", [INIT], "interrupted", Price(), (OWN + 100) * RATE, (OWN + 100) * RATE),
-        ("claude", [INIT], "timed-out", SEEN, None, 0),  # in all that time the provider did not answer
-        ("claude", [asked(), SILENT], "timed-out", SEEN, 1.0, 1.0),
-        ("claude", [INIT], "limited", SEEN, None, 0),
-        ("claude", [INIT], "unavailable", SEEN, None, 0),
-        ("claude", [asked(), result(0.0), INIT, asked("m2")], "interrupted", Price(), 0.0, 0),  # it knows no price
-        ("codex", [{"type": "turn.completed", "usage": {"input_tokens": 900}}], "interrupted", SEEN, None, 0),
-        ("plain", [], "interrupted", SEEN, None, 0),
-        ("own", [], "interrupted", Price(), 10_100 * 0.00003, 10_100 * 0.00003),  # a plan's own, without a rate
-    ],
-)  # fmt: skip
-def test_what_is_booked(
-    name: str, events: list[dict[str, Any]], outcome: str, known: Price, usd: float | None, estimated: float
-) -> None:
-    row = {"own": {"events": [], "reports": ["dollars"]}, "plain": {"events": []}, **ROWS}[name]
-    parser = StreamParser(row["events"])
-    for event in events:
-        parser.line(json.dumps(event).encode()) if event else parser.close()
-    ended = AgentResult(Outcome(outcome), usd=parser.usd)
-    booked = book(ended, parser, row, known, prompt=400)
-    assert booked.usd == (None if usd is None else pytest.approx(usd))
-    assert booked.estimated == pytest.approx(estimated)
-
-
-def test_an_agent_that_was_killed_may_have_asked_once_more() -> None:
-    parser = StreamParser(ROW["events"])
-    parser.line(json.dumps(asked()).encode())
-    assert book(AgentResult(Outcome.FAILED, exit=-9), parser, ROW, SEEN, 400).estimated == 2.0
-
-
-@pytest.mark.parametrize(
-    ("events", "outcome", "wanted"),
-    [
-        ([asked(), asked("m2", 2900), result(0.5)], "done", Price(rate=0.000126, request=0.375)),
-        ([asked(sent=2900), result(0.5)], "done", Price(rate=0.000167, request=0.5)),
-        ([asked(), result(0.5)], "failed", Price()),  # an error in the middle can have cost anything
-        ([asked(), result(0.0)], "done", Price()),
-        ([result(0.5)], "done", Price()),
-    ],
-)
-def test_the_price_that_a_finished_attempt_shows(
-    events: list[dict[str, Any]], outcome: str, wanted: Price
-) -> None:
-    parser = StreamParser(ROW["events"])
+def parsed(name: str, *events: dict[str, Any], **left: Any) -> StreamParser:
+    parser = StreamParser(ROWS[name]["events"] if name in ROWS else [], **left)
     for event in events:
         parser.line(json.dumps(event).encode())
-    shown = book(AgentResult(Outcome(outcome), usd=parser.usd), parser, ROW, SEEN, 400)
-    assert Price(rate=shown.rate, request=shown.request) == wanted
+    return parser
 
 
-def test_the_weight_of_tokens() -> None:
-    assert Tokens(1000, 10, 500).weight == 500 + 50 + 50
-    assert Tokens(10, 0, 500).weight == 50  # more from the cache than was sent: nonsense, and no discount
+@pytest.mark.parametrize(
+    ("name", "events", "outcome", "cut_off"),
+    [
+        ("claude", [asked(), result()], "done", False),
+        ("claude", [asked(), result()], "interrupted", False),  # it had said its last word
+        ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", True),
+        ("claude", [asked()], "interrupted", True),
+        ("claude", [asked()], "timed-out", True),
+        ("claude", [asked()], "failed", True),  # it died, without a last word
+        ("claude", [INIT], "interrupted", True),  # a request may be under way
+        ("claude", [INIT, SILENT], "interrupted", False),  # the provider did not answer
+        ("claude", [asked(), SILENT], "interrupted", True),
+        ("claude", [INIT], "timed-out", False),  # in all that time nothing came
+        ("claude", [INIT], "failed", False),
+        ("claude", [asked()], "limited", False),
+        ("claude", [asked()], "unavailable", False),
+        ("opencode", [{"type": "step_finish", "part": {"cost": 1}}], "interrupted", True),
+        ("plain", [], "interrupted", False),  # nobody knows what it costs
+    ],
+)  # fmt: skip
+def test_which_attempts_were_cut_off(
+    name: str, events: list[dict[str, Any]], outcome: str, cut_off: bool
+) -> None:
+    assert parsed(name, *events).was_cut_off(Outcome(outcome)) is cut_off
 
 
-def test_an_agent_that_had_not_begun_costs_nothing(repo: Repo) -> None:
-    agent = find_agent("claude", ROWS, "full")
-    told = recovered(agent, repo.path / ".ralph/log/0001-T1", repo.workspace, SEEN, "cut off")
-    assert (told.outcome, told.reason, told.usd, told.estimated) == ("interrupted", "cut off", None, 0)
+@pytest.mark.parametrize(
+    ("at_least", "told", "dearest", "usd"),
+    [
+        (True, None, 3.0, 3.0),
+        (True, 1.0, 3.0, 3.0),
+        (True, 4.0, 3.0, 4.0),
+        (True, None, 0.0, None),
+        (False, 1.0, 3.0, 1.0),
+        (False, None, 3.0, None),
+    ],
+)
+def test_what_is_booked(at_least: bool, told: float | None, dearest: float, usd: float | None) -> None:
+    ended = AgentResult(Outcome.INTERRUPTED, usd=told, at_least=at_least)
+    assert sums.booked(ended, dearest).usd == usd
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if name])
-def test_the_rows_that_report_dollars_say_what_a_token_can_cost_and_who_says_so(name: str) -> None:
-    row = ROWS[name]
-    assert ("rate" in row) == ("dollars" in row["reports"])
-    if "rate" in row:
-        assert 0 < row["rate"]["usd"] < 0.001 and row["rate"]["tokens"] > 0 and "20" in row["rate"]["source"]
+OPENCODE = [
+    {"type": "step_finish", "part": {"reason": "stop", "cost": 0.5, "tokens": {"input": 9, "output": 1}}}
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "events", "outcome", "missing"),
+    [
+        ("claude", [result()], "done", []),
+        ("claude", [result(0)], "done", ["dollars"]),  # it does not know the price of its model
+        ("claude", [result(0)], "failed", ["dollars"]),
+        ("claude", [result(0, usage={"input_tokens": 0})], "failed", []),  # refused: nothing was used
+        ("claude", [result(0, usage={"input_tokens": 0})], "done", ["dollars", "tokens"]),
+        ("claude", [result(usage={})], "done", ["tokens"]),
+        ("claude", [result(usage={"input_tokens": 7, "cache_read_input_tokens": None})], "done", []),
+        ("claude", [result(usage={"input_tokens": 7, "output_tokens": -5})], "done", ["tokens"]),
+        ("claude", [result("0.5")], "failed", ["dollars"]),
+        ("claude", [result(None)], "limited", []),
+        ("claude", [result(None)], "unavailable", []),
+        ("claude", [asked()], "interrupted", []),  # cut off: it ended with no result
+        ("opencode", OPENCODE, "done", []),
+        ("opencode", [{"type": "step_finish", "part": {"cost": float("nan")}}, *OPENCODE], "done", ["dollars", "tokens"]),
+        ("opencode", [{"type": "step_finish", "part": {"cost": -1, "tokens": {"input": 1}}}], "interrupted", ["dollars"]),
+        ("plain", [], "done", []),
+    ],
+)  # fmt: skip
+def test_what_an_agent_should_have_reported(
+    name: str, events: list[dict[str, Any]], outcome: str, missing: list[str]
+) -> None:
+    limits: list[dict[str, Any]] = [{"usd_left": 5.0}, {"tokens_left": 10**6}, {}]
+    found = [parsed(name, *events, **left).unreported(Outcome(outcome)) for left in limits]
+    assert [unit for unit in found if unit] == missing
+    assert not found[2], "nothing is limited"
+
+
+def test_the_sums_of_an_agent_at_work_can_be_read_by_others(tmp_path: Path) -> None:
+    saver = sums.Saver(tmp_path / "0001-T1.sums.json", StreamParser(ROWS["claude"]["events"]))
+    assert sums.read(tmp_path / "0001-T1") is None
+    for event in (INIT, asked(sent=10), result(0.25)):
+        saver.line(json.dumps(event).encode())
+        found = sums.read(tmp_path / "0001-T1")
+        assert found is not None
+        assert found.result.at_least == (event["type"] != "result")
+    assert (found.result.usd, found.result.tokens, found.result.session) == (0.25, Tokens(7), "s")
+    assert found.doing == "hm" and [path.name for path in tmp_path.iterdir()] == ["0001-T1.sums.json"]
+
+
+def test_an_agent_that_prints_without_end_is_saved_now_and_then(tmp_path: Path) -> None:
+    class Counted(sums.Saver):
+        saved = 0
+
+        def save(self) -> None:
+            self.saved += 1
+            super().save()
+
+    path = tmp_path / "0001-T1.sums.json"
+    saver, began = Counted(path, StreamParser(ROWS["opencode"]["events"])), time.monotonic()
+    for _ in range(3000):
+        saver.line(b'{"type": "step_finish", "part": {"cost": 0.5}}')
+    assert saver.saved <= 40 * (time.monotonic() - began + 2)
+    saver.save()
+    found = sums.read(tmp_path / "0001-T1")
+    assert found is not None and found.result.usd == 1500.0
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "null", '{"result": 5}', '{"result": {"usd": "1"}}', "[" * 50_000]
+)
+def test_sums_that_are_damaged_are_none(tmp_path: Path, damage: str) -> None:
+    (tmp_path / "0001-T1.sums.json").write_text(damage)
+    assert sums.read(tmp_path / "0001-T1") is None
+    told = sums.recovered(tmp_path / "0001-T1", 3.0, "cut off")
+    assert (told.outcome, told.reason, told.usd) == ("interrupted", "cut off", None)
+
+
+def test_sums_are_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "a.sums.json").symlink_to(tmp_path / "mine")
+    sums.Saver(tmp_path / "a.sums.json", StreamParser([])).save()
+    assert (tmp_path / "mine").read_text() == "mine" and sums.read(tmp_path / "a") is not None
+
+
+def test_an_agent_that_had_not_begun_costs_nothing(tmp_path: Path) -> None:
+    assert sums.recovered(tmp_path / "0001-T1", 3.0, "cut off").usd is None
+
+
+def test_the_sentence_that_ends_a_run() -> None:
+    agent = find_agent("claude --model x", ROWS, "full")
+    ended = conclude(agent, parsed("claude", result(None), usd_left=1.0), ProcessResult(exit=0), "")
+    said = "claude --model x reported no dollars, so the limit in dollars cannot be enforced"
+    assert ended.no_price == said
 
 
 # ---------------------------------------------------------------- a night
 
-# Three requests an attempt, as Claude Code's stream tells them: the first fills the cache, the others read it,
-# and the answers' tokens are partial until the result. The model counts each in full once it is asked.
+# Three requests an attempt, as Claude Code's stream tells them. The model counts each once it is asked; the
+# agent names the price of all when it has ended.
 SPEAKER = """
 turn = len((OUT / "turns").read_text()) + 1 if (OUT / "turns").exists() else 1
 (OUT / "turns").write_text("x" * turn)
@@ -219,7 +254,8 @@ def wrong(code: int, verdicts: list[dict[str, Any]], counted: float, wanted: int
         "below what it was": sum(spent) < counted - 1e-9,
         "twice what it was": sum(spent) > 2 * counted,
         "ended before": sum(spent) < 1 or sum(spent[:-1]) >= 1,
-        "not marked": cut != [verdict.get("estimated", 0) > 0 for verdict in verdicts],
+        "not marked": cut != [verdict.get("at_least", False) for verdict in verdicts],
+        "below the dearest": any(spent[i] < max(spent[:i], default=0) for i, one in enumerate(cut) if one),
         "not cut off": sum(cut) < 3,
     }
     return {what for what, is_so in found.items() if is_so}
@@ -242,14 +278,16 @@ def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_c
     assert wrong(*found, wanted=code) == set(), found
     shown = json.loads(repo.ralph("status", "--json").stdout)
     assert shown["usd"] == pytest.approx(sum(one["usd"] for one in found[1]))
-    assert shown["usd_estimated"] == pytest.approx(sum(one.get("estimated", 0) for one in found[1]))
-    assert repo.read("progress.txt").count(", about $") >= 2
+    assert (shown["usd_estimated"], shown["at_least"]) == (0, True)
+    assert repo.read("progress.txt").count(", at least $") >= 2
 
 
 # ---------------------------------------------------------------- the other roles
 
-JUDGE = f"print('''{json.dumps(asked())}''', flush=True)\n"
 DONE = json.dumps({**result(), "result": "done"})
+AGREES = json.dumps({**result(2.0), "result": '{"criteria": [{"criterion": "x", "met": true}]}'})
+TALKS = f"print({json.dumps(asked())!r}, flush=True)\n"
+WORKS = f"P(task + '.txt').touch(); print({DONE!r})"
 
 
 def program(repo: Repo, place: str, script: str) -> str:
@@ -257,30 +295,32 @@ def program(repo: Repo, place: str, script: str) -> str:
     return str(repo.program(f"../{place}/speaker", f'exec {repo.agent(script, place)} "$@"'))
 
 
-def test_a_judge_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, agents={"speaker": ROW}, limits={"attempts": 1})
-    agent = program(repo, "agents", f"P('T1.txt').touch(); print('''{DONE}''')")
-    judge = program(repo, "judges", JUDGE + "time.sleep(0.5); os.kill(os.getppid(), 9)\ntime.sleep(600)")
-    repo.run(agent, "--judge", judge, "--max-iterations", "1")
-    (record,) = repo.records("verdict")
-    assert record["judge"]["usd"] == record["judge"]["estimated"] == 2000 * RATE
-    assert (record["usd"], record["estimated"]) == (0.5 + 2000 * RATE, 2000 * RATE)
-    assert f", about ${2000 * RATE:.2f}" in repo.read("progress.txt")
+def judged(repo: Repo, dies: str) -> tuple[str, ...]:
+    """A plan of two tasks, and the options for a judge that agrees for $2.00, and then `dies`."""
+    repo.plan(*({"checks": [f"test -f T{n}.txt"]} for n in (1, 2)), agents={"speaker": ROW})
+    script = f"if task == 'T1': print({AGREES!r}); sys.exit()\n{TALKS}{dies}\ntime.sleep(600)"
+    return "--agent", program(repo, "agents", WORKS), "--judge", program(repo, "judges", script)
 
 
-def test_a_judge_that_dies_with_all_of_ralph_is_booked(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, agents={"speaker": ROW})
-    agent = program(repo, "agents", f"P('T1.txt').touch(); print('''{DONE}''')")
-    judge = program(repo, "judges", JUDGE + "(OUT / 'judging').touch(); time.sleep(600)")
-    words = ("--agent", agent, "--judge", judge)
+def test_a_judge_that_dies_with_its_worker_costs_as_much_as_the_dearest(repo: Repo) -> None:
+    words = judged(repo, "time.sleep(0.5); os.kill(os.getppid(), 9)")
+    repo.ralph("run", *words, "--max-iterations", "2")
+    first, second = repo.records("verdict")[:2]
+    assert (first["usd"], second["judge"]["usd"], second["usd"]) == (2.5, 2.0, 2.5)
+    assert second["at_least"] and "at_least" not in first
+    assert ", at least $2.00" in repo.read("progress.txt")
+
+
+def test_a_judge_that_dies_with_all_of_ralph_costs_as_much_as_the_dearest(repo: Repo) -> None:
+    words = judged(repo, "(OUT / 'judging').touch()")
     process = repo.start("run", "-q", *words)
     repo.wait_for("../judging")
     process.kill()
     process.wait(10)
     assert repo.gone_within(10)
     repo.ralph("run", "-q", *words, "--max-iterations", "1")
-    record = repo.records("verdict")[0]
-    assert (record["usd"], record["estimated"]) == (0.5 + 2000 * RATE, 2000 * RATE)
+    record = repo.records("verdict")[1]
+    assert (record["verdict"], record["usd"], record["at_least"]) == ("interrupted", 2.5, True)
 
 
 def test_a_planner_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
@@ -290,14 +330,13 @@ def test_a_planner_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
     done = repo.ralph("plan", "../brief.md", "--planner", str(planner), "--force")
     assert done.returncode == 1 and "the worker of this attempt was killed" in done.stderr
     (record,) = repo.records("add")
-    assert record["usd"] == record["estimated"] == 2000 * RATE
+    assert record["tokens"]["input"] == 900 and record["at_least"]
 
 
-def test_the_report_says_what_was_not_told(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, agents={"speaker": ROW}, limits={"attempts": 1})
-    agent = program(repo, "agents", JUDGE + "time.sleep(600)")
-    assert repo.run(agent, "--agent-timeout", "1s")[0] == 4
+def test_the_report_says_that_it_was_at_least_so_much(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, agents={"speaker": ROW}, limits={"attempts": 2})
+    script = f"if attempt == 1: P('x').touch(); print({DONE!r}); sys.exit()\n{TALKS}time.sleep(600)"
+    assert repo.run(program(repo, "agents", script), "--agent-timeout", "2s")[0] == 4
     assert repo.ralph("report").returncode == 0
     page = repo.read(".ralph/report.html")
-    assert '<data class="estimated" value="0.04">$0.04</data> of it estimated' in page
-    assert "about $0.04" in page
+    assert 'at least <data class="usd" value="1.0">$1.00</data>' in page and "at least $0.50" in page

@@ -224,9 +224,10 @@ if rung == 'refused'"""
     plan(repo, OWN, SECOND, agent=say)
     done = repo.ralph("run", "--jobs", "2", first=LOOKS_OFTEN)
     assert done.returncode == 75 and "more than --max-wait allows" in done.stdout
+    assert not repo.records("wait")
     done = repo.ralph("run", "--jobs", "2", "--max-wait", "12h", "--max-hours", "8s", first=LOOKS_OFTEN)
-    assert done.returncode == 3 and len(repo.records("wait")) == 3
-    assert repo.records("wait")[2]["until"] > repo.records("wait")[1]["until"] + 2
+    assert done.returncode == 3 and len(repo.records("wait")) == 1
+    assert repo.records("wait")[0]["until"] > repo.records("run")[1]["time"] + 6  # and not the sooner reset
 
 
 def test_a_wait_of_days_is_said_with_its_day(repo: Repo) -> None:

@@ -185,7 +185,7 @@ def test_the_stop_for_an_agent_or_a_judge_that_cannot_be_used(
     run.history.this_run.away = {role: away}
     stop = rounds.wait_or_finish(run)
     assert (stop and stop.word) == word and said in (stop.reason if stop else "")
-    assert not repo.records("wait")
+    assert not (repo.path / "progress.txt").exists()
 
 
 def test_an_agent_is_waited_for_once_and_a_wait_that_is_cut_short_goes_on(repo: Repo, opened: Opened) -> None:

@@ -225,11 +225,11 @@ def test_what_a_loop_does_now(tmp_path: Path) -> None:
     def said(shown: Status, *workers: dict[str, Any]) -> list[str]:
         return status.lines(replace(shown, running={**loop, "workers": workers}), 120, color=False)
 
-    used = {"usd": 0.5, "usd_estimated": 0.5, "tokens": {"input": 3000, "output": 30}, "doing": "Bash pytest"}
+    used = {"usd": 0.5, "usd_estimated": 0.0, "tokens": {"input": 3000, "output": 30}, "doing": "Bash pytest"}
     busy = said(at_work, used)
     assert busy[0].startswith("running  A") and busy[-1].startswith("shop: 0 of 1 passed, 1 running [")
     assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in busy
-    assert "A, attempt 1, 2 min 5 s, about $0.50, 3.0k tokens; Bash pytest" in busy
+    assert "A, attempt 1, 2 min 5 s, $0.50, 3.0k tokens; Bash pytest" in busy
     ended = [began, verdict("A", 1, "limited"), {"event": "wait", "until": round(now) + 3600, "time": now}]
     waits = make(tmp_path, tasks, ended)
     clock = time.strftime("%H:%M", time.localtime(round(now) + 3600))
@@ -427,11 +427,11 @@ def test_foreign_text_is_text_and_nothing_else(tmp_path: Path, words: str) -> No
 # ---------------------------------------------------------------- the object
 
 TASK = {
-    "id": str, "title": str, "state": str, "weak": bool, "changed_tests": list, "attempts": int, "failures": int, "seconds": float, "usd": float, "usd_estimated": float,
+    "id": str, "title": str, "state": str, "weak": bool, "changed_tests": list, "attempts": int, "failures": int, "seconds": float, "usd": float, "usd_estimated": float, "at_least": bool,
     "tokens": dict, "waits_for": list, "split": str, "reason": str, "question": str, "parked": str,
 }  # fmt: skip
 TOP = {
-    "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float, "usd_estimated": float,
+    "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float, "usd_estimated": float, "at_least": bool,
     "tokens": dict, "tasks": list, "next": str, "running": dict,
     "branch": str, "places": dict, "limits": dict, "agents": list,
 }  # fmt: skip
@@ -485,8 +485,8 @@ LIMITED: list[dict[str, Any]] = [
     for one in (
         {"event": "run", "limits": {"usd": 20, "hours": 1.5, "attempts": 2}},
         *worked("A", 1, "failed", usd=1.5),
-        *worked("A", 2, "timed-out", usd=1.7, estimated=0.3)[:1],
-        {**worked("A", 2, "timed-out", usd=1.7, estimated=0.3)[1], "time": 1795291832.0 + 120},
+        *worked("A", 2, "timed-out", usd=1.7, at_least=True)[:1],
+        {**worked("A", 2, "timed-out", usd=1.7, at_least=True)[1], "time": 1795291832.0 + 120},
     )
 ]
 
@@ -496,21 +496,18 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     tops = {"budget": {"usd": 100, "tokens": 10**6}, "limits": {"usd": 5, "tokens": 50_000}}
     told = make(tmp_path, [{"id": "A", "title": "a"}], LIMITED, **tops)
     shown = "\n".join(status.lines(told, 300, color=False))
-    plan = "the plan: $3.20 of $100.00 (about $0.30 of it estimated), 40628 of 1000000 tokens"
+    plan = "the plan: at least $3.20 of $100.00, 40628 of 1000000 tokens"
     assert (
-        f"\nthis run: $3.20 of $20.00 (about $0.30 of it estimated), 40628 of 50000 tokens, "
+        f"\nthis run: at least $3.20 of $20.00, 40628 of 50000 tokens, "
         f"2 of 50 iterations, 2 min 0 s of 1 h 30 min; {plan}\n"
     ) in shown
-    assert (
-        "2 iterations so far, in agents and checks: 10 min 24 s, $3.20 (about $0.30 of it estimated)\n"
-        in shown
-    )
-    assert shown.splitlines()[0].endswith("  10 min 24 s, about $3.20")  # there is little room in the table
+    assert "2 iterations so far, in agents and checks: 10 min 24 s, at least $3.20\n" in shown
+    assert shown.splitlines()[0].endswith("  10 min 24 s, at least $3.20")
     used = status.as_object(told)["limits"]
-    assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "estimated": 0.3}
+    assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "estimated": 0, "at_least": True}
     assert used["plan"] == {
-        "usd": {"used": 3.2, "limit": 100, "estimated": 0.3},
-        "tokens": {"used": 40628, "limit": 10**6, "estimated": 0},
+        "usd": {"used": 3.2, "limit": 100, "estimated": 0, "at_least": True},
+        "tokens": {"used": 40628, "limit": 10**6, "estimated": 0, "at_least": False},
     }
     stopped = make(tmp_path, [{"id": "A", "title": "a"}], [*LIMITED, {"event": "stop"}], **tops)
     assert f"\n{plan}\n" in "\n".join(status.lines(stopped, 300, color=False))
@@ -534,7 +531,7 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     before = look()
     assert (before["next"], before["running"], before["stop"]) == ("T1", None, None)
     assert (before["branch"], before["places"]) == (None, None)
-    unused = {"used": 0, "limit": 50, "estimated": 0}
+    unused = {"used": 0, "limit": 50, "estimated": 0, "at_least": False}
     assert before["limits"] == {"run": {"iterations": unused}, "plan": {}}
     out = str(repo.outside)
     agent = repo.agent(

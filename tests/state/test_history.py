@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from _ralph.model import Check, Task, Tokens
-from _ralph.state.history import History, newest, parse_handoff, replay
+from _ralph.state.history import NEVER, Away, History, newest, parse_handoff, replay
 from _ralph.state.log import Journal
 from _ralph.state.records import from_json
 from tests.state.test_log import OF_PLAN, journal, made, record, start, verdict
@@ -311,10 +311,69 @@ def test_what_passed_since_everything_was_last_checked() -> None:
 
 def test_waits_that_brought_nothing() -> None:
     wait = record("wait", backoff=True)
-    assert fold(wait, verdict("limited"), wait).this_run.fruitless == {"": 2}
-    assert fold(wait, record("wait", backoff=False)).this_run.fruitless == {"": 1}
-    assert fold(wait, wait, verdict("failed")).this_run.fruitless == {}
-    assert fold(wait, record("run")).this_run.fruitless == {}
+    assert fold(wait, verdict("limited"), wait).this_run.vain == 2
+    assert fold(wait, record("wait", backoff=False)).this_run.vain == 1
+    assert fold(wait, wait, verdict("failed")).this_run.vain == 0
+    assert fold(wait, wait, verdict("limited", tokens={"output": 5})).this_run.vain == 0
+    assert fold(wait, record("run")).this_run.vain == 0
+
+
+def limited(at: float, number: int = 1, began: float = 0.0, **more: Any) -> list[dict[str, Any]]:
+    """An attempt with the agent `a` from `began` that its provider cut off."""
+    ended = {"command": "a", "time": at, "reason": "busy", **more}
+    return [start(number) | {"time": began or at}, verdict("limited", number, **ended)]
+
+
+@pytest.mark.parametrize(
+    ("records", "away"),
+    [
+        (limited(10), Away(10, tries=1, reason="busy")),
+        (limited(10, reset=99), Away(10, reset=99, reason="busy")),
+        (limited(10) + limited(80, 2), Away(80, tries=2, reason="busy")),
+        (limited(10) + limited(80, 2, tokens={"output": 5}), Away(80, tries=1, reason="busy")),
+        (limited(10) + limited(80, 2, began=5), Away(10, tries=1, reason="busy")),  # the same limit
+        (limited(10, reset=99) + limited(20, 2, began=5), Away(10, reset=99, reason="busy")),
+        (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Away(20, reset=99, reason="busy")),
+        (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Away(20, reset=99, reason="busy")),
+        ([verdict("unavailable", command="a", time=10.0, reason="no login")], Away(10, NEVER, 0, "no login")),
+        ([*limited(10), verdict("failed", command="a")], Away(10, reason="busy")),  # it has answered
+        ([*limited(10, reset=99), verdict("failed", command="a")], Away(10, 99, reason="busy")),  # begun before
+        ([*limited(10), record("run")], None),
+        ([*limited(10), record("run", continues=True)], Away(10, tries=1, reason="busy")),
+    ],
+)  # fmt: skip
+def test_why_an_agent_cannot_be_used(records: list[dict[str, Any]], away: Away | None) -> None:
+    assert fold(*records).this_run.away.get("a") == away
+
+
+def test_a_judge_that_is_missing_is_away_and_not_the_agent() -> None:
+    away = fold(verdict("limited", command="a", unjudged=True, judge={"agent": "b"}, time=1.0)).this_run.away
+    assert "a" not in away and away["b"].tries == 1
+
+
+def test_extra_usage_is_billed_until_its_reset_whoever_ends_after_it() -> None:
+    seen = verdict("passed", agent="claude", overage=True, reset=99.0, time=10.0)
+    assert fold(seen, verdict("passed", 2, agent="claude"), record("run")).overage["claude"].reset == 99
+    of_judge = verdict("passed", agent="a", judge={"row": "claude", "overage": True}, time=10.0)
+    assert fold(of_judge).overage.keys() == {"claude"}
+
+
+def test_what_attempts_cost_at_most() -> None:
+    judge = {"agent": "b", "usd": 0.5}
+    known = fold(
+        verdict("failed", command="a", usd=1.0, tokens={"input": 5}),
+        verdict("passed", 2, command="a", usd=2.0, judge=judge, tokens={"input": 9}),
+        verdict("passed", 3, command="c", usd=1.75),
+    )
+    assert known.dearest == {"a": 1.5, "b": 0.5, "c": 1.75, "": 0.0}
+    assert (known.largest.usd, known.largest.tokens.total) == (2.0, 9)
+
+
+def test_what_was_spent_at_least_stays_so_in_every_sum() -> None:
+    cut = verdict("interrupted", usd=1.0, at_least=True)
+    known = fold(cut, verdict("failed", 2, usd=1.0))
+    assert known.at_least and known.this_run.at_least and known.of(TASK).at_least
+    assert not fold(verdict("failed", usd=1.0, estimated=0.5, rate=0.1, request=0.2)).at_least  # of 0.2
 
 
 def test_a_pass_that_breaks_twice_is_blocked() -> None:
