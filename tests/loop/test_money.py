@@ -19,7 +19,12 @@ STEPS: list[dict[str, Any]] = [
 
 def steps(repo: Repo, script: str, *tasks: dict[str, Any], **top: Any) -> str:
     """An agent that reports by `STEPS`, and the plan whose row says so; its path."""
-    row = {"argv": ["stepper"], "permissions": {"edit": []}, "reports": ["dollars", "tokens"], "events": STEPS}
+    row = {
+        "argv": ["stepper"],
+        "permissions": {"edit": []},
+        "reports": ["dollars", "tokens"],
+        "events": STEPS,
+    }
     repo.plan(*tasks, agents={"stepper": row}, **top)
     return str(repo.program("../stepper", f'exec {repo.agent(script, "steps")} "$@"'))
 

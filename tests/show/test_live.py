@@ -139,24 +139,28 @@ def waiter(repo: Repo) -> str:
 
 
 def test_several_workers_have_a_row_each_and_a_stop_is_seen(repo: Repo) -> None:
-    plan(repo, *[{"checks": [f"sleep 0.3; test -f T{n}.txt"]} for n in (1, 2, 3)], checks=["true"])
-    seen = Terminal(repo, "--jobs", "3", "--max-usd", "5", "--agent", waiter(repo))
+    plan(repo, *[{"checks": [f"sleep 0.3; test -f T{n}.txt"]} for n in (1, 2, 3, 4)], checks=["true"])
+    agent, go = waiter(repo), repo.outside / "go"
+    go.touch()
+    assert repo.run(agent, "--once", "--task", "T4")[0] == 0  # else nobody knows what an attempt costs
+    go.unlink()
+    seen = Terminal(repo, "--jobs", "3", "--max-usd", "5", "--agent", agent)
     seen.read(lambda: sum("1.0k tokens" in line for line in seen.lines()) == 3)
     *above, _, _, _, _ = seen.lines()
     for number, row in enumerate(seen.lines()[-4:-1], 1):
         assert re.fullmatch(
             rf"T{number}( task \d)? \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row
         ), row
-    assert re.fullmatch(r"0 of 3 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d", seen.lines()[-1])
+    assert re.fullmatch(r"1 of 4 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d", seen.lines()[-1])
     assert b"T3 task 3 | in line for the clean room | 0 s" in seen.bytes
     assert "  | T2: hm" in above and not any(" s" in line and "idle" in line for line in above)
     assert not any(line.startswith("running checks") for line in seen.lines())  # those before the work
     seen.process.send_signal(signal.SIGINT)
-    seen.read(lambda: seen.lines()[-1].startswith("stopping | 0 of 3 passed | $0.00 of $5.00"), timeout=5)
+    seen.read(lambda: seen.lines()[-1].startswith("stopping | 1 of 4 passed | $0.00 of $5.00"), timeout=5)
     assert seen.lines()[-1].startswith("stopping | ")
-    (repo.outside / "go").touch()
+    go.touch()
     assert seen.finish() == 130
-    assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed", "T3 passed"]
+    assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed", "T3 passed", "T4 passed"]
     assert not any(" | idle" in line or line.startswith("stopping |") for line in seen.lines())
 
 

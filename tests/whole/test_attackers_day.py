@@ -19,7 +19,7 @@
 | a copy of the folder of a run under way | is a plan of its own | test_a_copy_of_a_running_folder |
 | a person's file called x.ralph-tmp | stays; beside the plan, it is moved aside and named | test_a_file_called_as_ralphs_temporary_ones |
 | 20,000 loose branches | half a second a task | measured |
-| a price that is told only at the end | shares are kept for the average attempt; the start says so | test_an_agent_that_tells_its_price_late |
+| a price that is told only at the end | the first attempt works alone; the start says so | test_an_agent_that_tells_its_price_late |
 | 60 MB of an agent's text in fragments | linear | test_text_in_fragments_takes_linear_time |
 | `kill -STOP` of the loop | others are told 75; TERM ends it as soon as it continues | test_a_stopped_loop |
 | a commit message of 200 KB from a hook, or one without trailers | the trailers land | test_a_hook_cannot_lose_the_trailers |
@@ -271,7 +271,7 @@ def test_a_file_called_as_ralphs_temporary_ones(repo: Repo) -> None:
 
 def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
     row = {key: value for key, value in ROWS["claude"].items() if key != "budget"}
-    late = {**row, "argv": ["late"], "events": [rule for rule in row["events"] if "meanwhile" not in rule]}
+    late = {**row, "argv": ["late"], "edit_needs": {}, "events": [rule for rule in row["events"] if "meanwhile" not in rule]}
     repo.plan(own("T1"), own("T2"), agents={"late": late})
     repo.tool("late", f"touch $RALPH_TASK_ID.txt; echo '{RESULT}'")
     for words, said in ((), False), (("--max-usd", "5"), True):

@@ -194,23 +194,22 @@ def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
 BOOKS = {
     "all that was left": (
         """
-from _ralph.agents import registry
-def book(result, *given, real=registry.book):
-    real(result, *given)
-    if result.estimated:
-        result.usd = result.estimated = 1.0
+from _ralph.agents import sums
+def booked(result, *_):
+    if result.at_least:
+        result.usd = 1.0
     return result
-registry.book = book
+sums.booked = booked
 """,
         "twice what it was",
     ),
     "nothing": (
-        "from _ralph.agents import registry\nregistry.book = lambda result, *_: result",
+        "from _ralph.agents import sums\nsums.booked = lambda result, *_: result",
         "below what it was",
     ),
-    "no request that was under way": (
-        "from _ralph.agents import prices\nprices._was_under_way = lambda *_: False",
-        "below what it was",
+    "forgets what a killed one reported": (
+        "from _ralph.agents import sums\nsums.read = lambda *_: None",
+        "not marked",
     ),
 }
 

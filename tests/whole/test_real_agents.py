@@ -566,12 +566,12 @@ def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None
             code = process.returncode
             assert repo.gone_within(10)
     verdicts = repo.records("verdict")
-    told = [one["usd"] for one in verdicts if "estimated" not in one and one["verdict"] == "failed"]
+    told = [one["usd"] for one in verdicts if "at_least" not in one and one["verdict"] == "failed"]
     counted = len(model.asked) * min(told) / 2  # each of these attempts asked twice
     spent = [one.get("usd", 0.0) for one in verdicts]  # no agent ran where only checks were made up for
     booked = sum(spent)
     assert (code, repo.records("stop")[-1]["stop"]) == (3, "limit")
-    assert sum("estimated" in one for one in verdicts) == model.stalled >= 2 and killed
+    assert sum("at_least" in one for one in verdicts) == model.stalled >= 2 and killed
     assert counted <= booked + 1e-9 <= 2 * counted, (counted, booked, verdicts)
     assert booked - spent[-1] < 0.1 <= booked
 
