@@ -130,6 +130,7 @@ def test_the_sums_of_an_agent_at_work_can_be_read_by_others(tmp_path: Path) -> N
         found = sums.read(tmp_path / "0001-T1")
         assert found is not None
         assert found.result.at_least == (event["type"] != "result")
+    assert found is not None
     assert (found.result.usd, found.result.tokens, found.result.session) == (0.25, Tokens(7), "s")
     assert found.doing == "hm" and [path.name for path in tmp_path.iterdir()] == ["0001-T1.sums.json"]
 

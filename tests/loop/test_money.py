@@ -36,7 +36,7 @@ def result(**fields: Any) -> str:
 
 
 USAGE = json.loads(RESULT)["usage"]
-NONE = ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}]
+NONE: list[Any] = ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}]
 """What is no number, or no amount."""
 
 

@@ -193,7 +193,7 @@ def test_an_agent_is_waited_for_once_and_a_wait_that_is_cut_short_goes_on(repo: 
     run = opened()
     reset = time.time() + 60
     run.history.this_run.away = {"claude": Away(time.time(), reset, reason="why")}
-    run.control.sleep = lambda end, _: None  # type: ignore[method-assign]
+    run.control.sleep = lambda until, interrupted: None  # type: ignore[method-assign]
     for _ in range(2):
         assert rounds.wait_or_finish(run) is None
     (wait,) = repo.records("wait")

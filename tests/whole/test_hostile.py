@@ -19,10 +19,10 @@ from _ralph.agents.events import StreamParser
 from _ralph.agents.prompt import compile_line, render_line, render_prompt
 from _ralph.agents.registry import find_agent, load_rows, require
 from _ralph.errors import AgentUnavailable, BadInput
-from _ralph.model import AgentResult, Outcome, Plan, Task
+from _ralph.model import Outcome, Plan, Task
 from _ralph.show import status
 from _ralph.state import edit, prd
-from _ralph.state.history import parse_handoff, replay
+from _ralph.state.history import Away, parse_handoff, replay
 from _ralph.state.limits import Limits, wait_for
 from _ralph.state.log import Journal, parse
 from _ralph.state.records import Added
@@ -290,9 +290,8 @@ _dates = st.tuples(
 @hostile
 @given(words=st.text(max_size=80) | _dates)
 def test_any_reset_time(words: str) -> None:
-    reset = moment(words, 1e9)
-    result = AgentResult(Outcome.LIMITED, "limit", reset=reset)
-    assert wait_for(Limits(), result, 0, 1e9, "limit")
+    away = Away(1e9, moment(words, 1e9) or 0.0, tries=1)
+    assert wait_for(Limits(), away, 0, 1e9)
 
 
 @hostile
