@@ -229,7 +229,7 @@ def test_doctor_waits_for_no_daemon(repo: Repo) -> None:
     repo.plan(own("T1"))
     repo.tool("claude", "echo 2.0; sleep 100 &")
     began = time.monotonic()
-    assert "2.0" in repo.ralph("doctor", "-v").stdout
+    assert "2.0" in repo.ralph("doctor", "-v", "--full-permissions").stdout
     assert time.monotonic() - began < 25
 
 
@@ -280,7 +280,7 @@ def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"), agents={"late": late})
     repo.tool("late", f"touch $RALPH_TASK_ID.txt; echo '{RESULT}'")
     for words, said in ((), False), (("--max-usd", "5"), True):
-        printed = repo.ralph("run", "--agent", "late", *words, "--max-iterations", "1").stdout
+        printed = repo.ralph("run", "--agent", "late", "--full-permissions", "--once", *words).stdout
         assert ("late tells what it used only at its end" in printed) == said, printed
 
 
