@@ -432,10 +432,22 @@ TASK = {
 }  # fmt: skip
 TOP = {
     "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float, "usd_estimated": float, "at_least": bool,
-    "tokens": dict, "tasks": list, "next": str, "running": dict,
+    "tokens": dict, "tasks": list, "trouble": str, "next": str, "running": dict,
     "branch": str, "places": dict, "limits": dict, "agents": list,
 }  # fmt: skip
-MAY_BE_NULL = {"stop", "exit", "reason", "next", "running", "branch", "places", "split", "question", "parked"}
+MAY_BE_NULL = {
+    "stop",
+    "exit",
+    "reason",
+    "trouble",
+    "next",
+    "running",
+    "branch",
+    "places",
+    "split",
+    "question",
+    "parked",
+}
 
 
 def assert_shape(found: dict[str, Any]) -> None:
