@@ -1,24 +1,32 @@
-"""After an attempt: only a verdict marks a task, what no longer holds is set back, and all of it can be done
-twice."""
+"""The end of an attempt: the commit lands, log and plan follow, and what follows can be done twice."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from _ralph.loop.record import apply_verdict, failure_of, set_back, set_back_claim
 
+from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import git as git_module
 from _ralph.loop.jobs import Attempt
+from _ralph.loop.landing import (
+    failure_of,
+    land,
+    mark,
+    note,
+    redo_last_mark,
+    restore_marks,
+    set_back,
+    set_back_claim,
+)
 from _ralph.loop.opening import peek
 from _ralph.loop.run import Options, Run
-from _ralph.model import CheckResult, Verdict
+from _ralph.model import CheckResult, Task, Verdict
 from _ralph.state import edit
-from _ralph.state.history import entry_digest
-from _ralph.state.records import AttemptEnded, Landed
+from _ralph.state.records import AttemptEnded, Rechecked, Retried
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head
@@ -43,12 +51,81 @@ def attempt_of(run: Run, number: int, verdict: Verdict) -> Attempt:
     return Attempt(task, 1, 1, run.agent(task), verdict=verdict)
 
 
-def passes(repo: Repo, run: Run, commit: str) -> AttemptEnded:
+def passed_record(run: Run, commit: str, **fields: Any) -> AttemptEnded:
     """The verdict that the first task passed with this commit."""
-    return AttemptEnded(
-        task="T1", title=run.plan.tasks[0].title, iteration=1, verdict=Verdict.PASSED, commit=commit,
-        tip=head(repo), checks={"true": True}, task_before=entry_digest(run.plan.tasks[0]),
-    )  # fmt: skip
+    given = {"task": "T1", "title": run.plan.tasks[0].title, "checks": {"true": True}, **fields}
+    return AttemptEnded(iteration=1, verdict=Verdict.PASSED, commit=commit, **given)
+
+
+def now(steps: Coroutine[Any, None, Any]) -> Any:
+    """What a coroutine returns that has nothing to wait for."""
+    with pytest.raises(StopIteration) as ended:
+        steps.send(None)
+    return ended.value.value
+
+
+# ---------------------------------------------------------------- land, then note
+
+
+def test_a_pass_lands_and_then_is_noted_and_marked(repo: Repo, run: Run) -> None:
+    one = attempt_of(run, 0, Verdict.PASSED)
+    one.tip, one.commit = head(repo), work_on(repo, head(repo))
+    one.checks = [CheckResult("true", "true", True, 0, 0.1)]
+    assert now(land(run, one)) is True
+    assert run.branch.tip() == run.tip == one.commit and repo.passed() == ["T2"]
+    note(run, one)
+    (record,) = repo.records("verdict")
+    assert repo.passed() == ["T1", "T2"] and record["commit"] == one.commit
+
+
+def test_nothing_is_said_of_a_pass_whose_branch_somebody_moved(repo: Repo, run: Run) -> None:
+    one = attempt_of(run, 0, Verdict.PASSED)
+    one.tip, one.commit = head(repo), work_on(repo, head(repo))
+    run.branch.land(theirs := work_on(repo, head(repo), "theirs.txt"), head(repo), "a person's")
+    assert now(land(run, one)) is False
+    assert run.branch.tip() == theirs and repo.passed() == ["T2"]
+
+
+def test_what_lands_is_signed_as_the_person_signs(repo: Repo, run: Run) -> None:
+    """With a stand-in for gpg, which makes a signature of nothing."""
+    script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
+    repo.git("config", "gpg.program", str(repo.program("../gpg", script)))
+    repo.git("config", "commit.gpgSign", "true")
+    one = attempt_of(run, 0, Verdict.PASSED)
+    one.tip, one.commit, one.message = head(repo), work_on(repo, head(repo)), "T1\n"
+    tree = run.git.tree(one.commit)
+    assert now(land(run, one)) and run.git.tree(run.tip) == tree
+    assert "BEGIN PGP SIGNATURE" in repo.git("cat-file", "commit", run.branch.tip())
+
+
+@pytest.mark.parametrize("end", ["they switch away", "the time is up", "ralph must stop"])
+def test_a_pass_waits_while_somebody_sits_on_the_branch(
+    repo: Repo, run: Run, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    one = attempt_of(run, 0, Verdict.PASSED)
+    one.tip, one.commit = head(repo), work_on(repo, head(repo))
+    repo.git("switch", "-q", "ralph/p")
+    steps = land(run, one)
+    look = steps.send(None)
+    assert look is not None and not look.ready and run.branch.tip() == one.tip
+    look.asked = 0.0  # a second is over
+    if end == "they switch away":
+        repo.git("switch", "-q", "main")
+    elif end == "the time is up":
+        monkeypatch.setattr(Run, "ends", 0.0)
+    else:
+        run.control.stop_signal = 15
+    assert look.ready
+    if end == "they switch away":
+        assert now(steps) is True and run.branch.tip() == one.commit
+        return
+    with pytest.raises(NeedsPerson if end == "the time is up" else StopNow) as error:
+        steps.send(None)
+    assert "git switch -" in str(error.value) or end == "ralph must stop"
+    assert run.branch.tip() == one.tip and repo.passed() == ["T2"]
+
+
+# ---------------------------------------------------------------- marks
 
 
 def test_a_pass_that_no_verdict_gave_is_set_back_and_named(repo: Repo, run: Run) -> None:
@@ -58,119 +135,110 @@ def test_a_pass_that_no_verdict_gave_is_set_back_and_named(repo: Repo, run: Run)
         assert repo.passed() == still and bool(one.restored) is not bool(still)
 
 
-def test_a_verdict_marks_and_lands_and_does_so_once(repo: Repo, run: Run) -> None:
-    commit = work_on(repo, head(repo))
+def with_plan(repo: Repo, run: Run, was: str, now: str) -> None:
+    repo.write("prd.json", repo.read("prd.json").replace(was, now, 1))
+    run.read_plan()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "marked"),
+    [
+        ("", "", True),
+        ("task 2", "another title", True),
+        ("task 1", "another title", True),  # the same id, and the checks that were run
+        ('"id": "T1"', '"id": "T9"', True),
+        ('"passes": false', '"passes": false, "blocked": "no"', True),
+        ('"true"', '"true", "false"', False),  # a check that nobody ran
+        ("task 1", "task 2", True),
+    ],
+)
+def test_a_mark_follows_its_task_through_what_a_person_edits_meanwhile(
+    repo: Repo, run: Run, was: str, now: str, marked: bool
+) -> None:
+    verdict = passed_record(run, work_on(repo, head(repo)))
+    with_plan(repo, run, was, now)
     for _ in range(2):
-        run.history.pending = [passes(repo, run, commit)]
-        apply_verdict(run)
-        assert repo.passed() == ["T1", "T2"] and run.branch.tip() == run.tip == commit
-        assert run.history.pending == []
+        mark(run, verdict)
+        assert len(repo.passed()) == 1 + marked
 
 
-def test_what_landed_on_a_new_tip_before_a_crash_is_only_marked(repo: Repo, run: Run) -> None:
-    run.history.pending = [passes(repo, run, work_on(repo, head(repo)))]
-    landed = work_on(repo, head(repo), "other.txt")
-    run.branch.land(landed, head(repo), "on a new tip")
-    run.write(Landed(task="T1", title=run.plan.tasks[0].title, commit=landed), "landed")
-    apply_verdict(run)
-    assert repo.passed() == ["T1", "T2"] and run.branch.tip() == landed
-    assert len(repo.records("land")) == 1
-
-
-def test_what_lands_on_a_new_tip_is_signed_as_the_person_signs(repo: Repo, run: Run) -> None:
-    """With a stand-in for gpg, which makes a signature of nothing."""
-    script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
-    repo.git("config", "gpg.program", str(repo.program("../gpg", script)))
-    repo.git("config", "commit.gpgSign", "true")
-    run.history.pending = [passes(repo, run, work_on(repo, head(repo)))]
-    theirs = work_on(repo, head(repo), "theirs.txt")
-    run.branch.land(theirs, head(repo), "a person's")
-    apply_verdict(run)
-    assert repo.passed() == ["T1", "T2"] and head(repo, f"{run.tip}^") == theirs
-    assert "BEGIN PGP SIGNATURE" in repo.git("cat-file", "commit", run.branch.tip())
-
-
-def test_after_a_crash_the_edit_of_a_person_stays(repo: Repo, run: Run) -> None:
-    commit = work_on(repo, head(repo))
-    run.history.pending = [passes(repo, run, commit)]
-    run.history.pending[0].task_before = "another"
-    apply_verdict(run)
-    assert repo.passed() == ["T2"] and run.branch.tip() == commit
-
-
-def test_what_a_person_edits_elsewhere_in_the_plan_takes_no_pass_away(repo: Repo, run: Run) -> None:
-    run.history.pending = [passes(repo, run, work_on(repo, head(repo)))]
-    repo.write("prd.json", repo.read("prd.json").replace("task 2", "another title"))
-    run.read_plan()
-    apply_verdict(run)
-    assert repo.passed() == ["T1", "T2"]
-
-
-def test_a_task_that_a_person_blocked_meanwhile_has_passed_if_its_work_landed(repo: Repo, run: Run) -> None:
-    run.history.pending = [passes(repo, run, work_on(repo, head(repo)))]
-    repo.write(
-        "prd.json", repo.read("prd.json").replace('"passes": false', '"passes": false, "blocked": "no"')
-    )
-    run.read_plan()
-    apply_verdict(run, live=True)
-    assert repo.passed() == ["T1", "T2"]
-
-
-@pytest.mark.parametrize(("key", "value", "known"), [("checks", ["false"], 1), ("network", False, 0)])
+@pytest.mark.parametrize("saved", [("checks", ["false"]), ("network", False)])
 def test_a_plan_that_somebody_saves_during_an_edit_is_examined(
-    repo: Repo, run: Run, key: str, value: object, known: int
+    repo: Repo, run: Run, saved: tuple[str, object]
 ) -> None:
     """The second one no run without a sandbox could use."""
-    said: list[str] = []
-    run.view.line = lambda words, *_, **__: said.append(words)  # type: ignore[method-assign]
-    saved = {**json.loads(repo.read("prd.json")), "project": "renamed", key: value}
-    repo.write("prd.json", json.dumps(saved))
+    key, value = saved
+    theirs = {**json.loads(repo.read("prd.json")), "project": "renamed", key: value}
+    repo.write("prd.json", json.dumps(theirs))
     run.edit(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
-    assert repo.passed() == ["T1", "T2"] and run.plan.tasks[0].passed
-    assert (len(run.plan.checks), run.plan.project) == (known, "p")
-    assert "network" not in run.plan.settings and bool(run.trouble) is not bool(known)
-    assert said == ([] if known else [f"! {run.trouble}; using the last good plan"])
+    assert repo.passed() == ["T1", "T2"] and run.plan.tasks[0].passed and not run.unmade
+    assert bool(run.trouble) is (key == "network") and len(run.plan.checks) == (key == "checks")
 
 
-@pytest.mark.parametrize("tip", ["", "2" * 40])
-def test_a_pass_whose_commit_is_not_in_this_clone_is_worked_again(repo: Repo, run: Run, tip: str) -> None:
-    before = run.branch.tip()
-    run.write(replace(passes(repo, run, "1" * 40), tip=tip or before), "passed")
-    apply_verdict(run)
-    assert repo.passed() == ["T2"] and run.branch.tip() == before
-    (found,) = repo.records("recheck")
-    assert "its commit is not in this repository" in json.dumps(found["since"])
+LOSES: dict[str, Any] = {
+    "nothing": lambda run: None,
+    "a retry": lambda run: run.write(Retried(task="T1", title="task 1"), "x"),
+    "a re-check": lambda run: run.write(Rechecked(broken=[run.plan.tasks[0].key]), "x"),
+    "another check": lambda run: None,
+    "the branch": lambda run: run.git("update-ref", run.branch.ref, "main"),
+}
 
 
-def test_a_pass_that_does_not_land_takes_no_earlier_mark_away(repo: Repo, run: Run) -> None:
-    landed = passes(repo, run, work_on(repo, head(repo)))
-    run.branch.land(landed.commit, landed.tip, "before the kill")
-    gone = replace(landed, task="T2", title=run.plan.tasks[1].title, commit="1" * 40)
-    run.history.pending = [landed, gone]
-    apply_verdict(run)
-    assert "T1" in repo.passed() and run.history.broken == [gone.key]
+@pytest.mark.parametrize("lost", LOSES)
+def test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
+    repo: Repo, run: Run, lost: str
+) -> None:
+    commit = work_on(repo, head(repo))
+    run.branch.land(commit, head(repo), "x")
+    run.write(passed_record(run, commit), "passed")
+    if lost == "another check":
+        with_plan(repo, run, '"true"', '"true", "false"')
+    LOSES[lost](run)
+    restore_marks(run)
+    assert repo.passed() == (["T1", "T2"] if lost == "nothing" else ["T2"])
 
 
-def test_any_id_lands(repo: Repo, run: Run) -> None:
-    run.history.pending = [passes(repo, run, commit := work_on(repo, head(repo)))]
-    run.history.pending[0].task = "\0\ud83d"
-    apply_verdict(run)
-    assert run.branch.tip() == commit
+def test_marks_that_are_not_restored_are_missed(
+    repo: Repo, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(run.history), "holds", lambda *_: False)
+    with pytest.raises(AssertionError):
+        test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(repo, run, "nothing")
 
 
 def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(repo: Repo, run: Run) -> None:
-    key = run.plan.tasks[1].key
+    found = Rechecked(broken=[run.plan.tasks[1].key])
     for again in (False, True):
         if again:
-            known = run.history.of(run.plan.tasks[1])
-            known.last = AttemptEnded(task="T2", iteration=1, verdict=Verdict.FAILED, blocked="conflicting")
+            with_plan(repo, run, '"passes": true', '"passes": true')
             repo.write("prd.json", repo.read("prd.json").replace('"passes": false', '"passes": true'))
             run.read_plan()
-        run.history.broken = [key]
-        set_back(run)
+        run.write(found, "x")
+        set_back(run, found)
         assert "T2" not in repo.passed() and run.plan.tasks[1].is_blocked is again
-        set_back(run)
+        set_back(run, found)
     assert "it passed twice" in repo.read("prd.json")
+
+
+@pytest.mark.parametrize("kind", ["blocked", "set back"])
+def test_a_mark_that_a_kill_prevented_is_made_at_the_next_start(repo: Repo, run: Run, kind: str) -> None:
+    if kind == "blocked":
+        run.write(
+            AttemptEnded(task="T1", title="task 1", iteration=1, verdict=Verdict.FAILED, blocked="why"), "x"
+        )
+    else:
+        run.write(Rechecked(broken=[run.plan.tasks[1].key]), "x")
+    for _ in range(2):
+        redo_last_mark(run)
+        assert run.plan.tasks[0].blocked == ("why" if kind == "blocked" else None)
+        assert repo.passed() == (["T2"] if kind == "blocked" else [])
+
+
+def test_any_id_lands(repo: Repo, run: Run) -> None:
+    one = attempt_of(run, 0, Verdict.PASSED)
+    one.task = Task("\0\ud83d", "\0", 0, {})
+    one.tip, one.commit = head(repo), work_on(repo, head(repo))
+    assert now(land(run, one)) and run.branch.tip() == one.commit
 
 
 def test_the_failure_is_the_first_red_check(run: Run) -> None:
