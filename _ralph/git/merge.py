@@ -43,7 +43,8 @@ def merge(git: Git, tip: str, commit: str) -> Merge:
     tree, *entries = out.strip("\n").split("\0")
     if code == 0:
         return Merge(tree.strip())
-    names = [*dict.fromkeys(entry.partition("\t")[2] for entry in entries if entry)]
+    listed = (entry.partition("\t")[2] for entry in entries if entry)
+    names = [*dict.fromkeys(name.removesuffix(f"~{tip}").removesuffix(f"~{commit}") for name in listed)]
     marked = [name for name in names if _is_marked(git, tree, name)]
     kept = [name for name in names if name not in marked]
     return Merge(_with_kept(git, tree, tip, commit, kept) if kept else tree, marked, kept)

@@ -118,7 +118,7 @@ def test_of_a_plan_that_is_gone_an_attempt_that_was_cut_off_is_parked(repo: Repo
     """Its files are in the workspace alone: no verdict, no ref."""
     home = repo
     if gone == "worktree":
-        repo.git("worktree", "add", "-q", "-b", "ralph/p", "../repo-linked/repo")
+        repo.git("worktree", "add", "-q", "-b", "linked", "../repo-linked/repo")
         home = Repo.__new__(Repo)
         vars(home).update({**vars(repo), "path": repo.outside / "repo-linked/repo"})
     home.plan({"checks": ["false"]})

@@ -19,7 +19,7 @@ from _ralph.loop.attempt import (
 )
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
-from _ralph.model import AgentResult, CheckResult, Outcome
+from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -72,15 +72,31 @@ def test_what_an_attempt_begins_with(
         assert one.left == run.git.tree(work)
 
 
-def test_unfinished_work_goes_on_from_the_new_tip_unless_that_conflicts(repo: Repo, opened: Opened) -> None:
+def test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_conflicts(
+    repo: Repo, opened: Opened
+) -> None:
     repo.plan(*TWO, agent="sh")
-    for name, clean in (("other.txt", False), ("work.txt", True)):
+    for name, marked in (("other.txt", []), ("work.txt", ["work.txt"])):
         run, base = opened(), head(repo)
         left_behind(run, work_on(repo, base))
         run.branch.land(work_on(repo, run.tip, name, content="theirs\n"), run.tip, "somebody")
         one = begin(run, run.plan.tasks[0])
-        assert (one.clean, bool(one.left)) == (clean, not clean)
-        assert clean or {"work.txt", name} <= listing(repo, one.left).keys()
+        assert not one.clean and {"work.txt", name} <= listing(repo, one.left).keys()
+        assert one.conflict.marked == marked and bool(one.conflict.own) == bool(marked)
+        assert run.history.open_starts[one.iteration].conflict == one.conflict  # a kill forgets none of it
+        if marked:
+            kept = listing(repo, one.left)["work.txt"][1]
+            assert "theirs\n" in kept and "work\n" in kept and "<<<<<<< " in kept
+
+
+def test_the_last_attempt_starts_clean_but_not_after_a_conflict(repo: Repo, opened: Opened) -> None:
+    repo.plan(*TWO, agent="sh")
+    for verdict in (Verdict.FAILED, Verdict.CONFLICT):
+        run = opened()
+        left_behind(run, work_on(repo, head(repo)), attempts=2)
+        known = run.history.of(run.plan.tasks[0])
+        known.last = AttemptEnded(task="T1", iteration=1, verdict=verdict)
+        assert begin(run, run.plan.tasks[0]).clean is (verdict is Verdict.FAILED)
 
 
 def test_unfinished_work_on_commits_that_a_person_dropped_starts_clean(repo: Repo, opened: Opened) -> None:

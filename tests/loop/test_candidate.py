@@ -14,7 +14,7 @@ from _ralph.loop.candidate import baseline_of, check_commit, make_candidate, tip
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.opening import peek
 from _ralph.loop.run import Options, Run
-from _ralph.model import Check, Verdict
+from _ralph.model import Check, Conflict, Verdict
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing
@@ -65,13 +65,35 @@ def test_a_candidate_is_the_work_on_the_tip(repo: Repo) -> None:
     assert {"work.txt", "other.txt"} <= listing(repo, one.commit).keys()
 
 
-def test_work_that_conflicts_with_the_tip_is_parked(repo: Repo) -> None:
+def test_work_that_conflicts_with_the_tip_is_kept_for_the_next_attempt(repo: Repo) -> None:
     run, base = run_of(repo), head(repo)
     run.branch.land(work_on(repo, base, content="theirs\n"), base, "somebody")
     one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
     assert not make_candidate(run, one)
     assert (one.verdict, one.commit) == (Verdict.CONFLICT, one.tip) and "work.txt" in one.reason
-    assert repo.git("show", f"{one.parked}:work.txt") == "work\n"
+    assert not one.parked
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [
+        ("<<<<<<< {a}\nx\n=======\ny\n>>>>>>> {b}\n", True),
+        ("x\n>>>>>>> {b}\n", True),
+        ("x\n=======\ny\n", False),
+        ("a text about <<<<<<< {a}\n", False),
+        ("<<<<<<< HEAD\n", False),  # a test's own data
+        ("resolved\n", False),
+    ],
+)
+def test_conflict_markers_that_are_left_are_red_without_a_check(repo: Repo, content: str, left: bool) -> None:
+    run, base = run_of(repo), head(repo)
+    work = work_on(repo, base, content=content.format(a="a" * 40, b="b" * 40))
+    one = attempt_of(run, base, run.git.tree(work))
+    one.conflict = Conflict(marked=["work.txt"], own=base)
+    assert make_candidate(run, one) is not left
+    if left:
+        assert one.verdict is Verdict.FAILED and one.reason == "conflict markers are left in work.txt"
+        assert repo.git("show", f"{one.parked}:work.txt").startswith(content[:1])  # the next one starts clean
 
 
 def test_no_work_is_no_commit(repo: Repo) -> None:

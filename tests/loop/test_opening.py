@@ -10,7 +10,7 @@ import pytest
 from _ralph import files
 from _ralph.errors import BadInput
 from _ralph.git import git as git_module
-from _ralph.loop.opening import back_up_edits, branch_of, peek, unprotected, unseen
+from _ralph.loop.opening import branch_of, peek, unprotected, unseen
 from _ralph.loop.run import Options, Run
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -58,37 +58,40 @@ def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(repo
 
 
 @pytest.mark.parametrize(
-    ("option", "named", "here", "wanted"),
+    ("option", "named", "before", "sits", "wanted"),
     [
-        ("mine", "plans", "work", "mine"), (None, "plans", "work", "plans"), (None, None, "work", "work"),
-        (None, None, "main", "ralph/p"), (None, None, "", "ralph/p"),
+        ("mine", "plans", "ralph/old", "main", "mine"),
+        (None, "plans", "ralph/old", "main", "plans"),
+        (None, None, "ralph/old", "main", "ralph/old"),
+        (None, None, "", "main", "ralph/p"),
+        (None, None, "", "feature", "ralph/p"),  # never the one that a person is on
+        (None, None, "feature", "main", "feature"),  # named in the run before
+        (None, None, "feature", "feature", "ralph/p"),  # of 0.2, which landed where people sit
+        (None, None, "ralph/old", "ralph/old", "ralph/old"),  # said to whoever sits there
     ],
-)  # fmt: skip
-def test_the_branch_is_the_one_named_else_the_current_one_else_its_own(
-    repo: Repo, option: str | None, named: str | None, here: str, wanted: str
+)
+def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
+    repo: Repo, option: str | None, named: str | None, before: str, sits: str, wanted: str
 ) -> None:
     repo.plan({"checks": ["true"]}, **({"branchName": named} if named else {}))
-    repo.git("checkout", "-q", *(["-B", here] if here else ["--detach"]))
+    repo.git("checkout", "-q", "-B", sits)
     run = run_of(repo)
-    assert branch_of(Options(branch=option), run.plan, run.git, "") == wanted
+    assert branch_of(Options(branch=option), run.plan, run.git, before) == wanted
 
 
-def test_a_run_goes_on_where_its_passes_are_after_a_person_switched(repo: Repo) -> None:
+def test_a_run_goes_on_where_its_passes_are_and_the_person_s_branch_stays(repo: Repo) -> None:
     repo.git("switch", "-qc", "feature")
+    before = head(repo)
     repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]}, {"checks": ["test -f T3"]})
     agent = repo.agent("P(task).touch()")
     assert repo.ralph("run", "--agent", agent, "--max-iterations", "2").returncode == 3
     repo.git("switch", "-q", "main")
     assert repo.ralph("run", "--agent", agent).returncode == 0
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 passed"]
-    assert "next: ralph report; ralph land feature" in repo.ralph("status").stdout
+    assert head(repo, "feature") == head(repo, "main") == before
+    assert "next: ralph report; ralph land ralph/p" in repo.ralph("status").stdout
     assert repo.ralph("land").returncode == 0
     assert "next: " not in repo.ralph("status").stdout
-    assert run_of(repo).branch.name == "ralph/p"  # HEAD has it all: nothing is to be gone on with
-    repo.git("reset", "-q", "--hard", "HEAD~1")
-    assert run_of(repo).branch.name == "feature"
-    repo.plan({"checks": ["test -f T4"]})  # another plan, which nothing has passed of
-    assert run_of(repo).branch.name == "ralph/p"
 
 
 def test_a_run_begins_at_the_tip_or_at_head_that_contains_it(repo: Repo) -> None:
@@ -107,15 +110,3 @@ def test_without_a_commit_there_is_no_beginning(repo: Repo) -> None:
     repo.git("update-ref", "-d", "HEAD")
     with pytest.raises(BadInput, match="no commit yet"):
         run_of(repo).branch.beginning()
-
-
-def test_what_a_killed_edit_left_is_kept_unless_it_is_the_plan(repo: Repo) -> None:
-    repo.plan({"checks": ["true"]})
-    paths, plan = run_of(repo).paths, repo.read("prd.json")
-    contents = {"same": plan, "empty": "", "edit": plan.replace("T1", "T9")}
-    for name, content in contents.items():
-        repo.write(f".prd.json.{name}{files.TEMPORARY}", content)
-    (said,) = back_up_edits(paths)
-    assert not list(repo.path.glob(f".prd.json.*{files.TEMPORARY}"))
-    (kept,) = (paths.private / "aside").iterdir()
-    assert kept.read_text() == contents["edit"] and str(kept) in said

@@ -208,6 +208,7 @@ def test_work_that_waited_for_the_judge_is_judged_on_what_was_committed_meanwhil
     repo.write("mine.txt", "a person's\n")
     repo.git("add", "mine.txt")
     repo.git("commit", "-qm", "mine")
+    repo.git("switch", "-q", "main")
     code, _, printed = repo.run(repo.agent(WORK), "--judge", judge, "--no-wait")
     assert (code, repo.commits()) == (0, ["T1: task 1", "mine"]), printed
     assert (

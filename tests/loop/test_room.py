@@ -10,12 +10,11 @@ import pytest
 
 from _ralph import files
 from _ralph.git import git as git_module
-from _ralph.loop import room
-from _ralph.loop.room import Room, merged, run_hook
+from _ralph.loop.room import Room, run_hook
 from _ralph.model import Check, Setup
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing, on_disk, place_of, site_of, tree_of
+from tests.git.test_workspace import head, listing, on_disk, place_of, site_of
 from tests.test_files import within
 
 
@@ -353,19 +352,3 @@ def test_a_commit_lands_with_the_message_of_its_hook(project: Repo) -> None:
     project.plan({"checks": ["test -f new.txt"]})
     assert project.ralph("run", "-q", "--agent", project.agent("P('new.txt').touch()")).returncode == 0
     assert project.git("log", "-1", "--format=%b", "ralph/p").strip().endswith("\nChange-Id: 1")
-
-
-# ---------------------------------------------------------------- merging
-
-
-def test_work_is_put_together_with_the_tip_or_the_conflicts_are_named(project: Repo) -> None:
-    base, git = head(project), place_of(project).home
-    one, other = work_on(project, base, "one"), work_on(project, base, "other")
-    tree, conflicts = merged(git, one, other)
-    assert conflicts == [] and {"one", "other"} <= listing(project, tree).keys()
-    clash = work_on(project, base, "one", "another\n")
-    assert merged(git, one, clash) == ("", ["one"])
-    folder = work_on(project, base, "one/below")
-    assert merged(git, one, folder) == merged(git, folder, one) == ("", ["one"])
-    assert merged(git, base, base) == (tree_of(project), [])
-    assert room.merged(git, one, "0" * 40)[0] == ""

@@ -13,10 +13,10 @@ from _ralph.errors import Exit, RalphError
 from _ralph.loop import rounds
 from _ralph.loop.attempt import begin
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import Run
+from _ralph.loop.run import Run, asked_to_stop
 from _ralph.model import AgentResult, Outcome, Verdict
 from _ralph.state import layout
-from _ralph.state.history import NEVER, Away, entry_digest
+from _ralph.state.history import NEVER, Away
 from _ralph.state.records import AttemptBegan, AttemptEnded
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -88,7 +88,7 @@ def test_the_stop_that_a_signal_asks_for(
     run.control.on_interrupt = lambda: None  # as a run has it: the first one lets attempts end
     for number in signals:
         run.control._note(number, None)
-    found = rounds.asked_to_stop(run)
+    found = asked_to_stop(run)
     assert (found and found.exit) == stop
 
 
@@ -96,9 +96,9 @@ def test_a_stop_that_a_person_asks_for_is_heard_by_this_run_alone(repo: Repo, op
     repo.plan({}, checks=["true"])
     run = opened()
     layout.stop_file(run.paths).write_bytes(b"another")
-    assert rounds.asked_to_stop(run) is None
+    assert asked_to_stop(run) is None
     layout.stop_file(run.paths).write_bytes(run.run_id.encode())
-    assert rounds.asked_to_stop(run) == ("asked", Exit.LEFT, "stopped, as `ralph stop` asked")
+    assert asked_to_stop(run) == ("asked", Exit.LEFT, "stopped, as `ralph stop` asked")
 
 
 @pytest.mark.parametrize(
@@ -245,22 +245,29 @@ def test_the_run_begins_with_what_was_red_before(repo: Repo, opened: Opened) -> 
     assert run.history.red == {"test -f gone"} and record["base"] == run.tip
 
 
-def test_what_passed_before_a_crash_lands_and_what_was_under_way_is_kept(repo: Repo, opened: Opened) -> None:
-    repo.plan({"checks": ["true"]}, {"checks": ["true"]})
+def test_what_had_landed_before_a_crash_has_passed_and_what_was_under_way_is_kept(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan({"checks": ["true"]}, {"checks": ["true"]}, {"checks": ["true"]})
     run = opened()
-    commit, tip = work_on(repo, run.tip), run.tip
-    run.write(AttemptBegan(task="T1", title="task 1", iteration=1, command="claude", base=tip), "begins")
-    run.write(AttemptBegan(task="T2", title="task 2", iteration=2, command="claude", base=tip), "begins")
-    run.write(
-        AttemptEnded(
-            task="T1", title="task 1", iteration=1, verdict=Verdict.PASSED, commit=commit, tip=tip,
-            checks={"true": True}, task_before=entry_digest(run.plan.tasks[0]),
-        ),
-        "passed",
-    )  # fmt: skip
+    tip, ids = run.tip, ("one", "two", "three")
+    for number, own in enumerate(ids, 1):
+        begun = AttemptBegan(
+            task=f"T{number}", title=f"task {number}", iteration=number, id=own, command="claude", base=tip
+        )
+        run.write(begun, "begins")
+    tree = run.git.tree(work_on(repo, tip))
+    commit = run.branch.commit(tree, tip, "T1: task 1\n\nRalph-Iteration: 1\nRalph-Attempt: one\n")
+    forged = run.branch.commit(tree, tip, "T2: Ralph-Attempt: two\n\nRalph-Attempt: other\n")
+    run.branch.land(commit, tip, "T1")
+    run.branch.park(forged, "0002-T2")
+    run.tip = commit
     rounds.resume(run)
     assert repo.passed() == ["T1"] and run.branch.tip() == commit
-    assert repo.verdicts() == ["T1 passed", "T2 interrupted"] and not run.history.open_starts
+    assert repo.verdicts() == ["T1 passed", "T2 interrupted", "T3 interrupted"]
+    assert not run.history.open_starts and run.history.holds(run.plan.tasks[0])
+    rounds.resume(run)
+    assert len(repo.verdicts()) == 3
 
 
 GONE = "1" * 40

@@ -97,12 +97,12 @@ def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(
     run, whole = opened(), repo.read("prd.json")
     repo.write("prd.json", whole[:-9])
     run.edit(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
-    assert run.plan.tasks[0].passed and run.unwritten and repo.read("prd.json") == whole[:-9]
+    assert run.plan.tasks[0].passed and run.unmade and repo.read("prd.json") == whole[:-9]
     run.read_plan()
     assert run.trouble and run.plan.tasks[0].passed
     repo.write("prd.json", whole)
     run.read_plan()
-    assert repo.passed() == ["T1"] and not (run.trouble or run.unwritten)
+    assert repo.passed() == ["T1"] and not (run.trouble or run.unmade)
 
 
 def test_a_plan_that_an_editor_is_replacing_ends_no_run(
