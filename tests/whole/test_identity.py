@@ -1,0 +1,150 @@
+"""A plan is its file beside its log, and the branch that it names: under any other name nothing is worked again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Repo, sample
+from tests.whole.test_landing import COUNTS, sh, tip
+from tests.whole.test_loop import own
+
+Plan = dict[str, Any]
+
+
+def edit(repo: Repo, change: Callable[[Plan], object]) -> None:
+    plan = json.loads(repo.read("prd.json"))
+    change(plan)
+    repo.write("prd.json", json.dumps(plan, indent=2) + "\n")
+
+
+def retitle(plan: Plan) -> None:
+    for task in plan["userStories"]:
+        task["title"] += ", in other words"
+
+
+def paid(repo: Repo) -> list[str]:
+    """The tasks that an agent was started for, in their order."""
+    return (repo.outside / "ran").read_text().split()
+
+
+def branch_of(repo: Repo) -> str:
+    """The branch of the last run."""
+    return str(repo.records("run")[-1]["branch"])
+
+
+@pytest.fixture
+def half_done(repo: Repo) -> Repo:
+    """T1 has passed, T2 has failed once of twice."""
+    repo.plan(own("T1"), {"checks": ["test -e nothing"]}, limits={"attempts": 2})
+    assert repo.run(repo.agent(COUNTS), "--max-iterations", "2")[0] == 3
+    assert repo.verdicts() == ["T1 passed", "T2 failed"]
+    return repo
+
+
+SAME: dict[str, Callable[[Plan], object]] = {
+    "a renamed project": lambda plan: plan.update(project="another"),
+    "a project without a name": lambda plan: plan.pop("project"),
+    "renamed titles": retitle,
+    "a description": lambda plan: plan.update(description="more words"),
+    "another order": lambda plan: plan["userStories"].reverse(),
+}
+
+
+@pytest.mark.parametrize("what", sample(SAME, 2))
+def test_a_plan_with_another_name_goes_on_where_it_was(half_done: Repo, what: str) -> None:
+    repo, before = half_done, tip(half_done)
+    edit(repo, SAME[what])
+    code, _, said = repo.run(repo.agent(COUNTS))
+    left = ["T2"] if what != "renamed titles" else ["T2", "T2"]  # attempts count while the title stays
+    assert (code, repo.passed(), paid(repo)) == (4, ["T1"], ["T1", "T2", *left]), said
+    assert (branch_of(repo), tip(repo)) == ("ralph/p", before), said
+
+
+def test_a_lost_mark_comes_back_under_another_name_of_the_project(half_done: Repo) -> None:
+    repo = half_done
+    edit(repo, lambda plan: (plan.update(project="another"), plan["userStories"][0].update(passes=False)))
+    code, _, said = repo.run(repo.agent(COUNTS))
+    assert (code, repo.passed(), paid(repo)) == (4, ["T1"], ["T1", "T2", "T2"]), said
+
+
+def cloned(repo: Repo, branch: str, *files: str) -> Repo:
+    """A clone in a folder of another name, with its branch and these files of home's, and a state of its own."""
+    other = repo.outside / "elsewhere/another-name"
+    repo.git("clone", "-q", str(repo.path), str(other))
+    for name in files:
+        shutil.copy(repo.path / name, other / name)
+    repo.env["XDG_STATE_HOME"] = str(repo.outside / "elsewhere/state")
+    repo.path = Path(other)
+    repo.git("config", "user.email", "test@example.invalid")
+    repo.git("config", "user.name", "Test")
+    assert repo.git("rev-parse", f"origin/{branch}")
+    return repo
+
+
+@pytest.mark.parametrize("top", [{}, {"branchName": "ralph/mine"}], ids=["no branch", "a branch"])
+def test_a_plan_without_a_name_goes_on_in_a_clone_of_another_name(repo: Repo, top: Plan) -> None:
+    repo.plan(own("T1"), own("T2"), **top)
+    edit(repo, lambda plan: plan.pop("project"))
+    agent = repo.agent(COUNTS)
+    code, _, _ = repo.run(agent, "--max-iterations", "1")
+    assert (code, repo.passed()) == (3, ["T1"])
+    branch = branch_of(repo)
+    clone = cloned(repo, branch, "prd.json", "progress.txt")
+    code, _, said = clone.run(agent)
+    assert (code, branch_of(repo), clone.passed(), paid(clone)) == (
+        0,
+        branch,
+        ["T1", "T2"],
+        ["T1", "T2"],
+    ), said
+    assert clone.has_landed("T1.txt", branch) and clone.has_landed("T2.txt", branch)
+
+
+def test_a_clone_of_a_finished_plan_has_nothing_to_do(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    edit(repo, lambda plan: plan.pop("project"))
+    sh(repo, "git add prd.json; git commit -qm plan")  # without its marks
+    agent = repo.agent(COUNTS)
+    repo.run(agent)
+    clone = cloned(repo, branch_of(repo), "progress.txt")
+    assert clone.passed() == []
+    code, _, said = clone.run(agent)
+    assert (code, clone.passed(), paid(clone)) == (0, ["T1"], ["T1"]), said
+
+
+def test_a_branch_that_is_named_later_goes_on_from_the_old_tip(half_done: Repo) -> None:
+    repo, before = half_done, tip(half_done)
+    edit(repo, lambda plan: (plan.update(branchName="feature"), plan["userStories"][1].update(own("T2"))))
+    code, _, said = repo.run(repo.agent(COUNTS))
+    assert (code, branch_of(repo), paid(repo)) == (0, "feature", ["T1", "T2", "T2"]), said
+    assert (tip(repo, "feature^"), tip(repo)) == (before, before)
+
+
+def test_the_next_feature_in_the_same_file_is_new(repo: Repo) -> None:
+    """With its own branch and the same ids and titles; the start says so."""
+    repo.plan(own("T1"), branchName="feature-1")
+    agent = repo.agent(COUNTS)
+    assert repo.run(agent)[0] == 0
+    repo.plan({"checks": ["grep -q good T1.txt", "test ! -e no"]}, branchName="feature-2")
+    code, _, said = repo.run(agent)
+    assert (code, branch_of(repo), paid(repo)) == (0, "feature-2", ["T1", "T1"]), said
+    assert repo.commits("feature-2", "feature-2^") == ["T1: task 1"]
+    assert tip(repo, "feature-2^") == tip(repo, "main") and tip(repo, "feature-1^") == tip(repo, "main")
+    assert "feature-1" in said, said
+
+
+def test_two_features_in_turn_keep_their_own_attempts(repo: Repo) -> None:
+    """What T1 of the first feature has failed counts for the first alone."""
+    repo.plan({"checks": ["false"]}, branchName="feature-1", limits={"attempts": 2})
+    agent = repo.agent(COUNTS)
+    assert repo.run(agent, "--max-iterations", "1")[0] == 3
+    for branch, attempts in (("feature-2", 2), ("feature-1", 1)):
+        repo.plan({"checks": ["false"]}, branchName=branch, limits={"attempts": 2})
+        before = len(paid(repo))
+        assert (repo.run(agent)[0], len(paid(repo)) - before) == (4, attempts)
