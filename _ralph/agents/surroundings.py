@@ -1,0 +1,65 @@
+"""The environment of what runs in a place: what names home names the place there, and places share
+nothing."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from _ralph.files import resource
+
+_TABLE = json.loads(resource("templates/detect.json").read_text("utf-8"))["places"]
+_ROLE = 65  # more than there can be workspaces
+
+
+def in_place(
+    env: Mapping[str, str], home: Path, place: Path, own: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """The environment `env` of a project at `home` for a command that runs in its checkout `place`.
+
+    A value that names `home` names `place`, by whole components of a path; but for the variables `own`, which
+    name the configuration of agents. A virtual environment that is active, and not the project's, is left.
+    """
+    kept = {*own, *_TABLE["not home's"]}
+    found = dict(env)
+    if not Path(env.get("HOME") or "/").is_relative_to(home):  # else the whole of home would seem to move
+        names = _names(home, env.get("PWD", ""))
+        for name, value in env.items():
+            if name not in kept and not name.startswith("RALPH_"):
+                found[name] = names.sub(lambda _: str(place), value)
+    _leave_venv(found, place)
+    found |= _TABLE["set"]
+    found |= {name: value for name, value in _TABLE["set where it is not"].items() if name not in found}
+    found |= {name: str(place / folder) for name, folder in _TABLE["inside"].items() if found.get(name)}
+    return {**found, "RALPH_PLACE": place.name, "RALPH_SLOT": str(slot_of(place))}
+
+
+def slot_of(place: Path) -> int:
+    """A small number that no other place of the plan has at the same time: a workspace's own, 0 for the
+    room."""
+    kind, _, number = place.name.partition("-")
+    return int(number) if kind == "work" else 0 if kind == "room" else _ROLE
+
+
+def _leave_venv(env: dict[str, str], place: Path) -> None:
+    """Take a virtual environment that is not the place's out of an environment."""
+    venv = env.get("VIRTUAL_ENV", "")
+    if venv and not Path(venv).is_relative_to(place):
+        del env["VIRTUAL_ENV"]
+        left = [one for one in env.get("PATH", "").split(os.pathsep) if one.rstrip("/") != f"{venv}/bin"]
+        env["PATH"] = os.pathsep.join(left) or os.defpath  # an empty one means the current folder
+
+
+@functools.cache
+def _names(home: Path, pwd: str) -> re.Pattern[str]:
+    """What matches the path of home, as it is and as the person who stands in `pwd` wrote it."""
+    names = {str(home), os.path.realpath(home)}
+    if pwd and Path(os.path.realpath(pwd)).is_relative_to(home):  # unset under cron
+        below = Path(os.path.realpath(pwd)).relative_to(home)
+        names |= {pwd.removesuffix(f"/{below}")} if below.parts else {pwd}
+    either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.compile(rf"(?<![\w./-])(?:{either})(?![\w.-])")

@@ -1,0 +1,110 @@
+"""What a room holds beside the files of its commit: what setup made, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from _ralph import files
+
+Listing = dict[str, list[int | str]]
+"""By path: the kind and mode of an entry, its ctime in ns, and the hash of its bytes or a link's target."""
+_WHOLE = 8 << 20
+"""Bytes up to which a file is read at once: for many small files that takes a sixth of the time."""
+
+
+def listing(root: Path, tracked: set[str], kept: Callable[[str], bool]) -> Listing:
+    """All that lies in `root` and git does not track, but for what is `kept`. Caches of Python beside tracked
+    files are on no list: setup may have imported the project, and every edit changes them."""
+    found: Listing = {}
+    beside = {name.rpartition("/")[0] for name in tracked}
+    for name, entry in _untracked(root, tracked, kept):
+        if not _is_cache(name, beside):
+            about = entry.stat(follow_symlinks=False)
+            found[name] = [about.st_mode, about.st_ctime_ns, _content(entry.path, about)]
+    return found
+
+
+def restore(root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: Listing) -> list[str]:
+    """Remove what is not on the list `wanted`; what of it is gone or has other bytes, which only setup could
+    make again. An entry that has its bytes under another ctime gets that noted in `wanted`."""
+    spoiled, missing = [], dict(wanted)
+    for name, entry in _untracked(root, tracked, kept):
+        noted = missing.pop(name, None)
+        if noted is None:
+            files.clear(Path(entry.path))
+            continue
+        about = entry.stat(follow_symlinks=False)
+        if about.st_mode != noted[0]:
+            spoiled.append(name)
+        elif about.st_ctime_ns != noted[1]:
+            if _content(entry.path, about) != noted[2]:
+                spoiled.append(name)
+            wanted[name] = [noted[0], about.st_ctime_ns, noted[2]]
+    return [*spoiled, *missing]
+
+
+def _untracked(
+    root: Path, tracked: set[str], kept: Callable[[str], bool]
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The entries below `root` that git does not track, by their names; folders before what is in them, and a
+    folder that is not wanted is not entered once it is removed."""
+    folders = {parent for name in tracked for parent in _parents(name)}
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        try:
+            entries = list(os.scandir(root / inside))
+        except OSError:
+            continue  # removed by who looks, or nobody may look
+        for entry in entries:
+            name = f"{inside}{entry.name}"
+            if name == ".git" or name in tracked:
+                continue
+            if name not in folders:
+                if kept(name):
+                    continue
+                yield name, entry
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{name}/")
+
+
+def _parents(name: str) -> Iterator[str]:
+    while (at := name.rfind("/")) >= 0:
+        yield (name := name[:at])
+
+
+def _is_cache(name: str, beside: set[str]) -> bool:
+    """Whether it is a `__pycache__` in one of the folders `beside`, or lies in such."""
+    parts = name.split("/")
+    return "__pycache__" in parts and "/".join(parts[: parts.index("__pycache__")]) in beside
+
+
+def _content(path: str, about: os.stat_result) -> str:
+    """The hash of a file's bytes, the target of a link; nothing for a folder."""
+    if stat.S_ISLNK(about.st_mode):
+        return os.readlink(path)
+    if not stat.S_ISREG(about.st_mode):
+        return ""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            if about.st_size <= _WHOLE:
+                return hashlib.sha256(file.read()).hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return "?"
+
+
+def unshare(root: Path) -> None:
+    """Replace every file below `root` that has several names by a copy of its own: some tools hard-link what
+    they install from one cache, and an edit in one place would change all others."""
+    for folder, _, names in os.walk(root):
+        for path in (f"{folder}/{name}" for name in names):
+            about = os.lstat(path)
+            if about.st_nlink > 1 and stat.S_ISREG(about.st_mode):
+                shutil.copy2(path, f"{path}{files.TEMPORARY}")
+                os.replace(f"{path}{files.TEMPORARY}", path)
