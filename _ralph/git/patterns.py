@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from _ralph import text
 from _ralph.errors import BadInput
@@ -56,10 +56,15 @@ def normal(pattern: str, where: str) -> str:
 
 def matching(patterns: Iterable[str], names: Iterable[str]) -> set[str]:
     """Those of `names` that lie under one of `patterns`."""
+    return set(filter(matcher(patterns), names))
+
+
+def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name lies under one of `patterns`, for names that come one by one."""
     known = set(patterns)
-    plain = plain_names(known)  # most are, and a look at the parts of a name costs little
+    plain = plain_names(known)
     rest = re.compile("|".join(map(_expression, known - plain)) or "(?!)", re.DOTALL)
-    return {name for name in names if not plain.isdisjoint(name.split("/")) or rest.fullmatch(name)}
+    return lambda name: not plain.isdisjoint(name.split("/")) or rest.fullmatch(name) is not None
 
 
 def unmatched(patterns: Iterable[str], names: Iterable[str]) -> list[str]:

@@ -141,32 +141,13 @@ class Place:
                 found[path] = Place(git, self.root / path, index)
         return found
 
-    def untracked(self, tree: str) -> list[str]:
-        """What git does not track here and in submodules, ignored or not: files, and folders of such, with a
-        slash at the end. What lies where home has no copy of the submodule is untracked, and so is a `.git`
-        in a tracked folder, which git passes over."""
-        words = ("ls-files", "-t", "-s", "-o", "--directory", "-z")
-        listed = self.git.names(*words, timeout=BULK)
-        modules = {path: module for path, module in self.modules(tree).items() if module.exists}
-        found = [entry[2:] for entry in listed if entry.startswith("? ")]
-        for path in (entry.split("\t", 1)[1] for entry in listed if entry.startswith("H 160000 ")):
-            module = modules.get(path)
-            inside = module.untracked(self._links(tree)[path]) if module else self._entries(path)
-            found += [f"{path}/{name}" if name else path for name in inside]
-        below = tuple(f"{path}/" for path in modules)
-        nested = [path for path in _look(self.root)[1] if not self._name(path).startswith(below)]
-        return found + [f"{self._name(path)}{'' if _is_leaf(path) else '/'}" for path in nested]
-
-    def _entries(self, folder: str) -> list[str]:
-        """What is in a folder, folders with a slash at the end; an empty name if it is none."""
-        if self._leads_out(folder):  # a link on the way, which is untracked itself
-            return []
-        there = self.root / folder
-        if _is_leaf(there):
-            return [""]
-        return [
-            f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name for one in os.scandir(there)
-        ]
+    def tracked(self, tree: str) -> set[str]:
+        """The files that git tracks here and in submodules, by the index; and the `.git` of each submodule."""
+        found = set(self.git.names("ls-files", "-z", timeout=BULK))
+        for path, module in self.modules(tree).items():
+            inside = module.tracked(self._links(tree)[path]) if module.exists else set[str]()
+            found = found - {path} | {f"{path}/{name}" for name in (*inside, ".git")}
+        return found
 
     def _module_folder(self, name: str, path: str) -> Path | None:
         """The git folder of a submodule at home: below `modules` of the worktree or of the repository, or,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
-import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, environment, nul
-from _ralph.git.workspace import Place, Prepared, throwaway_config
-from _ralph.loop.detect import SETUP_INPUTS
+from _ralph.git.workspace import Place, throwaway_config
+from _ralph.loop import exact
 from _ralph.model import Check, CheckResult, Setup
 from _ralph.process.process import Control, run_process
 
@@ -99,16 +100,19 @@ class Site:
         self.show(result, label)
         return result
 
-    def inputs_of(self, place: Place) -> str:
-        """A digest of all that `setup` depends on: the command, and the files that it reads."""
+    def stamp(self, tree: str) -> str:
+        """What a place that holds `tree` belongs to: `setup`, and the files that its `when` names, or all of
+        them. A place with another stamp is made anew."""
         if self.setup is None:
-            return ""
-        entries = [entry.split("\t", 1) for entry in place.git.names("ls-files", "-s", "-z", timeout=BULK)]
-        wanted = patterns.matching(self.setup.when or SETUP_INPUTS, [name for _, name in entries])
-        wanted |= {word.removeprefix("./") for word in re.findall(r"[\w./-]+", self.setup.run)}  # its scripts
-        listed = "\0".join(f"{meta} {name}" for meta, name in entries if name in wanted)
-        carried = [files.digest(files.read_regular(place.root / name) or b"") for name in place.carried]
-        return files.digest("\0".join([self.setup.run, listed, *carried]).encode("utf-8", "surrogatepass"))
+            return "no setup"
+        found = [self.home.tree(tree)]
+        if self.setup.when:
+            listed = self.home.names("ls-tree", "-r", "-z", tree, timeout=BULK)
+            entries = {name: meta for meta, _, name in (entry.partition("\t") for entry in listed)}
+            found = [
+                f"{entries[name]} {name}" for name in sorted(patterns.matching(self.setup.when, entries))
+            ]
+        return files.digest("\0".join([self.setup.run, *found]).encode("utf-8", "surrogatepass"))
 
     def set_up(self, place: Place, name: str) -> CheckResult | None:
         """Run the plan's `setup` in a place; its result, None without a setup or if ralph was stopped."""
@@ -120,15 +124,13 @@ class Site:
 
 @dataclass
 class Room:
-    """The clean room. `_made` are the files that `setup` made, with their signatures; all other untracked
-    files are removed before the next candidate, except those that `keep` names."""
+    """The clean room: it holds the files of one commit and what `setup` made, nothing else but what `keep`
+    names. No agent ever works there."""
 
     site: Site
     place: Place
     notices: list[str] = field(default_factory=list)
     _tree: str = ""
-    _inputs: str = ""
-    _made: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -136,27 +138,39 @@ class Room:
         return self.place.root
 
     def prepare(self, commit: str, name: str) -> CheckResult | None:
-        """Make the room hold the files of `commit` and those that `setup` makes, nothing else. The result of
-        `setup` if it ran and was red."""
+        """Make the room hold `commit`: one look at all that is there, or a room made anew, where it belongs
+        to another stamp or is not as `setup` left it. The result of `setup` if it is red."""
+        stamp = self.site.stamp(commit)
+        if stamp != self._noted()[0]:
+            return self._make_anew(commit, stamp, name)
+        self.hold(commit)
+        _, made = self._noted()
+        before = dict(made)
+        spoiled = exact.restore(self.path, self.place.tracked(commit), self._is_kept, made)
+        if spoiled:
+            self.notices.append(f"the room is made again: {text.few(spoiled)} was not as setup had left it")
+            return self._make_anew(commit, stamp, name)
+        if made != before:
+            self._note(stamp, made)
+        return None
+
+    def hold(self, commit: str) -> None:
+        """Check out `commit`, and give the room its `.git`; nothing that git does not track is touched."""
         self._tree = commit
         if self.place.is_checked_out_otherwise(commit):
             files.clear(self.place.index)
         if self.place.reset(commit, ""):
             files.clear(self.place.stamp)
-        noted = self.place.noted_setup()
-        self._inputs, self._made = noted.inputs, noted.made
         self.site.furnish(self.place, commit)
-        inputs = self.site.inputs_of(self.place)
-        if inputs != self._inputs or self._is_spoiled():
-            return self._set_up_anew(inputs, name)
-        self._purge(self._made)
-        return None
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks, each on the candidate's files; what one changes is named and put back. With a
-        `label` this is no candidate, and what the last check changed does not matter."""
+        """Run all checks, one program: what one leaves, the next can use, but for changes of tracked files,
+        which are named and put back."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
+            if number and (changed := self._put_back()):
+                what = f"check {checks[number - 1].name} changed {text.few(changed)}"
+                self.notices.append(f"{what}; put back before the next check")
             result = self.site.run(check, self.path, f"{name}-check{number + 1}", label)
             if not result:
                 break  # ralph was stopped
@@ -166,11 +180,6 @@ class Room:
                 results[-1] = replace(result, ok=False, tail=gone)
                 if failed := self.prepare(self._tree, f"{name}-again"):
                     return [*results, failed]
-                continue
-            if label and number + 1 == len(checks):
-                break
-            if said := self._put_back(check.name, f"{name}-again"):
-                self.notices.append(said)
         return results
 
     @contextlib.contextmanager
@@ -189,72 +198,47 @@ class Room:
         self.place.git("add", "-u", "--sparse", "--", ":/", check=False, timeout=BULK)
         return self.place.git("write-tree", timeout=BULK).strip()
 
-    def _put_back(self, name: str, again: str) -> str:
-        """Undo what a check did to the candidate's files and to those that setup made; a notice of it."""
-        changed, new = self.place.dirt(self._tree)
-        new = self._not_from_setup(new)
-        spoiled = self._is_spoiled()
-        if not (changed or new or spoiled):
-            return ""
-        spoiled = self.place.reset(self._tree, "") or spoiled
-        for one in self._not_from_setup(self.place.dirt(self._tree)[1]):  # by the candidate's .gitignore
-            self.place.clear(one)
-        self.site.furnish(self.place, self._tree)
-        if spoiled:
-            self._set_up_anew(self._inputs, again)
-        what = changed + new or ["files that setup had made"]
-        return f"check {name} changed {text.few(what)}; put back before the next check"
+    def _put_back(self) -> list[str]:
+        """Undo what was done to tracked files; their names."""
+        if changed := self.place.dirt(self._tree)[0]:
+            self.hold(self._tree)
+        return changed
 
-    def _not_from_setup(self, new: list[str]) -> list[str]:
-        """Those of these untracked files that `setup` did not make."""
-        return self._not_kept([one for one in new if one not in self._made])
-
-    def _set_up_anew(self, inputs: str, name: str) -> CheckResult | None:
-        """Run `setup` from scratch, and note what it made; its result if it is red."""
-        files.clear(self.place.stamp)
-        self._made, self._inputs = {}, ""
-        self._purge()
-        result = self.site.set_up(self.place, name)
+    def _make_anew(self, commit: str, stamp: str, name: str) -> CheckResult | None:
+        """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it made;
+        its result if it stays red."""
+        for old in (self.place.stamp, self.path, self.place.index):
+            files.clear(old)
+        self.hold(commit)
+        for again in ("", "-again"):
+            result = self.site.set_up(self.place, f"{name}{again}")
+            if result is None or result.ok:
+                break
         if result and not result.ok:
             return result
         if result:
-            if self.place.dirt(self._tree)[0]:
-                self.place.reset(self._tree, "")
-            self.site.furnish(self.place, self._tree)
-        if result or self.site.setup is None:
-            self._inputs, self._made = inputs, self._signatures() if result else {}
-            self.place.note_setup(Prepared(inputs, self._made))
+            exact.unshare(self.path)
+            self._put_back()
+            self.site.furnish(self.place, commit)
+        self._note(stamp, exact.listing(self.path, self.place.tracked(commit), self._is_kept))
         return None
 
-    def _signatures(self) -> dict[str, list[int]]:
-        """All untracked files, with what changes whenever the file does."""
-        names = self._files_in(self.place.untracked(self._tree))
-        return {name: files.signature(self.path / name) for name in names}
+    @functools.cached_property
+    def _is_kept(self) -> Callable[[str], bool]:
+        kept = patterns.matcher(self.site.keep)
+        return lambda name: kept(name) or kept(f"{name}/\0")
 
-    def _files_in(self, found: list[str]) -> list[str]:
-        """The files of what git does not track, without ralph's own and those that `keep` names."""
-        names = [os.path.relpath(path, self.path) for name in found for path in files.walk(self.path / name)]
-        return self._not_kept([name for name in names if name not in self.place.carried])
+    def _note(self, stamp: str, made: exact.Listing) -> None:
+        """Note what the room belongs to, and what it holds: without a note it is none."""
+        files.write_own(self.place.stamp, json.dumps({"stamp": stamp, "made": made}).encode())
 
-    def _not_kept(self, names: list[str]) -> list[str]:
-        """Those of `names` that `keep` does not name."""
-        kept = patterns.matching(self.site.keep, names)
-        return [name for name in names if name not in kept]
-
-    def _is_spoiled(self) -> bool:
-        """Whether a file that setup made was changed or removed since."""
-        return any(files.signature(self.path / name) != was for name, was in self._made.items())
-
-    def _purge(self, kept: Container[str] = ()) -> None:
-        """Remove every file that is neither tracked nor in `kept`, and empty folders."""
-        found = self.place.untracked(self._tree)
-        for name in self._files_in(found):
-            if name not in kept:
-                self.place.clear(name)
-        for top in (name for name in found if name.endswith("/")):
-            for folder, _, _ in os.walk(self.path / top, topdown=False):
-                with contextlib.suppress(OSError):  # it is not empty
-                    os.rmdir(folder)
+    def _noted(self) -> tuple[str, exact.Listing]:
+        """What `_note` wrote; nothing where that cannot be read."""
+        try:
+            found = json.loads(files.read_regular(self.place.stamp) or b"{}")
+            return str(found["stamp"]), dict(found["made"])
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return "", {}
 
 
 def carried_names(home: Git, include: Path) -> list[str]:
