@@ -142,11 +142,16 @@ class Place:
         return found
 
     def tracked(self, tree: str) -> set[str]:
-        """The files that git tracks here and in submodules, by the index; and the `.git` of each submodule."""
-        found = set(self.git.names("ls-files", "-z", timeout=BULK))
-        for path, module in self.modules(tree).items():
-            inside = module.tracked(self._links(tree)[path]) if module.exists else set[str]()
-            found = found - {path} | {f"{path}/{name}" for name in (*inside, ".git")}
+        """The files that git tracks here, by the index, and in submodules, with their `.git`. A submodule
+        that home has no copy of is a folder, though nothing is in it."""
+        listed = [entry.partition("\t") for entry in self.git.names("ls-files", "-s", "-z", timeout=BULK)]
+        links = {name: meta.split(" ")[1] for meta, _, name in listed if meta.startswith("160000 ")}
+        modules = self.modules(tree) if links else {}
+        found = {name for _, _, name in listed} - links.keys()
+        for path, commit in links.items():
+            module = modules.get(path)
+            inside = {*module.tracked(commit), ".git"} if module and module.exists else {"\0"}
+            found |= {f"{path}/{name}" for name in inside}
         return found
 
     def _module_folder(self, name: str, path: str) -> Path | None:

@@ -224,7 +224,7 @@ def salvage(run: Run, attempt: Attempt) -> None:
 def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResult | None:
     """Run the plan's `setup` in a workspace that is new, or whose manifests changed; its result if red. What
     it does to tracked files is undone: it is not the agent's work."""
-    inputs = run.site.inputs_of(place)
+    inputs = run.site.stamp(place.git("write-tree", timeout=BULK).strip())
     if inputs == place.noted_setup().inputs and not new:
         return None
     result = run.site.set_up(place, name)

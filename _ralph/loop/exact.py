@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -32,9 +33,12 @@ def listing(root: Path, tracked: set[str], kept: Callable[[str], bool]) -> Listi
 def restore(root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: Listing) -> list[str]:
     """Remove what is not on the list `wanted`; what of it is gone or has other bytes, which only setup could
     make again. An entry that has its bytes under another ctime gets that noted in `wanted`."""
-    spoiled, missing = [], dict(wanted)
+    spoiled, missing, folders = [], dict(wanted), []
     for name, entry in _untracked(root, tracked, kept):
         noted = missing.pop(name, None)
+        if noted is None and entry.is_dir(follow_symlinks=False) and os.access(entry.path, os.R_OK | os.W_OK):
+            folders.append(entry.path)  # something in it may be kept
+            continue
         if noted is None:
             files.clear(Path(entry.path))
             continue
@@ -45,14 +49,16 @@ def restore(root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: 
             if _content(entry.path, about) != noted[2]:
                 spoiled.append(name)
             wanted[name] = [noted[0], about.st_ctime_ns, noted[2]]
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):  # it is not empty
+            os.rmdir(folder)
     return [*spoiled, *missing]
 
 
 def _untracked(
     root: Path, tracked: set[str], kept: Callable[[str], bool]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The entries below `root` that git does not track, by their names; folders before what is in them, and a
-    folder that is not wanted is not entered once it is removed."""
+    """The entries below `root` that git does not track, by their names, folders before what is in them."""
     folders = {parent for name in tracked for parent in _parents(name)}
     waiting = [""]
     while waiting:
@@ -65,7 +71,7 @@ def _untracked(
             name = f"{inside}{entry.name}"
             if name == ".git" or name in tracked:
                 continue
-            if name not in folders:
+            if name not in folders or not entry.is_dir(follow_symlinks=False):
                 if kept(name):
                     continue
                 yield name, entry

@@ -144,7 +144,9 @@ class Room:
         if stamp != self._noted()[0]:
             return self._make_anew(commit, stamp, name)
         self.hold(commit)
-        _, made = self._noted()
+        noted, made = self._noted()
+        if noted != stamp:  # it was not there any more
+            return self._make_anew(commit, stamp, name)
         before = dict(made)
         spoiled = exact.restore(self.path, self.place.tracked(commit), self._is_kept, made)
         if spoiled:
@@ -205,8 +207,8 @@ class Room:
         return changed
 
     def _make_anew(self, commit: str, stamp: str, name: str) -> CheckResult | None:
-        """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it made;
-        its result if it stays red."""
+        """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it
+        made; its result if it stays red."""
         for old in (self.place.stamp, self.path, self.place.index):
             files.clear(old)
         self.hold(commit)

@@ -10,7 +10,8 @@ import pytest
 
 from _ralph import files
 from _ralph.git import git as git_module
-from _ralph.loop.room import Room, run_hook
+from _ralph.loop import exact
+from _ralph.loop.room import Room, Site, run_hook
 from _ralph.model import Check, Setup
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -67,55 +68,75 @@ def test_setup_runs_in_a_new_room_and_not_in_one_that_it_made(project: Repo) -> 
 @pytest.mark.parametrize(
     ("what", "times"),
     [
-        ("nothing", 1), ("another file", 1), ("a lock file", 2), ("the command", 2), ("a lock file and back", 3),
-        ("the folder is gone", 2), ("the index is gone", 2), ("the stamp is damaged", 2), ("a file to carry over", 2),
+        ("nothing", 1), ("another file", 2), ("the message", 1), ("the command", 2), ("the folder is gone", 2),
+        ("the index is gone", 2), ("the note is damaged", 2), ("a file to carry over", 2),
     ],
 )  # fmt: skip
-def test_setup_runs_again_where_its_inputs_changed(project: Repo, what: str, times: int) -> None:
+def test_a_room_is_made_anew_for_another_tree(project: Repo, what: str, times: int) -> None:
     project.write(".env", "KEY=1\n")
     project.write(".gitignore", "deps/\n.env\n")
     project.write(".worktreeinclude", ".env\n")
     project.commit("env")
-    first, setup = head(project), SETUP
-    room_of(project, setup).prepare(first, "0001")
-    commits = [first]
+    commit, setup = head(project), SETUP
+    room_of(project, setup).prepare(commit, "0001")
     if what == "another file":
-        commits = [work_on(project, first, "src.js")]
-    elif what.startswith("a lock file"):
-        commits = [work_on(project, first, "sub/yarn.lock")] + ([first] if "back" in what else [])
+        commit = work_on(project, commit, "src.js")
+    elif what == "the message":
+        commit = project.git("commit-tree", f"{commit}^{{tree}}", "-p", commit, "-m", "x").strip()
     elif what == "the command":
         setup = f"{SETUP} && true"
     elif what == "the folder is gone":
         files.clear(project.outside / "places/room")
     elif what == "the index is gone":
         files.clear(place_of(project, name="room").index)
-    elif what == "the stamp is damaged":
+    elif what == "the note is damaged":
         room_of(project, setup).place.stamp.write_text("{")
     elif what == "a file to carry over":
         project.write(".env", "KEY=2\n")
-    for commit in commits:
-        made = room_of(project, setup)
-        made.prepare(commit, "0002")
-        assert (made.path / "deps/made").read_text() == "one\n"  # from nothing, each time
+    made = room_of(project, setup)
+    made.prepare(commit, "0002")
+    assert (made.path / "deps/made").read_text() == "one\n"  # from nothing, each time
     assert setups(project) == times
 
 
-def test_when_names_the_inputs(project: Repo) -> None:
+def test_with_when_only_the_files_that_it_names_make_another_room(project: Repo) -> None:
     setup = Setup(SETUP, ("versions/*.txt",))
     first = head(project)
     room_of(project, setup).prepare(first, "0001")
     lock = work_on(project, first, "yarn.lock")
     room_of(project, setup).prepare(lock, "0002")
     assert setups(project) == 1
-    room_of(project, setup).prepare(work_on(project, lock, "versions/a.txt"), "0003")
-    assert setups(project) == 2
+    version = work_on(project, lock, "versions/a.txt")
+    for number, (commit, times) in enumerate([(version, 2), (version, 2), (lock, 3), (first, 3)]):
+        room_of(project, setup).prepare(commit, f"000{number}")
+        assert setups(project) == times
 
 
-def test_a_setup_that_is_red_is_said_and_tried_again(project: Repo) -> None:
-    for _ in range(2):
+def test_nothing_that_a_refused_candidate_had_setup_make_stays(project: Repo) -> None:
+    setup = Setup("mkdir -p deps && cp *.lock deps", ("*.lock",))
+    first = work_on(project, head(project), "one.lock")
+    for commit, there in (
+        (first, ["one.lock"]),
+        (work_on(project, first, "two.lock"), ["one.lock", "two.lock"]),
+        (first, ["one.lock"]),
+    ):
+        made = room_of(project, setup)
+        assert made.prepare(commit, "0001") is None
+        assert sorted(path.name for path in (made.path / "deps").iterdir()) == there
+
+
+def test_a_setup_that_is_red_runs_once_more_and_is_said(project: Repo) -> None:
+    for times in (2, 4):
         result = room_of(project, f"{SETUP}; exit 3").prepare(head(project), "0001")
         assert result is not None and (result.name, result.exit, result.ok) == ("setup", 3, False)
-    assert setups(project) == 2
+        assert setups(project) == times
+
+
+def test_a_setup_that_is_red_for_a_moment_is_no_reason(project: Repo) -> None:
+    made = room_of(
+        project, f"{SETUP}; test -e $OLDPWD/../again || {{ touch ../again; exit 3; }}".replace("$OLDPWD/", "")
+    )
+    assert made.prepare(head(project), "0001") is None and setups(project) == 2
 
 
 def test_what_setup_does_to_tracked_files_is_put_back(project: Repo) -> None:
@@ -131,18 +152,22 @@ LEAVES = "mkdir -p out deps && echo x > out/result && echo x > deps/extra && ech
 
 
 @pytest.mark.parametrize("setup", ["", SETUP])
-def test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup(
+def test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup_alone(
     project: Repo, setup: str
 ) -> None:
     made = room_of(project, setup)
     made.prepare(head(project), "0001")
     begun = on_disk(made.path)
-    looks = 'test ! -e new.txt && test -e package-lock.json && grep -qx a a.txt && test -z "$(git status --porcelain)"'
+    looks = 'test -e package-lock.json && grep -qx a a.txt && test -z "$(git status --porcelain -uno)"'
     assert (
         shell(made, LEAVES, looks, "test -f out/result") == [True] * 3
     )  # a build may be used by the next one
     assert len(made.notices) == 1
-    assert "a.txt" in made.notices[0] and "new.txt" in made.notices[0] and "put back" in made.notices[0]
+    assert (
+        "a.txt" in made.notices[0]
+        and "package-lock.json" in made.notices[0]
+        and "put back" in made.notices[0]
+    )
     made.prepare(head(project), "0002")
     assert on_disk(made.path) == begun
     assert setups(project) == bool(setup)
@@ -210,7 +235,7 @@ def test_files_that_attributes_change_are_as_in_a_clone(project: Repo) -> None:
     made.prepare(head(project), "0001")
     project.write(".gitattributes", "*.t text eol=crlf\n")
     project.commit("attributes")
-    assert made.prepare(head(project), "0002") is None and setups(project) == 2
+    assert made.prepare(head(project), "0002") is None
     assert (made.path / "x.t").read_bytes() == b"good\r\n" and (made.path / "deps/made").exists()
     assert made.prepare(head(project), "0003") is None and setups(project) == 2
 
@@ -223,38 +248,44 @@ def test_kept_paths_stay(project: Repo) -> None:
     assert sorted(on_disk(made.path).keys() - listing(project, "HEAD").keys()) == ["cache/x", "out/y.bin"]
 
 
-@pytest.mark.parametrize("deed", ["echo EVIL > deps/made", "rm deps/made", "rm -r deps", "touch -d 2001-01-01 deps/made", "rm deps/made && ln -s /etc/passwd deps/made"])  # fmt: skip
-def test_a_check_that_changes_what_setup_made_leads_to_setup_again(project: Repo, deed: str) -> None:
+@pytest.mark.parametrize("deed", ["echo EVIL > deps/made", "rm deps/made", "rm -r deps", "chmod +x deps/made", "rm deps/made && ln -s /etc/passwd deps/made", "rm -r deps && ln -s /etc deps"])  # fmt: skip
+def test_a_check_that_changes_what_setup_made_leads_to_another_room(project: Repo, deed: str) -> None:
     made = room_of(project, SETUP)
     made.prepare(head(project), "0001")
-    assert shell(made, deed, "test -f deps/made && test ! -L deps/made && grep -qx one deps/made") == [
-        True,
-        True,
-    ]
-    assert setups(project) == 2
-    assert made.notices == [f"check {deed} changed files that setup had made; put back before the next check"]
+    assert shell(made, deed) == [True] and setups(project) == 1
+    assert made.prepare(head(project), "0002") is None and setups(project) == 2
+    assert (made.path / "deps/made").read_text() == "one\n"
+    (said,) = made.notices
+    assert said.startswith("the room is made again: deps") and "not as setup had left it" in said
 
 
-@pytest.mark.parametrize("mutant", ["nothing is put back", "setup is believed", "nothing goes"])
+@pytest.mark.parametrize("deed", ["touch -d 2001-01-01 deps/made", "cp deps/made x; mv x deps/made"])
+def test_a_check_that_writes_the_same_bytes_costs_no_setup(project: Repo, deed: str) -> None:
+    made = room_of(project, SETUP)
+    for number in ("0001", "0002", "0003"):
+        made.prepare(head(project), number)
+        assert shell(made, deed) == [True]
+    assert setups(project) == 1 and made.notices == []
+
+
+@pytest.mark.parametrize("mutant", ["nothing is put back", "the list is believed", "one stamp for all"])
 def test_a_room_that_is_less_clean_is_caught(
     project: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str
 ) -> None:
     if mutant == "nothing is put back":
-        monkeypatch.setattr(Room, "_put_back", lambda *_: "")
+        monkeypatch.setattr(Room, "_put_back", lambda *_: [])
         with pytest.raises(AssertionError):
-            test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup(
+            test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup_alone(
                 project, SETUP
             )
-    elif mutant == "setup is believed":
-        monkeypatch.setattr(Room, "_is_spoiled", lambda _: False)
+    elif mutant == "the list is believed":
+        monkeypatch.setattr(exact, "restore", lambda *_: [])
         with pytest.raises(AssertionError):
-            test_a_check_that_changes_what_setup_made_leads_to_setup_again(project, "echo EVIL > deps/made")
+            test_a_check_that_changes_what_setup_made_leads_to_another_room(project, "echo EVIL > deps/made")
     else:
-        monkeypatch.setattr(Room, "_purge", lambda *_: None)
+        monkeypatch.setattr(Site, "stamp", lambda *_: "x")
         with pytest.raises(AssertionError):
-            test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_with_those_of_setup(
-                project, SETUP
-            )
+            test_nothing_that_a_refused_candidate_had_setup_make_stays(project)
 
 
 def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_costs_nothing(project: Repo) -> None:
