@@ -106,6 +106,12 @@ def load_rows(builtin: Path, own: Mapping[str, Any]) -> Json:
     return rows
 
 
+def config_variables(rows: Mapping[str, Any]) -> frozenset[str]:
+    """The variables that name the configuration of an agent."""
+    named = (place for row in rows.values() for kind in ("config", "login") for place in row.get(kind, []))
+    return frozenset(place[1:] for place in named if place.startswith("$"))
+
+
 def require(agent: Agent) -> None:
     """AgentUnavailable if an agent is missing, or cannot be confined to its permissions."""
     if shutil.which(agent.program) is None:

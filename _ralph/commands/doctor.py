@@ -236,7 +236,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
         return "ok", said
     why = text.last_line(result.tail)
     lacks = f"check {result.name} cannot run here: {why}"
-    if os.environ.get("VIRTUAL_ENV") != run.env().get("VIRTUAL_ENV"):
+    if os.environ.get("VIRTUAL_ENV") != run.env({}, run.paths.room).get("VIRTUAL_ENV"):
         lacks += " (checks do without ralph's own virtual environment)"
     hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
     if hint:

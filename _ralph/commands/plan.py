@@ -138,7 +138,7 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
 
     def job(inside: Run) -> AgentResult:
         place = place_of_role(inside, here)
-        return run_role(inside, inside.planner, prompt, name, inside.env(), share, place.root)
+        return run_role(inside, inside.planner, prompt, name, inside.env({}, place.root), share, place.root)
 
     try:
         return run.wait(run.in_worker(job, AgentResult))

@@ -150,7 +150,7 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
             attempt.notices.append(f"setup {red.outcome} in the workspace")
         copies = place.copy_state()
         files.clear(run.paths.handoff(attempt.worker))
-        prompt, env = prompt_for(run, attempt), run.env(run.names(attempt))
+        prompt, env = prompt_for(run, attempt), run.env(run.names(attempt), place.root)
         ready_mark(run, attempt).write_bytes(str(attempt.iteration).encode())
         attempt.began = time.time()
         run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")

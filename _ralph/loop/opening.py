@@ -97,7 +97,9 @@ def led_back(run: Run) -> list[str]:
     """A warning if the Python on PATH has this project installed from home: checks that use it would test the
     files there, not the work."""
     commands = [check.command for check in run.plan.every_check]
-    found = detect_python.led_back(run.paths.root, commands, run.plan.setup is not None, run.env())
+    found = detect_python.led_back(
+        run.paths.root, commands, run.plan.setup is not None, run.env({}, run.paths.root)
+    )
     what = f"the Python on PATH has this project installed from here, by {found}"
     return (
         [f"{what}: its checks test these files and not the work; let `setup` make a .venv"] if found else []

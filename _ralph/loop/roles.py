@@ -49,7 +49,7 @@ def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:
     """Run the judge on a checkout of the candidate."""
     run.view.doing("judge")
     place = place_of_role(run, attempt.commit)
-    prompt, env = _judge_prompt(run, attempt), run.env(run.names(attempt))
+    prompt, env = _judge_prompt(run, attempt), run.env(run.names(attempt), place.root)
     share = attempt.share.without(spent_on([attempt.result]))
     return run_role(run, judge, prompt, f"{attempt.name}-judge", env, share, place.root)
 

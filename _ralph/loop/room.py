@@ -51,7 +51,7 @@ def gear_of(home: Git) -> Gear:
 @dataclass(frozen=True)
 class Site:
     """What all places of a plan have in common: the repository, what they get from it, the branch, the plan's
-    `setup`, and how a command is run."""
+    `setup`, and how a command is run: `env` is the environment in a place."""
 
     home: Git
     gear: Gear
@@ -59,7 +59,7 @@ class Site:
     setup: Setup | None
     keep: Sequence[str]
     control: Control
-    env: dict[str, str]
+    env: Callable[[Path], dict[str, str]]
     log: Callable[[str], Path]
     show: Callable[[CheckResult, str], None]
     wrap: Callable[[list[str], Path], list[str]]
@@ -82,7 +82,7 @@ class Site:
         argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
         log = self.log(f"{name}.log")
         done = run_process(
-            self.wrap(argv, cwd), cwd=cwd, env={**self.env, **(env or {})}, timeout=check.timeout,
+            self.wrap(argv, cwd), cwd=cwd, env={**self.env(cwd), **(env or {})}, timeout=check.timeout,
             control=self.control, out=log,
         )  # fmt: skip
         if done.ended == "interrupted":

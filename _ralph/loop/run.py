@@ -15,6 +15,7 @@ from typing import Any
 from _ralph import files
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
+from _ralph.agents.surroundings import in_place
 from _ralph.errors import BadInput, Exit, Stop
 from _ralph.files import resource
 from _ralph.git.branch import Branch
@@ -156,7 +157,7 @@ class Run:
         self.gear = self.gear or gear_of(self.git)
         return Site(
             self.git, self.gear, self.branch.name, self.plan.setup, self.plan.settings.get("keep", ()),
-            self.control, self.env(), self.log, self.view.check, self.wrap,
+            self.control, lambda place: self.env({}, place), self.log, self.view.check, self.wrap,
         )  # fmt: skip
 
     def place(self, folder: Path, allow: Collection[str] = ()) -> Place:
@@ -204,7 +205,7 @@ class Run:
 
     def room(self, env: Mapping[str, str] | None = None, anew: bool = False) -> Room:
         """The clean room, or with `anew` a new one; `env` is added to the environment of its checks."""
-        site = replace(self.site, env=self.env(env))
+        site = replace(self.site, env=lambda place: self.env(env, place))
         folder = files.clear(self.paths.recheck) if anew else self.paths.room
         index = self.paths.private / f"{folder.name}.index"
         return Room(site, Place(self.git, folder, files.clear(index) if anew else index, full=True))
@@ -269,9 +270,10 @@ class Run:
     def commit_template(self) -> str:
         return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
 
-    def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment of agents, checks and hooks."""
-        return registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})}, self.paths.root)
+    def env(self, extra: Mapping[str, str] | None, place: Path) -> dict[str, str]:
+        """The environment of agents, setup, checks and hooks in a place."""
+        found = registry.agent_env({"RALPH_RUN_ID": self.run_id, **(extra or {})}, self.paths.root)
+        return in_place(found, self.paths.root, place, registry.config_variables(self.rows))
 
     def names(self, attempt: Attempt) -> dict[str, str]:
         """The environment variables of an attempt."""

@@ -49,7 +49,7 @@ def site_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralp
     assert not isinstance(made, str)
     home = Git.at(repo.path)
     return Site(
-        home, gear_of(home), branch, made, keep, Control(), dict(repo.env),
+        home, gear_of(home), branch, made, keep, Control(), lambda _: dict(repo.env),
         lambda name: logs / name, lambda *_: None, lambda argv, _: argv,
     )  # fmt: skip
 

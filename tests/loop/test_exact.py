@@ -65,11 +65,16 @@ def replaced_by(kind: str) -> Callable[[Path], None]:
     return deed
 
 
+def another_link(room: Path) -> None:
+    (room / "deps/link").unlink()
+    (room / "deps/link").symlink_to("other")
+
+
 SPOILS: dict[str, Callable[[Path], object]] = {
     "edited in place, times put back": in_place_edit,
     "removed": lambda room: (room / "deps/x.js").unlink(),
     "made executable": lambda room: (room / "deps/x.js").chmod(0o755),
-    "another link": lambda room: ((room / "deps/link").unlink(), (room / "deps/link").symlink_to("other")),
+    "another link": another_link,
     "a folder that is gone": replaced_by(""),
     "a file for a folder": replaced_by("file"),
     "a link for a folder": replaced_by("link"),
