@@ -249,9 +249,8 @@ class History(Spent):
         of_judge, largest = record.judge.usd, self.largest
         for command, usd in ((record.command, record.usd - of_judge), (record.judge.agent, of_judge)):
             self.dearest[command] = max(self.dearest[command], usd)
-        largest.usd = max(largest.usd, record.usd)
-        if record.tokens.total > largest.tokens.total:
-            largest.tokens = record.tokens
+        tokens = max(largest.tokens, record.tokens, key=lambda one: one.total)
+        self.largest = Spent(usd=max(largest.usd, record.usd), tokens=tokens)
 
     def _bills_extra(self, record: records.AttemptEnded) -> None:
         """Until when the providers of its agent and its judge bill extra usage."""
