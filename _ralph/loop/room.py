@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,6 +70,11 @@ class Site:
         folder = room / self.gear.hooks
         return [name for name in HOOKS if os.access(folder / name, os.X_OK)], str(folder)
 
+    @property
+    def hooked(self) -> bool:
+        """Whether a candidate may have commit hooks: as home has, or its own."""
+        return not os.path.isabs(self.gear.hooks) or bool(self.hooks(self.home.root)[0])
+
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
         place.carry(self.gear.carried)
@@ -95,9 +101,22 @@ class Site:
             tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
             log=str(log),
             timed_out=done.ended == "deadline",
+            missing=self._missing(check, cwd, log) if done.exit == 127 else "",
         )
         self.show(result, label)
         return result
+
+    def _missing(self, check: Check, cwd: Path, log: Path) -> str:
+        """The program that a check begins with, if it is a bare name that the shell does not know in this
+        place. Another one may be what a task is to make."""
+        word = first_word(check)
+        if not word or "/" in word:
+            return ""
+        asked = self.wrap(["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], cwd)
+        told = run_process(
+            asked, cwd=cwd, env=self.env, timeout=60, control=self.control, out=log.with_suffix(".which")
+        )
+        return word if told.ended == "itself" and told.exit != 0 else ""
 
     def inputs_of(self, place: Place) -> str:
         """A digest of all that `setup` depends on: the command, and the files that it reads."""
@@ -116,6 +135,15 @@ class Site:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
         return self.run(check, place.root, f"{name}-setup")
+
+
+def first_word(check: Check) -> str:
+    """The word that a check begins with, if it is a plain one: no variable, no operator of the shell."""
+    try:
+        words = shlex.split(check.run) if isinstance(check.run, str) else check.run
+    except ValueError:
+        return ""
+    return words[0] if words and re.fullmatch(r"[\w.+/-]+", words[0]) else ""
 
 
 @dataclass
@@ -152,9 +180,22 @@ class Room:
         self._purge(self._made)
         return None
 
+    def go_on(self, commit: str) -> bool:
+        """Go on where earlier checks ended on these files: what they built stays, tracked files are put back.
+        False if the room is not fit for it."""
+        self._tree = commit
+        noted = self.place.noted_setup()
+        self._inputs, self._made = noted.inputs, noted.made
+        if not self.place.exists or self._is_spoiled():
+            return False
+        self.place.reset(commit, "")
+        self.site.furnish(self.place, commit)
+        return self.site.inputs_of(self.place) == self._inputs
+
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks, each on the candidate's files; what one changes is named and put back. With a
-        `label` this is no candidate, and what the last check changed does not matter."""
+        """Run all checks as one program, each on the candidate's files: what one changes in them is named and
+        put back, what it builds stays. With a `label` this is no candidate, and what the last check changed
+        does not matter."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
             result = self.site.run(check, self.path, f"{name}-check{number + 1}", label)
@@ -191,23 +232,16 @@ class Room:
 
     def _put_back(self, name: str, again: str) -> str:
         """Undo what a check did to the candidate's files and to those that setup made; a notice of it."""
-        changed, new = self.place.dirt(self._tree)
-        new = self._not_from_setup(new)
+        changed, _ = self.place.dirt(self._tree)
         spoiled = self._is_spoiled()
-        if not (changed or new or spoiled):
+        if not (changed or spoiled):
             return ""
         spoiled = self.place.reset(self._tree, "") or spoiled
-        for one in self._not_from_setup(self.place.dirt(self._tree)[1]):  # by the candidate's .gitignore
-            self.place.clear(one)
         self.site.furnish(self.place, self._tree)
         if spoiled:
             self._set_up_anew(self._inputs, again)
-        what = changed + new or ["files that setup had made"]
+        what = changed or ["files that setup had made"]
         return f"check {name} changed {text.few(what)}; put back before the next check"
-
-    def _not_from_setup(self, new: list[str]) -> list[str]:
-        """Those of these untracked files that `setup` did not make."""
-        return self._not_kept([one for one in new if one not in self._made])
 
     def _set_up_anew(self, inputs: str, name: str) -> CheckResult | None:
         """Run `setup` from scratch, and note what it made; its result if it is red."""

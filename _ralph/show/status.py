@@ -38,6 +38,7 @@ from _ralph.state.wording import (
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
+FINAL_CHECK_DUE = "final check due: what landed was not checked once more; the next run begins with that"
 _BAR = 24
 
 
@@ -159,6 +160,8 @@ def as_object(status: Status) -> Json:
         "running": status.running,
         "branch": status.history.branch or None,
         "places": status.places,
+        "final_check_due": final_check_due(status),
+        "flaky": status.history.flaky,
         "limits": asdict(_limits(status)),
         "agents": agents_summary(status.history),
     }
@@ -286,6 +289,8 @@ def _sentences(status: Status) -> list[str]:
     if told := limits_words(usage if history.run else replace(usage, run={}), "this run"):
         said.append(told)
     said += _loop(status) if status.running else [_last_run(history)]
+    said += [FINAL_CHECK_DUE] * final_check_due(status)
+    said += [f"flaky in the last re-check: {text.few(history.flaky)}"] * bool(history.flaky)
     if history.branch:
         said.append(f"verified work lands on branch {history.branch}")
     if status.places:
@@ -296,6 +301,13 @@ def _sentences(status: Status) -> list[str]:
         said.append(f"checks run in {where['room']}; all places take {weigh}")
     step = next_step(status, history.stopped)
     return said + [f"next: {step}"] * bool(step)
+
+
+def final_check_due(status: Status) -> bool:
+    """Whether work has landed that no re-check has seen, as after a run that was interrupted."""
+    passed = tuple(task for task in status.plan.tasks if task.passed)
+    checks = replace(status.plan, tasks=passed).every_check
+    return bool(status.history.unchecked and checks and not status.history.run)
 
 
 def next_step(status: Status, stopped: Stopped | None) -> str:
