@@ -139,17 +139,19 @@ def checks_of(run: Run, task: Task) -> list[Check]:
 
 
 async def know_before(run: Run, attempt: Attempt) -> None:
-    """Run the task's own checks behind the plan's before its first attempt in this run. The attempt cannot
-    start if one of them can only be red here. NeedsPerson if `setup` is red."""
+    """Run the task's own checks behind the plan's before its first attempt in this run, on the tip as it is
+    when the room is free: mostly what it holds. The attempt cannot start if one of them can only be red here.
+    NeedsPerson if `setup` is red."""
     before, own = run.results.before.get(attempt.task.key, {}), attempt.task.checks
     if before.keys() >= {check.command for check in own}:
         return
     checks, env = run.plan.checks_for(attempt.task), run.names(attempt)
     async with run.turn(attempt):
-        job = baseline_job(attempt.base, checks, f"{attempt.name}-before", env)
+        job = baseline_job(tip_of(run), checks, f"{attempt.name}-before", env)
         found = require_setup(run, await examined(run, job, attempt.worker))
     said = {result.command: result for result in found.checks}
     results = [said[check.command] for check in own if check.command in said]
+    attempt.notices += found.notices
     attempt.cannot_start = next((cannot_start(result) for result in results if result.missing), "")
     if not attempt.cannot_start:
         run.results.before[attempt.task.key] = {result.command: result.ok for result in results} | before
@@ -260,13 +262,19 @@ def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:
 async def examined(run: Run, job: CheckJob, number: int) -> Checked:
     """The results of a `CheckJob`: as remembered for these files, else from the clean room."""
     results = remembered(run)
-    return results.recall(job) or results.end(job, await checking(run, results.begin(job), number))
+    if found := results.recall(job):
+        return found
+    begun = results.begin(job)
+    return results.end(begun, await checking(run, begun, number))
 
 
 def examined_now(run: Run, job: CheckJob) -> Checked:
     """The same, before anything else goes on."""
     results = remembered(run)
-    return results.recall(job) or results.end(job, check_now(run, results.begin(job)))
+    if found := results.recall(job):
+        return found
+    begun = results.begin(job)
+    return results.end(begun, check_now(run, begun))
 
 
 def remembered(run: Run) -> Results:

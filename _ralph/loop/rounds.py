@@ -149,7 +149,7 @@ def open_run_record(run: Run) -> None:
         return
     run.recorded = True
     tip = tip_of(run)
-    red = _red_before(run, tip)
+    said = _said_before(run, tip)
     continues = run.history.run is not None
     given = {name: value for name, value in run.options.limits.items() if value is not None}
     if run.options.until:
@@ -157,17 +157,18 @@ def open_run_record(run: Run) -> None:
     run.write(
         RunBegan(continues=continues, branch=run.branch.name, base=tip, limits=given),
         f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
-        [f"- red before the work: {name}" for name in red],
+        [f"- {line}" for line in said],
     )
 
 
-def _red_before(run: Run, tip: str) -> list[str]:
-    """The plan's checks that are red before the work; `setup` runs, if there is one."""
+def _said_before(run: Run, tip: str) -> list[str]:
+    """What the plan's checks say before the work: which are red, and what they change. `setup` runs, if there
+    is one."""
     checks = list(run.plan.checks)
     if not checks and not run.plan.setup:
         return []
     found = require_setup(run, examined_now(run, baseline_job(tip, checks, "baseline", {})))
-    return [result.name for result in found.red]
+    return [*(f"red before the work: {result.name}" for result in found.red), *found.notices]
 
 
 def await_attempt(run: Run) -> Stop | None:
@@ -322,15 +323,15 @@ def recheck(run: Run) -> bool:
     red = {result.command: result for result in results if not result.ok}
     unlike = {check.command for check in run.plan.checks if _was_green(run, tip, check)} & red.keys()
     run.red = [f"{one.name} {one.outcome}" + UNLIKE * (one.command in unlike) for one in red.values()]
-    own = {task: [red[check.command] for check in task.checks if check.command in red] for task in passed}
-    broken = [] if unlike else [task for task in passed if own[task]]
+    own = {task.key: [red[one.command] for one in task.checks if one.command in red] for task in passed}
+    broken = [] if unlike else [task for task in passed if own[task.key]]
     found = Rechecked(
         ok=not red,
         commit=tip,
         checks_digest=names,
         broken=[task.key for task in broken],
         since={task.key: run.branch.recent(tip, run.history.of(task).passed_at) for task in broken},
-        failures={task.key: failure_of(own[task]) for task in broken},
+        failures={task.key: failure_of(own[task.key]) for task in broken},
         flaky=flaky,
     )
     lines = [f"- flaky, red and green on the same files: {name}" for name in flaky]
