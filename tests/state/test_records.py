@@ -140,6 +140,7 @@ _values: dict[Any, st.SearchStrategy[Any]] = {
     dict[str, float]: st.dictionaries(_text, st.floats(0, MOST), max_size=3),
     dict[str, bool]: st.dictionaries(_text, st.booleans(), max_size=3),
     dict[str, list[str]]: st.dictionaries(_text, st.lists(_text, max_size=2), max_size=2),
+    dict[str, Failure]: st.dictionaries(_text, st.builds(Failure, name=_text, tail=_text), max_size=2),
     Verdict: st.sampled_from(Verdict),
 }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import ROOT, Repo
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 IDLE = "pass"
@@ -97,17 +98,10 @@ def test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass(repo: Repo) -> N
 def test_what_landed_meanwhile_is_no_evidence_for_an_idle_agent(repo: Repo) -> None:
     """T1 turns the check of T2 green, while T2's agent does nothing."""
     repo.plan({"checks": ["test -f both"]}, {"checks": ["test -f both && true"]})
-    waits = "while not (OUT / 'landed').exists(): time.sleep(0.05)"
+    marked = f"'\"passes\": true' in P({str(repo.path / 'prd.json')!r}).read_text()"
+    waits = f"while not {marked}: time.sleep(0.05)"
     agent = repo.agent(f"if task == 'T1': P('both').touch()\nelse:\n    {waits}")
-    landed = f"import subprocess, json; json.load(__import__('sys').stdin); open({str(repo.outside / 'landed')!r}, 'w')"
-    hook = repo.outside / "notify.py"
-    hook.write_text(landed)
-    repo.program(".git/hooks/reference-transaction", f"touch {repo.outside}/moved")
-    process = repo.start("run", "--jobs", "2", "--agent", agent)
-    while "T1 passed" not in repo.verdicts() if (repo.path / "progress.txt").exists() else True:
-        assert process.poll() is None
-    (repo.outside / "landed").touch()
-    process.wait(30)
+    repo.run(agent, "--jobs", "2")
     assert repo.verdicts()[:2] == ["T1 passed", "T2 no-op"]
 
 
@@ -242,10 +236,6 @@ def test_what_a_person_mends_beside_the_tree_counts_after_a_retry(repo: Repo) ->
     key = repo.outside / "key"
     repo.plan({"checks": [f"test -e {key} && test -f T1.txt"]}, own("T2"), limits={"attempts": 1})
     notify = f"test -e {key} || {{ touch {key}; cd {repo.path}; {repo.outside}/bin/ralph retry T1; }}"
-    import sys
-
-    from tests.conftest import ROOT
-
     repo.tool("ralph", f'exec {sys.executable} {ROOT}/ralph.py "$@"')
     code, _, printed = repo.run(repo.agent(MAKES), "--notify", notify)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
@@ -325,7 +315,5 @@ def test_a_run_that_was_cut_short_leaves_its_final_check_due(repo: Repo) -> None
     (repo.outside / "again").touch()
     assert repo.run(agent)[0] == 0
     events = [one["event"] for one in repo.records()]
-    assert events[events.index("stop") :] == [
-        "stop", "run", "recheck", "start", "verdict", "recheck", "stop"
-    ] or events.index("recheck", events.index("stop")) < events.index("start", events.index("stop"))  # fmt: skip
+    assert events[events.index("stop") :][:4] == ["stop", "run", "recheck", "start"]
     assert not status(repo)["final_check_due"]
