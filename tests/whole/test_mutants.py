@@ -31,9 +31,7 @@ verdict.decide = lambda a, *_: (Verdict.PASSED, "")
     "no evidence rule": """
 from dataclasses import replace
 from _ralph.loop import verdict
-def decide(a, *rest, real=verdict.decide):
-    return real(replace(a, tip="other"), *rest)
-verdict.decide = decide
+verdict.decide = lambda facts, real=verdict.decide: real(replace(facts, changed=True))
 """,
     "works at home": """
 from _ralph.model import Paths
@@ -92,7 +90,8 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         found.add("exit")
     if "T1" in repo.passed():
         found.add("passed")
-    if (repo.path / "progress.txt").exists() and repo.verdicts() != ["T1 no-op"]:
+    told = [one.get("reason", "") for one in repo.records("verdict")]
+    if len(told) != 1 or not told[0].startswith("all that it changed is left out: guarded.txt"):
         found.add("records")
     if repo.read("prd.json") != plan or "EVIL" in repo.read("progress.txt"):
         found.add("state")
