@@ -90,9 +90,10 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         found.add("exit")
     if "T1" in repo.passed():
         found.add("passed")
-    told = [one.get("reason", "") for one in repo.records("verdict")]
-    if len(told) != 1 or not told[0].startswith("all that it changed is left out: guarded.txt"):
-        found.add("records")
+    if (repo.path / "progress.txt").exists():
+        told = [one.get("reason", "") for one in repo.records("verdict")]
+        if len(told) != 1 or not told[0].startswith("all that it changed is left out: guarded.txt"):
+            found.add("records")
     if repo.read("prd.json") != plan or "EVIL" in repo.read("progress.txt"):
         found.add("state")
     if repo.read("guarded.txt") != "real\n" or repo.git("rev-parse", "HEAD") != tip:
