@@ -116,7 +116,8 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
 
 def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
     learned = "- learned: " + "word " * 100
-    said = {"v": 2, "event": "verdict", "plan": "p@", "task": "T1", "iteration": 1, "verdict": "failed"}
+    said = {"v": 2, "event": "verdict", "plan": "prd.json@", "task": "T1", "iteration": 1, "verdict": "failed"}
+    plan = prd.read('{"tasks": [{"title": "x"}]}', Path("prd.json"))
     line = f"<!-- ralph {json.dumps({**said, 'handoff': {'learned': learned, 'ruled out': learned}})} -->\n"
     path = tmp_path / "progress.txt"
     path.write_text(f"## 2026-01-01 00:00:00 +00:00 | head\n{learned}\n{line}" * 5000)
@@ -124,7 +125,7 @@ def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
     try:
         journal = Journal(path)
         assert journal.open() == []
-        assert replay(journal.records("p@")).tasks["T1\n"].tried == 5000
+        assert replay(journal.records(plan)).tasks["T1\n"].tried == 5000
         assert tracemalloc.get_traced_memory()[1] < 1e6 < path.stat().st_size / 8
     finally:
         tracemalloc.stop()

@@ -212,7 +212,7 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
         notes
     )
     try:
-        history = replay(journal.records(plan.key))
+        history = replay(journal.records(plan))
         shown = status.Status(plan, history)
         assert status.lines(shown, 80, color=True) and status.markdown(shown)
         json.dumps(status.as_object(shown))
