@@ -218,6 +218,7 @@ def everything_at_home(repo: Repo) -> dict[str, bytes]:
         found |= {
             os.path.relpath(Path(folder, name), repo.path): Path(folder, name).read_bytes() for name in names
         }
+    found.pop(".git/info/exclude", None)  # where git is told of ralph's logs
     return found
 
 

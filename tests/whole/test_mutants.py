@@ -423,10 +423,10 @@ model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
         """
 from _ralph import files
 from _ralph.loop import attempt
-def _work(run, *given, real=attempt._work):
+def work_here(run, *given, real=attempt.work_here):
     files.append(run.paths.progress, b"\\n")
     return real(run, *given)
-attempt._work = _work
+attempt.work_here = work_here
 """,
         "state from two processes",
     ),
