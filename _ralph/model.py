@@ -131,9 +131,9 @@ class Plan:
         """The ids of the tasks that have passed, for dependencies."""
         return frozenset(task.id for task in self.tasks if task.passed)
 
-    def checks_for(self, task: Task) -> list[Check]:
-        """The task's own checks, then the plan's, without duplicates."""
-        return _distinct([*task.checks, *self.checks])
+    def checks_for(self, task: Task, more: Iterable[Check] = ()) -> list[Check]:
+        """The program of a task, in order and without duplicates: the plan's checks, `more`, its own."""
+        return _distinct([*self.checks, *more, *task.checks])
 
     @property
     def every_check(self) -> list[Check]:
@@ -155,16 +155,14 @@ class Plan:
 
 
 def _distinct(checks: Iterable[Check]) -> list[Check]:
-    """The first check of each command."""
-    kept: dict[str, Check] = {}
-    for check in checks:
-        kept.setdefault(check.command, check)
-    return list(kept.values())
+    """One check of each command: the last, as a task's own may have more time, in the first one's place."""
+    return list({check.command: check for check in checks}.values())
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check, run once: `tail` is the end of its output, `log` the file with all of it."""
+    """One check, run once: `tail` is the end of its output, `log` the file with all of it. `missing` is the
+    program that it could not start with; `recalled` says that it was not run again on the same files."""
 
     name: str
     command: str
@@ -174,13 +172,14 @@ class CheckResult:
     tail: str = ""
     log: str = ""
     timed_out: bool = False
+    missing: str = ""
+    recalled: bool = False
 
     @property
     def outcome(self) -> str:
-        if self.ok:
-            return f"passed ({self.seconds:.1f} s)"
-        how = "timed out" if self.timed_out else f"failed with exit {self.exit}"
-        return f"{how} ({self.seconds:.1f} s)"
+        failed = "timed out" if self.timed_out else f"failed with exit {self.exit}"
+        took = "as before" if self.recalled else f"{self.seconds:.1f} s"
+        return f"{'passed' if self.ok else failed} ({took})"
 
 
 @dataclass
@@ -321,9 +320,9 @@ class Work:
     """What an attempt and its record have in common. `base` is the commit that it began at, `left` the tree
     of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
     `message`. `leftover` says that no agent runs, because the work is from an earlier attempt and only its
-    checks or its judge are missing; `unjudged` that its judge is. `baseline` says which checks were green
-    before it; `parked` is the ref of work that did not pass; `blocked` why the task needs a person;
-    `conflict` what it began with."""
+    checks or its judge are missing; `unjudged` that its judge is. `flaky` names the checks that were red
+    and green on the same files; `parked` is the ref of work that did not pass; `blocked` why the task needs a
+    person; `conflict` what it began with."""
 
     base: str = ""
     left: str = ""
@@ -337,7 +336,7 @@ class Work:
     unjudged: bool = False
     blocked: str = ""
     parked: str = ""
-    baseline: dict[str, bool] = field(default_factory=dict)
+    flaky: list[str] = field(default_factory=list)
     tests: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)

@@ -65,7 +65,7 @@ def _label(name: str, given: tuple[Any, ...]) -> str:
         data = bytes(given[1]) if name == "write" else b""
         said = [word for word in ("start", "verdict", "passed") if f'"{word}"'.encode() in data]
         return " ".join([name, os.path.basename(os.readlink(f"/proc/self/fd/{first}")), *said])
-    path = getattr(first, "root", first)
+    path = given[1] if name in ("replace", "rename") else getattr(first, "root", first)
     return f"{name} {os.path.basename(os.fspath(path))}"
 
 

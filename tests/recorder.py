@@ -50,6 +50,6 @@ def install() -> None:
         note("land", self.git.root)
         real(self, *given, **named)
 
-    git.Git.sync = tree_synced  # type: ignore[method-assign, assignment]
-    branch.Branch.land = landed  # type: ignore[method-assign, assignment]
+    git.Git.sync = tree_synced  # type: ignore[method-assign]
+    branch.Branch.land = landed  # type: ignore[method-assign]
     os.open, os.write, os.fsync, os.replace = opened, written, synced, replaced  # type: ignore[assignment]

@@ -17,6 +17,8 @@ _SPOKEN = 1 << 17
 """Characters that are kept of a text in fragments."""
 _TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _FIELD = re.compile(r"\{([\w.*]+)\}")
+LAST_WORD, BACKGROUND = 60.0, 600.0
+"""Seconds of silence in which an agent must exit after its final result; and with a task of its own open."""
 _MOST = 10**15  # a few hundred digits would be no float any more
 _SAVED = {"add", "total", "meanwhile", "set", "overage", "final"}
 _UNITS = {"dollars": ("usd",), "tokens": ("input", "output")}
@@ -39,7 +41,8 @@ class StreamParser:
     tokens, that an event should have counted and did not, or with what is no amount. `overage` is whether the
     provider bills extra usage. `listen` gets words and tools, `retry` each repeated request (`unanswered`
     describes it until there is an answer), `raw` every line; `heard` is the time (monotonic seconds) of the
-    last sign of life. `doing` is what was said or done last, `news` whether anything changed that is saved.
+    last sign of life. `open` are its own background tasks. `doing` is what was said or done last, `news`
+    whether anything changed that is saved.
     """
 
     rules: list[Json]
@@ -65,6 +68,7 @@ class StreamParser:
     spoken: str = ""
     unfinished: str = ""
     unanswered: str = ""
+    open: set[str] = field(default_factory=set)
     doing: str = ""
     news: bool = True
 
@@ -140,6 +144,18 @@ class StreamParser:
         """The unix time at which a limit ends, as it was told last."""
         return text.moment(next(iter(self.facts.get("reset", [])), None), time.time())
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it said its final result, so that it only has to exit."""
+        return self.final in ("done", "failed")
+
+    def silence(self, idle: float | None) -> float | None:
+        """The seconds of silence after which it is ended, at most `idle`."""
+        if not self.has_ended:
+            return idle
+        last = BACKGROUND if self.open else LAST_WORD
+        return last if idle is None else min(last, idle)
+
     def was_cut_off(self, outcome: Outcome) -> bool:
         """Whether an agent that ended so was cut off before it said what it had used. One that its provider
         did not answer has used nothing."""
@@ -181,6 +197,8 @@ class StreamParser:
         self._measure(rule, event)
         self.context = max(self.context, int(_amount(event, rule.get("context", []))))
         self.compacted = self.compacted or bool(rule.get("compacted"))
+        self.open.update(map(str, pick(event, rule["opens"]) if "opens" in rule else []))
+        self.open.difference_update(map(str, pick(event, rule["closes"]) if "closes" in rule else []))
         self.overage = rule.get("overage", self.overage)
         self.news = self.news or bool(_SAVED & rule.keys())
         if "final" in rule and not (self.final == "unavailable" and rule["final"] in ("failed", "limited")):

@@ -201,7 +201,7 @@ def run_agent(
         cwd=cwd,
         env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
         timeout=timeout,
-        idle=idle if agent.streams else None,
+        idle=lambda: parser.silence(idle if agent.streams else None),
         control=control,
         stdin=b"" if row["prompt"] == "file" else sent,
         out=log(".out"),
@@ -255,7 +255,7 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.UNAVAILABLE, process.tail
     if process.ended == "interrupted":
         return Outcome.INTERRUPTED, "ralph was stopped"
-    if process.ended in ("deadline", "idle"):
+    if process.ended == "deadline" or (process.ended == "idle" and not parser.has_ended):
         after = text.duration(process.seconds)
         said = f"stopped at its {'time' if process.ended == 'deadline' else 'idle'} limit after {after}"
         return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said

@@ -21,7 +21,7 @@ from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import set_up_workspace
-from _ralph.loop.candidate import checking
+from _ralph.loop.candidate import cannot_start, checking
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.model import CheckResult, Finding, Findings, Plan
@@ -243,12 +243,13 @@ def _judged(run: Run, result: CheckResult) -> Finding:
         level, words = hint
         return level, f"{lacks}; {words}"
     for_all = result.command in {check.command for check in run.plan.checks}
-    if result.exit in (126, 127):
-        way = "let `setup` do it" if for_all else "let a task make it"
-        return "error" if for_all else "warning", f"{lacks}; a program is missing: install it, or {way}"
+    if result.missing:
+        return "error" if for_all else "warning", cannot_start(result)
+    if result.exit in (126, 127) and for_all:
+        return "error", f"{lacks}; a program is missing: install it, or let `setup` do it"
     if not for_all:
         return "ok", f"{said}: {why}"
-    return "warning", f"{said}: {why}; it does not count until it has been green once; fix it first"
+    return "warning", f"{said}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4"
 
 
 # ---------------------------------------------------------------- agents

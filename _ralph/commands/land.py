@@ -13,7 +13,7 @@ from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryL
 from _ralph.git.branch import Branch, current_branch
 from _ralph.git.git import BULK, Git, attempted, freeze_settings, no_space, top_level
 from _ralph.git.merge import merge
-from _ralph.loop.candidate import baseline_of, checking
+from _ralph.loop.candidate import checking, require_setup
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import open_sandbox, peek
 from _ralph.loop.preflight import require_git
@@ -210,5 +210,5 @@ def _red(run: Run, name: str, commit: str, checks: list[Check]) -> list[CheckRes
     job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", anew=True)
     found = run.wait(checking(run, job))
     run.view.lines(found.notices)
-    baseline_of(run, found)
+    require_setup(run, found)
     return found.red

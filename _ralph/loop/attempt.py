@@ -16,10 +16,10 @@ from _ralph.git.git import BULK
 from _ralph.git.merge import merge
 from _ralph.git.workspace import Place, Prepared, restore
 from _ralph.loop.candidate import (
-    baseline_job,
-    baseline_of,
     check_candidate,
-    checking,
+    checks_of,
+    know_before,
+    known_before,
     make_candidate,
     setup_failed,
     tip_of,
@@ -105,7 +105,10 @@ def is_last(run: Run, attempt: Attempt) -> bool:
 async def work(run: Run, attempt: Attempt) -> None:
     """Run the agent in a worker. If the worker is killed, only this attempt is lost."""
     try:
-        await check_before(run, attempt)
+        await know_before(run, attempt)
+        if attempt.cannot_start:
+            attempt.result = AgentResult(Outcome.FAILED, "its agent was not started")
+            return
         found = await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
     except WorkerDied as error:
         attempt.result = cut_off(run, attempt.agent, attempt.name, str(error))
@@ -114,16 +117,6 @@ async def work(run: Run, attempt: Attempt) -> None:
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
         take(run, attempt, found)
-
-
-async def check_before(run: Run, attempt: Attempt) -> None:
-    """Run those of the task's own checks whose state before its first attempt is not known yet."""
-    known = run.history.of(attempt.task).baseline
-    unknown = [check for check in attempt.task.checks if check.command not in known]
-    if unknown:
-        job = baseline_job(attempt.base, unknown, f"{attempt.name}-before", run.names(attempt))
-        async with run.turn(attempt):
-            attempt.baseline = baseline_of(run, await checking(run, job, attempt.worker))
 
 
 def take(run: Run, attempt: Attempt, found: Worked) -> None:
@@ -240,10 +233,13 @@ def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResul
 def prompt_for(run: Run, attempt: Attempt) -> str:
     """The prompt of this attempt."""
     task, known = attempt.task, run.history.of(attempt.task)
-    own = {**attempt.baseline, **known.baseline}
-    checks = run.plan.checks_for(task)
-    red = [c.command for c in checks if own.get(c.command) is False]
-    red += [c.command for c in run.plan.checks if c.command in run.history.red]
+    checks = checks_of(run, task)
+    own = run.results.before.get(task.key, {})
+    red = [
+        check.command
+        for check in checks
+        if not own.get(check.command, True) or run.results.is_red(attempt.base, check.command)
+    ]
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,
         handoff=run.paths.handoff(attempt.worker),
@@ -270,6 +266,9 @@ def preview(run: Run, task: Task) -> str:
 
 async def examine(run: Run, attempt: Attempt) -> None:
     """Check the work on the tip of the branch, in the clean room; the verdict is put into the attempt."""
+    if attempt.cannot_start:
+        attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_start
+        return
     attempt.handoff = parse_handoff(handoff_text(attempt))
     if not make_candidate(run, attempt):
         return
@@ -280,7 +279,7 @@ async def examine(run: Run, attempt: Attempt) -> None:
         await check_candidate(run, attempt)
     if not attempt.handoff:
         attempt.handoff = parse_handoff(next_step(attempt))
-    weigh(attempt, run.history, judge=run.judge is not None)
+    weigh(attempt, known_before(run, attempt), judge=run.judge is not None)
     attempt.unjudged = False
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
         between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
@@ -292,7 +291,7 @@ async def examine(run: Run, attempt: Attempt) -> None:
 def changed_tests(run: Run, attempt: Attempt) -> list[str]:
     """The tests that were there before the attempt, and that it changed or removed; and so for what decides
     what its checks do, such as the scripts in package.json."""
-    commands = " ".join(check.command for check in run.plan.checks_for(attempt.task))
+    commands = " ".join(check.command for check in checks_of(run, attempt.task))
     if not (patterns.uncovered_tests([], attempt.changed) or deciding(attempt.changed, commands)):
         return []
     words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 from _ralph import text
@@ -26,7 +27,7 @@ class Attempt(Work):
     """One attempt at one task, from its `start` record to its verdict, by `agent` in the worker of this
     number; `id` is random. It may spend `share`. `tree` is what the agent left, with all that is protected as
     before; `clean` says that it began without the work of earlier attempts, which is kept at the ref
-    `earlier`."""
+    `earlier`; `cannot_start` why no agent was started."""
 
     task: Task
     number: int
@@ -37,10 +38,10 @@ class Attempt(Work):
     share: Share = field(default_factory=Share)
     clean: bool = False
     earlier: str = ""
+    cannot_start: str = ""
     tree: str = ""
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
     checks: list[CheckResult] = field(default_factory=list)
-    fixed: bool = False
     verdict: Verdict = Verdict.INTERRUPTED
     judgement: Judgement | None = None
     ignored: list[str] = field(default_factory=list)
@@ -48,6 +49,18 @@ class Attempt(Work):
     said: str = ""
     changed: list[str] = field(default_factory=list)
     changes: str = ""
+
+    @property
+    def changes_tree(self) -> bool:
+        """Whether the candidate's files differ from those of the commit that it is made on."""
+        return self.commit != self.tip
+
+    @property
+    def left_out(self) -> str:
+        """What the agent changed that is no part of the work, and the `allow` that lets in what can be."""
+        names = [line.partition(" (")[0] for line in self.restored if "(a copy" not in line]
+        allow = f'; a task that has to change it says so: "allow": {json.dumps(names[:5])}' if names else ""
+        return f"{text.few(self.restored)}{allow}" if self.restored else ""
 
     @property
     def command(self) -> str:
@@ -88,7 +101,8 @@ class CheckJob:
     """`checks` to be run on `commit` in the clean room or, with `anew`, in a new checkout. `env` is added to
     their environment, their logs are called `name`, and `label` stands before what is shown of them. With a
     `tip`, `commit` is a candidate on it: the commit hooks run first, with its `message`; `allow` are patterns
-    of protected files that they may change."""
+    of protected files that they may change. `again` says that they are to run whatever is known of these
+    files; else the room may hold them as earlier checks left them, and the commands `known` do not run."""
 
     commit: str
     checks: list[Check]
@@ -99,6 +113,8 @@ class CheckJob:
     tip: str = ""
     message: str = ""
     allow: tuple[str, ...] = ()
+    again: bool = False
+    known: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)

@@ -4,6 +4,7 @@ point; all that follows from it can be done twice."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import fields
 
 from _ralph import text
@@ -183,7 +184,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         agent=attempt.agent.name,
         verdict=attempt.verdict,
         checks={check.command: check.ok for check in attempt.checks},
-        failure=failure_of(attempt),
+        failure=failure_of(attempt.checks),
         judge=attempt.judgement or Judgement(),
         session=result.session or "",
         exit=result.exit or 0,
@@ -195,9 +196,9 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
     )
 
 
-def failure_of(attempt: Attempt) -> Failure:
-    """The first check of an attempt that is red, and the names of the others."""
-    red = [check for check in attempt.checks if not check.ok]
+def failure_of(checks: Sequence[CheckResult]) -> Failure:
+    """The first of these checks that is red, and the names of the others."""
+    red = [check for check in checks if not check.ok]
     if not red:
         return Failure()
     others = [check.name for check in red[1:]]
@@ -220,6 +221,7 @@ def record_lines(attempt: Attempt) -> list[str]:
         ("checks", ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)),
         ("changes", attempt.changes),
         ("changed tests", text.few(attempt.tests)),
+        ("flaky", text.few(attempt.flaky)),
         ("reason", attempt.reason),
         *(("restored", line) for line in attempt.restored),
         *(("notice", line) for line in attempt.notices),

@@ -6,6 +6,8 @@ import contextlib
 import functools
 import json
 import os
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,6 +72,11 @@ class Site:
         folder = room / self.gear.hooks
         return [name for name in HOOKS if os.access(folder / name, os.X_OK)], str(folder)
 
+    @property
+    def hooked(self) -> bool:
+        """Whether a candidate may have commit hooks: as home has, or its own."""
+        return not os.path.isabs(self.gear.hooks) or bool(self.hooks(self.home.root)[0])
+
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
         place.carry(self.gear.carried)
@@ -96,9 +103,22 @@ class Site:
             tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
             log=str(log),
             timed_out=done.ended == "deadline",
+            missing=self._missing(check, cwd, log) if done.exit == 127 else "",
         )
         self.show(result, label)
         return result
+
+    def _missing(self, check: Check, cwd: Path, log: Path) -> str:
+        """The program that a check begins with, if it is a bare name that the shell does not know in this
+        place. Another one may be what a task is to make."""
+        word = first_word(check)
+        if not word or "/" in word:
+            return ""
+        asked = self.wrap(["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], cwd)
+        told = run_process(
+            asked, cwd=cwd, env=self.env(cwd), timeout=60, control=self.control, out=log.with_suffix(".which")
+        )
+        return word if told.ended == "itself" and told.exit != 0 else ""
 
     def stamp(self, tree: str) -> str:
         """What a place that holds `tree` belongs to: `setup`, and the files that its `when` names, or all of
@@ -120,6 +140,15 @@ class Site:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
         return self.run(check, place.root, f"{name}-setup")
+
+
+def first_word(check: Check) -> str:
+    """The word that a check begins with, if it is a plain one: no variable, no operator of the shell."""
+    try:
+        words = shlex.split(check.run) if isinstance(check.run, str) else check.run
+    except ValueError:
+        return ""
+    return words[0] if words and re.fullmatch(r"[\w.+/-]+", words[0]) else ""
 
 
 @dataclass
@@ -165,9 +194,17 @@ class Room:
             files.clear(self.place.stamp)
         self.site.furnish(self.place, commit)
 
+    def go_on(self, commit: str) -> bool:
+        """Go on where earlier checks ended on these files: what they built stays, tracked files are put back.
+        False if the room is not fit for it."""
+        if not self.place.exists or self._noted()[0] != self.site.stamp(commit):
+            return False
+        self.hold(commit)
+        return self.place.stamp.exists()
+
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks, one program: what one leaves, the next can use, but for changes of tracked files,
-        which are named and put back."""
+        """Run all checks as one program: what one builds, the next can use; what one changes in tracked files
+        is named and put back."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
             if number and (changed := self._put_back()):

@@ -12,20 +12,22 @@ from _ralph.agents.registry import Agent
 from _ralph.errors import Exit, RalphError, Stop
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
-from _ralph.loop.candidate import baseline_job, baseline_of, check_now, tip_of
+from _ralph.loop.candidate import baseline_job, check_twice, examined_now, require_setup, tip_of
 from _ralph.loop.jobs import Attempt, CheckJob
-from _ralph.loop.landing import note, note_landed, redo_last_mark, restore_marks, set_back
+from _ralph.loop.landing import failure_of, note, note_landed, redo_last_mark, restore_marks, set_back
 from _ralph.loop.news import notify
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop
 from _ralph.model import AgentResult, Check, Task, Verdict, spent_on
 from _ralph.state import limits, prd
 from _ralph.state.history import NEVER, Away
-from _ralph.state.records import Rechecked, RunBegan, Stopped, Waited
+from _ralph.state.records import Rechecked, Record, Retried, RunBegan, Stopped, Waited
 from _ralph.text import clock, quote
 
-RECHECK_AFTER = 10
-"""Passes after which the branch is checked again in the middle of a run."""
+UNLIKE = (
+    ": green in the room, red in one made anew: something outside of the checkout, or a `when` that says too "
+    "little"
+)
 _LOOK = 2.0
 """Seconds after which a free worker looks for a task again."""
 DENIED = 3
@@ -61,6 +63,8 @@ def resume(run: Run) -> None:
             attempt.left, attempt.base = known.left, known.base
         note(run, attempt, by_person=before is not None and before.exit == Exit.PERSON)
     restore_marks(run)
+    if run.history.run is None and run.history.unchecked and not asked_to_stop(run):
+        recheck(run)  # the last run came to its end without it
 
 
 def forget_lost_work(run: Run) -> None:
@@ -86,7 +90,7 @@ def read_edits(run: Run) -> None:
     starts over; one that has passed and is not marked any more is marked again."""
     run.read_plan()
     for record in run.journal.news(run.plan, run.run_id):
-        run.history.apply(record)
+        _take_in(run, record)
     if run.trouble:
         tell_trouble(run)
         return
@@ -94,6 +98,14 @@ def read_edits(run: Run) -> None:
     restore_marks(run)
     for opened in run.history.opened(run.plan):
         run.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
+        run.results.forget(opened.key)
+
+
+def _take_in(run: Run, record: Record) -> None:
+    """Apply what somebody else wrote into the log."""
+    run.history.apply(record)
+    if isinstance(record, Retried):
+        run.results.forget(record.key)
 
 
 def tell_trouble(run: Run) -> None:
@@ -132,38 +144,31 @@ def _back_at(run: Run, task: Task) -> float:
 
 
 def open_run_record(run: Run) -> None:
-    """Write the `run` record, once, before the first attempt, with which checks are green now."""
+    """Write the `run` record, once, before the first attempt, with the plan's checks that are red now."""
     if run.recorded:
         return
     run.recorded = True
-    tip, baseline = tip_of(run), {}
-    if not run.history.baselined or run.history.run is None:
-        baseline = _green_before(run, tip)
+    tip = tip_of(run)
+    said = _said_before(run, tip)
     continues = run.history.run is not None
     given = {name: value for name, value in run.options.limits.items() if value is not None}
     if run.options.until:
         given["until"] = run.limits.until
     run.write(
-        RunBegan(
-            baseline=baseline,
-            baselined=bool(baseline) or not run.history.baselined,
-            continues=continues,
-            branch=run.branch.name,
-            base=tip,
-            limits=given,
-        ),
+        RunBegan(continues=continues, branch=run.branch.name, base=tip, limits=given),
         f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
-        [f"- red before the work: {name}" for name, ok in baseline.items() if not ok],
+        [f"- {line}" for line in said],
     )
 
 
-def _green_before(run: Run, tip: str) -> dict[str, bool]:
-    """Which checks of the plan are green before the work; `setup` runs, if there is one."""
+def _said_before(run: Run, tip: str) -> list[str]:
+    """What the plan's checks say before the work: which are red, and what they change. `setup` runs, if there
+    is one."""
     checks = list(run.plan.checks)
     if not checks and not run.plan.setup:
-        return {}
-    found = baseline_of(run, check_now(run, baseline_job(tip, checks, "baseline", {})))
-    return {check.command: found.get(check.command, False) for check in checks}  # not seen green: not bound
+        return []
+    found = require_setup(run, examined_now(run, baseline_job(tip, checks, "baseline", {})))
+    return [*(f"red before the work: {result.name}" for result in found.red), *found.notices]
 
 
 def await_attempt(run: Run) -> Stop | None:
@@ -297,12 +302,6 @@ def finish(run: Run) -> Stop | None:
     return Stop("complete", Exit.COMPLETE, f"{done}{green}")
 
 
-def recheck_now_and_then(run: Run) -> None:
-    """Check the branch again after every tenth pass."""
-    if run.history.passes_since_recheck >= RECHECK_AFTER and not asked_to_stop(run):
-        recheck(run)
-
-
 def limit_reached(run: Run) -> Stop | None:
     """The limit that forbids another attempt, if any."""
     return limits.spent(run.limits, run.history, run.seconds, time.time())
@@ -320,24 +319,36 @@ def recheck(run: Run) -> bool:
         return True
     open_run_record(run)
     run.view.line("all checks once more, in a fresh checkout")
-    red = check_now(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True)).red
-    run.red = [f"{result.name} {result.outcome}" for result in red]
-    commands = {result.command for result in red}
-    broken = [task for task in passed if commands & {check.command for check in task.checks}]
-    since = {task.key: run.branch.recent(tip, run.history.of(task).passed_at) for task in broken}
-    lines = []
+    results, flaky = check_twice(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True))
+    red = {result.command: result for result in results if not result.ok}
+    unlike = {check.command for check in run.plan.checks if _was_green(run, tip, check)} & red.keys()
+    run.red = [f"{one.name} {one.outcome}" + UNLIKE * (one.command in unlike) for one in red.values()]
+    own = {task.key: [red[one.command] for one in task.checks if one.command in red] for task in passed}
+    broken = [] if unlike else [task for task in passed if own[task.key]]
+    found = Rechecked(
+        ok=not red,
+        commit=tip,
+        checks_digest=names,
+        broken=[task.key for task in broken],
+        since={task.key: run.branch.recent(tip, run.history.of(task).passed_at) for task in broken},
+        failures={task.key: failure_of(own[task.key]) for task in broken},
+        flaky=flaky,
+    )
+    lines = [f"- flaky, red and green on the same files: {name}" for name in flaky]
+    run.view.lines([line.removeprefix("- ") for line in lines])
     for task in broken:
         lines.append(f"- {task.id} {run.history.of(task).passed_words}, broken since")
-        lines += quote("\n".join(since[task.key]))
-    found = Rechecked(ok=not red, commit=tip, checks_digest=names, broken=list(since), since=since)
-    run.write(
-        found,
-        f"all checks once more | {', '.join(run.red) or 'all green'}",
-        lines,
-    )
+        lines += quote("\n".join(found.since[task.key]))
+    run.write(found, f"all checks once more | {', '.join(run.red) or 'all green'}", lines)
     set_back(run, found)
     run.rechecked = (tip, _checks_of(run, [task for task in passed if task not in broken])[1])
     return not broken
+
+
+def _was_green(run: Run, tip: str, check: Check) -> bool:
+    """Whether a check was green in the clean room on the branch's own files."""
+    known = run.results.newest(tip, check.command)
+    return known is not None and known.ok
 
 
 def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
@@ -346,6 +357,12 @@ def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:
     setup = run.plan.setup.run if run.plan.setup else ""
     commands = "\0".join([setup, *(check.command for check in checks)])
     return checks, digest(commands.encode("utf-8", "surrogatepass"))
+
+
+def _is_red_checks(run: Run, stop: Stop) -> bool:
+    """Whether a run that would stop so ends for a red suite instead: another one would not mend it."""
+    done = all(task.passed for task in run.plan.tasks)
+    return done if stop.word == "once" else stop.exit == Exit.LEFT
 
 
 def close_run(run: Run, stop: Stop) -> Stop:
@@ -357,8 +374,8 @@ def close_run(run: Run, stop: Stop) -> Stop:
             stop = Stop(
                 "once", Exit.LEFT, "one attempt, as asked, and a task that had passed no longer holds"
             )
-        elif run.red and stop.word == "once" and all(task.passed for task in run.plan.tasks):
-            reason = f"one attempt, as asked, and not all checks are green: {', '.join(run.red)}"
+        elif run.red and _is_red_checks(run, stop):
+            reason = f"{stop.reason}, and not all checks are green: {', '.join(run.red)}"
             stop = Stop("red-checks", Exit.PERSON, reason)
     if run.recorded or run.history.run:
         run.write(

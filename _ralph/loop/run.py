@@ -25,6 +25,7 @@ from _ralph.git.workspace import Place
 from _ralph.loop.detect import detect_checks
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.pool import LONGEST_WAIT, Pool, Turn
+from _ralph.loop.results import Results
 from _ralph.loop.room import Gear, Room, Site, gear_of
 from _ralph.loop.view import Reporter, View
 from _ralph.loop.worker import Hear, Job, Result, start
@@ -104,6 +105,10 @@ class Run:
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
     gear: Gear | None = None
+    results: Results = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.results = Results(self.git)
 
     @property
     def seconds(self) -> float:

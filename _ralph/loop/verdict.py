@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from _ralph import text
 from _ralph.loop.jobs import Attempt
-from _ralph.model import COUNTED, AgentResult, CheckResult, Outcome, Verdict
-from _ralph.state.history import History, TaskHistory
+from _ralph.model import COUNTED, AgentResult, Outcome, Verdict
+from _ralph.state.history import TaskHistory
 
 INTERRUPTIONS = 3
 """Interrupted attempts in a row that block a task: it may never fit into the time it gets."""
@@ -19,73 +19,98 @@ _KEPT_AWAY = {
 }
 
 
+@dataclass(frozen=True)
+class Before:
+    """What is known of the checks from before an attempt's work, by their commands: which of the task's own
+    were green before its first attempt, which are green on the commit that the candidate is made on, and
+    which were red and green on the same files."""
+
+    own: Mapping[str, bool] = field(default_factory=dict)
+    tip: Mapping[str, bool] = field(default_factory=dict)
+    flaky: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a verdict rests on. `changed`: the candidate's files differ from those of the commit that it is
+    made on. `proved`: something binds or has turned green, or a judge comes after. `complete`: every check of
+    the task's own ran. `red`: the first binding check that is red, in words. `turned`: an own check was red
+    before the work and is green now. `suite`: the plan's checks that were red before and still are.
+    `left_out`: what was changed and is no part of the work, in words."""
+
+    result: AgentResult
+    changed: bool
+    proved: bool = True
+    complete: bool = True
+    red: str = ""
+    turned: bool = False
+    suite: str = ""
+    left_out: str = ""
+
+
 def needs_checks(attempt: Attempt) -> bool:
     """Whether there is anything to check: changes, or an agent that could work and made none."""
-    if attempt.commit != attempt.tip or attempt.leftover:
+    if attempt.changes_tree or attempt.leftover:
         return True
     return attempt.result.outcome not in _KEPT_AWAY
 
 
-def weigh(attempt: Attempt, history: History, judge: bool) -> None:
+def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     """Put the verdict into the attempt; `judge` says whether a judge must agree to a pass."""
     own = {check.command for check in attempt.task.checks}
+    red_before = {command for command, ok in before.tip.items() if not ok} - own
+    suite = [check.name for check in attempt.checks if not check.ok and check.command in red_before]
+    red = [check for check in attempt.checks if not check.ok and check.command not in red_before]
     green = {check.command for check in attempt.checks if check.ok}
-    ran = {check.command for check in attempt.checks}
-    binding = own | green | ran - history.red  # all but what was red before the work, and never green
-    attempt.fixed = fixed_checks(
-        attempt.checks, own, {**attempt.baseline, **history.of(attempt.task).baseline}
+    steady = green - {*before.flaky}
+    turned = {command for command in own & steady if before.own.get(command) is False}
+    turned -= {command for command in own if before.tip.get(command)}  # by what landed meanwhile
+    binding = {check.command for check in attempt.checks} & {*own, *before.tip} - red_before
+    facts = Facts(
+        attempt.result,
+        changed=attempt.changes_tree,
+        proved=bool(binding or judge or red_before & steady),
+        complete=own <= {check.command for check in attempt.checks},
+        red=f"{red[0].name} {red[0].outcome}" if red else "",
+        turned=bool(turned),
+        suite=text.few(suite),
+        left_out=attempt.left_out,
     )
-    attempt.verdict, attempt.reason = decide(attempt, own, binding, judge)
+    attempt.verdict, attempt.reason = decide(facts)
     passed = attempt.verdict is Verdict.PASSED
-    attempt.denied = not passed and bool(attempt.result.denials) and attempt.commit == attempt.tip
-    attempt.weak = passed and not attempt.fixed and not history.red & green
-    if passed:
-        loose = [check.name for check in attempt.checks if not check.ok and check.command not in binding]
-        attempt.notices += [
-            f"{name} does not count: it was red before the work and still is" for name in loose
-        ]
-    elif attempt.checks and attempt.ignored:
-        attempt.notices += [
-            f"{name} is ignored by git and not part of the work" for name in attempt.ignored[:6]
-        ]
+    attempt.flaky = [check.name for check in attempt.checks if check.command in before.flaky]
+    attempt.denied = not passed and bool(attempt.result.denials) and not attempt.changes_tree
+    attempt.weak = passed and bool(suite or not (turned or red_before & steady))
+    said = [f"flaky, red and green on the same files: {name}" for name in attempt.flaky]
+    said += [f"the suite is red: {text.few(suite)}; it was so before the work"] * bool(passed and suite)
+    if attempt.checks and not passed:
+        said += [f"{name} is ignored by git and not part of the work" for name in attempt.ignored[:6]]
+    attempt.notices = list(dict.fromkeys([*attempt.notices, *said]))
 
 
-def decide(attempt: Attempt, own: set[str], binding: set[str], judge: bool = False) -> tuple[Verdict, str]:
-    """The verdict on an attempt and the reason for it, from evidence alone.
-
-    `own` and `binding` are check commands; with a `judge`, there may be none. A pass needs every binding
-    check green, and evidence of work: an own check that was red before the first attempt
-    (`attempt.fixed`) or, from an agent that ended well, a candidate that differs from the tip.
-    """
-    result, changed = attempt.result, attempt.commit != attempt.tip
-    bound = [check for check in attempt.checks if check.command in binding]
-    red = [check for check in bound if not check.ok]
-    proof = bool(bound) or (judge and not attempt.checks)
-    green = proof and not red and {check.command for check in bound} >= own
-    if green and attempt.fixed:
+def decide(facts: Facts) -> tuple[Verdict, str]:
+    """The verdict and the reason for it. A pass needs every binding check green, and evidence: an own check
+    that turned green and files that differ or, from an agent that ended well, files that differ."""
+    result, changed = facts.result, facts.changed
+    green = facts.proved and facts.complete and not facts.red
+    if green and changed and facts.turned:
         return Verdict.PASSED, ""
     if early := _no_verdict(result, changed):
         return early
-    if red and result.outcome is Outcome.FAILED and not changed:
+    if facts.left_out and not changed:
+        return Verdict.FAILED, f"all that it changed is left out: {facts.left_out}"
+    if facts.red and result.outcome is Outcome.FAILED and not changed:
         return Verdict.FAILED, f"the agent ended with an error and changed nothing: {result.reason}"
-    if red:
-        return Verdict.FAILED, f"{red[0].name} {red[0].outcome}"
-    if not proof:
-        names = ", ".join(check.name for check in attempt.checks)
-        return (
-            Verdict.FAILED,
-            f"nothing proves it: what was red before the work still is ({names}); give it a check of its own",
-        )
+    if facts.red:
+        return Verdict.FAILED, facts.red
+    if not facts.proved:
+        still = f"the suite was red before the work and still is ({facts.suite})"
+        return Verdict.FAILED, f"nothing proves it: {still}; give it a check of its own"
     if result.outcome is not Outcome.DONE:
         return Verdict.FAILED, f"the agent ended with an error: {result.reason}"
     if green and changed:
         return Verdict.PASSED, ""
     return Verdict.NO_OP, "every check is green, and nothing shows that work was done"
-
-
-def fixed_checks(checks: Sequence[CheckResult], own: set[str], baseline: Mapping[str, bool]) -> bool:
-    """Whether an own check turned green that was red before the first attempt."""
-    return any(check.ok and check.command in own and baseline.get(check.command) is False for check in checks)
 
 
 def kept_away(result: AgentResult, changed: bool = False) -> Verdict | None:
@@ -123,6 +148,8 @@ def weigh_judge(attempt: Attempt, result: AgentResult, objections: list[str]) ->
 def reason_to_block(attempt: Attempt, known: TaskHistory, attempts: int, by_person: bool) -> str:
     """Why this attempt blocks its task, or nothing. `known` is the task's history before it, `attempts` the
     limit; `by_person` says that a person interrupted it."""
+    if attempt.cannot_start:
+        return attempt.cannot_start
     if (
         attempt.verdict is Verdict.INTERRUPTED
         and not attempt.leftover

@@ -122,7 +122,7 @@ def run_process(
     timeout: float,
     control: Control,
     stdin: bytes = b"",
-    idle: float | None = None,
+    idle: Callable[[], float | None] = lambda: None,
     out: Path | None = None,
     err: Path | None = None,
     on_line: LineHandler | None = None,
@@ -133,10 +133,10 @@ def run_process(
     """Run `argv` in a session of its own, and end all that it started, however it ends.
 
     stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in order), each
-    capped at `cap` bytes on disk. `timeout` and `idle` are in seconds. Without `by_line`, `on_line` gets
-    stdout in pieces as they come, which is cheap. Memory is
-    constant but for one line at a time. `spare` are children of ours that are not ended.
-    Never raises for what the process does.
+    capped at `cap` bytes on disk. `timeout` is in seconds, as is the silence that `idle` allows by then.
+    Without `by_line`, `on_line` gets stdout in pieces as they come, which is cheap. Memory is constant but
+    for one line at a time. `spare` are children of ours that are not ended. Never raises for what the process
+    does.
     """
     started = time.monotonic()
     with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:
@@ -216,11 +216,12 @@ class _Pump:
     stop: bool = False
     active: float = field(default_factory=time.monotonic)
 
-    def run(self, control: Control, deadline: float, idle: float | None) -> str:
+    def run(self, control: Control, deadline: float, idle: Callable[[], float | None]) -> str:
         """Run until the child exits or must end; the word for `ProcessResult.ended`."""
         while not self._has_ended():
             now = time.monotonic()
-            limit = deadline if idle is None else min(deadline, self.active + idle)
+            silence = idle()
+            limit = deadline if silence is None else min(deadline, self.active + silence)
             if control.stop_now:
                 return "interrupted"
             if self.stop:

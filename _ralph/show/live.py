@@ -176,7 +176,7 @@ class Terminal(View):
             self.line("not done yet; the agent goes on with it", "  ")
             return
         reason = attempt.reason or ended_words(result)
-        weak = " (weak: no check went from red to green)" if attempt.weak else ""
+        weak = " (weak)" if attempt.weak else ""
         said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent(result)}"
         self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
         if attempt.blocked:

@@ -21,7 +21,7 @@ from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
-from _ralph.state.history import NEVER, History
+from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan, Stopped
 from _ralph.state.wording import (
     agents_summary,
@@ -38,6 +38,7 @@ from _ralph.state.wording import (
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
+FINAL_CHECK_DUE = "final check due: what landed was not checked once more; the next run begins with that"
 _BAR = 24
 
 
@@ -159,6 +160,8 @@ def as_object(status: Status) -> Json:
         "running": status.running,
         "branch": status.history.branch or None,
         "places": status.places,
+        "final_check_due": final_check_due(status),
+        "flaky": status.history.flaky,
         "limits": asdict(_limits(status)),
         "agents": agents_summary(status.history),
     }
@@ -167,19 +170,14 @@ def as_object(status: Status) -> Json:
 def _limits(status: Status) -> limits.Usage:
     """What is used of each limit of the plan and of its last run, up to now."""
     history = status.history
-    bounds = _bounds(status)
-    usage = limits.used(bounds, history) if bounds else limits.Usage()
-    if bounds and status.running and history.run and history.last:
+    try:
+        found = limits.resolve(status.plan.settings, history.limits)
+    except BadInput:  # no run would take it
+        return limits.Usage()
+    usage = limits.used(found, history)
+    if status.running and history.run and history.last:
         usage.run["seconds"].used += max(round(time.time() - history.last.time, 1), 0.0)
     return usage
-
-
-def _bounds(status: Status) -> limits.Limits | None:
-    """The limits of the plan and of its last run; None where no run would take them."""
-    try:
-        return limits.resolve(status.plan.settings, status.history.limits)
-    except BadInput:
-        return None
 
 
 # ---------------------------------------------------------------- a terminal
@@ -291,6 +289,8 @@ def _sentences(status: Status) -> list[str]:
     if told := limits_words(usage if history.run else replace(usage, run={}), "this run"):
         said.append(told)
     said += _loop(status) if status.running else [_last_run(history)]
+    said += [FINAL_CHECK_DUE] * final_check_due(status)
+    said += [f"flaky in the last re-check: {text.few(history.flaky)}"] * bool(history.flaky)
     if history.branch:
         said.append(f"verified work lands on branch {history.branch}")
     if status.places:
@@ -301,6 +301,13 @@ def _sentences(status: Status) -> list[str]:
         said.append(f"checks run in {where['room']}; all places take {weigh}")
     step = next_step(status, history.stopped)
     return said + [f"next: {step}"] * bool(step)
+
+
+def final_check_due(status: Status) -> bool:
+    """Whether work has landed that no re-check has seen, as after a run that was interrupted."""
+    passed = tuple(task for task in status.plan.tasks if task.passed)
+    checks = replace(status.plan, tasks=passed).every_check
+    return bool(status.history.unchecked and checks and not status.history.run)
 
 
 def next_step(status: Status, stopped: Stopped | None) -> str:
@@ -348,7 +355,7 @@ def _last_run(history: History) -> str:
 
 
 def _loop(status: Status) -> list[str]:
-    """Since when a loop runs; a line for each of its workers, and for each provider that it waits for."""
+    """Since when a loop runs; a line for each of its workers, and for an agent that it waits for."""
     loop = status.running or {}
     running = f"a loop is running since {loop['since']} (pid {loop['pid']})"
     running += ", stopping as asked" if loop.get("stopping") else ""
@@ -358,21 +365,10 @@ def _loop(status: Status) -> list[str]:
         (f"worker {start.worker or 1}: " if several else "") + _worker_words(start, told)
         for start, told in zip(status.at_work, loop["workers"], strict=True)
     ]
-    waiting = [
-        f"{text.one_line(command, 40) or 'the agent'} waits until "
-        f"{text.clock(until, time.time())} for its provider's limit"
-        for command, until in _waits(status).items()
-        if time.time() < until < NEVER
-    ]
+    waited = status.history.this_run.waited
+    until, who = text.clock(waited.until, time.time()), text.one_line(waited.command, 40) or "the agent"
+    waiting = [f"{who} waits until {until} for its provider's limit"] * (waited.until > time.time())
     return [running, *workers, *waiting]
-
-
-def _waits(status: Status) -> dict[str, float]:
-    """Until when (unix time) each agent is waited for: also for one whose task waits beside others, which has
-    no record."""
-    run, bounds = status.history.this_run, _bounds(status) or limits.Limits()
-    away = {command: limits.back(bounds, away) for command, away in run.away.items()}
-    return away | {run.waited.command: run.waited.until}
 
 
 def _worker_words(start: AttemptBegan, told: Json) -> str:

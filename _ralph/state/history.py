@@ -66,7 +66,7 @@ class TaskHistory(Spent):
 
     attempts: int = 0
     tried: int = 0
-    baseline: dict[str, bool] = field(default_factory=dict)
+    flaky: list[str] = field(default_factory=list)
     last: records.AttemptEnded | None = None
     ruled_out: list[str] = field(default_factory=list)
     answered: str = ""
@@ -110,7 +110,7 @@ class TaskHistory(Spent):
 
     def start_anew(self) -> None:
         """Set the attempts to zero. What was spent and ruled out stays."""
-        self.attempts, self.last, self.baseline = 0, None, {}
+        self.attempts, self.last = 0, None
         self.answered, self.answer = "", ""
         self.left, self.base, self.lacks, self.interrupted = "", "", "", 0
         self.conflict = Conflict()
@@ -128,18 +128,18 @@ class AgentHistory(Spent):
 class History(Spent):
     """The state of a plan, from its records alone: `apply` is called for each.
 
-    `red` are checks of the plan that were red before the work and have not been green since; `planned` is
-    the digest of the prd.json that `ralph plan` wrote; `overage` says until when the provider of an agent
-    bills extra usage, by the name of its row; `agents` goes by commands, and so does `dearest`, the most
-    dollars that an agent took for one attempt; `largest` is what attempts took at most; `limits` are those of
-    this run alone; `last` is the newest record; `open_starts` are the attempts under way, by iteration.
+    `planned` is the digest of the prd.json that `ralph plan` wrote; `overage` says until when the provider of
+    an agent bills extra usage, by the name of its row; `agents` goes by commands, and so does `dearest`, the
+    most dollars that an agent took for one attempt; `largest` is what attempts took at most; `limits` are
+    those of this run alone; `unchecked` counts the passes since the last re-check, and `flaky` names the
+    checks that were red and green in it; `last` is the newest record; `open_starts` are the attempts under
+    way, by iteration.
     """
 
     iteration: int = 0
     tasks: defaultdict[str, TaskHistory] = field(default_factory=lambda: defaultdict(TaskHistory))
     learned: list[str] = field(default_factory=list)
-    red: set[str] = field(default_factory=set)
-    baselined: bool = False
+    flaky: list[str] = field(default_factory=list)
     planned: str = ""
     branch: str = ""
     open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class History(Spent):
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
     rechecked: tuple[str, str] | None = None
-    passes_since_recheck: int = 0
+    unchecked: int = 0
     overage: dict[str, Away] = field(default_factory=dict)
     dearest: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     largest: Spent = field(default_factory=Spent)
@@ -197,9 +197,6 @@ class History(Spent):
         return last_note(task) if last and asked and last.task_before != entry_digest(task) else ""
 
     def _run(self, record: records.RunBegan) -> None:
-        if record.baselined or record.baseline:
-            self.red = {key for key, ok in record.baseline.items() if not ok}
-            self.baselined = True
         self.limits = record.limits
         if not record.continues:
             self.run, self.stopped, self.this_run = record, None, RunHistory()
@@ -223,8 +220,7 @@ class History(Spent):
         self._prices(record)
         self._bills_extra(record)
         self._provider(record, start.time if start else record.time)
-        self.red.difference_update(key for key, ok in record.checks.items() if ok)
-        task.baseline = {**record.baseline, **task.baseline}
+        task.flaky = record.flaky
         self._work_left(task, record)
         task.overload = record.overload or task.overload
         task.denials = record.denials
@@ -239,7 +235,7 @@ class History(Spent):
             task.start_anew()
             task.passed_at, task.weak, task.tests = record.iteration, record.weak, record.tests
             task.commit, task.proof, task.holds = record.commit, frozenset(record.checks), True
-            self.passes_since_recheck += 1
+            self.unchecked += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked
         self._in_a_row(record)
@@ -249,9 +245,8 @@ class History(Spent):
         of_judge, largest = record.judge.usd, self.largest
         for command, usd in ((record.command, record.usd - of_judge), (record.judge.agent, of_judge)):
             self.dearest[command] = max(self.dearest[command], usd)
-        largest.usd = max(largest.usd, record.usd)
-        if record.tokens.total > largest.tokens.total:
-            largest.tokens = record.tokens
+        tokens = max(largest.tokens, record.tokens, key=lambda one: one.total)
+        self.largest = Spent(usd=max(largest.usd, record.usd), tokens=tokens)
 
     def _bills_extra(self, record: records.AttemptEnded) -> None:
         """Until when the providers of its agent and its judge bill extra usage."""
@@ -308,7 +303,7 @@ class History(Spent):
         self.this_run.vain += record.backoff
 
     def _recheck(self, record: records.Rechecked) -> None:
-        self.passes_since_recheck = 0
+        self.unchecked, self.flaky = 0, record.flaky
         if record.ok:
             self.rechecked = (record.commit, record.checks_digest)
         for key in record.broken:
@@ -322,6 +317,7 @@ class History(Spent):
                 iteration=task.passed_at or 0,
                 verdict=Verdict.FAILED,
                 reason=f"it {passed}, and later work broke it: {since}",
+                failure=record.failures.get(key, records.Failure()),
                 blocked="conflicting" if task.set_back > 1 else "",
             )
 

@@ -52,12 +52,9 @@ class OfTask(Record):
 
 @dataclass(kw_only=True)
 class RunBegan(Record, event="run"):
-    """`baseline` says which of the plan's checks were green before the work, `baselined` that they were run,
-    `continues` that the run before was killed and goes on; `base` is the branch's tip; `limits` are those of
-    this run alone, by their names in `Limits`."""
+    """`continues` says that the run before was killed and goes on; `base` is the branch's tip; `limits` are
+    those of this run alone, by their names in `Limits`."""
 
-    baseline: dict[str, bool] = field(default_factory=dict)
-    baselined: bool = False
     continues: bool = False
     base: str = ""
     limits: dict[str, float] = field(default_factory=dict)
@@ -123,13 +120,16 @@ class Waited(Record, event="wait"):
 @dataclass(kw_only=True)
 class Rechecked(Record, event="recheck"):
     """All checks, with the digest `checks_digest`, were run again on `commit`: the keys of the tasks that are
-    `broken`, and the commits `since` each of them passed."""
+    `broken`, for each of them its red check (`failures`) and the commits `since` it passed; the names of the
+    checks that are `flaky`."""
 
     ok: bool = False
     commit: str = ""
     checks_digest: str = ""
     broken: list[str] = field(default_factory=list)
     since: dict[str, list[str]] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    flaky: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -205,6 +205,8 @@ def as_json(value: Any) -> Any:
         return {name: as_json(part) for name, part in parts.items() if part != defaults[name]}
     if isinstance(value, list):
         return [as_json(one) for one in value]
+    if isinstance(value, dict):
+        return {key: as_json(one) for key, one in value.items()}
     if type(value) in (int, float):
         return min(value, MOST)
     return str(value) if isinstance(value, Path) else value

@@ -119,6 +119,7 @@ def _task_summary(plan: Plan, task: Task, history: History) -> Json:
         "title": task.title,
         "state": _state(plan, task, history),
         "weak": task.passed and known.weak,
+        "flaky": known.flaky,
         "changed_tests": known.tests if task.passed else [],
         "attempts": known.tried,
         "failures": known.attempts,
@@ -173,6 +174,8 @@ def task_warnings(plan: Plan, told: Json, known: TaskHistory) -> list[str]:
         warnings.append(f"failed {known.attempts} of {attempts}: {reason}")
     elif reason:
         warnings.append(reason)  # it had passed, and no longer holds
+    if told["flaky"]:
+        warnings.append(f"flaky: {text.few(told['flaky'])}")
     if told["question"] and told["question"] not in reason:
         warnings.append(f"it asks: {told['question']}")
     if known.denials:

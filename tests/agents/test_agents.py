@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from _ralph.agents import events
 from _ralph.agents.events import StreamParser, pick
 from _ralph.agents.registry import (
     NESTED,
@@ -72,9 +73,14 @@ def test_401_ends_the_process_at_its_first_retry(name: str) -> None:
 def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
     lines, _ = recorded(name)
     result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file"))
+    idle = (
+        (Outcome.DONE, "")
+        if name == "steps5"
+        else (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min")
+    )
     assert (result.outcome, result.reason) == {
         "deadline": (Outcome.TIMED_OUT, "stopped at its time limit after 1 h 0 min"),
-        "idle": (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min"),
+        "idle": idle,  # one that had said its result did not exit
         "interrupted": (Outcome.INTERRUPTED, "ralph was stopped"),
         "missing": (Outcome.UNAVAILABLE, "no such file"),
     }[ended]
@@ -676,6 +682,39 @@ def test_a_stream_that_ends_otherwise(tmp_path: Path, script: str, outcome: str,
     result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=0.4, timeout=1.0)
     assert result.outcome == outcome
     assert result.reason.startswith(reason)
+
+
+TASK = {"type": "system", "task_id": "b1"}
+
+
+@pytest.mark.parametrize(
+    ("events", "seconds"),
+    [
+        ([], 1200),
+        ([INIT, says("x")], 1200),
+        ([INIT, says("x"), ends()], 60),
+        ([INIT, says("x"), fails("no")], 60),
+        ([INIT, REJECTED, fails("x", terminal_reason="api_error")], 1200),  # it may wait for its provider
+        ([INIT, TASK | {"subtype": "task_started"}, ends()], 600),
+        ([INIT, TASK | {"subtype": "task_started"}, TASK | {"subtype": "task_notification"}, ends()], 60),
+        ([INIT, ends("first"), INIT, says("y")], 1200),
+    ],
+)
+def test_how_long_an_agent_may_be_silent(events: list[dict[str, Any]], seconds: float) -> None:
+    parser = fed(CLAUDE.row["events"], *events)
+    assert parser.silence(1200) == seconds
+    assert parser.silence(5) == 5
+
+
+def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_timed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LAST_WORD", 0.4)
+    hangs = textwrap.dedent(FAKE) + textwrap.dedent(RESULT) + "sys.stdout.flush(); time.sleep(600)"
+    claude = program(tmp_path / "claude", hangs)
+    result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=60.0, timeout=60.0)
+    assert (result.outcome, result.usd) == (Outcome.DONE, 0.5) and 0.4 < result.seconds < 20
+    assert not result.at_least
 
 
 @pytest.mark.parametrize(

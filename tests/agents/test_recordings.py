@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,7 +265,10 @@ def played(name: str, case: str, code: int, lines: int | None = None) -> AgentRe
     """The result of a recorded run, cut off after so many `lines`."""
     folder = next(place / name for place in (OWN, SHARED) if (place / name / f"{case}.txt").exists())
     agent = find_agent(name, ROWS, "full")
-    parser = StreamParser(agent.row["events"], text=agent.row["output"] == "text")
+    reports = agent.row["reports"]
+    limits: dict[str, Any] = {"usd_left": 1e6} if "dollars" in reports else {}
+    limits |= {"tokens_left": 10**9} if "tokens" in reports else {}
+    parser = StreamParser(agent.row["events"], text=agent.row["output"] == "text", **limits)
     said = (folder / f"{case}.txt").read_bytes().split(b"\n")[:lines]
     stopped = any(parser.line(line) == "stop" for line in said)
     log, stderr = folder / f"{case}.analytics.jsonl", folder / f"{case}.stderr.txt"
@@ -292,6 +296,7 @@ def test_a_recorded_run(name: str, case: str, wanted: str) -> None:
     assert ("full" if result.compacted else "act" if result.active else "-") == worked
     assert " ".join((result.reason or result.text).split()).startswith(" ".join(said))
     assert bool(result.reason) == (outcome != "done")
+    assert not result.no_price, "it reports what its row says"
 
 
 def told(reset: float | None, form: str) -> str:

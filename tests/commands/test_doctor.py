@@ -218,6 +218,7 @@ def everything_at_home(repo: Repo) -> dict[str, bytes]:
         found |= {
             os.path.relpath(Path(folder, name), repo.path): Path(folder, name).read_bytes() for name in names
         }
+    found.pop(".git/info/exclude", None)  # where git is told of ralph's logs
     return found
 
 
@@ -262,12 +263,13 @@ LACKING: dict[str, tuple[dict[str, str], str, str, str, str]] = {
     "no package of node, told by a task": (NODE, "", "own: echo \"Cannot find package 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
     "lacking all the same": (NODE, "true", "no-such-tool", "error", "install it, or let `setup` do it"),
     "a module that nobody names": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "warning", '"setup": "'),
-    "what a task may be about": ({}, "", "own: ./build-this", "warning", "install it, or let a task make it"),
-    "what a task may be about, with a setup": (NODE, "true", "own: ./build-this", "warning", "install it, or let a task make it"),
+    "no program, in a task's own": ({}, "", "own: no-such-tool -x", "warning", "install it, or let `setup` do it"),
+    "an honest red: what the task makes": ({}, "", "own: ./build-this", "ok", "red now"),
+    "an honest red: such, with a setup": (NODE, "true", "own: ./build-this", "ok", "red now"),
     "an honest red: a module that the task makes": ({}, "", f"own: {sys.executable} -c 'import shop'", "ok", "red now"),
-    "an honest red: such a module, in a check for all": ({}, "", f"{sys.executable} -c 'import shop'", "warning", "No module named 'shop'; it does not count"),
+    "an honest red: such a module, in a check for all": ({}, "", f"{sys.executable} -c 'import shop'", "warning", "No module named 'shop'; it blocks no task"),
     "an honest red of a task": (NODE, "", "own: test -f T1.txt", "ok", "red now"),
-    "an honest red of the plan": (NODE, "", "test -f T1.txt", "warning", "does not count until it has been green once"),
+    "an honest red of the plan": (NODE, "", "test -f T1.txt", "warning", "it blocks no task, but passes beside it are weak"),
 }  # fmt: skip
 
 

@@ -17,9 +17,9 @@ from _ralph.loop.attempt import (
     salvage,
     work_here,
 )
-from _ralph.loop.jobs import Attempt
+from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.run import Run
-from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
+from _ralph.model import AgentResult, Check, CheckResult, Outcome, Verdict
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -234,10 +234,13 @@ def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(repo: Re
     repo.plan(*TWO, checks=["test -f base.txt"], agent="sh")
     run = opened()
     known = run.history.of(run.plan.tasks[0])
-    run.history.red = {"test -f base.txt"}
+    run.results.end(
+        CheckJob(commit=run.tip, checks=[Check("x", "test -f base.txt")], name="x"),
+        Checked(checks=[CheckResult("x", "test -f base.txt", False, 1, 0.1)], commit=run.tip),
+    )
     known.last = AttemptEnded(task="T1", iteration=1, verdict="failed", reason="it was not finished")  # type: ignore[arg-type]
     one = begin(run, run.plan.tasks[0])
-    one.baseline = {"test -f work.txt": False}
+    run.results.before[one.task.key] = {"test -f work.txt": False}
     said = prompt_for(run, one)
     assert "it was not finished" in said and str(run.paths.handoff(1)) in said
     assert said.count("test -f work.txt") >= 2 and said.count("test -f base.txt") >= 2

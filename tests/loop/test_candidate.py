@@ -10,7 +10,7 @@ import pytest
 
 from _ralph.errors import NeedsPerson
 from _ralph.git import git as git_module
-from _ralph.loop.candidate import baseline_of, check_commit, make_candidate, tip_of
+from _ralph.loop.candidate import check_commit, check_twice, make_candidate, require_setup, tip_of
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.opening import peek
 from _ralph.loop.run import Options, Run
@@ -172,12 +172,29 @@ def test_a_red_setup_is_the_only_result(repo: Repo) -> None:
     found = checked(run, head(repo), "true")
     assert [(result.name, result.exit) for result in found.checks] == [("setup", 3)]
     with pytest.raises(NeedsPerson, match="setup failed with exit 3"):
-        baseline_of(run, found)
+        require_setup(run, found)
 
 
-def test_the_baseline_is_what_each_check_says(repo: Repo) -> None:
-    run = run_of(repo)
-    assert baseline_of(run, checked(run, head(repo), "true", "exit 4")) == {"true": True, "exit 4": False}
+def once(repo: Repo, name: str) -> str:
+    """A check that is red the first time that it runs."""
+    return f"test -e {repo.outside}/{name} || {{ touch {repo.outside}/{name}; exit 1; }}"
+
+
+def test_what_is_red_runs_once_more_behind_what_it_needs(repo: Repo) -> None:
+    run, built = run_of(repo), f"touch built; echo x >> {repo.outside}/builds"
+    flaky, needs, last = once(repo, "flaky"), "test -f built", f"echo x >> {repo.outside}/last"
+    checks = [Check(one, one) for one in (built, flaky, needs, "exit 4", last)]
+    results, told = check_twice(run, CheckJob(commit=head(repo), checks=checks, name="0001", anew=True))
+    assert [one.ok for one in results] == [True, True, True, False, True] and told == [flaky]
+    assert (repo.read("../builds"), repo.read("../last")) == ("x\nx\n", "x\n")
+
+
+@pytest.mark.parametrize(("setup", "red", "flaky"), [("flaky", [], ["setup"]), ("exit 3", ["setup"], [])])
+def test_a_red_setup_runs_once_more(repo: Repo, setup: str, red: list[str], flaky: list[str]) -> None:
+    run = run_of(repo, setup=once(repo, "setup") if setup == "flaky" else setup)
+    job = CheckJob(commit=head(repo), checks=[Check("x", "true")], name="0001", anew=True)
+    results, told = check_twice(run, job)
+    assert ([one.name for one in results if not one.ok], told) == (red, flaky)
 
 
 def test_a_checkout_made_anew_has_nothing_in_it_before_and_is_gone_after(repo: Repo) -> None:

@@ -243,7 +243,7 @@ def test_any_id_lands(repo: Repo, run: Run) -> None:
 
 def test_the_failure_is_the_first_red_check(run: Run) -> None:
     one = attempt_of(run, 0, Verdict.FAILED)
-    assert failure_of(one).name == ""
+    assert failure_of(one.checks).name == ""
     one.checks = [CheckResult(name, name, name == "a", 1, 0.1, f"{name} fails", "log") for name in "abc"]
-    found = failure_of(one)
+    found = failure_of(one.checks)
     assert (found.name, found.tail, found.log, found.others) == ("b", "b fails", "log", ["c"])

@@ -11,7 +11,7 @@ import pytest
 from _ralph import files
 from _ralph.git import git as git_module
 from _ralph.loop import exact
-from _ralph.loop.room import Room, Site, run_hook
+from _ralph.loop.room import Room, Site, first_word, run_hook
 from _ralph.model import Check, Setup
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -158,16 +158,10 @@ def test_each_check_begins_with_the_candidate_s_files_and_the_next_candidate_wit
     made = room_of(project, setup)
     made.prepare(head(project), "0001")
     begun = on_disk(made.path)
-    looks = 'test -e package-lock.json && grep -qx a a.txt && test -z "$(git status --porcelain -uno)"'
-    assert (
-        shell(made, LEAVES, looks, "test -f out/result") == [True] * 3
-    )  # a build may be used by the next one
-    assert len(made.notices) == 1
-    assert (
-        "a.txt" in made.notices[0]
-        and "package-lock.json" in made.notices[0]
-        and "put back" in made.notices[0]
-    )
+    looks = "test -e package-lock.json && grep -qx a a.txt && git diff --quiet HEAD"
+    built = "test -f out/result && test -f new.txt"  # checks are one program: what one builds, the next uses
+    assert shell(made, LEAVES, looks, built) == [True] * 3
+    assert len(made.notices) == 1 and "a.txt, package-lock.json; put back" in made.notices[0]
     made.prepare(head(project), "0002")
     assert on_disk(made.path) == begun
     assert setups(project) == bool(setup)
@@ -266,6 +260,41 @@ def test_a_check_that_writes_the_same_bytes_costs_no_setup(project: Repo, deed: 
         made.prepare(head(project), number)
         assert shell(made, deed) == [True]
     assert setups(project) == 1 and made.notices == []
+
+
+def test_a_program_goes_on_where_it_ended_on_the_same_files(project: Repo) -> None:
+    made = room_of(project, SETUP)
+    made.prepare(head(project), "0001")
+    assert shell(made, LEAVES.replace("echo x > deps/extra && ", "")) == [True]
+    again = room_of(project, SETUP)
+    assert again.go_on(head(project))
+    assert shell(again, "test -f out/result && test -f new.txt && grep -qx a a.txt") == [True]
+    assert not room_of(project, f"{SETUP} && true").go_on(head(project)) and setups(project) == 1
+    files.clear(again.path)
+    assert not room_of(project, SETUP).go_on(head(project))
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("no-such-tool --help", "no-such-tool"), ("./bin/tool --help", ""), ("bin/tool", ""), ("cd . && no-such-tool", ""),
+        ("PATH=. no-such-tool", ""), ("exit 127", ""), ("sh -c no-such-tool", ""), ("no-such-tool; exit 1", ""),
+        ("'no-such", ""),
+    ],
+)  # fmt: skip
+def test_a_check_that_cannot_start_names_the_program(project: Repo, command: str, missing: str) -> None:
+    made = room_of(project)
+    made.prepare(head(project), "0001")
+    (result,) = made.run([Check("x", command)], "0001")
+    assert (result.ok, result.missing) == (False, missing)
+
+
+def test_a_check_of_words_that_cannot_start_names_the_program_too(project: Repo) -> None:
+    made = room_of(project)
+    made.prepare(head(project), "0001")
+    results = made.run([Check("x", ("no-such-tool", "-x")), Check("y", ("./no-such-tool",))], "0001")
+    assert [(one.exit, one.missing) for one in results] == [(127, "no-such-tool"), (127, "")]
+    assert first_word(Check("x", ())) == first_word(Check("x", "")) == ""
 
 
 @pytest.mark.parametrize("mutant", ["nothing is put back", "the list is believed", "one stamp for all"])

@@ -241,8 +241,9 @@ def test_the_run_begins_with_what_was_red_before(repo: Repo, opened: Opened) -> 
     for _ in range(2):
         rounds.open_run_record(run)
     (record,) = repo.records("run")
-    assert record["baseline"] == {"test -f a.txt": True, "test -f gone": False}
-    assert run.history.red == {"test -f gone"} and record["base"] == run.tip
+    assert record["base"] == run.tip and "- red before the work: test -f gone\n" in repo.read("progress.txt")
+    known = {command: run.results.newest(run.tip, command) for command in ("test -f a.txt", "test -f gone")}
+    assert [found and found.ok for found in known.values()] == [True, False]
 
 
 def test_what_had_landed_before_a_crash_has_passed_and_what_was_under_way_is_kept(

@@ -283,9 +283,9 @@ def test_a_flood_is_kept_as_head_and_tail(tmp_path: Path) -> None:
 
 def test_idle_and_total_deadlines(tmp_path: Path) -> None:
     talks = "import time\nfor _ in range(100): print('.', flush=True); time.sleep(0.1)"
-    assert run(talks, tmp_path, timeout=1.0, idle=0.6, on_line=lambda _: None).ended == "deadline"
-    assert run(talks, tmp_path, timeout=9.0, idle=0.6, on_line=lambda _: "quiet").ended == "idle"
-    assert run("import time; time.sleep(60)", tmp_path, timeout=9.0, idle=0.5).ended == "idle"
+    assert run(talks, tmp_path, timeout=1.0, idle=lambda: 0.6, on_line=lambda _: None).ended == "deadline"
+    assert run(talks, tmp_path, timeout=9.0, idle=lambda: 0.6, on_line=lambda _: "quiet").ended == "idle"
+    assert run("import time; time.sleep(60)", tmp_path, timeout=9.0, idle=lambda: 0.5).ended == "idle"
 
 
 def test_a_clock_that_is_set_back_makes_no_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:

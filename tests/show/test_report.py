@@ -493,9 +493,17 @@ def a_hostile_run(made: Repo) -> None:
         P("x<script>").write_text(sys.argv[-1])
         said("learned", sys.argv[-1]); said("found", sys.argv[-1])
     """
-    made.git("checkout", "-qb", "x<script>alert(3)<-script>")
     agent = made.agent(works)
-    assert made.run(f"{agent} {shlex.quote(SCRIPT)}", "--max-iterations", "1")[0] == 3
+    assert (
+        made.run(
+            f"{agent} {shlex.quote(SCRIPT)}",
+            "--max-iterations",
+            "1",
+            "--branch",
+            "x<script>alert(3)<-script>",
+        )[0]
+        == 3
+    )
     records = [poison(entry) for entry in made.records()]
     plan, run = records[0]["plan"], records[0]["run"]
     for number, (task, verdict) in enumerate(

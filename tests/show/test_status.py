@@ -427,27 +427,17 @@ def test_foreign_text_is_text_and_nothing_else(tmp_path: Path, words: str) -> No
 # ---------------------------------------------------------------- the object
 
 TASK = {
-    "id": str, "title": str, "state": str, "weak": bool, "changed_tests": list, "attempts": int, "failures": int, "seconds": float, "usd": float, "usd_estimated": float, "at_least": bool,
+    "id": str, "title": str, "state": str, "weak": bool, "flaky": list, "changed_tests": list, "attempts": int, "failures": int, "seconds": float, "usd": float, "usd_estimated": float, "at_least": bool,
     "tokens": dict, "waits_for": list, "split": str, "reason": str, "question": str, "parked": str,
 }  # fmt: skip
 TOP = {
     "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float, "usd_estimated": float, "at_least": bool,
     "tokens": dict, "tasks": list, "trouble": str, "next": str, "running": dict,
-    "branch": str, "places": dict, "limits": dict, "agents": list,
+    "branch": str, "places": dict, "final_check_due": bool, "flaky": list, "limits": dict, "agents": list,
 }  # fmt: skip
 MAY_BE_NULL = {
-    "stop",
-    "exit",
-    "reason",
-    "trouble",
-    "next",
-    "running",
-    "branch",
-    "places",
-    "split",
-    "question",
-    "parked",
-}
+    "stop", "exit", "reason", "trouble", "next", "running", "branch", "places", "split", "question", "parked",
+}  # fmt: skip
 
 
 def assert_shape(found: dict[str, Any]) -> None:

@@ -77,12 +77,11 @@ def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
     handoff = {"ruled out": "the URL", "learned": "use make", "blocked on": "which table?"}
     history = fold(
         start(),
-        verdict("failed", baseline={"c": False}, usd=1.0, handoff=handoff, blocked="why", seconds=5.0),
+        verdict("failed", usd=1.0, handoff=handoff, blocked="why", seconds=5.0),
         record("retry", answer="the old one"),
     )
     known = history.of(TASK)
     assert (known.attempts, known.blocked, known.last, known.question) == (0, False, None, "")
-    assert known.baseline == {}
     assert (known.answer, known.ruled_out, known.usd, known.seconds) == ("the old one", ["the URL"], 1.0, 5.0)
     assert (history.learned, history.usd, history.this_run.blocked_in_a_row) == (["use make"], 1.0, 0)
 
@@ -135,39 +134,6 @@ def test_other_plans_are_passed_over(tmp_path: Path) -> None:
     lines = [f"<!-- ralph {json.dumps(one)} -->\n" for one in [*others, {"v": 2, **start(1)}, *others]]
     (tmp_path / "progress.txt").write_text("".join(lines))
     assert [*Journal(tmp_path / "progress.txt").records(OF_PLAN)] == made(start(1))
-
-
-@pytest.mark.parametrize(
-    ("records", "red"),
-    [
-        ([], set()),
-        ([record("run", baseline={"a": True, "b": False})], {"b"}),
-        ([record("run", baseline=None)], set()),
-        ([record("run", baseline={"a": False}), record("run", baseline=None, continues=True)], {"a"}),
-        ([record("run", baseline={"a": False}), verdict("failed", checks={"a": True, "b": False})], set()),
-        ([record("run", baseline={"a": False}), verdict("failed", checks={"a": False})], {"a"}),
-        ([record("run", baseline={"a": False}), verdict("failed", checks={"a": True}), verdict("failed", checks={"a": False})], set()),  # binds for good
-        ([verdict("failed", checks={"a": True}), record("run", baseline={"a": False, "b": True})], {"a"}),
-        ([verdict("failed", checks={"a": False})], set()),  # never run before the work: it binds
-    ],
-)  # fmt: skip
-def test_checks_that_were_red_before_the_work(records: list[dict[str, Any]], red: set[str]) -> None:
-    history = fold(*records)
-    assert history.red == red
-    assert history.baselined == any(one.get("baseline") and one["event"] == "run" for one in records)
-
-
-def test_a_plan_without_checks_is_known_to_have_no_red_ones() -> None:
-    assert fold(record("run", baselined=True)).baselined
-    assert not fold(record("run")).baselined
-
-
-def test_what_was_red_first_is_remembered() -> None:
-    history = fold(
-        start(1), verdict("failed", 1, baseline={"a": False}),
-        start(2), verdict("failed", 2, baseline={"a": True, "b": True}),
-    )  # fmt: skip
-    assert history.of(TASK).baseline == {"a": False, "b": True}
 
 
 @pytest.mark.parametrize(
@@ -302,10 +268,10 @@ def test_tasks_in_a_row_that_were_denied_what_they_needed() -> None:
 
 def test_what_passed_since_everything_was_last_checked() -> None:
     ok = record("recheck", ok=True, commit="x", checks_digest="y")
-    assert fold(verdict("passed"), verdict("failed"), verdict("passed")).passes_since_recheck == 2
+    assert fold(verdict("passed"), verdict("failed"), verdict("passed")).unchecked == 2
     checked = fold(verdict("passed"), ok)
-    assert (checked.passes_since_recheck, checked.rechecked) == (0, ("x", "y"))
-    assert fold(ok, record("run"), verdict("passed")).passes_since_recheck == 1
+    assert (checked.unchecked, checked.rechecked) == (0, ("x", "y"))
+    assert fold(ok, record("run"), verdict("passed")).unchecked == 1
     assert fold(verdict("passed"), record("recheck", broken=[])).rechecked is None
 
 
@@ -389,9 +355,9 @@ def test_a_pass_that_breaks_twice_is_blocked() -> None:
 def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
     notes, live = journal(tmp_path), History()
     written = [
-        record("run", baseline={"a": True}),
+        record("run"),
         start(),
-        verdict("failed", usd=0.5, baseline={"b": False}),
+        verdict("failed", usd=0.5),
     ]
     for one in written:
         live.apply(notes.append(from_json(one), "x"))

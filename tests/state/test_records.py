@@ -87,7 +87,7 @@ def test_what_a_line_says(line: str, wanted: Record | str) -> None:
         ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": "won"', "verdict: 'won' is not a valid Verdict"),
         ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": ["failed"]', "verdict: expected str, found list"),
         ('"event": "recheck", "broken": "T1"', "broken: expected list, found str"), ('"event": "recheck", "since": {"T1": "x"}', "since: expected list"),
-        ('"event": "run", "baseline": {"make": "red"}', "baseline: expected bool, found str"), ('"event": "run", "plan": 5', "plan: expected str"),
+        ('"event": "recheck", "failures": {"T1": 5}', "failures: expected dict, found int"), ('"event": "run", "plan": 5', "plan: expected str"),
         # in a part
         (f'{ENDED}, "tokens": {{"output": "9"}}', "tokens: output: expected a number"), (f'{ENDED}, "failure": "npm"', "failure: expected dict, found str"),
         (f'{ENDED}, "failure": {{"others": [1]}}', "failure: others: expected str, found int"), (f'{ENDED}, "judge": ["no"]', "judge: expected dict, found list"),
@@ -140,6 +140,7 @@ _values: dict[Any, st.SearchStrategy[Any]] = {
     dict[str, float]: st.dictionaries(_text, st.floats(0, MOST), max_size=3),
     dict[str, bool]: st.dictionaries(_text, st.booleans(), max_size=3),
     dict[str, list[str]]: st.dictionaries(_text, st.lists(_text, max_size=2), max_size=2),
+    dict[str, Failure]: st.dictionaries(_text, st.builds(Failure, name=_text, tail=_text), max_size=2),
     Verdict: st.sampled_from(Verdict),
 }
 

@@ -116,7 +116,15 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
 
 def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
     learned = "- learned: " + "word " * 100
-    said = {"v": 2, "event": "verdict", "plan": "p@", "task": "T1", "iteration": 1, "verdict": "failed"}
+    said = {
+        "v": 2,
+        "event": "verdict",
+        "plan": "prd.json@",
+        "task": "T1",
+        "iteration": 1,
+        "verdict": "failed",
+    }
+    plan = prd.read('{"tasks": [{"title": "x"}]}', Path("prd.json"))
     line = f"<!-- ralph {json.dumps({**said, 'handoff': {'learned': learned, 'ruled out': learned}})} -->\n"
     path = tmp_path / "progress.txt"
     path.write_text(f"## 2026-01-01 00:00:00 +00:00 | head\n{learned}\n{line}" * 5000)
@@ -124,7 +132,7 @@ def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
     try:
         journal = Journal(path)
         assert journal.open() == []
-        assert replay(journal.records("p@")).tasks["T1\n"].tried == 5000
+        assert replay(journal.records(plan)).tasks["T1\n"].tried == 5000
         assert tracemalloc.get_traced_memory()[1] < 1e6 < path.stat().st_size / 8
     finally:
         tracemalloc.stop()
@@ -179,7 +187,6 @@ def test_line_ends_that_git_converts(repo: Repo, attributes: str, setting: str) 
     for name, content in (("dos.txt", "a\r\nb\r\n"), ("unix.txt", "a\nb\n")):
         (repo.path / name).write_bytes(content.encode())
     repo.commit("mixed")
-    repo.git("checkout", "-qb", "work")
     if attributes:
         repo.write(".gitattributes", attributes)
         repo.commit("attributes")
@@ -190,7 +197,7 @@ def test_line_ends_that_git_converts(repo: Repo, attributes: str, setting: str) 
         code, _, printed = repo.run(repo.agent(MAKES))
         assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
         assert "changed" not in printed and "not committed" not in printed
-    assert repo.git("diff", "--name-only", "work~2", "work").split() == ["T1.txt", "T2.txt"]
+    assert repo.git("diff", "--name-only", "ralph/p~2", "ralph/p").split() == ["T1.txt", "T2.txt"]
     assert (repo.path / "unix.txt").read_bytes() == b"a\nb\n"
 
 
@@ -236,7 +243,7 @@ def test_doctor_waits_for_no_daemon(repo: Repo) -> None:
 def test_an_attempt_cannot_steer_its_loop(repo: Repo) -> None:
     repo.plan(own("T1"))
     words = ("stop", "retry T1", "tell hello", "add x --check true", "land", "clean")
-    ralph = f"cd {repo.path} && env -u RALPH_RUN_ID {sys.executable} -m ralph"
+    ralph = f"cd {repo.path} && {sys.executable} -m ralph"
     agent = repo.agent(f"for words in {words}: sh(f'{ralph} {{words}} >> {{OUT}}/said 2>&1')\n{MAKES}")
     plan = repo.read("prd.json")
     assert repo.run(agent)[0] == 0
@@ -259,14 +266,11 @@ def test_a_copy_of_a_running_folder(repo: Repo) -> None:
 
 def test_a_file_called_as_ralphs_temporary_ones(repo: Repo) -> None:
     repo.plan(own("T1"))
-    names = ("x.ralph-tmp", "prd.json.ralph-tmp", "docs/.x.ralph-tmp")
+    names = ("x.ralph-tmp", "prd.json.ralph-tmp", "docs/.x.ralph-tmp", ".prd.json.mine.ralph-tmp")
     for name in names:
         repo.write(name, "mine")
-    repo.write(".prd.json.mine.ralph-tmp", "mine, too")
     code, _, printed = repo.run(repo.agent(MAKES))
-    assert code == 0 and [repo.read(name) for name in names] == ["mine"] * 3
-    (kept,) = (repo.path / ".git/ralph").glob("*/aside/*")
-    assert kept.read_text() == "mine, too" and str(kept) in printed
+    assert code == 0 and [repo.read(name) for name in names] == ["mine"] * 4, printed
 
 
 def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
@@ -331,21 +335,6 @@ def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
     agent = repo.agent(f"{MAKES}os.unlink({str(mine)!r}); os.mkfifo({str(mine)!r})")
     code, _, said = repo.run(agent, "--prompt", str(mine), timeout=30)
     assert code == 2 and "expected a file" in said and repo.verdicts() == ["T1 passed"]
-
-
-def test_what_cannot_land_is_not_marked(repo: Repo) -> None:
-    repo.git("checkout", "-qb", "work")
-    repo.plan(own("T1"))
-    mine, plan = repo.write("T1.txt", "mine"), repo.read("prd.json")
-    agent = repo.agent("(OUT / 'runs').open('a').write('x'); P('T1.txt').write_text('theirs')")
-    for _ in range(2):
-        code, summary, _ = repo.run(agent)
-        assert code == 4 and "cannot land" in summary["reason"]
-        assert (repo.read("prd.json"), repo.read("T1.txt")) == (plan, "mine")
-    mine.unlink()
-    code, _, printed = repo.run(agent)
-    assert (code, repo.passed(), repo.landed("T1.txt", "work")) == (0, ["T1"], "theirs"), printed
-    assert repo.read("../runs") == "x"
 
 
 def test_git_that_is_late_in_the_room(repo: Repo) -> None:

@@ -207,12 +207,12 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
     journal = Journal(path)
     journal.open()
     assert Journal(path).open() == []  # what was cut off is closed once
-    journal.append(Added(plan="p@"), "head", ["- line"])
+    journal.append(Added(plan="prd.json@"), "head", ["- line"])
     assert [*parse(path.read_bytes().split(b"\n"))][-1]["event"] == "add" and path.read_bytes().startswith(
         notes
     )
     try:
-        history = replay(journal.records(plan.key))
+        history = replay(journal.records(plan))
         shown = status.Status(plan, history)
         assert status.lines(shown, 80, color=True) and status.markdown(shown)
         json.dumps(status.as_object(shown))

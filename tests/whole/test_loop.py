@@ -78,7 +78,9 @@ def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) 
     repo.plan(*[{}] * (len(LIES) + 1), checks=["test -f a.txt"], limits={"attempts": 1, "stuck": 99})
     code, _, printed = repo.run(repo.agent(f"exec({[MAKES, *LIES.values()]!r}[int(task[1:]) - 1])"))
     assert (code, repo.passed()) == (4, ["T1"]), printed
-    assert repo.verdicts() == ["T1 passed", *(f"T{number} no-op" for number in range(2, len(LIES) + 2))]
+    state = ("prd.json", "progress.txt")  # what is changed in a copy of these is left out, and that is said
+    said = ["failed" if any(name in lie for name in state) else "no-op" for lie in LIES.values()]
+    assert repo.verdicts() == ["T1 passed", *(f"T{number} {word}" for number, word in enumerate(said, 2))]
 
 
 def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> None:
@@ -202,7 +204,10 @@ def test_two_tasks_that_break_each_other_are_conflicting(repo: Repo) -> None:
     repo.plan({"checks": ["grep -q 1 x.txt"]}, {"checks": ["grep -q 2 x.txt"]})
     code, summary, _ = repo.run(repo.agent('P("x.txt").write_text(task)'), timeout=90)
     assert code == 4
-    assert any("conflicting" in (task["reason"] or "") for task in summary["tasks"])
+    states = [(task["state"], task["reason"] or "") for task in summary["tasks"]]
+    assert [state for state, _ in states] == ["blocked", "passed"] and "grep -q 2 x.txt failed" in states[0][
+        1
+    ]
 
 
 def test_checks_marked_once_are_not_run_at_the_end(repo: Repo) -> None:
@@ -268,14 +273,14 @@ def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(repo
 
 def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -> None:
     check = {"name": "litters", "run": "echo x > made-by-check.txt; echo y >> a.txt"}
-    clean = "test ! -e made-by-check.txt && grep -qx a a.txt && test $(wc -l < a.txt) = 1"
+    clean = "test -e made-by-check.txt && grep -qx a a.txt && test $(wc -l < a.txt) = 1"
     repo.plan({}, checks=[check, clean], setup="echo s > made-by-setup.txt")
     code, _, _ = repo.run(repo.agent("pass"), "--max-iterations", "1")
     assert (code, repo.verdicts()) == (3, ["T1 no-op"])
     assert repo.records("verdict")[0]["checks"] == {check["run"]: True, clean: True}
     assert repo.read("a.txt") == "a\n" and not (repo.path / "made-by-setup.txt").exists()
     assert repo.commits() == []
-    assert "check litters changed a.txt, made-by-check.txt; put back" in repo.read("progress.txt")
+    assert "check litters changed a.txt; put back" in repo.read("progress.txt")
 
 
 def test_what_setup_does_to_files_of_the_branch_is_no_work(repo: Repo) -> None:
@@ -719,11 +724,11 @@ def test_the_prompt_says_whether_earlier_work_lies_there(repo: Repo) -> None:
 
 
 # The checks of the plan; and of each task its own checks, and whether its pass is weak: none of all these
-# went from red to green for it.
+# went from red to green for it, or one of the plan's is red beside it.
 PASSES: list[tuple[list[str], list[tuple[str, bool]]]] = [
     ([], [("test -f T1.txt", False), ("test -f a.txt", True)]),
     (["test -f T1.txt"], [("", False), ("", True)]),
-    (["false"], [("test -f a.txt", True), ("test -f T2.txt", False)]),
+    (["false"], [("test -f a.txt", True), ("test -f T2.txt", True)]),
 ]
 
 

@@ -31,9 +31,7 @@ verdict.decide = lambda a, *_: (Verdict.PASSED, "")
     "no evidence rule": """
 from dataclasses import replace
 from _ralph.loop import verdict
-def decide(a, *rest, real=verdict.decide):
-    return real(replace(a, tip="other"), *rest)
-verdict.decide = decide
+verdict.decide = lambda facts, real=verdict.decide: real(replace(facts, changed=True))
 """,
     "works at home": """
 from _ralph.model import Paths
@@ -92,8 +90,10 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         found.add("exit")
     if "T1" in repo.passed():
         found.add("passed")
-    if (repo.path / "progress.txt").exists() and repo.verdicts() != ["T1 no-op"]:
-        found.add("records")
+    if (repo.path / "progress.txt").exists():
+        told = [one.get("reason", "") for one in repo.records("verdict")]
+        if len(told) != 1 or not told[0].startswith("all that it changed is left out: guarded.txt"):
+            found.add("records")
     if repo.read("prd.json") != plan or "EVIL" in repo.read("progress.txt"):
         found.add("state")
     if repo.read("guarded.txt") != "real\n" or repo.git("rev-parse", "HEAD") != tip:
@@ -231,7 +231,7 @@ def in_place(path, data, mode=None):
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
     os.write(fd, data); os.fsync(fd); os.close(fd)
 edit.atomic_write = in_place
-edit.exchange = lambda path, data, expected: in_place(path, data)
+edit.replace_if = lambda path, data, expected: in_place(path, data) or True
 """,
         "prd.json was written in place",
     ),
@@ -252,20 +252,16 @@ room.Run.write = write
 """,
         "a pass before its record",
     ),
-    "the branch before the verdict record": (
+    "the verdict record before the branch": (
         """
-from _ralph.loop import run as room
-def write(run, record, *given, real=room.Run.write):
-    if getattr(record, "verdict", "") == "passed":
-        run.branch.land(record.commit, record.tip, "early")
-    real(run, record, *given)
-room.Run.write = write
+from _ralph.git import branch
+branch.Branch.land = lambda *given, **named: None
 """,
-        "a landing before its record",
+        "a record before its landing",
     ),
     "no sync of the tree": (
-        "from _ralph import files\nfiles.sync_all = lambda folder: None",
-        "a record before the tree was synced",
+        "from _ralph.git import git\ngit.Git.sync = lambda self: None",
+        "a landing before the tree was synced",
     ),
 }
 
@@ -274,7 +270,7 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
     """Which rules of the order of writes were broken, call by call."""
     calls: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
     plan, notes = str(repo.path / "prd.json"), str(repo.path / "progress.txt")
-    broken, passes, tree = set(), 0, False
+    broken, passes, landings, tree = set(), 0, 0, False
     for number, call in enumerate(calls):
         what, path, data = call["call"], call["path"], call["data"]
         following = [(c["call"], c["path"]) for c in calls[number + 1 : number + 3]]
@@ -285,15 +281,15 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
             broken.add("was not synced")
         if what == "replace" and following[:1] != [("fsync", str(Path(path).parent))]:
             broken.add("its name was not synced")
-        tree = tree or what == "sync_all"
+        tree = tree or what == "sync"
+        if what == "land":
+            if not tree:
+                broken.add("a landing before the tree was synced")
+            landings += 1
         if what == "write" and path == notes:
-            if '"event": "verdict"' in data:
-                if not tree:
-                    broken.add("a record before the tree was synced")
-                tree = False
             passes += '"verdict": "passed"' in data
-        if what == "land" and not passes:
-            broken.add("a landing before its record")
+        if passes > landings:
+            broken.add("a record before its landing")
         if what == "replace" and path == plan and data.count('"passes": true') > passes:
             broken.add("a pass before its record")
     return broken
@@ -427,10 +423,10 @@ model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
         """
 from _ralph import files
 from _ralph.loop import attempt
-def _work(run, *given, real=attempt._work):
+def work_here(run, *given, real=attempt.work_here):
     files.append(run.paths.progress, b"\\n")
     return real(run, *given)
-attempt._work = _work
+attempt.work_here = work_here
 """,
         "state from two processes",
     ),

@@ -30,7 +30,7 @@ OPTIONS = "loop,commit=300,noauto_da_alloc,noatime"
 FAULTS = {
     "none": "",
     "no fsync": "import os\nos.fsync = lambda fd: None",
-    "no sync of the tree": "from _ralph import files\nfiles.sync_all = lambda folder: None",
+    "no sync of the tree": "from _ralph.git import git\ngit.Git.sync = lambda self: None",
     "no sync by git": "from _ralph.git import git\ngit._QUIET = (*git._QUIET, 'core.fsync=none')",
 }
 

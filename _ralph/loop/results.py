@@ -1,0 +1,91 @@
+"""What checks said in this run, remembered by tree: what ran on some files need not run on them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from _ralph.git.git import Git
+from _ralph.loop.jobs import Checked, CheckJob
+from _ralph.model import Check, CheckResult
+
+
+@dataclass
+class Results:
+    """The results of this run, by tree and command. They hold for one `setup`, `keep` and set of copies, the
+    `surroundings`. `built` is the tree that the clean room holds as the plan's checks left it, if any;
+    `before` says which checks of a task's own were green before its work, by the task's key."""
+
+    git: Git
+    surroundings: str = ""
+    built: str = ""
+    before: dict[str, dict[str, bool]] = field(default_factory=dict)
+    _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
+    _trees: dict[str, str] = field(default_factory=dict)
+
+    def tree(self, commit: str) -> str:
+        """The tree of a commit."""
+        if commit not in self._trees:
+            self._trees[commit] = self.git.tree(commit)
+        return self._trees[commit]
+
+    def newest(self, commit: str, command: str) -> CheckResult | None:
+        """What a check said of the files of `commit` the last time that it ran on them."""
+        said = self._said.get((self.tree(commit), command))
+        return said[-1] if said else None
+
+    def is_red(self, commit: str, command: str) -> bool:
+        """Whether that is known, and red."""
+        found = self.newest(commit, command)
+        return found is not None and not found.ok
+
+    def is_flaky(self, commit: str, command: str) -> bool:
+        """Whether a check was red and green on the files of `commit`."""
+        return len({one.ok for one in self._said.get((self.tree(commit), command), [])}) > 1
+
+    def recall(self, job: CheckJob) -> Checked | None:
+        """The results of a job, if all of its checks have run on these files."""
+        if job.again:
+            return None
+        found = [self.newest(job.commit, check.command) for check in job.checks]
+        known = [replace(one, seconds=0.0, recalled=True) for one in found if one]
+        if len(known) < len(job.checks) or not (known or self.built == self.tree(job.commit)):
+            return None
+        return Checked(checks=known, commit=job.commit, message=job.message)
+
+    def begin(self, job: CheckJob) -> CheckJob:
+        """The job as it must run: where the room holds these files as the plan's checks left them, only what
+        is not known."""
+        room_holds, self.built = self.built, ""
+        if job.again or room_holds != self.tree(job.commit):
+            return job
+        return replace(job, known=[one.command for one in job.checks if self.newest(job.commit, one.command)])
+
+    def end(self, job: CheckJob, found: Checked) -> Checked:
+        """Remember what a job found; with the results that were known before it, in order."""
+        wanted = {check.command for check in job.checks}
+        for result in found.checks:
+            if result.command in wanted and not result.missing:  # a program can be installed meanwhile
+                self._said.setdefault((self.tree(found.commit), result.command), []).append(result)
+        ran = {result.command: result for result in found.checks}
+        if job.known and ran.keys() <= wanted:
+            left = [check for check in job.checks if check.command in job.known and check.command not in ran]
+            before = self.recall(replace(job, checks=left)) if left else None
+            ran |= {result.command: result for result in (before.checks if before else [])}
+        rest = [result for command, result in ran.items() if command not in wanted]
+        if wanted <= ran.keys() and all(one.ok for one in rest):  # no hook or `setup` was red
+            self.built = self.tree(found.commit)
+        return replace(found, checks=[ran[one.command] for one in job.checks if one.command in ran] + rest)
+
+    def forget(self, task: str) -> None:
+        """Forget all results, and what was before the work at a task: a person opened it, and may have
+        changed what no tree shows."""
+        self._said.clear()
+        self.before.pop(task, None)
+
+
+def up_to(checks: list[Check], last: Iterable[CheckResult]) -> list[Check]:
+    """The program up to the last of these results; all of it for what is no check of it, such as `setup`."""
+    commands = [check.command for check in checks]
+    ends = [commands.index(one.command) + 1 if one.command in commands else len(checks) for one in last]
+    return checks[: max(ends, default=0)]
