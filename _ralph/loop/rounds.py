@@ -369,12 +369,12 @@ def close_run(run: Run, stop: Stop) -> Stop:
     """The last re-check, the `stop` record, --notify; the stop, which the re-check may change."""
     if stop.word not in ("error", "complete", "terminated", "hung-up", "interrupted") and run.recorded:
         run.read_plan()
-        out_of_time = time.time() >= run.ends
-        if not out_of_time and not recheck(run) and stop.word == "once":
+        holds = time.time() >= run.ends or recheck(run)
+        if not holds and stop.word == "once":
             stop = Stop(
                 "once", Exit.LEFT, "one attempt, as asked, and a task that had passed no longer holds"
             )
-        elif run.red and _is_red_checks(run, stop):
+        elif holds and run.red and _is_red_checks(run, stop):
             reason = f"{stop.reason}, and not all checks are green: {', '.join(run.red)}"
             stop = Stop("red-checks", Exit.PERSON, reason)
     if run.recorded or run.history.run:

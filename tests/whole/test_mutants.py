@@ -115,7 +115,7 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
             ("believes the agent", "passed"),
             ("no evidence rule", "passed"),
             ("works at home", "state"),
-            ("home's own git in the workspace", "branch"),
+            ("home's own git in the workspace", "exit"),
             ("no protection", "records"),
             ("ignored files go unnamed", "not named"),
             ("no sweep", "process left"),
@@ -279,7 +279,8 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
         durable = path.endswith((".ralph-tmp", "progress.txt"))
         if what == "write" and durable and following[:1] != [("fsync", path)]:
             broken.add("was not synced")
-        if what == "replace" and following[:1] != [("fsync", str(Path(path).parent))]:
+        kept = not path.endswith(".sums.json")  # what an agent has used so far is read after a kill, no more
+        if what == "replace" and kept and following[:1] != [("fsync", str(Path(path).parent))]:
             broken.add("its name was not synced")
         tree = tree or what == "sync"
         if what == "land":

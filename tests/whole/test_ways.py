@@ -137,7 +137,6 @@ FILES: dict[str, Way] = {
 }  # fmt: skip
 
 # What a check's code does to the next check; run@.sh is the agent's, x@.txt is bad.
-_SHIM = FAKE.format("bin/grep")
 GUTS: dict[str, str] = {
     "guts it": "echo exit 0 > tests/check.sh",
     "guts it in its size and time": """python3 -c 'import os; s = os.stat("tests/check.sh"); open("tests/check.sh", "r+").write("exit 0 #"); os.utime("tests/check.sh", ns=(s.st_atime_ns, s.st_mtime_ns))'""",
@@ -150,11 +149,6 @@ GUTS: dict[str, str] = {
     "its folder a link": "mkdir -p build/t; echo exit 0 > build/t/check.sh; rm -r tests; ln -s build/t tests",
     "it is a FIFO": "rm tests/check.sh; mkfifo tests/check.sh",
     "its folder is dark": "echo exit 0 > tests/check.sh; chmod 0 tests",
-    "another grep": f"mkdir -p bin; {_SHIM}",
-    "another grep, ignored by .gitignore": f"echo bin/ >> .gitignore; mkdir -p bin; {_SHIM}",
-    "another grep, ignored by .git/info/exclude": f"mkdir -p .git/info bin; echo bin/ >> .git/info/exclude; {_SHIM}",
-    "another grep, ignored in ~": f"mkdir -p ~/.config/git bin; echo bin/ >> ~/.config/git/ignore; {_SHIM}",
-    "another grep in a repository of its own": f"mkdir -p bin; git init -q bin; {_SHIM}",
 }  # fmt: skip
 CHECKS: dict[str, Way] = {
     name: (f'put("run@.sh", {code + chr(10)!r}); put("x@.txt", "bad\\n")', ["sh run@.sh", "sleep 0.1; PATH=bin:$PATH sh tests/check.sh x@.txt"], "not passed")
