@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -371,13 +372,26 @@ class Paths:
         return self.places / f"work-{worker}"
 
     @property
-    def room(self) -> Path:
-        return self.places / "room"
+    def rooms(self) -> list[Path]:
+        """The clean rooms that are there, the newest last: more than one while the branch is checked once
+        more. A new one has a new name, as tools keep things elsewhere by the path."""
+        found = [path for path in self.places.glob("room-*") if path.name[5:].isdecimal()]
+        return sorted(found, key=lambda path: int(path.name[5:]))
 
     @property
-    def recheck(self) -> Path:
-        """Where the branch is checked once more; it is there only meanwhile."""
-        return self.places / "recheck"
+    def room(self) -> Path:
+        """The clean room."""
+        return next(reversed(self.rooms), self.places / "room-1")
+
+    @property
+    def next_room(self) -> Path:
+        """The name of the next clean room."""
+        return self.places / f"room-{int(self.rooms[-1].name[5:]) + 1 if self.rooms else 1}"
+
+    @property
+    def landing(self) -> Path:
+        """Where `ralph land` checks; it is there only meanwhile."""
+        return self.places / f"land-{os.getpid()}"
 
     @property
     def role(self) -> Path:

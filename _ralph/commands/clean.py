@@ -20,7 +20,8 @@ from _ralph.state.layout import Noted, noted
 
 _WORKSPACE = re.compile(r"(work-\d+)|\.(work-\d+)-\d+")
 """The second form is a workspace that was moved away while checks ran, when ralph was killed."""
-_OTHERS = ("room", "role", "recheck")
+_OTHERS = re.compile(r"room(-\d+)?|land-\d+|role|recheck")
+"""The first and the last without a number are of version 0.2."""
 _REMOVED = ".removed"
 """What the places of a plan are called while they are removed; whatever was in them has been parked."""
 Echo = Callable[[str], object]
@@ -109,7 +110,7 @@ def _workspaces(folder: Path) -> list[tuple[str, Path]]:
     found = []
     for entry in sorted(folder.iterdir()):
         workspace = _WORKSPACE.fullmatch(entry.name)
-        own = (workspace or entry.name in _OTHERS) and entry.is_dir() and not entry.is_symlink()
+        own = (workspace or _OTHERS.fullmatch(entry.name)) and entry.is_dir() and not entry.is_symlink()
         if not own and entry.name != layout.NOTE:
             raise NeedsPerson(f"ralph did not make {entry}; move it away, or delete it")
         if workspace:

@@ -207,7 +207,7 @@ def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Chec
 
 def _red(run: Run, name: str, commit: str, checks: list[Check]) -> list[CheckResult]:
     """The checks that are red on a commit, in a new checkout of it. NeedsPerson if `setup` is."""
-    job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", anew=True)
+    job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", landing=True)
     found = run.wait(checking(run, job))
     run.view.lines(found.notices)
     require_setup(run, found)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,6 @@ class Place:
 
     def open(self) -> bool:
         """Make the folder if it is not there or was replaced; whether it is new."""
-        self.unhide()
         self.remove_lock()
         if self.exists:
             return False
@@ -334,40 +333,6 @@ class Place:
         """Remove a file or folder here. Where a folder on the way is a link, `name` is not here."""
         if not self._leads_out(name):
             files.clear(self.root / name)
-
-    @contextlib.contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Hide this place while checks run elsewhere, unless it is in use: one that follows a path into it
-        would be green on this machine only."""
-        hidden = self.root.with_name(f".{self.root.name}-{os.getpid()}")
-        moved = False
-        with contextlib.suppress(TimeoutError), self.locked(wait=False):
-            if moved := self.exists:
-                self.root.rename(hidden)
-        try:
-            yield
-        finally:
-            if moved:
-                self.unhide()
-
-    @contextlib.contextmanager
-    def locked(self, wait: bool = True) -> Iterator[None]:
-        """Use this place: no other process hides it. Unless it may `wait`, TimeoutError if one uses it."""
-        import filelock
-
-        with filelock.FileLock(files.own(self.index.with_suffix(".held")), blocking=wait):
-            yield
-
-    def unhide(self) -> None:
-        """Put the place back, also one that a killed run left hidden."""
-        parent, mark = self.root.parent, f".{self.root.name}-"
-        names = os.listdir(parent) if parent.is_dir() else []
-        for hidden in (parent / name for name in names if name.startswith(mark)):
-            if os.path.lexists(self.root):
-                files.clear(hidden)
-            else:
-                with contextlib.suppress(FileNotFoundError):  # another worker was quicker
-                    hidden.rename(self.root)
 
     @property
     def stamp(self) -> Path:

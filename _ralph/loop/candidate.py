@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents.prompt import compile_line, render_line
 from _ralph.errors import NeedsPerson, StopNow
-from _ralph.git.git import Late
+from _ralph.git.git import BULK, Late
 from _ralph.git.merge import merge, still_marked
 from _ralph.git.workspace import changes, restore
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
@@ -50,7 +51,21 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     run.branch.pin_candidate(made)
     attempt.commit = made
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
+    if named := names_places(run, attempt.tip, made):
+        attempt.verdict = Verdict.FAILED
+        attempt.reason = (
+            f"{text.few(named)} names the folder of ralph's checkouts, which a clone does not have"
+        )
+        return False
     return True
+
+
+def names_places(run: Run, tip: str, commit: str) -> list[str]:
+    """The files in which the work names a checkout by its path: what follows it would be green on this
+    machine alone."""
+    folder = re.escape(str(run.paths.places))
+    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "-G", folder, tip, commit)
+    return run.git.names(*words, timeout=BULK)
 
 
 def tip_of(run: Run) -> str:
@@ -191,16 +206,16 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
     """Check a commit in the clean room. If `setup` is red, it is the only result. StopNow if ralph was
     stopped."""
     run.view.doing("running checks")
-    room = run.room(job.env, job.anew)
+    paths = run.paths
+    room = run.room(paths.landing if job.landing else paths.next_room if job.anew else paths.room, job.env)
     try:
-        with run.workspaces_away():
-            found = _check(run, job, room)
+        found = _check(run, job, room)
     except Late as error:  # a file of terabytes, from a hook or a check
         found = Checked(commit=job.commit, message=job.message)
         found.checks = [CheckResult("git", "git", False, None, 0.0, str(error), timed_out=True)]
     finally:
-        if job.anew:
-            files.clear(room.path)
+        for old in [paths.landing] if job.landing else paths.rooms[:-1]:
+            run.room(old).remove()
     if run.control.stop_now:
         raise StopNow
     found.notices = room.notices

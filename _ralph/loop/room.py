@@ -185,6 +185,11 @@ class Room:
             self._note(stamp, made)
         return None
 
+    def remove(self) -> None:
+        """Remove it, and what is noted of it."""
+        for part in (self.place.stamp, self.path, self.place.index):
+            files.clear(part)
+
     def hold(self, commit: str) -> None:
         """Check out `commit`, and give the room its `.git`; nothing that git does not track is touched."""
         self._tree = commit
@@ -246,8 +251,7 @@ class Room:
     def _make_anew(self, commit: str, stamp: str, name: str) -> CheckResult | None:
         """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it
         made; its result if it stays red."""
-        for old in (self.place.stamp, self.path, self.place.index):
-            files.clear(old)
+        self.remove()
         self.hold(commit)
         for again in ("", "-again"):
             result = self.site.set_up(self.place, f"{name}{again}")

@@ -320,6 +320,7 @@ def recheck(run: Run) -> bool:
     open_run_record(run)
     run.view.line("all checks once more, in a fresh checkout")
     results, flaky = check_twice(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True))
+    run.results.built = ""  # that was another room
     red = {result.command: result for result in results if not result.ok}
     unlike = {check.command for check in run.plan.checks if _was_green(run, tip, check)} & red.keys()
     run.red = [f"{one.name} {one.outcome}" + UNLIKE * (one.command in unlike) for one in red.values()]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -200,20 +199,10 @@ class Run:
         place.made = list(place.noted_setup().made)
         return place
 
-    @contextlib.contextmanager
-    def workspaces_away(self) -> Iterator[None]:
-        """Move the workspaces out of the way while checks run, except those in use."""
-        with contextlib.ExitStack() as stack:
-            for folder in self.paths.places.glob("work-*"):
-                stack.enter_context(self.place(folder).hidden())
-            yield
-
-    def room(self, env: Mapping[str, str] | None = None, anew: bool = False) -> Room:
-        """The clean room, or with `anew` a new one; `env` is added to the environment of its checks."""
+    def room(self, folder: Path, env: Mapping[str, str] | None = None) -> Room:
+        """The clean room at `folder`; `env` is added to the environment of its checks."""
         site = replace(self.site, env=lambda place: self.env(env, place))
-        folder = files.clear(self.paths.recheck) if anew else self.paths.room
-        index = self.paths.private / f"{folder.name}.index"
-        return Room(site, Place(self.git, folder, files.clear(index) if anew else index, full=True))
+        return Room(site, Place(self.git, folder, self.paths.private / f"{folder.name}.index", full=True))
 
     def ladder(self, task: Task | None = None) -> tuple[str, ...]:
         """The agents of `task`, one for each failed attempt: those given, else its own, else the plan's, else

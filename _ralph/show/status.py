@@ -98,7 +98,7 @@ def read(prd_path: Path) -> Status:
         "pid": loop.pid,
         "since": loop.since,
         "stopping": layout.stop_is_asked(paths, loop.run_id),
-        "rechecking": paths.recheck.is_dir(),
+        "rechecking": len(paths.rooms) > 1,
         "workers": [_worker(paths, start) for start in _under_way(history)],
     }
     return replace(status, running=running)
