@@ -54,7 +54,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     if named := names_places(run, attempt.tip, made):
         attempt.verdict = Verdict.FAILED
         attempt.reason = (
-            f"{text.few(named)} names the folder of ralph's checkouts, which a clone does not have"
+            f"{text.few(named)} names a checkout of ralph, which a clone does not have"
         )
         return False
     return True

@@ -99,10 +99,11 @@ class Worked:
 @dataclass(kw_only=True)
 class CheckJob:
     """`checks` to be run on `commit` in the clean room; with `anew` in one made anew, which then is the clean
-    room; with `landing` in a checkout that is removed afterwards. `env` is added to their environment, their logs are called `name`, and `label` stands before what is shown of them. With a
-    `tip`, `commit` is a candidate on it: the commit hooks run first, with its `message`; `allow` are patterns
-    of protected files that they may change. `again` says that they are to run whatever is known of these
-    files; else the room may hold them as earlier checks left them, and the commands `known` do not run."""
+    room; with `landing` in a checkout that is removed afterwards. `env` is added to their environment, their
+    logs are called `name`, and `label` stands before what is shown of them. With a `tip`, `commit` is a
+    candidate on it: the commit hooks run first, with its `message`; `allow` are patterns of protected files
+    that they may change. `again` says that they are to run whatever is known of these files; else the room
+    may hold them as earlier checks left them, and the commands `known` do not run."""
 
     commit: str
     checks: list[Check]
