@@ -223,7 +223,7 @@ def _workspaces(run: Run, commit: str) -> Checked:
         place = run.workspace(worker)
         new = place.reset(commit)
         run.site.furnish(place, commit)
-        if red := set_up_workspace(run, place, new, "doctor"):
+        if red := set_up_workspace(run, place, commit, new, "doctor"):
             return Checked(checks=[red])
     return Checked()
 

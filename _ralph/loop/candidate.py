@@ -10,7 +10,8 @@ from _ralph.agents.prompt import compile_line, render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import Late
 from _ralph.git.merge import merge, still_marked
-from _ralph.git.workspace import changes, restore
+from _ralph.git.snapshot import restore
+from _ralph.git.workspace import changes
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.room import HOOKS, Room, run_hook
@@ -247,7 +248,7 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
         return [replace(results[-1], ok=False, tail="it left a commit message that git refuses")]
     if trailers.rstrip() not in message:  # the hook left them out, or wrote more than is read
         message = f"{message.rstrip()}\n\n{trailers}"
-    tree, _, _ = restore(room.place.git, job.tip, tree, run.plan.protected, job.allow, run.state(job.allow))
+    tree, _, _ = restore(run.git, job.tip, tree, run.plan.protected, job.allow, run.state(job.allow))
     if message != found.message or tree != run.git.tree(found.commit):
         found.commit, found.message = run.branch.commit(tree, job.tip, message), message
         run.branch.pin_candidate(found.commit)
