@@ -12,7 +12,7 @@ from _ralph.commands.run import with_signals
 from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.git.branch import PARKED, Branch
 from _ralph.git.git import BULK, Git, freeze_settings, git_places
-from _ralph.git.workspace import Place
+from _ralph.git.workspace import Place, Start
 from _ralph.loop.room import carried_names
 from _ralph.process.process import Control
 from _ralph.state import layout, lock, prd
@@ -128,11 +128,14 @@ def _park(git: Git, note: Noted, name: str, folder: Path, echo: Echo) -> None:
     state = tuple(str(path.relative_to(note.root)) for path in own if path.is_relative_to(note.root))
     place = Place(git, folder, paths.private / f"{name}.index", state)
     place.carried = carried_names(git, git.root / ".worktreeinclude")
-    place.made = list(place.noted_setup().made)
     place.remove_lock()
     if not place.index.is_file():
         place.git("read-tree", tip, timeout=BULK)
-    tree, trouble = place.snapshot(tip)
+    start = place.noted_start() or Start("", git.tree(tip), git.tree(tip))
+    place.hide(place.noted_setup().made)
+    trouble = place.remove_unusable(start.tree)
+    after, refused = place.snapshot(start.tree)
+    tree, trouble = place.work(start, after)[0], [*trouble, *refused]
     if trouble:
         raise NeedsPerson(f"{trouble[0]}; check whether you need it, then run this again or delete it")
     if tree not in kept_trees(branch, tip):

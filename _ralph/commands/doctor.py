@@ -20,7 +20,7 @@ from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import freeze_settings
 from _ralph.loop import detect, opening, preflight
-from _ralph.loop.attempt import set_up_workspace
+from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.candidate import cannot_start, checking
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.run import Options, Run, examined, load_plan
@@ -221,9 +221,7 @@ def _workspaces(run: Run, commit: str) -> Checked:
     """Make the workspaces, if no cut-off run left work there: the first `setup` that is red, if any."""
     for worker in [] if run.history.open_starts else range(1, run.jobs + 1):
         place = run.workspace(worker)
-        new = place.reset(commit)
-        run.site.furnish(place, commit)
-        if red := set_up_workspace(run, place, new, "doctor"):
+        if red := prepare_workspace(run, place, run.git.tree(commit), commit, "doctor"):
             return Checked(checks=[red])
     return Checked()
 

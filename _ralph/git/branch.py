@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, RalphError, StopNow, TryLater
-from _ralph.git.git import Git, Late, attempted, git_output, no_space
+from _ralph.git.git import Git, Late, attempted, git_output, no_space, nul
 from _ralph.git.merge import merge
 
 PARKED = "refs/ralph/parked"
@@ -195,9 +195,11 @@ class Branch:
         """Protect what is in the clean room from `git gc`, until the next one."""
         self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
 
-    def pin_attempt(self, worker: int, tree: str) -> None:
-        """Protect what the attempt of a worker left from `git gc`, until its next one."""
-        self.git("update-ref", f"refs/ralph/attempt/{self.plan}/{worker}", tree)
+    def pin_attempt(self, worker: int, *trees: str) -> None:
+        """Protect what the attempt of a worker began with, or left, from `git gc`, until its next one."""
+        lines = [f"040000 tree {tree}\t{number}" for number, tree in enumerate(trees)]
+        made = trees[0] if len(trees) == 1 else self.git("mktree", "-z", stdin=nul(lines)).strip()
+        self.git("update-ref", f"refs/ralph/attempt/{self.plan}/{worker}", made)
 
     def pin_work(self, task: str, tree: str) -> None:
         """Protect the unfinished work of a task from `git gc`."""

@@ -21,6 +21,8 @@ from _ralph.process.process import buffer, pause
 
 QUICK, BULK = 30.0, 180.0
 """Deadlines in seconds: of calls that read or move refs, and of those that read or write many files."""
+WHOLE = ("-c", "core.sparseCheckout=false")
+"""Words of a call that heeds all files, even in a sparse checkout."""
 _HURRY = 5.0
 _QUIET = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false", "core.untrackedCache=false",
@@ -111,6 +113,18 @@ class Git:
             return path.absolute().relative_to(self.root).as_posix()
         except ValueError:
             return ""
+
+    def edited(self, tree: str, lines: Iterable[str]) -> str:
+        """`tree` with other entries, a line each as `update-index --index-info` takes them: mode, blob, a tab
+        and the name; the mode of what is removed is zeros."""
+        import tempfile  # 5 ms, and rarely wanted
+
+        ordered = sorted(lines, key=lambda line: bool(line.split(" ")[0].strip("0")))  # removals first
+        with tempfile.TemporaryDirectory() as folder:
+            look = self.seen_at(self.root, Path(folder) / "index")
+            look("read-tree", tree, timeout=BULK)
+            look("update-index", "-z", "--index-info", stdin=nul(ordered), timeout=BULK)
+            return look("write-tree", timeout=BULK).strip()
 
     def seen_at(self, root: Path, index: Path) -> Git:
         """The same repository, with another folder for its working tree and an index of its own."""

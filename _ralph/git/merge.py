@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from _ralph import text
 from _ralph.errors import RalphError
-from _ralph.git.git import BULK, Git, attempted, nul
+from _ralph.git.git import BULK, Git, attempted
 
 LOCK_FILES = frozenset({
     "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb",
@@ -76,12 +76,6 @@ def _with_kept(git: Git, tree: str, tip: str, commit: str, names: list[str]) -> 
         listed = (entry.partition("\t") for entry in git.names("ls-tree", "-r", "-z", of, timeout=BULK))
         return {name: meta for meta, _, name in listed if name in named or name.startswith(inside)}
 
-    import tempfile  # 5 ms, and rarely wanted
-
     removed = [f"0 {'0' * len(tip)}\t{name}" for name in entries(tree)]
     put = [f"{meta}\t{name}" for name, meta in entries(tip).items()]
-    with tempfile.TemporaryDirectory() as folder:
-        look = git.seen_at(git.root, Path(folder) / "index")
-        look("read-tree", tree, timeout=BULK)
-        look("update-index", "-z", "--index-info", stdin=nul([*removed, *put]), timeout=BULK)
-        return look("write-tree", timeout=BULK).strip()
+    return git.edited(tree, [*removed, *put])

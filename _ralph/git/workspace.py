@@ -7,39 +7,49 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.git import patterns
-from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, Git, Late, attempted, escaped, no_space, nul, setting
+from _ralph.git import patterns, snapshot
+from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, WHOLE, Git, Late, attempted, escaped, nul, setting
+from _ralph.git.snapshot import leads_out
 from _ralph.model import HANDOFF
 
-_WHOLE = ("-c", "core.sparseCheckout=false")
 _CARRIED = (
     "core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.symlinks",
     "core.precomposeunicode", "core.bigfilethreshold", "core.sparsecheckout", "core.sparsecheckoutcone",
     "extensions.objectformat",
 )  # fmt: skip
 _PACKED = b"# pack-refs with: peeled fully-peeled sorted \n"
-_FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'", re.MULTILINE)
 _DEEP, _NESTED = 3500, 300
 """Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
 _CHECKOUT = 1800.0
 """Seconds that a checkout may take: with LFS, it downloads files."""
+_LARGE = 1 << 20
+"""Bytes of a new file that a notice names."""
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The digest of what `setup` last depended on in a place, and the files that it made there, in the clean
-    room with their signatures."""
+    """The stamp that a place belongs to, and the files that `setup` made there and git does not ignore."""
 
-    inputs: str = "-"
-    made: dict[str, list[int]] = field(default_factory=dict)
+    stamp: str = ""
+    made: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an attempt, by its id, began with in a place: the tree that was checked out there, and the
+    snapshot of what stood there when its agent came."""
+
+    attempt: str
+    tree: str
+    snapshot: str
 
 
 @dataclass
@@ -47,15 +57,13 @@ class Place:
     """A checkout in which untrusted programs run. ralph looks at `root` through the repository of `home`,
     with an index of its own at `index`; the `.git` in `root` is a throwaway that ralph never reads. `state`
     are the names of ralph's own files, which are copied here for reading; `carried` those that
-    `.worktreeinclude` names; `made` what `setup` left that git does not ignore. A `full` place has all files,
-    even if home is a sparse checkout."""
+    `.worktreeinclude` names. A `full` place has all files, even if home is a sparse checkout."""
 
     home: Git
     root: Path
     index: Path
     state: tuple[str, ...] = ()
     carried: list[str] = field(default_factory=list)
-    made: list[str] = field(default_factory=list)
     full: bool = False
 
     @cached_property
@@ -77,8 +85,8 @@ class Place:
         for folder in (*reversed(self.root.parents), self.root):
             if folder.is_symlink() and folder.is_relative_to(self.root.parents[1]):
                 folder.unlink()  # an agent can have put it there
-        files.clear(self.root)
-        files.clear(self.index)
+        for path in (self.root, self.index, self.stamp, self._ignore, self._start):
+            files.clear(path)
         self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.root.parent.chmod(0o700)
         self.root.mkdir(mode=0o700)
@@ -93,16 +101,18 @@ class Place:
         """Check out `tree`, whatever is there; whether the place is new. `clean` are the flags of `git clean`
         for other files: `-ffd` leaves ignored ones, `-ffdx` none; if empty, all of them stay."""
         new = self.open()
+        files.clear(self._start)
+        if clean:
+            self.remove_unusable(tree)
         self.remove_special()
         self._make_modules_real(tree)
-        read = (*(_WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
+        read = (*(WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         if not self._succeeds(*read, timeout=_CHECKOUT):
             files.clear(self.root)
             new = self.open()
             self.git(*read, timeout=_CHECKOUT)
         if clean:
-            apart = [word for name in self.made for word in ("-e", _only(name))]
-            self._succeeds("clean", "-q", clean, *apart)
+            self._succeeds(*self._hiding, "clean", "-q", clean)
         for name, module in self.modules(tree).items():
             commit = self._links(tree)[name]
             if attempted(self.git, f"--git-dir={module.home.dir}", "cat-file", "-e", commit)[0]:
@@ -246,14 +256,12 @@ class Place:
 
     def snapshot(self, tree: str) -> tuple[str, list[str]]:
         """The tree of all files here that git does not ignore, where `tree` was checked out; and lines about
-        what is not in it. Copies of home's files are removed first."""
+        what is not in it. Files of ralph's own, and submodules, stand in it as `tree` has them."""
         replaced, links = self._make_modules_real(tree), self._links(tree)
-        apart = [*links, *([".gitmodules"] if links else []), *self.made, *self.state, HANDOFF]
-        said = self._remove_unusable(tree)
-        for name in (*self.state, *self.carried, HANDOFF):  # copies, which are no part of the work
-            self.clear(name)
+        apart = [*links, *([".gitmodules"] if links else []), *self.state, HANDOFF]
+        said: list[str] = []
         try:
-            said += self._add_all(apart)
+            made, refused = snapshot.take(self.git, self._hiding, apart, tree)
         except Late as error:  # a sparse file of terabytes
             self.remove_lock()
             return self.git.tree(tree), [*said, f"git could not add the work: {error}"]
@@ -266,33 +274,7 @@ class Place:
             said.append(
                 ".gitmodules says where the submodules are; what was changed in it is not part of the work"
             )
-        made = self.git("write-tree", check=False, timeout=BULK).strip()
-        if not made:  # what only the index named is gone, after `git gc --prune=now`
-            self.git("read-tree", "--reset", tree, timeout=BULK)
-            self._add_all(apart)
-            made = self.git("write-tree", timeout=BULK).strip()
-        return made, said
-
-    def _add_all(self, apart: list[str]) -> list[str]:
-        """`git add` all but `apart`; a line for each thing that git could not add."""
-        said: list[str] = []
-        apart = [name for name in apart if not self._leads_out(name)]  # git would add nothing at all
-        for _ in range(22):  # a file that git cannot convert ends the call
-            excluded = [f":(top,exclude,literal){name}" for name in apart]
-            words = ("add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
-            code, _, errors = attempted(self.git, *words, timeout=BULK)
-            if code == 0:
-                return said
-            opened = "Permission denied" in errors and files.open_up(self.root)
-            named = [name for name in _FATAL_NAME.findall(errors) if name not in apart]
-            if not (named or opened):
-                break
-            said += [f"git cannot add {text.one_line(name)}; it is not part of the work" for name in named]
-            apart = [*apart, *named]
-        if full := no_space(self.root, "add", errors):
-            raise full
-        refused = [line[6:].strip() for line in errors.splitlines() if line.startswith("error:")] or [errors]
-        return said + [f"git cannot add a part of the work: {text.one_line(line)}" for line in refused[:3]]
+        return made, [*said, *refused]
 
     def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
         """The tracked files that were changed, and the new files that are not ignored; with those in the
@@ -311,11 +293,6 @@ class Place:
                 names += [f"{path}/{name}" for name in found]
         return changed, new
 
-    def _leads_out(self, name: str) -> bool:
-        """Whether a folder on the way to `name` is a link."""
-        parent = (self.root / name).parent
-        return Path(os.path.realpath(parent)) != parent
-
     def _make_folders_real(self, name: str) -> None:
         """Remove links and files where the folders of `name` should be, so that a write stays here."""
         for parent in reversed((self.root / name).parents):
@@ -324,15 +301,20 @@ class Place:
 
     def _make_modules_real(self, tree: str) -> list[str]:
         """Remove links where the submodules of `tree` or folders above them should be; these submodules."""
-        replaced = [path for path in self._links(tree) if self._leads_out(f"{path}/.git")]
+        replaced = [path for path in self._links(tree) if leads_out(self.root, f"{path}/.git")]
         for path in replaced:
             self._make_folders_real(f"{path}/.git")
         return replaced
 
     def clear(self, name: str) -> None:
         """Remove a file or folder here. Where a folder on the way is a link, `name` is not here."""
-        if not self._leads_out(name):
+        if not leads_out(self.root, name):
             files.clear(self.root / name)
+
+    def remove(self) -> None:
+        """Remove it, and what is noted of it."""
+        for part in (self.stamp, self.root, self.index):
+            files.clear(part)
 
     @property
     def stamp(self) -> Path:
@@ -343,7 +325,7 @@ class Place:
         """What `note_setup` last wrote. An agent can have written there, too."""
         try:
             found = json.loads(files.read_regular(self.stamp) or b"{}")
-            return Prepared(found["inputs"], dict(found["made"]))
+            return Prepared(str(found["stamp"]), [*map(str, found["made"])])
         except (ValueError, TypeError, LookupError, RecursionError):
             return Prepared()
 
@@ -351,13 +333,69 @@ class Place:
         """Note that `setup` ran here."""
         files.write_own(self.stamp, json.dumps(asdict(prepared)).encode())
 
-    def note_made(self) -> list[str]:
-        """Take the files here that git neither tracks nor ignores as `made` by `setup`; their names."""
-        words = ("ls-files", "-o", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
-        own = (*self.state, *self.carried)
-        found = self.git.names(*words, check=False, timeout=BULK)
-        self.made = [name.rstrip("/") for name in found if name not in own]
-        return self.made
+    def made_by_setup(self) -> list[str]:
+        """The files here that git neither tracks nor ignores, right after `setup` ran; a repository of its
+        own is one name, with a slash at its end."""
+        found = self.git.names("ls-files", "-o", "--exclude-standard", "-z", check=False, timeout=BULK)
+        return [name for name in found if name not in (*self.state, *self.carried)]
+
+    @property
+    def _ignore(self) -> Path:
+        return self.index.with_suffix(".ignore")
+
+    @property
+    def _hiding(self) -> tuple[str, ...]:
+        """Words for a call of git that heeds the ignore file of this place, if it has one."""
+        return ("-c", f"core.excludesFile={self._ignore}") if self._ignore.is_file() else ()
+
+    def hide(self, made: Iterable[str]) -> None:
+        """Write the ignore file of this place: the person's own, what `setup` made, and the copies of files
+        that git ignores at home. None of it is work, and none of it goes when another tree is checked out."""
+        own = files.read_regular(self.index.with_name("ignore")) or b""
+        names = [_only(name) for name in (*made, *self.carried) if "\n" not in name]
+        files.clear(self._ignore).write_bytes(own + os.fsencode("\n".join(["", *names, ""])))
+
+    def note_start(self, start: Start) -> None:
+        """Note what an attempt begins with here."""
+        files.write_own(self._start, f"{start.attempt} {start.tree} {start.snapshot}".encode())
+
+    def noted_start(self) -> Start | None:
+        """What `note_start` wrote last; None if nothing can be read."""
+        said = (files.read_regular(self._start, 1000) or b"").decode("utf-8", "replace")
+        found = re.fullmatch(r"(\w+) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})", said)
+        return Start(*found.groups()) if found else None
+
+    @property
+    def _start(self) -> Path:
+        return self.index.with_suffix(".start")
+
+    def work(self, start: Start, after: str) -> tuple[str, list[str], list[str]]:
+        """The tree that an attempt began with, with the work that the snapshot `after` shows; what is left
+        out of it, and notices."""
+        changed = snapshot.differences(self.git, start.snapshot, after)
+        fresh = self.index.with_suffix(".fresh")
+        found = snapshot.work(self.git, start.tree, start.snapshot, changed, fresh)
+        copies = self._copies_among({name: new.blob for name, (_, new) in found.items()})
+        said = [f"{text.one_line(name)} ({what}; left out)" for name, what in copies.items()]
+        work = {name: entry for name, (_, entry) in found.items() if name not in copies}
+        large = {name: _size(self.root / name) for name in work if not found[name][0].exists}
+        notices = [
+            f"{text.one_line(name)} is new and has {text.megabytes(size)}"
+            for name, size in large.items()
+            if size > _LARGE
+        ]
+        whole = start.tree == start.snapshot and work == {name: new for name, (_, new) in changed.items()}
+        return after if whole else snapshot.lay(self.git, start.tree, work), said, notices
+
+    def _copies_among(self, blobs: Mapping[str, str]) -> dict[str, str]:
+        """Those of the files with these blobs that hold what a file of `.worktreeinclude` holds, each with
+        what it is."""
+        known = {}
+        for name in self.carried if blobs else ():
+            if data := files.read_regular(Path(os.path.realpath(self.home.root / name))):
+                known[snapshot.blob_of(data, next(iter(blobs.values())))] = name
+        copies = {name: known[blob] for name, blob in blobs.items() if blob in known}
+        return {name: f"a copy of {text.one_line(own)}, which git ignores" for name, own in copies.items()}
 
     def remove_special(self) -> None:
         """Remove FIFOs and other special files: git would wait for one that is called .gitignore."""
@@ -367,11 +405,11 @@ class Place:
     def remove_repositories(self, tree: str) -> None:
         """Remove what git cannot add, and the `.git` of the submodules of `tree`: git would enter them, and
         run their filters."""
-        self._remove_unusable(tree)
+        self.remove_unusable(tree)
         for path in self._links(tree):
             self.clear(f"{path}/.git")
 
-    def _remove_unusable(self, tree: str) -> list[str]:
+    def remove_unusable(self, tree: str) -> list[str]:
         """Remove what git cannot add, where `tree` was checked out: special files, and the `.git` of nested
         repositories that it does not ignore, so that it adds their files. A line for each."""
         odd, nested = _look(self.root)
@@ -380,7 +418,7 @@ class Place:
         said = [f"git cannot add {text.one_line(self._name(path))}; it was removed" for path in odd]
         inner = tuple(f"{path}/" for path in self._links(tree))
         names = {path: self._name(path.parent) for path in nested if not self._name(path).startswith(inner)}
-        words, stdin = ("check-ignore", "-z", "--stdin"), nul(names.values())
+        words, stdin = (*self._hiding, "check-ignore", "-z", "--stdin"), nul(names.values())
         ignored = self.git.names(*words, stdin=stdin, check=False) if names else []
         inside = {path: name for path, name in names.items() if name not in ignored}
         for path in inside:  # there may be a .GIT too, which is the same to git
@@ -414,39 +452,6 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
     names = [text.one_line(line[2]) for line in lines]
     return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
-
-
-def restore(
-    git: Git,
-    before: str,
-    after: str,
-    protect: Collection[str],
-    allow: Collection[str],
-    state: Collection[str],
-) -> tuple[str, list[str], list[str]]:
-    """The tree `after` with the files under `protect` as in `before`, but for those under `allow`: changed
-    and deleted files are restored, new ones stay unless the pattern is a plain file name (`conftest.py`).
-    ralph's own files, `state`, are always restored. The tree, what was restored, and what is new; the index
-    of `git` must hold `after`."""
-    if before == after or not (protect or state):
-        return after, [], []
-    fields = git.names("diff-tree", "-r", "-z", "--raw", "--no-renames", before, after, timeout=BULK)
-    changed = dict(zip(fields[1::2], fields[::2], strict=False))
-    kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
-    plain = patterns.plain_names(protect)
-    lines, put_back, new = [], [], []
-    for name in sorted(kept):
-        meta = changed[name]
-        mode, _, blob, _, status = meta.lstrip(":").split(" ")
-        if status == "A" and Path(name).name not in plain and name not in state:
-            new.append(text.one_line(name))
-            continue
-        lines.append(f"{'0' if status == 'A' else mode} {blob}\t{name}")
-        put_back.append(f"{text.one_line(name)}{' (new and protected; left out)' if status == 'A' else ''}")
-    if not lines:
-        return after, [], new
-    git("update-index", "-z", "--index-info", stdin=nul(lines))
-    return git("write-tree", timeout=BULK).strip(), put_back, new
 
 
 def throwaway_config(home: Git) -> str:
@@ -498,6 +503,12 @@ def _only(name: str) -> str:
 
 def _is_leaf(path: Path) -> bool:
     return path.is_symlink() or not path.is_dir()
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_size
+    return 0
 
 
 def _since(path: Path, moment: float) -> bool:

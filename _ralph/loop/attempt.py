@@ -6,15 +6,14 @@ import contextlib
 import time
 import uuid
 from dataclasses import replace
-from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
-from _ralph.git.git import BULK
 from _ralph.git.merge import merge
-from _ralph.git.workspace import Place, Prepared, restore
+from _ralph.git.snapshot import restore
+from _ralph.git.workspace import Place, Prepared, Start
 from _ralph.loop.candidate import (
     check_candidate,
     checks_of,
@@ -52,7 +51,6 @@ def begin(run: Run, task: Task) -> Attempt:
     trim_logs(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.logs.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
         files.clear(old)
-    files.clear(ready_mark(run, attempt))
     compile_prompt(run.template())
     run.write(
         AttemptBegan(
@@ -127,106 +125,112 @@ def take(run: Run, attempt: Attempt, found: Worked) -> None:
 
 
 def work_here(run: Run, attempt: Attempt) -> Worked:
-    """Prepare the workspace, run the agent there, take a snapshot of what it left."""
-    place = run.workspace(attempt.worker, attempt.task.allow)
-    with place.locked():
-        run.view.doing("preparing the workspace")
-        new = place.reset(attempt.left or attempt.base)
-        if attempt.left and not attempt.leftover:
-            restore_protected(run, attempt, place)
-        run.site.furnish(place, attempt.base)
-        if attempt.leftover:
-            return _left_behind(run, attempt, place, {})
-        if red := set_up_workspace(run, place, new, attempt.name):
-            if not attempt.left:  # else unfinished work may be the cause, and the agent will see
-                raise NeedsPerson(setup_failed(run, red))
-            attempt.notices.append(f"setup {red.outcome} in the workspace")
-        copies = place.copy_state()
-        files.clear(run.paths.handoff(attempt.worker))
-        prompt, env = prompt_for(run, attempt), run.env(run.names(attempt), place.root)
-        ready_mark(run, attempt).write_bytes(str(attempt.iteration).encode())
-        attempt.began = time.time()
-        run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
-        attempt.result = run_role(run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root)
-        if run.control.orphaned:
-            raise StopNow
-        return _left_behind(run, attempt, place, copies)
+    """Prepare the workspace, run the agent there between two snapshots; what it left."""
+    if attempt.leftover:
+        return _worked(run, attempt, attempt.left)
+    place, base = run.workspace(attempt.worker, attempt.task.allow), run.git.tree(attempt.base)
+    tree = put_back(run, attempt, attempt.left)[0] if attempt.left else base  # the prompt says what
+    run.view.doing("preparing the workspace")
+    if red := prepare_workspace(run, place, tree, attempt.base, attempt.name):
+        if not attempt.left:  # else unfinished work may be the cause, and the agent will see
+            raise NeedsPerson(setup_failed(run, red))
+        attempt.notices.append(f"setup {red.outcome} in the workspace")
+    copies = place.copy_state()
+    files.clear(run.paths.handoff(attempt.worker))
+    prompt, env = prompt_for(run, attempt), run.env(run.names(attempt), place.root)
+    start = Start(attempt.id, tree, place.snapshot(tree)[0])
+    if {start.tree, start.snapshot} != {base}:
+        run.branch.pin_attempt(attempt.worker, start.tree, start.snapshot)
+    place.note_start(start)
+    attempt.began = time.time()
+    run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
+    attempt.result = run_role(run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root)
+    if run.control.orphaned:
+        raise StopNow
+    return _left_behind(run, attempt, place, start, copies)
 
 
-def ready_mark(run: Run, attempt: Attempt) -> Path:
-    """The file that names the attempt whose agent has started in this worker's workspace."""
-    return run.paths.private / f"work-{attempt.worker}.ready"
-
-
-def restore_protected(run: Run, attempt: Attempt, place: Place) -> None:
-    """Undo what an earlier attempt did to protected files; the prompt says so."""
+def put_back(run: Run, attempt: Attempt, tree: str) -> tuple[str, list[str], list[str]]:
+    """`tree` with what is protected as in the base, but for what the task may change; what that is, and the
+    new files under protected patterns that stay."""
     allow = attempt.task.allow
-    tree, put_back, _ = restore(place.git, attempt.base, attempt.left, run.plan.protected, allow, place.state)
-    if put_back:
-        place.reset(tree)
+    return restore(run.git, attempt.base, tree, run.plan.protected, allow, run.state(allow))
 
 
-def _left_behind(run: Run, attempt: Attempt, place: Place, copies: dict[str, bytes]) -> Worked:
-    """A snapshot of the workspace, as it is and with all protected files as in the base."""
+def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies: dict[str, bytes]) -> Worked:
+    """What an attempt left in its workspace, where `copies` of ralph's own files were put."""
     if not place.exists:
         place.open()
         gone = "the workspace was removed or replaced; all work in it is lost"
-        return Worked(result=attempt.result, notices=[*attempt.notices, gone], began=attempt.began)
+        return Worked(
+            result=attempt.result, left=attempt.left, notices=[*attempt.notices, gone], began=attempt.began
+        )
     said = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
+    changed = _changed_copies(run, place, copies)
+    removed = place.remove_unusable(start.tree)
+    after, refused = place.snapshot(start.tree)
+    left, left_out, large = place.work(start, after)
+    found = _worked(run, attempt, left)
+    found.restored += [*left_out, *changed]
+    found.notices += [*removed, *refused, *large]
+    found.said = text.redact(said.decode("utf-8", "replace"))
+    return found
+
+
+def _worked(run: Run, attempt: Attempt, left: str) -> Worked:
+    """The result of an attempt that left this tree: the tree itself, and without what does not count."""
+    tree, restored, new = put_back(run, attempt, left)
+    notices = [*attempt.notices, *(f"{name} is new under a protected pattern" for name in new)]
+    return Worked(
+        result=attempt.result, left=left, tree=tree, restored=restored, notices=notices, began=attempt.began
+    )
+
+
+def _changed_copies(run: Run, place: Place, copies: dict[str, bytes]) -> list[str]:
+    """A line for each of ralph's own files of which the agent changed the copy in its workspace."""
     now = {name: files.read_regular(place.root / name, len(data) + 1) for name, data in copies.items()}
     changed = [name for name, data in copies.items() if now[name] != data]
     plan = run.git.name_of(run.paths.prd)
     how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
-    left, notices = place.snapshot(attempt.base)
-    allow = attempt.task.allow
-    tree, put_back, new = restore(place.git, attempt.base, left, run.plan.protected, allow, place.state)
-    put_back = [name for name in put_back if name not in place.state]
-    put_back += [
-        f"{text.one_line(name)} ({how.get(name) or 'a copy'}; what is changed in it does not count)"
-        for name in changed
-    ]
-    notices += [f"{name} is new under a protected pattern" for name in new]
-    return Worked(
-        result=attempt.result,
-        left=left,
-        tree=tree,
-        restored=put_back,
-        notices=[*attempt.notices, *notices],
-        said=text.redact(said.decode("utf-8", "replace")),
-        began=attempt.began,
-    )
+    does_not_count = "what is changed in it does not count"
+    return [f"{text.one_line(name)} ({how.get(name) or 'a copy'}; {does_not_count})" for name in changed]
 
 
 def salvage(run: Run, attempt: Attempt) -> None:
-    """Take a snapshot after an attempt that was cut off, if its agent had started. If the worker that takes
-    it is killed, too, this work is lost."""
-    if files.read_regular(ready_mark(run, attempt)) != str(attempt.iteration).encode():
+    """Take what an attempt left that was cut off, if its agent had started. If the worker that takes it is
+    killed, too, this work is lost."""
+    place = run.workspace(attempt.worker, attempt.task.allow)
+    start = place.noted_start()
+    if start is None or start.attempt != attempt.id:
         return
+    noted = start
 
     def look(inside: Run) -> Worked:
-        place = inside.workspace(attempt.worker, attempt.task.allow)
-        with place.locked():
-            if place.open():  # it is gone
-                return Worked(result=attempt.result, left=attempt.left, notices=attempt.notices)
-            return _left_behind(inside, attempt, place, {})
+        return _left_behind(inside, attempt, place, noted, {})
 
     with contextlib.suppress(WorkerDied):
         take(run, attempt, run.wait(run.in_worker(look, Worked)))
 
 
-def set_up_workspace(run: Run, place: Place, new: bool, name: str) -> CheckResult | None:
-    """Run the plan's `setup` in a workspace that is new, or whose manifests changed; its result if red. What
-    it does to tracked files is undone: it is not the agent's work."""
-    inputs = run.site.stamp(place.git("write-tree", timeout=BULK).strip())
-    if inputs == place.noted_setup().inputs and not new:
+def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -> CheckResult | None:
+    """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another stamp is made anew,
+    with `setup`; the result of that if it is red. Nothing that setup made is work."""
+    stamp, known = run.site.stamp(tree), place.noted_setup()
+    if known.stamp != stamp:
+        place.remove()
+    new = place.reset(tree)
+    run.site.furnish(place, head)
+    if not new:
+        place.hide(known.made)
         return None
     result = run.site.set_up(place, name)
+    made = place.made_by_setup() if result else []
+    place.hide(made)
+    if result:
+        place.remove_unusable(tree)
     if result and not result.ok:
         return result
-    if result:
-        place.note_setup(Prepared(inputs, {name: [] for name in place.note_made()}))
-        if place.dirt()[0]:
-            place.reset(place.git("write-tree", timeout=BULK).strip(), "")
+    place.note_setup(Prepared(stamp, made))
     return None
 
 

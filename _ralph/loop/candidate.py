@@ -11,7 +11,8 @@ from _ralph.agents.prompt import compile_line, render_line
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.git import BULK, Late
 from _ralph.git.merge import merge, still_marked
-from _ralph.git.workspace import changes, restore
+from _ralph.git.snapshot import restore
+from _ralph.git.workspace import changes
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.room import HOOKS, Room, run_hook
@@ -53,9 +54,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
     if named := names_places(run, attempt.tip, made):
         attempt.verdict = Verdict.FAILED
-        attempt.reason = (
-            f"{text.few(named)} names a checkout of ralph, which a clone does not have"
-        )
+        attempt.reason = f"{text.few(named)} names a checkout of ralph, which a clone does not have"
         return False
     return True
 
@@ -262,7 +261,7 @@ def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[Chec
         return [replace(results[-1], ok=False, tail="it left a commit message that git refuses")]
     if trailers.rstrip() not in message:  # the hook left them out, or wrote more than is read
         message = f"{message.rstrip()}\n\n{trailers}"
-    tree, _, _ = restore(room.place.git, job.tip, tree, run.plan.protected, job.allow, run.state(job.allow))
+    tree, _, _ = restore(run.git, job.tip, tree, run.plan.protected, job.allow, run.state(job.allow))
     if message != found.message or tree != run.git.tree(found.commit):
         found.commit, found.message = run.branch.commit(tree, job.tip, message), message
         run.branch.pin_candidate(found.commit)

@@ -135,11 +135,17 @@ class Site:
         return files.digest("\0".join([self.setup.run, *found]).encode("utf-8", "surrogatepass"))
 
     def set_up(self, place: Place, name: str) -> CheckResult | None:
-        """Run the plan's `setup` in a place; its result, None without a setup or if ralph was stopped."""
+        """Run the plan's `setup` in a place, once more if it is red; its result, None without a setup or if
+        ralph was stopped. Files that it took from a cache of others are the place's own afterwards."""
         if self.setup is None:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
-        return self.run(check, place.root, f"{name}-setup")
+        result = self.run(check, place.root, f"{name}-setup")
+        if result and not result.ok:
+            result = self.run(check, place.root, f"{name}-setup-again")
+        if result and result.ok:
+            exact.unshare(place.root)
+        return result
 
 
 def first_word(check: Check) -> str:
@@ -186,9 +192,8 @@ class Room:
         return None
 
     def remove(self) -> None:
-        """Remove it, and what is noted of it."""
-        for part in (self.place.stamp, self.path, self.place.index):
-            files.clear(part)
+        """Remove it."""
+        self.place.remove()
 
     def hold(self, commit: str) -> None:
         """Check out `commit`, and give the room its `.git`; nothing that git does not track is touched."""
@@ -253,14 +258,10 @@ class Room:
         made; its result if it stays red."""
         self.remove()
         self.hold(commit)
-        for again in ("", "-again"):
-            result = self.site.set_up(self.place, f"{name}{again}")
-            if result is None or result.ok:
-                break
+        result = self.site.set_up(self.place, name)
         if result and not result.ok:
             return result
         if result:
-            exact.unshare(self.path)
             self._put_back()
             self.site.furnish(self.place, commit)
         self._note(stamp, exact.listing(self.path, self.place.tracked(commit), self._is_kept))

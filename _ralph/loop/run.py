@@ -196,7 +196,7 @@ class Run:
     def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
         """Where an agent works, at a task that may change what `allow` has."""
         place = self.place(self.paths.workspace(worker), allow)
-        place.made = list(place.noted_setup().made)
+        place.carried = self.site.gear.carried
         return place
 
     def room(self, folder: Path, env: Mapping[str, str] | None = None) -> Room:

@@ -84,7 +84,7 @@ def discard_unsynced(paths: Paths) -> None:
     is gone, the refs of attempts and candidates, and git's objects that are empty, which it would take for
     written."""
     common = paths.private.parent.parent
-    for stale in (*paths.private.glob("*.index*"), *paths.private.glob("*.ready")):
+    for stale in (*paths.private.glob("*.index*"), *paths.private.glob("*.start")):
         files.clear(stale)
     for kind in ("attempt", "candidate"):
         files.clear(common / "refs/ralph" / kind / paths.private.name)

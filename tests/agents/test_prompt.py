@@ -118,7 +118,7 @@ POINTS: dict[int, list[str]] = {
     5: ["no stubs, no placeholders", "wired in"],
     6: ["Only what git would commit counts", "in a fresh checkout that `npm ci` made ready", "What git ignores", "is not there",
         "Write tests for what you build", "Never delete, skip or loosen a test", "already done, prove it"],
-    7: ["targeted tests", "run all of them", "run again after you, in that fresh checkout", "npm test -- priority\nnpm run lint"],
+    7: ["targeted tests", "run all of them", "run again after you, in that fresh checkout", "npm run lint\nnpm test -- priority"],
     8: ["first failure", "root cause", "minimal fix", "run it once more", "stop and explain"],
     9: ["No commits, no branch switch, no push", "prd.json and progress.txt are copies to read: do not edit them", "no server"],
     10: ['"id": "US-003"', '"ourOwnKey": {\n    "kept": true\n  }'],

@@ -54,10 +54,10 @@ def done(worked: Repo) -> Iterator[Repo]:
 
 def test_a_plan_that_is_done_loses_its_places_and_nothing_else(done: Repo) -> None:
     before = done.git("for-each-ref"), done.git("status", "--porcelain"), done.read("prd.json")
-    assert places(done) == ["plan.json", "room", "work-1"]
+    assert places(done) == ["plan.json", done.room.name, "work-1"]
     code, said = clean(done, "-n")
     assert code == 0 and said.startswith(f"would remove {done.places}: ") and "it would free" in said
-    assert places(done) == ["plan.json", "room", "work-1"]
+    assert places(done) == ["plan.json", done.room.name, "work-1"]
     code, said = clean(done)
     first, last = said.splitlines()
     assert code == 0 and first.startswith(f"removed {done.places}: ") and first.endswith("prd.json is done")
@@ -172,7 +172,7 @@ def test_work_that_git_cannot_take_stays_and_is_named(done: Repo) -> None:
     os.mkfifo(done.workspace / "fifo")
     code, said = clean(done)
     assert code == 4 and f"left {done.places}: git cannot add fifo; it was removed; check" in said
-    assert places(done) == ["plan.json", "room", "work-1"]
+    assert places(done) == ["plan.json", done.room.name, "work-1"]
     assert clean(done)[0] == 0 and not done.places.exists()  # the FIFO is gone now
 
 
@@ -249,7 +249,7 @@ def precious(repo: Repo) -> Path:
 FOREIGN: dict[str, tuple[Callable[[Repo], object], str]] = {
     "a file": (lambda r: (r.places / "mine.txt").write_text("mine"), "mine.txt"),
     "a folder": (lambda r: shutil.copytree(precious(r), r.places / "mine"), "mine"),
-    "a link for a place": (link_elsewhere, "room"),
+    "a link for a place": (link_elsewhere, "room-2"),
     "a file for a place": (lambda r: (r.places / "role").write_text("mine"), "role"),
 }  # fmt: skip
 
@@ -288,7 +288,7 @@ def test_a_folder_with_a_note_that_is_not_its_own_is_not_touched(done: Repo, nam
     (done.outside / "state/ralph/mine.txt").touch()
     (done.outside / "state/ralph/mine").mkdir()
     assert clean(done) == (0, "freed 0.0 MB\n")
-    assert {"room", "work-1"} <= {*places(done)} and (done.outside / "state/ralph/mine").is_dir()
+    assert {done.room.name, "work-1"} <= {*places(done)} and (done.outside / "state/ralph/mine").is_dir()
 
 
 def test_a_link_in_the_place_of_the_places(done: Repo) -> None:

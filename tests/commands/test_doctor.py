@@ -213,7 +213,7 @@ def everything_at_home(repo: Repo) -> dict[str, bytes]:
         folders[:] = [
             name
             for name in folders
-            if name not in (".ralph", "objects") and Path(folder, name) != repo.path / ".git/ralph"
+            if name not in (".ralph", "objects", "info") and Path(folder, name) != repo.path / ".git/ralph"
         ]
         found |= {
             os.path.relpath(Path(folder, name), repo.path): Path(folder, name).read_bytes() for name in names

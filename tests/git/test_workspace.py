@@ -15,9 +15,10 @@ import pytest
 from _ralph import files
 from _ralph.errors import BadInput
 from _ralph.git import git as git_module
-from _ralph.git import patterns, workspace
+from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
-from _ralph.git.workspace import Place, changes, restore
+from _ralph.git.snapshot import Entry, restore
+from _ralph.git.workspace import Place, Start, changes
 from _ralph.loop.room import Site, gear_of
 from _ralph.model import Setup
 from _ralph.process.process import Control
@@ -31,7 +32,8 @@ def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setattr(git_module, "_FROZEN", {})
-    monkeypatch.setattr(workspace, "BULK", 20.0)  # a git that waits for a FIFO is killed by then
+    for module in (workspace, snapshot):  # a git that waits for a FIFO is killed by then
+        monkeypatch.setattr(module, "BULK", 20.0)
     with within(120):
         yield
 
@@ -305,12 +307,28 @@ WORK: dict[str, tuple[Callable[[Place], object], dict[str, tuple[str, str] | Non
 }  # fmt: skip
 
 
+def begun(repo: Repo, place: Place, commit: str = "HEAD") -> Start:
+    """A place with the files of a commit, as an agent finds it."""
+    tree = tree_of(repo, commit)
+    place.reset(tree)
+    site_of(repo).furnish(place, head(repo, commit))
+    place.hide([])
+    return Start("x", tree, place.snapshot(tree)[0])
+
+
+def left_in(place: Place, start: Start) -> tuple[str, list[str]]:
+    """The tree that an agent left, and what is said."""
+    removed = place.remove_unusable(start.tree)
+    after, said = place.snapshot(start.tree)
+    tree, *more = place.work(start, after)
+    return tree, [*removed, *said, *more[0], *more[1]]
+
+
 def taken(repo: Repo, place: Place, work: Callable[[Place], object]) -> tuple[dict[str, object], list[str]]:
-    """What a snapshot makes of a piece of work: how it differs from HEAD, and what is said."""
-    place.reset(head(repo))
-    site_of(repo).furnish(place, head(repo))
+    """What becomes of a piece of work: how it differs from HEAD, and what is said."""
+    start = begun(repo, place)
     work(place)
-    tree, said = place.snapshot(head(repo))
+    tree, said = left_in(place, start)
     base, found = listing(repo, "HEAD"), listing(repo, tree)
     return {
         name: found.get(name) for name in base.keys() | found.keys() if base.get(name) != found.get(name)
@@ -340,9 +358,7 @@ def believing(self: Place, tree: str) -> tuple[str, list[str]]:
     return found, []
 
 
-@pytest.mark.parametrize(
-    "name", ["hidden from the index", "hidden by its own exclude rules", "a repository inside"]
-)
+@pytest.mark.parametrize("name", ["hidden from the index", "hidden by its own exclude rules"])
 def test_a_snapshot_that_believes_the_agent_s_git_is_caught(
     project: Repo, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -355,7 +371,7 @@ def test_a_snapshot_that_does_not_look_for_fifos_is_caught(
     project: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace, "_look", lambda root: ([], []))
-    monkeypatch.setattr(workspace, "BULK", 1.0)
+    monkeypatch.setattr(snapshot, "BULK", 1.0)
     _, said = taken(project, place_of(project), WORK["a FIFO that git would read"][0])
     assert any("git could not add the work: git add did not end within 1" in line for line in said)
 
@@ -454,16 +470,6 @@ def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(projec
     assert project.git("show", f"{tree}:x.txt") == "new\n"
 
 
-def test_a_place_is_hidden_while_nobody_uses_it(project: Repo) -> None:
-    place = place_of(project)
-    place.reset(head(project))
-    with place_of(project).locked(), place.hidden():
-        assert place.root.is_dir()
-    with place.hidden():
-        assert not place.root.exists()
-    assert place.root.is_dir()
-
-
 def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(project: Repo) -> None:
     project.write(".env", "the branch's\n")
     project.git("add", "-f", ".env")
@@ -492,8 +498,7 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     (project.path / ".env.folder").symlink_to("../shared")
     project.write(".worktreeinclude", ".env*\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
     place, site = place_of(project), site_of(project)
-    place.reset(head(project))
-    site.furnish(place, head(project))
+    start = begun(project, place)
     assert place.carried == [".env", ".env.link", "secrets/deep/key"]
     copy = place.root / ".env.link"
     assert not copy.is_symlink() and copy.read_text() == "LINKED=1\n"
@@ -501,8 +506,14 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     assert (copy.read_text(), copy.stat().st_mode & 0o777, copy.is_symlink()) == ("KEY=1\n", 0o600, False)
     copy.write_text("EVIL")
     write(place, ".gitignore", "")
-    tree, _ = place.snapshot(head(project))
-    assert listing(project, tree).keys() == listing(project, "HEAD").keys()
+    write(place, "a.txt", "KEY=1\n")
+    (place.root / "moved").write_text("k\n")
+    tree, said = left_in(place, start)
+    assert listing(project, tree) == {**listing(project, "HEAD"), ".gitignore": (FILE, "")}
+    assert said == [
+        "a.txt (a copy of .env, which git ignores; left out)",
+        "moved (a copy of secrets/deep/key, which git ignores; left out)",
+    ]
     assert project.read(".env") == "KEY=1\n"
     place.reset(head(project))
     site.furnish(place, head(project))
@@ -590,9 +601,8 @@ def test_a_restore_that_forgets_something_is_caught(
         monkeypatch.setattr(patterns, "plain_names", lambda protect: set())
         assert "sub/conftest.py" in edited(repo, "a new file with a plain name")[2]
     else:
-        monkeypatch.setattr(
-            workspace, "nul", lambda lines: git_module.nul([f"100755{line[6:]}" for line in lines])
-        )
+        real = Entry.__init__
+        monkeypatch.setattr(Entry, "__init__", lambda self, mode, blob: real(self, "100755", blob))
         assert "tests/a.py" in edited(repo, "an existing file")[2]
 
 
@@ -743,7 +753,8 @@ def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(project: Rep
     project.git("clone", "-q", str(project.path), str(inside))
     project.git("-C", str(inside), "checkout", "-q", "HEAD~1")
     leave_filter(inside, "a.txt", ran)
-    assert changes(place.home, head(project), place.snapshot(head(project))[0])[0] == [".gitignore"]
+    tree, _ = left_in(place, Start("x", tree_of(project), tree_of(project)))
+    assert changes(place.home, head(project), tree)[0] == [".gitignore"]
     assert not ran.exists()
 
 
@@ -959,21 +970,22 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(project: Repo, name: st
     place = place_of(project)
     place.reset(tree_of(project))
     write(place, name)
-    place.note_made()
+    assert place.made_by_setup() == [name]
+    place.hide([name])
     write(place, "left")
     place.reset(tree_of(project))
     assert (place.root / name).exists() and not (place.root / "left").exists()
 
 
 @pytest.mark.parametrize(
-    ("stamp", "made"),
+    ("note", "made"),
     [
-        ('{"inputs": "x", "made": {"a": [1]}}', {"a": [1]}),
-        ('{"inputs": "x", "made": 5}', {}), ('{"inputs": "x"}', {}), ("[]", {}), ("[" * 100_000, {}), ("{", {}),
+        ('{"stamp": "x", "made": ["a"]}', ["a"]), ('{"stamp": "x", "made": 5}', []), ('{"stamp": "x"}', []),
+        ("[]", []), ("[" * 100_000, []), ("{", []), ('{"inputs": "x", "made": {"a": [1]}}', []),
     ],
 )  # fmt: skip
-def test_a_note_of_setup_is_read_whoever_wrote_it(repo: Repo, stamp: str, made: dict[str, list[int]]) -> None:
+def test_a_note_of_setup_is_read_whoever_wrote_it(repo: Repo, note: str, made: list[str]) -> None:
     place = place_of(repo)
     place.stamp.parent.mkdir(parents=True, exist_ok=True)
-    place.stamp.write_text(stamp)
+    place.stamp.write_text(note)
     assert place.noted_setup().made == made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,6 @@ from _ralph.loop.attempt import (
     handoff_text,
     next_step,
     prompt_for,
-    ready_mark,
     salvage,
     work_here,
 )
@@ -23,7 +23,7 @@ from _ralph.model import AgentResult, Check, CheckResult, Outcome, Verdict
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing
+from tests.git.test_workspace import FILE, head, listing
 
 Opened = Callable[..., Run]
 TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
@@ -135,7 +135,7 @@ def test_what_an_agent_leaves(repo: Repo, opened: Opened) -> None:
         "prd.json (it could not be"
     )
     assert found.notices == ["git cannot add pipe; it was removed"]
-    assert found.said.startswith("status: done") and ready_mark(run, one).read_text() == "1"
+    assert found.said.startswith("status: done")
     assert repo.read("prd.json").startswith('{\n  "project"')
 
 
@@ -158,9 +158,44 @@ def test_only_what_an_agent_began_is_salvaged(repo: Repo, opened: Opened) -> Non
     salvage(run, one)
     assert one.left == ""
     work_here(run, one)
-    one.left = ""
+    one.left, other = "", replace(one, id="0")
+    salvage(run, other)
+    assert other.left == ""
     salvage(run, one)
     assert "work.txt" in listing(repo, one.left)
+
+
+@pytest.mark.parametrize("why", ["new", "a manifest changed", "not due"])
+def test_what_setup_did_is_no_work_and_what_an_agent_adds_to_it_is(
+    repo: Repo, opened: Opened, why: str
+) -> None:
+    """Whether it ran before this attempt or an earlier one."""
+    repo.write("gen/tracked", "tracked\n")
+    work = "echo mine > gen/mine; echo edited >> gen/made; rm -f gen/other; echo b >> a.txt"
+    setup = "echo $$ > gen/made; echo x > gen/other; echo x > 'gen/[a] b'; echo $$ >> gen/tracked"
+    run, one = agent_at_work(repo, opened, work, setup={"run": setup, "when": ["deps.txt"]})
+    for number in range(1 if why == "new" else 2):
+        if number and why == "a manifest changed":
+            one.left = run.git.tree(work_on(repo, one.base, "deps.txt", content="new\n"))
+        found = work_here(run, one)
+    added = {"deps.txt"} if why == "a manifest changed" else set()
+    assert listing(repo, found.left).keys() - listing(repo, one.base).keys() == {"gen/mine", *added}
+    assert listing(repo, found.left)["gen/tracked"] == (FILE, "tracked\n")
+    assert listing(repo, found.left)["a.txt"] == (FILE, "a\nb\n")
+
+
+def test_protected_files_in_unfinished_work_are_the_base_s_again(repo: Repo, opened: Opened) -> None:
+    """They may have been the task's own to change when it was left; a person can take that back."""
+    run, one = agent_at_work(repo, opened, "cat tests/test_a.py > seen", protect=["tests/**"])
+    one.left = run.git.tree(work_on(repo, one.base, "tests/test_a.py"))
+    found = work_here(run, one)
+    assert listing(repo, found.left)["seen"] == (FILE, "def test(): ...\n")
+    assert found.restored == []
+
+
+def test_a_new_file_that_is_large_is_named(repo: Repo, opened: Opened) -> None:
+    run, one = agent_at_work(repo, opened, "head -c 1500000 /dev/zero > big; echo x > small")
+    assert work_here(run, one).notices == ["big is new and has 1.5 MB"]
 
 
 @pytest.mark.parametrize(

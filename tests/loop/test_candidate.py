@@ -200,18 +200,24 @@ def test_a_red_setup_runs_once_more(repo: Repo, setup: str, red: list[str], flak
     assert ([one.name for one in results if not one.ok], told) == (red, flaky)
 
 
-def test_a_checkout_made_anew_has_nothing_in_it_before_and_is_gone_after(repo: Repo) -> None:
+def test_a_room_made_anew_has_a_new_name_and_nothing_in_it_before_and_is_the_room_after(repo: Repo) -> None:
     repo.write(".gitignore", "built\n")
     repo.commit("ignore")
     run = run_of(repo)
-    for _ in range(2):
+    for number in (1, 2):
         assert not checked(run, head(repo), "test ! -e built && touch built", anew=True).red
-    assert not (run.paths.places / "recheck").exists()
+        assert run.paths.rooms == [run.paths.room] == [run.paths.places / f"room-{number}"]
+    assert not checked(run, head(repo), "test ! -e built && touch built", landing=True).red
+    assert run.paths.rooms == [run.paths.places / "room-2"] and not run.paths.landing.exists()
 
 
-def test_workspaces_are_away_while_checks_run(repo: Repo) -> None:
-    run = run_of(repo)
-    place = run.workspace(1)
-    place.reset(head(repo))
-    assert not checked(run, head(repo), f"test ! -e {place.root}").red
-    assert place.exists
+@pytest.mark.parametrize("named", [True, False])
+def test_work_that_names_a_checkout_by_its_path_is_red(repo: Repo, named: bool) -> None:
+    run, base = run_of(repo), head(repo)
+    said = f"source {run.paths.places}/work-1/lib.sh\n" if named else "source ./lib.sh\n"
+    one = attempt_of(run, base, run.git.tree(work_on(repo, base, "run.sh", said)))
+    assert make_candidate(run, one) is not named
+    assert not named or (one.verdict, one.reason) == (
+        Verdict.FAILED,
+        "run.sh names a checkout of ralph, which a clone does not have",
+    )

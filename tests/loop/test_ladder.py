@@ -163,6 +163,14 @@ def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(repo: Rep
     assert done.returncode == 5 and "the agent cannot run" in done.stdout
 
 
+def test_an_agent_that_cannot_run_does_not_keep_the_others_from_their_tasks(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(repo, {**OWN, "agent": f"{say} refused"}, SECOND, agent=f"{say} other")
+    done = repo.ralph("run")
+    assert (done.returncode, repo.passed(), calls(repo)) == (5, ["T2"], ["T1 refused", "T2 other"])
+    assert "the agent cannot run: no" in done.stdout
+
+
 def test_the_fallback_is_not_for_work_that_failed(repo: Repo) -> None:
     say = speaker(repo, MODELS)
     plan(repo, {"checks": ["false"]}, agent=f"{say} haiku", fallback=f"{say} other", limits={"attempts": 2})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.loop.test_waits import RESULT, plan, speaker
+from tests.loop.test_waits import RESULT, overage, plan, speaker
 
 STEPS: list[dict[str, Any]] = [
     {"when": {"type": "step"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}},
@@ -88,3 +88,20 @@ P(f"{task}.txt").touch(); print('{"type": "end"}')
     agent = steps(repo, script, *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 5)))
     code, summary, printed = repo.run(agent, "--jobs", "4", "--max-usd", "1")
     assert (code, summary["stop"], len(repo.passed())) == (3, "limit", 2), printed
+
+
+def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]}, budget={"usd": 5})
+    repo.write("../brief.md", "A greeting.")
+    planner = str(repo.program("../speaker", f"echo '{result(total_cost_usd=None)}'"))
+    done = repo.ralph("plan", "../brief.md", "--planner", planner, "--force")
+    assert done.returncode == 4 and "reported no dollars" in done.stderr
+
+
+def test_no_planner_is_asked_while_its_provider_bills_extra_usage(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]})
+    say = speaker(repo, f"P(f'{{task}}.txt').touch(); print('''{overage(3600)}'''); print('''{RESULT}''')")
+    assert repo.run(say)[0] == 0
+    repo.write("../brief.md", "A greeting.")
+    done = repo.ralph("plan", "../brief.md", "--planner", say, "--force")
+    assert done.returncode == 75 and "bills extra usage" in done.stderr

@@ -62,7 +62,7 @@ UNUSED: dict[str, Any] = {"usd": 0.0, "usd_estimated": 0.0, "tokens": {}, "doing
 PLACES = {
     "folder": "/s/shop-1",
     "workspace": "/s/shop-1/work-1",
-    "room": "/s/shop-1/room",
+    "room": "/s/shop-1/room-1",
     "bytes": 12_345_678,
 }
 
@@ -114,7 +114,7 @@ open     US-006  Remove the old price list
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
 verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
-checks run in /s/shop-1/room; all places take 12.3 MB
+checks run in /s/shop-1/room-1; all places take 12.3 MB
 next: ralph retry US-005 --answer '...'; ralph run
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked, 1 waiting, 1 open [########................]"""
 
@@ -141,7 +141,7 @@ the last run stopped at 2026-11-21 20:10: limit
 reached: 5 iterations
 verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
-checks run in /s/shop-1/room; all places take 12.3
+checks run in /s/shop-1/room-1; all places take 12.3
 MB
 next: ralph retry US-005 --answer '...'; ralph run
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked,
@@ -314,7 +314,7 @@ worker 3: US-003, attempt 1, 1 h 1 min, aider
 worker 4: US-004, attempt 3, 0 s
 codex waits until Fri 01 Jan, 01:00 for its provider's limit
 the agent works in /s/shop-1/work-1 to work-4
-checks run in /s/shop-1/room; all places take 12.3 MB
+checks run in /s/shop-1/room-1; all places take 12.3 MB
 shop: 0 of 6 passed, 4 running, 2 open [........................]"""
 
 
@@ -347,7 +347,7 @@ MARKDOWN = """\
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations  
 verified work lands on branch ralph/shop  
 the agent works in /s/shop-1/work-1  
-checks run in /s/shop-1/room; all places take 12.3 MB  
+checks run in /s/shop-1/room-1; all places take 12.3 MB  
 next: ralph retry US-005 --answer '...'; ralph run  """
 
 
@@ -564,7 +564,7 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
 
 def test_what_the_agent_at_work_uses_and_does_and_the_last_check_are_shown(repo: Repo) -> None:
     wait = "while ! test -f {}; do sleep 0.05; done"
-    again = f"case $PWD in */recheck) touch {repo.outside}/on; {wait.format(repo.outside / 'end')};; esac"
+    again = f"case $PWD in */room-[2-9]) touch {repo.outside}/on; {wait.format(repo.outside / 'end')};; esac"
     repo.plan({"checks": [f"test -f T1.txt && {again}"]})
     usage = {"input_tokens": 3000, "output_tokens": 30}
     content = [{"type": "tool_use", "name": "Bash", "input": {"command": "pytest -q"}}]

@@ -98,7 +98,7 @@ def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: s
         said = paths.private / "running.json"
         said.write_text(said.read_text().replace('"boot": "', '"boot": "not '))
     empty = paths.root / ".git/objects/ab" / ("0" * 38)
-    stale = [paths.private / "work-1.index", paths.private / "work-1.ready", empty]
+    stale = [paths.private / "work-1.index", paths.private / "work-1.start", empty]
     for path in stale:
         path.parent.mkdir(exist_ok=True)
         path.touch()

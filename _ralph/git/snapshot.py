@@ -1,0 +1,212 @@
+"""Two snapshots of a working tree: what differs between them is the work, laid on the tree that it began
+with. What git converts by itself, and what stood there before, never is."""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from _ralph import files, text
+from _ralph.git import patterns
+from _ralph.git.git import BULK, WHOLE, Git, attempted, no_space, nul
+
+_FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'|^fatal: (.+): clean filter '", re.MULTILINE)
+_REFUSALS = 22
+"""How many files that git cannot convert are left out, one after the other: each ends a call."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a tree has under a name: mode and blob, as git writes them; the mode of nothing is zeros."""
+
+    mode: str
+    blob: str
+
+    @property
+    def exists(self) -> bool:
+        return self.mode != "000000"
+
+    @property
+    def is_file(self) -> bool:
+        return self.mode.startswith("100")
+
+
+def take(git: Git, hiding: Sequence[str], apart: Iterable[str], start: str) -> tuple[str, list[str]]:
+    """The tree of all files that git does not ignore, but for those `apart`, which stay as they are in the
+    index; and a line for each that git could not add. `start` was checked out there; `hiding` are words that
+    name an ignore file."""
+    said = _add_all(git, hiding, apart)
+    made = git("write-tree", check=False, timeout=BULK).strip()
+    if not made:  # the index is damaged, or what only it named is gone after `git gc --prune=now`
+        files.clear(Path(git.env["GIT_INDEX_FILE"]))
+        git("read-tree", start, timeout=BULK)
+        said = _add_all(git, hiding, apart)
+        made = git("write-tree", timeout=BULK).strip()
+    return made, said
+
+
+def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]:
+    """`git add` all but `apart`; a line for each thing that git could not add."""
+    said: list[str] = []
+    left_out = [name for name in apart if not leads_out(git.root, name)]  # git would add nothing at all
+    for _ in range(_REFUSALS):
+        excluded = [f":(top,exclude,literal){name}" for name in left_out]
+        words = (*hiding, "add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
+        code, _, errors = attempted(git, *words, timeout=BULK)
+        if code == 0:
+            return said
+        opened = "Permission denied" in errors and files.open_up(git.root)
+        found = [quoted or plain for quoted, plain in _FATAL_NAME.findall(errors)]
+        named = [name for name in found if name not in left_out]
+        if not (named or opened):
+            break
+        said += [f"git cannot add {text.one_line(name)}; it is not part of the work" for name in named]
+        left_out += named
+    if full := no_space(git.root, "add", errors):
+        raise full
+    refused = [line[6:].strip() for line in errors.splitlines() if line.startswith("error:")] or [errors]
+    return said + [f"git cannot add a part of the work: {text.one_line(line)}" for line in refused[:3]]
+
+
+def leads_out(root: Path, name: str) -> bool:
+    """Whether a folder on the way to `name` is a link."""
+    parent = (root / name).parent
+    return parent.resolve() != parent
+
+
+def differences(git: Git, before: str, after: str) -> dict[str, tuple[Entry, Entry]]:
+    """The entries that differ between two trees or commits, as they are in both."""
+    if before == after:
+        return {}
+    how = ("-r", "-z", "--raw", "--no-renames", "--ignore-submodules=none")
+    fields = git.names("diff-tree", *how, before, after, timeout=BULK)
+    metas = (meta.lstrip(":").split(" ") for meta in fields[::2])
+    pairs = ((Entry(meta[0], meta[2]), Entry(meta[1], meta[3])) for meta in metas)
+    return dict(zip(fields[1::2], pairs, strict=True))
+
+
+def work(
+    git: Git, start: str, before: str, changed: Mapping[str, tuple[Entry, Entry]], fresh: Path
+) -> dict[str, tuple[Entry, Entry]]:
+    """What an agent did to the tree `start` while what stood there changed from the snapshot `before`: the
+    entries that it has to replace, as they are in `start` and as they are now. `fresh` is an unused path, for
+    files to compare with."""
+    was = differences(git, start, before)  # by setup, and by git itself
+    found = {}
+    for name, (old, new) in changed.items():
+        base = was[name][0] if name in was else old
+        if base.exists or not old.exists:  # else it was made before the agent came
+            found[name] = (base, new)
+    edited = {name: pair for name, pair in found.items() if all(entry.is_file for entry in pair)}
+    if edited and _converts(git, changed):
+        try:
+            found |= _unconverted(git, start, edited, fresh)
+        finally:
+            files.clear(fresh)
+    return {name: (base, new) for name, (base, new) in found.items() if base != new}
+
+
+def lay(git: Git, tree: str, entries: Mapping[str, Entry]) -> str:
+    """`tree` with these entries in the place of its own."""
+    lines = [f"{entry.mode} {entry.blob}\t{name}" for name, entry in entries.items()]
+    return git.edited(tree, lines) if lines else tree
+
+
+def restore(
+    git: Git,
+    before: str,
+    after: str,
+    protect: Collection[str],
+    allow: Collection[str],
+    state: Collection[str],
+) -> tuple[str, list[str], list[str]]:
+    """The tree `after` with the files under `protect` as in `before`, but for those under `allow`: changed
+    and deleted files are restored, new ones stay unless the pattern is a plain file name (`conftest.py`).
+    ralph's own files, `state`, are always restored. The tree, what was restored, and what is new."""
+    if not (protect or state):
+        return after, [], []
+    changed = differences(git, before, after)
+    kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
+    plain = patterns.plain_names(protect)
+    back, said, new = {}, [], []
+    for name in sorted(kept):
+        was, _ = changed[name]
+        if not was.exists and Path(name).name not in plain and name not in state:
+            new.append(text.one_line(name))
+            continue
+        back[name] = was
+        said.append(f"{text.one_line(name)}{'' if was.exists else ' (new and protected; left out)'}")
+    return lay(git, after, back), said, new
+
+
+def _converts(git: Git, changed: Iterable[str]) -> bool:
+    """Whether git converts files here as it reads or writes them, or did before `changed` was."""
+    if any(PurePosixPath(name).name == ".gitattributes" for name in changed):
+        return True
+    keys = r"^core\.(autocrlf|attributesfile)$"
+    settings = git.names("config", "-z", "--path", "--get-regexp", keys, check=False)
+    named = dict(setting.partition("\n")[::2] for setting in settings)
+    if named.get("core.autocrlf", "false").lower() not in ("false", "no", "off", "0", ""):
+        return True
+    sources = (git.common / "info/attributes", Path(named.get("core.attributesfile", "")))
+    return any(files.read_regular(path, 1) for path in sources) or bool(_attributes(git))
+
+
+def _attributes(git: Git) -> list[str]:
+    return git.names("ls-files", "-z", "--", ":(top,glob)**/.gitattributes", timeout=BULK)
+
+
+def _unconverted(
+    git: Git, start: str, edited: Mapping[str, tuple[Entry, Entry]], fresh: Path
+) -> dict[str, tuple[Entry, Entry]]:
+    """Those of the files `edited` that git stores otherwise than the change that was made in them. One that
+    still has the bytes of a fresh checkout of `start` was merely touched. Where git would store the untouched
+    file otherwise than `start` has it, byte for byte, the edited one is stored by the byte, too: else the
+    change of a line would be a change of all lines."""
+    look = git.seen_at(files.clear(fresh) / "files", fresh / "index")
+    look.root.mkdir(parents=True)
+    look(*WHOLE, "read-tree", start, timeout=BULK)
+    for names in (_attributes(look), edited):  # git heeds the attributes that stand there
+        words = (*WHOLE, "checkout-index", "-f", "-z", "--stdin")
+        look(*words, stdin=nul(names), check=False, timeout=BULK)
+    same = {name for name in edited if _same(look.root / name, git.root / name)}
+    blobs = {name: edited[name][0].blob for name in same}
+    if len(same) < len(edited):
+        bases = {name: base.blob for name, (base, _) in edited.items() if name not in same}
+        blobs |= {name: _stored(git, name) for name in _by_the_byte(look, bases)}
+    return {name: (edited[name][0], replace(edited[name][1], blob=blob)) for name, blob in blobs.items()}
+
+
+def _by_the_byte(look: Git, bases: Mapping[str, str]) -> list[str]:
+    """Those of the files with the blobs `bases` that the checkout `look` has byte for byte, and of which git
+    would store other bytes; but not what goes through a filter, which may be to keep a secret."""
+    look("add", "-u", "--sparse", "--ignore-errors", "--", ":/", check=False, timeout=BULK)
+    entries = (entry.split("\t", 1) for entry in look.names("ls-files", "-s", "-z", timeout=BULK))
+    stored = {name: meta.split(" ")[1] for meta, name in entries}
+    odd = [name for name, blob in bases.items() if stored.get(name, blob) != blob]
+    asked = look.names("check-attr", "-z", "--stdin", "filter", stdin=nul(odd)) if odd else []
+    values = dict(zip(asked[::3], asked[2::3], strict=True))
+    plain = [name for name in odd if values[name] in ("unspecified", "unset")]
+    return [name for name in plain if _stored(look, name) == bases[name]]
+
+
+def _stored(git: Git, name: str) -> str:
+    """The blob of a file's bytes as they are."""
+    return git("hash-object", "-w", "--no-filters", "--", name, timeout=BULK).strip()
+
+
+def blob_of(data: bytes, like: str) -> str:
+    """What git calls a blob of these bytes in the repository that has the object `like`."""
+    kind = "sha256" if len(like) == 64 else "sha1"
+    return hashlib.new(kind, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two regular files have the same bytes."""
+    if any(path.is_symlink() or not path.is_file() for path in (one, other)):
+        return False
+    return filecmp.cmp(one, other, shallow=False)
