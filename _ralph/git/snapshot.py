@@ -14,6 +14,7 @@ from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, WHOLE, Git, attempted, no_space, nul
 
+NEW_AND_PROTECTED = " (new and protected; left out)"
 _FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'|^fatal: (.+): clean filter '", re.MULTILINE)
 _REFUSALS = 22
 """How many files that git cannot convert are left out, one after the other: each ends a call."""
@@ -139,7 +140,7 @@ def restore(
             new.append(text.one_line(name))
             continue
         back[name] = was
-        said.append(f"{text.one_line(name)}{'' if was.exists else ' (new and protected; left out)'}")
+        said.append(f"{text.one_line(name)}{'' if was.exists else NEW_AND_PROTECTED}")
     return lay(git, after, back), said, new
 
 
