@@ -221,6 +221,7 @@ def salvage(run: Run, attempt: Attempt) -> None:
 
     def look(inside: Run) -> Worked:
         with place.locked():
+            place.unhide()  # killed while checks ran
             return _left_behind(inside, attempt, place, noted, {})
 
     with contextlib.suppress(WorkerDied):
