@@ -15,7 +15,7 @@ from _ralph.git import patterns
 from _ralph.git.git import BULK, WHOLE, Git, attempted, no_space, nul
 
 NEW_AND_PROTECTED = " (new and protected; left out)"
-_FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'|^fatal: (.+): clean filter '", re.MULTILINE)
+_FATAL_NAME = re.compile(r"^fatal: (?:(.+): clean filter '.*' failed|.*'([^'\n]+)')", re.MULTILINE)
 _REFUSALS = 22
 """How many files that git cannot convert are left out, one after the other: each ends a call."""
 
@@ -61,7 +61,7 @@ def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]
         if code == 0:
             return said
         opened = "Permission denied" in errors and files.open_up(git.root)
-        found = [quoted or plain for quoted, plain in _FATAL_NAME.findall(errors)]
+        found = [plain or quoted for plain, quoted in _FATAL_NAME.findall(errors)]
         named = [name for name in found if name not in left_out]
         if not (named or opened):
             break
