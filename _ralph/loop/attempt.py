@@ -162,7 +162,6 @@ def put_back(run: Run, attempt: Attempt, tree: str) -> tuple[str, list[str], lis
 
 def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies: dict[str, bytes]) -> Worked:
     """What an attempt left in its workspace, where `copies` of ralph's own files were put."""
-    place.unhide()  # a killed run can have left it so
     if not place.exists:
         place.open()
         gone = "the workspace was removed or replaced; all work in it is lost"
@@ -221,7 +220,8 @@ def salvage(run: Run, attempt: Attempt) -> None:
 
     def look(inside: Run) -> Worked:
         with place.locked():
-            place.unhide()  # killed while checks ran
+            place.unhide()  # it was killed while checks ran
+            place.remove_lock()
             return _left_behind(inside, attempt, place, noted, {})
 
     with contextlib.suppress(WorkerDied):
