@@ -30,6 +30,8 @@ _QUIET = (
     "core.trustctime=true", "core.checkStat=default",  # else a file's time can be set back unseen
     "core.fsync=reference",  # objects are synced all at once, before a verdict names them
     "advice.detachedHead=false", "submodule.recurse=false", "diff.ignoreSubmodules=all",
+    # a repository from another machine may say otherwise, and git then loses a file that is renamed in case
+    *(("core.ignorecase=false",) if sys.platform == "linux" else ()),
 )  # fmt: skip
 _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",

@@ -14,7 +14,8 @@ from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, WHOLE, Git, attempted, no_space, nul
 
-_FATAL_NAME = re.compile(r"^fatal: .*'([^'\n]+)'|^fatal: (.+): clean filter '", re.MULTILINE)
+NEW_AND_PROTECTED = " (new and protected; left out)"
+_FATAL_NAME = re.compile(r"^fatal: (?:(.+): clean filter '.*' failed|.*'([^'\n]+)')", re.MULTILINE)
 _REFUSALS = 22
 """How many files that git cannot convert are left out, one after the other: each ends a call."""
 
@@ -60,7 +61,7 @@ def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]
         if code == 0:
             return said
         opened = "Permission denied" in errors and files.open_up(git.root)
-        found = [quoted or plain for quoted, plain in _FATAL_NAME.findall(errors)]
+        found = [plain or quoted for plain, quoted in _FATAL_NAME.findall(errors)]
         named = [name for name in found if name not in left_out]
         if not (named or opened):
             break
@@ -139,7 +140,7 @@ def restore(
             new.append(text.one_line(name))
             continue
         back[name] = was
-        said.append(f"{text.one_line(name)}{'' if was.exists else ' (new and protected; left out)'}")
+        said.append(f"{text.one_line(name)}{'' if was.exists else NEW_AND_PROTECTED}")
     return lay(git, after, back), said, new
 
 

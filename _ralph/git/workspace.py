@@ -357,7 +357,7 @@ class Place:
 
     def note_start(self, start: Start) -> None:
         """Note what an attempt begins with here."""
-        files.write_own(self._start, f"{start.attempt} {start.tree} {start.snapshot}".encode())
+        files.clear(self._start).write_text(f"{start.attempt} {start.tree} {start.snapshot}")
 
     def noted_start(self) -> Start | None:
         """What `note_start` wrote last; None if nothing can be read."""

@@ -12,7 +12,7 @@ from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
 from _ralph.git.merge import merge
-from _ralph.git.snapshot import restore
+from _ralph.git.snapshot import NEW_AND_PROTECTED, restore
 from _ralph.git.workspace import Place, Prepared, Start
 from _ralph.loop.candidate import (
     check_candidate,
@@ -171,7 +171,9 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies:
     after, refused = place.snapshot(start.tree)
     left, left_out, large = place.work(start, after)
     found = _worked(run, attempt, left)
-    found.restored += [*left_out, *changed]
+    found.restored += [*left_out, *changed.values()]
+    rulebook = run.git.name_of(run.paths.rulebook)
+    found.protected += [rulebook] if rulebook in changed else []
     found.notices += [*removed, *refused, *large]
     found.said = text.redact(said.decode("utf-8", "replace"))
     return found
@@ -182,18 +184,26 @@ def _worked(run: Run, attempt: Attempt, left: str) -> Worked:
     tree, restored, new = put_back(run, attempt, left)
     notices = [*attempt.notices, *(f"{name} is new under a protected pattern" for name in new)]
     return Worked(
-        result=attempt.result, left=left, tree=tree, restored=restored, notices=notices, began=attempt.began
+        result=attempt.result,
+        left=left,
+        tree=tree,
+        restored=restored,
+        protected=[line.removesuffix(NEW_AND_PROTECTED) for line in restored],
+        notices=notices,
+        began=attempt.began,
     )
 
 
-def _changed_copies(run: Run, place: Place, copies: dict[str, bytes]) -> list[str]:
-    """A line for each of ralph's own files of which the agent changed the copy in its workspace."""
+def _changed_copies(run: Run, place: Place, copies: dict[str, bytes]) -> dict[str, str]:
+    """A line for each of ralph's own files of which the agent changed the copy in its workspace, by name."""
     now = {name: files.read_regular(place.root / name, len(data) + 1) for name, data in copies.items()}
     changed = [name for name, data in copies.items() if now[name] != data]
     plan = run.git.name_of(run.paths.prd)
     how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
     does_not_count = "what is changed in it does not count"
-    return [f"{text.one_line(name)} ({how.get(name) or 'a copy'}; {does_not_count})" for name in changed]
+    return {
+        name: f"{text.one_line(name)} ({how.get(name) or 'a copy'}; {does_not_count})" for name in changed
+    }
 
 
 def salvage(run: Run, attempt: Attempt) -> None:
@@ -206,6 +216,7 @@ def salvage(run: Run, attempt: Attempt) -> None:
     noted = start
 
     def look(inside: Run) -> Worked:
+        place.remove_lock()
         return _left_behind(inside, attempt, place, noted, {})
 
     with contextlib.suppress(WorkerDied):

@@ -26,8 +26,9 @@ from _ralph.model import (
 class Attempt(Work):
     """One attempt at one task, from its `start` record to its verdict, by `agent` in the worker of this
     number; `id` is random. It may spend `share`. `tree` is what the agent left, with all that is protected as
-    before; `clean` says that it began without the work of earlier attempts, which is kept at the ref
-    `earlier`; `cannot_start` why no agent was started."""
+    before; `protected` are the names of that which a task's `allow` could let in; `clean` says that it began
+    without the work of earlier attempts, which is kept at the ref `earlier`; `cannot_start` why no agent was
+    started."""
 
     task: Task
     number: int
@@ -40,6 +41,7 @@ class Attempt(Work):
     earlier: str = ""
     cannot_start: str = ""
     tree: str = ""
+    protected: list[str] = field(default_factory=list)
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
     checks: list[CheckResult] = field(default_factory=list)
     verdict: Verdict = Verdict.INTERRUPTED
@@ -58,8 +60,8 @@ class Attempt(Work):
     @property
     def left_out(self) -> str:
         """What the agent changed that is no part of the work, and the `allow` that lets in what can be."""
-        names = [line.partition(" (")[0] for line in self.restored if "(a copy" not in line]
-        allow = f'; a task that has to change it says so: "allow": {json.dumps(names[:5])}' if names else ""
+        names = json.dumps(self.protected[:5])
+        allow = f'; a task that has to change it says so: "allow": {names}' if self.protected else ""
         return f"{text.few(self.restored)}{allow}" if self.restored else ""
 
     @property
@@ -90,6 +92,7 @@ class Worked:
     left: str = ""
     tree: str = ""
     restored: list[str] = field(default_factory=list)
+    protected: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     said: str = ""

@@ -31,7 +31,7 @@ class Results:
 
     def newest(self, commit: str, command: str) -> CheckResult | None:
         """What a check said of the files of `commit` the last time that it ran on them."""
-        said = self._said.get((self.tree(commit), command))
+        said = self._said.get((self.tree(commit), command)) if self._said else None
         return said[-1] if said else None
 
     def is_red(self, commit: str, command: str) -> bool:

@@ -76,7 +76,7 @@ def listing(repo: Repo, tree: str) -> dict[str, tuple[str, str]]:
     """What a tree holds: mode and content by name."""
     found = {}
     for entry in repo.git("ls-tree", "-r", "-z", tree).split("\0")[:-1]:
-        meta, name = entry.split("\t")
+        meta, name = entry.split("\t", 1)
         mode, kind, blob = meta.split(" ")
         found[name] = (mode, repo.git("cat-file", "-p", blob) if kind == "blob" else blob)
     return found

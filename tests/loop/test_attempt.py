@@ -279,3 +279,10 @@ def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(repo: Re
     said = prompt_for(run, one)
     assert "it was not finished" in said and str(run.paths.handoff(1)) in said
     assert said.count("test -f work.txt") >= 2 and said.count("test -f base.txt") >= 2
+
+
+def test_a_prompt_can_be_seen_before_the_first_commit(repo: Repo) -> None:
+    repo.git("switch", "-q", "--orphan", "new")
+    repo.plan({"checks": ["true"]})
+    done = repo.ralph("prompt")
+    assert done.returncode == 0 and "task 1" in done.stdout

@@ -259,12 +259,13 @@ def test_work_that_was_all_left_out_is_told_with_what_lets_it_in() -> None:
         "conftest.py (new and protected; left out)",
         "prd.json (a copy; what is changed ...)",
     ]
-    attempt = weighed({SUITE: GREEN}, None, {SUITE: GREEN}, commit="before", restored=left)
+    given: Any = {"restored": left, "protected": ["tests/a.py", "conftest.py"]}
+    attempt = weighed({SUITE: GREEN}, None, {SUITE: GREEN}, commit="before", **given)
     assert attempt.verdict is Verdict.FAILED and '"allow": ["tests/a.py", "conftest.py"]' in attempt.reason
     assert "prd.json" in attempt.reason and "already done" not in attempt.reason
     copy = weighed({SUITE: GREEN}, None, {SUITE: GREEN}, commit="before", restored=left[2:])
     assert copy.verdict is Verdict.FAILED and "allow" not in copy.reason
-    assert weighed({SUITE: GREEN}, None, {SUITE: GREEN}, restored=left).verdict is Verdict.PASSED
+    assert weighed({SUITE: GREEN}, None, {SUITE: GREEN}, **given).verdict is Verdict.PASSED
 
 
 def test_the_reason_names_the_first_red_check() -> None:

@@ -214,7 +214,7 @@ def test_a_linked_worktree_is_hidden_where_git_keeps_it_too(boxed: Repo) -> None
     program = boxed.program("../mine", f"exec {PYTHON} {path.resolve()}")
     code, _, printed = boxed.run(str(program), "--sandbox", "bwrap")
     assert code == 0, printed
-    assert json.loads(boxed.landed("said.json", "side")) == {"read": False, "see": False}
+    assert json.loads(boxed.landed("said.json")) == {"read": False, "see": False}
 
 
 def test_an_agent_that_is_not_there_inside_is_refused(boxed: Repo) -> None:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, Repo
+from _ralph.model import Check, Plan, Task
+from tests.conftest import ROOT, Repo, sample
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 IDLE = "pass"
@@ -196,6 +198,27 @@ def test_work_that_is_all_left_out_says_what_and_what_lets_it_in(repo: Repo) -> 
     assert repo.run(agent)[0] == 0 and repo.landed("tests/a.py") == "x"
 
 
+@pytest.mark.parametrize(
+    ("deed", "named", "allow"),
+    [
+        ("P('AGENTS.md').write_text('mine')", "AGENTS.md", '"allow": ["AGENTS.md"]'),
+        ("p = P('prd.json'); p.write_text(p.read_text().replace('false', 'true'))", "prd.json", ""),
+        ("P('progress.txt').open('a').write('x')", "progress.txt", ""),
+        ("P('conftest.py').touch()", "conftest.py", '"allow": ["conftest.py"]'),
+    ],
+)
+def test_what_is_ralph_s_own_is_left_out_with_the_same_words(
+    repo: Repo, deed: str, named: str, allow: str
+) -> None:
+    repo.write("AGENTS.md", "Be brief.\n")
+    repo.commit("rulebook")
+    repo.plan({}, checks=["true"], protect=["conftest.py"])
+    _, summary, _ = repo.run(repo.agent(deed), "--max-attempts", "1")
+    reason = summary["tasks"][0]["reason"]
+    assert f"all that it changed is left out: {named}" in reason, reason
+    assert (allow in reason) if allow else "allow" not in reason
+
+
 # ---------------------------------------------------------------- remembered by tree
 
 
@@ -239,6 +262,7 @@ def test_what_a_person_mends_beside_the_tree_counts_after_a_retry(repo: Repo) ->
     repo.tool("ralph", f'exec {sys.executable} {ROOT}/ralph.py "$@"')
     code, _, printed = repo.run(repo.agent(MAKES), "--notify", notify)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    assert not any(one.get("flaky") or one.get("weak") for one in repo.records("verdict"))
 
 
 def test_another_setup_forgets_what_was_known(repo: Repo) -> None:
@@ -291,6 +315,16 @@ def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(re
     assert "The first failing check was `test -f T1.txt`" in again
 
 
+def test_a_pass_that_is_broken_a_second_time_is_left_to_a_person(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), {**own("T3"), "dependsOn": ["T1"]})
+    agent = repo.agent(MAKES + "\nif task != 'T1': P('T1.txt').unlink()")
+    code, _, printed = repo.run(agent, "--max-iterations", "2")
+    assert (code, repo.passed()) == (3, ["T2"]), printed
+    code, summary, printed = repo.run(agent)
+    assert (code, repo.passed()) == (4, ["T2", "T3"]), printed
+    assert summary["tasks"][0]["reason"].startswith("conflicting: it passed twice")
+
+
 def test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back(repo: Repo) -> None:
     here = f"test -e {repo.outside}/other || case $PWD in */room-[2-9]*) exit 1;; esac"
     repo.plan({"checks": [f"{here}; test -f T1.txt"]}, checks=[here])
@@ -317,3 +351,71 @@ def test_a_run_that_was_cut_short_leaves_its_final_check_due(repo: Repo) -> None
     events = [one["event"] for one in repo.records()]
     assert events[events.index("stop") :][:4] == ["stop", "run", "recheck", "start"]
     assert not status(repo)["final_check_due"]
+
+
+# ---------------------------------------------------------------- mutants
+
+
+def own_first(plan: Plan, task: Task, more: Iterable[Check] = ()) -> list[Check]:
+    return [*task.checks, *more, *plan.checks]
+
+
+# name -> what is taken out, what stands there instead, and the test that must catch it.
+MUTANTS: dict[str, tuple[str, Callable[..., Any], Callable[[Repo], None]]] = {
+    "own checks first": (
+        "_ralph.model.Plan.checks_for",
+        own_first,
+        lambda repo: test_an_own_check_may_use_what_a_check_of_the_plan_builds(repo, True),
+    ),
+    "flaky is evidence": (
+        "_ralph.loop.results.Results.is_flaky",
+        lambda *_: False,
+        test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass,
+    ),
+    "nothing is remembered": (
+        "_ralph.loop.results.Results.recall",
+        lambda *_: None,
+        test_a_tree_that_was_looked_at_goes_to_no_room_again,
+    ),
+    "a baseline runs the suite": (
+        "_ralph.loop.results.Results.begin",
+        lambda _, job: job,
+        lambda repo: test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after(
+            repo, 1
+        ),
+    ),
+    "a retry forgets nothing": (
+        "_ralph.loop.results.Results.forget",
+        lambda *_: None,
+        test_what_a_person_mends_beside_the_tree_counts_after_a_retry,
+    ),
+    "red is not looked at again": (
+        "_ralph.loop.candidate.up_to",
+        lambda *_: [],
+        test_a_database_that_dies_in_the_night_blocks_nobody,
+    ),
+    "red once sets back": (
+        "_ralph.loop.candidate.better",
+        lambda first, _: first,
+        test_what_is_red_once_in_the_re_check_is_flaky,
+    ),
+    "the room is not asked": (
+        "_ralph.loop.rounds._was_green",
+        lambda *_: False,
+        test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
+    ),
+    "127 is red like any other": (
+        "_ralph.loop.room.Site._missing",
+        lambda *_: "",
+        test_a_check_that_cannot_start_costs_no_agent,
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ralph is not forked from here")
+@pytest.mark.parametrize("mutant", sample(MUTANTS, 3))
+def test_every_rule_is_needed(repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+    where, instead, test = MUTANTS[mutant]
+    monkeypatch.setattr(where, instead)
+    with pytest.raises(AssertionError):
+        test(repo)

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from _ralph.model import HANDOFF
 from tests import install_agents
 from tests.conftest import Repo
 from tests.model_server import (
@@ -306,6 +307,19 @@ def test_a_task_passes_without_full_permissions(name: str, repo: Repo, run: Runn
     night = run(name, [hello(repo), Say("done")])
     assert night.code == 0, night.printed
     assert repo.landed("hello.txt", "ralph/hello") == "hello\n"
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_the_handoff_is_written_with_its_own_tool_and_permissions(name: str, repo: Repo, run: Runner) -> None:
+    """Below `.git`, Claude asks a person first, and there is none."""
+    need_namespaces()
+    if name == "claude" and shutil.which("socat") is None:
+        pytest.skip("socat is not on PATH")
+    handoff = Write(repo.workspace / HANDOFF, "status: done\nlearned: use make\n")
+    night = run(name, [hello(repo), handoff, Say("Made it.")])
+    assert (night.code, night.verdict["verdict"]) == (0, "passed")
+    assert night.verdict["handoff"] == {"status": "done", "learned": "use make"}
+    assert repo.git("ls-tree", "-r", "--name-only", "ralph/hello").split() == ["a.txt", "hello.txt"]
 
 
 @every_agent
