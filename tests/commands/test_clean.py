@@ -249,7 +249,7 @@ def precious(repo: Repo) -> Path:
 FOREIGN: dict[str, tuple[Callable[[Repo], object], str]] = {
     "a file": (lambda r: (r.places / "mine.txt").write_text("mine"), "mine.txt"),
     "a folder": (lambda r: shutil.copytree(precious(r), r.places / "mine"), "mine"),
-    "a link for a place": (link_elsewhere, "room-2"),
+    "a link for a place": (link_elsewhere, "room-1"),
     "a file for a place": (lambda r: (r.places / "role").write_text("mine"), "role"),
 }  # fmt: skip
 

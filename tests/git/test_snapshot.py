@@ -113,7 +113,7 @@ def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
     made = place.noted_setup().made
     if new and (result := site.set_up(place, "x")):
         assert result.ok
-        made = {name: [] for name in place.made_by_setup()}
+        made = [*place.made_by_setup()]
     place.note_setup(workspace.Prepared("x", made))
     place.hide(made)
     place.remove_unusable(tree)

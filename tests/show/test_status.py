@@ -141,8 +141,8 @@ the last run stopped at 2026-11-21 20:10: limit
 reached: 5 iterations
 verified work lands on branch ralph/shop
 the agent works in /s/shop-1/work-1
-checks run in /s/shop-1/room-1; all places take 12.3
-MB
+checks run in /s/shop-1/room-1; all places take
+12.3 MB
 next: ralph retry US-005 --answer '...'; ralph run
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked,
 1 waiting, 1 open [########................]"""
