@@ -65,7 +65,9 @@ def _label(name: str, given: tuple[Any, ...]) -> str:
         data = bytes(given[1]) if name == "write" else b""
         said = [word for word in ("start", "verdict", "passed") if f'"{word}"'.encode() in data]
         return " ".join([name, os.path.basename(os.readlink(f"/proc/self/fd/{first}")), *said])
-    path = given[1] if name in ("replace", "rename") else getattr(first, "root", first)
+    path = (
+        given[1] if name in ("replace", "rename") else first if isinstance(first, str | Path) else first.root
+    )
     return f"{name} {os.path.basename(os.fspath(path))}"
 
 
@@ -123,6 +125,12 @@ def _half_written(fd: int, data: Any) -> None:
     _write(fd, bytes(data)[: len(data) // 2])
 
 
+def _half_file(path: Path, data: Any) -> None:
+    """What a file holds of whose text half was written."""
+    with path.open("wb") as file:
+        file.write(os.fsencode(data)[: len(data) // 2])
+
+
 def _half_cleared(path: Path) -> None:
     """Every second file of a folder gone."""
     global _inside
@@ -158,6 +166,9 @@ for name in ("write", "fsync", "replace", "rename", "unlink", "open", "mkdir"):
     setattr(os, name, _wrap(name, getattr(os, name), _half_written if name == "write" else None))
 files.clear = _wrap("clear", files.clear, _half_cleared)
 git._run = _wrap("git", git._run, _half_git)
+_path: Any = Path
+for name in ("write_text", "write_bytes"):
+    setattr(_path, name, _wrap(name, getattr(_path, name), _half_file))
 _place: Any = workspace.Place
 _place.renew_git = _wrap("renew_git", _place.renew_git, _half_renewed)
 _place.copy_state = _wrap("copy_state", _place.copy_state)

@@ -98,8 +98,7 @@ def _judged(git: Git, note: Noted) -> tuple[bool, str]:
         return False, str(error)
     if todo := sum(not task.passed for task in plan.tasks):
         return False, f"{todo} of {text.count(len(plan.tasks), 'task')} to go in {note.prd}"
-    branch = Branch(git, note.branch, "")
-    if (tip := branch.tip()) and not branch.contains(tip, "HEAD"):
+    if Branch(git, note.branch, "").is_ahead:
         return False, f"{note.branch} is not merged into HEAD; see `ralph land`"
     return True, f"{note.prd} is done"
 

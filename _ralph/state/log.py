@@ -85,13 +85,17 @@ class Journal:
                     found |= dict.fromkeys([name] if file in (plan.path.name, plan.project) else [])
         return [*found]
 
-    def _lines(self, start: int = 0) -> Iterator[bytes]:
-        """The lines of the file from a byte on, with their ends."""
+    def _lines(self, start: int | None = None) -> Iterator[bytes]:
+        """The lines of the file with their ends; with `start` those from that byte on, as far as whoever
+        writes them has come."""
         if file := files.open_regular(self._target):
             with file:
-                file.seek(start)
-                yield from file
-                self._read = file.tell()
+                self._read = file.seek(start or 0)
+                for line in file:
+                    if start is not None and not line.endswith(b"\n"):
+                        return
+                    self._read += len(line)
+                    yield line
 
     def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
         """Append a record with the current time, in one write, and fsync it; the record as it will be read.

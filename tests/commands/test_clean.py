@@ -69,6 +69,14 @@ def test_a_plan_that_is_done_loses_its_places_and_nothing_else(done: Repo) -> No
     assert done.run(done.agent(WORK))[0] == 0  # they are made again
 
 
+def test_a_branch_that_was_squashed_into_head_is_merged(done: Repo) -> None:
+    done.git("reset", "-q", "--keep", "HEAD~1")
+    done.git("merge", "-q", "--squash", "ralph/p")
+    done.git("commit", "-qm", "squashed")
+    code, said = clean(done)
+    assert code == 0 and said.startswith(f"removed {done.places}: ") and not done.places.exists(), said
+
+
 STAYS: dict[str, tuple[Callable[[Repo], object], str]] = {
     "a task is left": (lambda r: r.plan({"passes": True}, {}), "1 of 2 tasks to go in"),
     "it is blocked": (lambda r: r.plan({"passes": True}, {"blocked": "why"}), "1 of 2 tasks to go in"),

@@ -115,6 +115,40 @@ def test_a_task_that_was_not_blocked_stays_as_it_is(repo: Repo) -> None:
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
 
 
+WORKS = """
+with P(f"{task}.txt").open("a") as file: file.write("good")
+(OUT / "prompts").open("a").write(f"\\n{task} {'in blue, too' in prompt}")
+"""
+
+
+def test_a_task_that_passed_is_opened_and_worked_again(repo: Repo) -> None:
+    path = plan(
+        repo, {"checks": ["grep -q good T1.txt"], "notes": ["a"]}, {"checks": ["grep -q good T2.txt"]}
+    )
+    assert repo.run(repo.agent(WORKS))[0] == 0
+    assert requests.retry(path, "T1", "in blue, too") == "T1 is open again; your answer is in its notes"
+    assert repo.passed() == ["T2"] and tasks(path)[0]["notes"] == ["a", "in blue, too"]
+    assert repo.records("retry")[0]["answer"] == "in blue, too"
+    code, _, said = repo.run(repo.agent(WORKS))
+    assert code == 0 and "marked again" not in said, said
+    assert repo.read("../prompts").split("\n")[1:] == ["T1 False", "T2 False", "T1 True"]
+    assert repo.landed("T1.txt") == "goodgood" and repo.passed() == ["T1", "T2"]
+
+
+def test_a_task_that_passed_is_opened_while_the_loop_works_another(repo: Repo) -> None:
+    path = plan(repo, {"checks": ["grep -q good T1.txt"]}, {"checks": ["grep -q good T2.txt"]})
+    waits = "if task == 'T2':\n    while not (OUT / 'go').exists(): time.sleep(0.02)\n"
+    night = repo.start("run", "--agent", repo.agent(f"(OUT / f'on-{{task}}').touch()\n{waits}{WORKS}"))
+    repo.wait_for("../on-T2")
+    assert repo.passed() == ["T1"]
+    requests.retry(path, "T1", "in blue, too")
+    repo.write("../go", "")
+    said, _ = night.communicate(timeout=40)
+    assert night.returncode == 0 and "marked again" not in said, said
+    assert repo.read("../prompts").split("\n")[1:] == ["T1 False", "T2 False", "T1 True"]
+    assert repo.landed("T1.txt") == "goodgood" and repo.passed() == ["T1", "T2"]
+
+
 def test_a_word_for_a_task_stands_in_its_notes(repo: Repo) -> None:
     path = plan(repo, {"checks": ["true"]})
     assert requests.tell(path, "use the price table", "T1") == "T1: noted; its next attempt reads it"

@@ -24,13 +24,20 @@ def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 Files = dict[str, str]
 
+LINES = "1\n2\n3\n4\n5\n6\n7\n8\n"
 BASE: Files = {
-    "text": "1\n2\n3\n4\n5\n6\n7\n8\n",
+    "text": LINES,
     "gone": "x\n",
     "uv.lock": "lock\n",
     "web/yarn.lock": "lock\n",
     "binary": "\0\1",
+    "sub": "1" * 40,
+    "link": "->a",
 }
+
+
+def mode_of(name: str, content: str) -> str:
+    return "160000" if name == "sub" else "120000" if content.startswith("->") else "100644"
 
 
 def commit_of(repo: Repo, files: Files, parent: str = "") -> str:
@@ -40,10 +47,10 @@ def commit_of(repo: Repo, files: Files, parent: str = "") -> str:
     before, repo.env = repo.env, {**repo.env, **index}
     try:
         for name, content in files.items():
-            blob = repo.outside / "blob"
+            blob, mode = repo.outside / "blob", mode_of(name, content)
             blob.write_text(content)
-            made = repo.git("hash-object", "-w", str(blob)).strip()
-            repo.git("update-index", "--add", "--cacheinfo", f"100644,{made},{name}")
+            made = content if name == "sub" else repo.git("hash-object", "-w", str(blob)).strip()
+            repo.git("update-index", "--add", "--cacheinfo", f"{mode},{made},{name}")
         parents = ["-p", parent] if parent else []
         return repo.git("commit-tree", repo.git("write-tree").strip(), *parents, "-m", "x").strip()
     finally:
@@ -76,8 +83,21 @@ def without(*names: str) -> Files:
         # a file here, a folder there
         ({**without("gone"), "gone/a": "tip\n"}, {**BASE, "gone": "work\n"}, [], ["gone"], {"gone/a": "tip\n", "gone": None}),
         ({**BASE, "gone": "tip\n"}, {**without("gone"), "gone/a": "work\n"}, [], ["gone"], {"gone": "tip\n", "gone/a": None}),
+        # what is no file
+        ({**BASE, "sub": "2" * 40}, {**BASE, "sub": "3" * 40}, [], ["sub"], {"sub": "2" * 40}),
+        ({**BASE, "link": "->tip"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "->tip"}),
+        ({**BASE, "link": "->tip"}, {**without("link"), "link/a": "work\n"}, [], ["link"], {"link": "->tip", "link/a": None}),
+        ({**BASE, "link": "->tip"}, {**BASE, "link": "work\n"}, [], ["link"], {"link": "->tip"}),
+        ({**BASE, "link": "tip\n"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "tip\n"}),
+        ({**BASE, "sub": "2" * 40}, without("sub"), [], ["sub"], {"sub": "2" * 40}),
+        # renamed on one side, and on both
+        ({**without("text"), "moved": LINES}, {**BASE, "text": LINES + "work\n"}, [], [], {"moved": LINES + "work\n", "text": None}),
+        ({**without("text"), "moved": LINES + "tip\n"}, {**BASE, "text": LINES + "work\n"}, ["moved"], [],
+         {"moved": LINES + "<<<<<<< {tip}:moved\ntip\n=======\nwork\n>>>>>>> {work}:text\n", "text": None}),
+        ({**without("text"), "ours": LINES}, {**without("text"), "theirs": LINES}, [], ["ours", "text", "theirs"],
+         {"ours": LINES, "text": None, "theirs": None}),
         # a name with a line feed
-        ({**BASE, "a\nb": "tip\n"}, {**BASE, "a\nb": "work\n"}, ["a\nb"], [], {}),
+        ({**BASE, "a\nb": "tip\n"}, {**BASE, "a\nb": "work\n"}, ["a\nb"], [], {"a\nb": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
     ],
 )  # fmt: skip
 def test_a_merge_is_git_s_with_markers_or_with_the_tip_s_files(
@@ -88,6 +108,7 @@ def test_a_merge_is_git_s_with_markers_or_with_the_tip_s_files(
     found = merge(Git.at(repo.path), ours, theirs)
     assert (found.marked, found.kept) == (marked, kept)
     there = {name: content for name, (_, content) in listing(repo, found.tree).items()}
+    assert all(mode == mode_of(name, said) for name, (mode, said) in listing(repo, found.tree).items())
     assert not [name for name in there if "~" in name]
     for name, content in stands.items():
         said = content.replace("{tip}", ours).replace("{work}", theirs) if content else content

@@ -8,7 +8,7 @@ import pytest
 
 from _ralph.agents.registry import PLAIN, Agent
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.pool import Pool
+from _ralph.loop.pool import Look, Pool
 from _ralph.model import Task, Verdict
 from _ralph.process.process import Control
 
@@ -76,6 +76,20 @@ def test_an_attempt_that_raises_leaves_the_room_and_the_pool_to_the_others() -> 
         pool.next(control, 0)
     assert pool.line == [] and pool.attempts == [second]
     assert pool.next(control, 0) is second
+
+
+def test_what_nobody_reports_is_looked_for_again_and_holds_nobody_up() -> None:
+    pool, control, seen = Pool(), Control(), iter([False, False, True])
+
+    async def looks() -> None:
+        await Look(lambda: next(seen))
+
+    first, second = attempt(1, 1), attempt(2, 2)
+    pool.add(first, looks())
+    pool.add(second, ends(second))
+    assert pool.next(control, 10) is second
+    assert pool.next(control, 0) is None and pool.attempts == [first]
+    assert pool.next(control, 10) is first
 
 
 def test_to_wait_for_nobody_takes_no_longer_than_it_may() -> None:

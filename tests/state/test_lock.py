@@ -79,7 +79,11 @@ def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
         refs / f"candidate/{plan}.lock",
     ]
     locks.append(paths.private / f".words.0a1b{files.TEMPORARY}")
-    others = [paths.private / "prd.lock", refs / "parked/other/x.lock"]  # of edits now, of another plan
+    layout.note_plan(paths, "ralph/p")
+    heads = paths.root / ".git/refs/heads"
+    locks.append(heads / "ralph/p.lock")
+    # of edits now, of another plan, of a person's git
+    others = [paths.private / "prd.lock", refs / "parked/other/x.lock", heads / "main.lock"]
     for path in (*locks, *others):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -340,3 +340,14 @@ def test_what_another_process_appends_is_read_once(tmp_path: Path) -> None:
     append(ours, "x", [], start(2, plan="prd.json@", run="own"))
     assert [one.event for one in ours.news(plan, "own")] == ["retry"]
     assert [*ours.news(plan, "own")] == []
+
+
+def test_a_record_that_another_process_is_writing_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    ours, plan = journal(tmp_path), plan_called()
+    append(journal(tmp_path), "x", [], record("retry", plan="prd.json@"))
+    whole = ours.path.read_bytes()
+    for size in (0, len(whole) // 2, len(whole) - 1):
+        ours.path.write_bytes(whole[:size])
+        assert [*ours.news(plan, "own")] == []
+    ours.path.write_bytes(whole)
+    assert [one.event for one in ours.news(plan, "own")] == ["retry"] and [*ours.news(plan, "own")] == []
