@@ -11,6 +11,7 @@ from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
+from _ralph.git.git import BULK
 from _ralph.git.merge import merge
 from _ralph.git.snapshot import NEW_AND_PROTECTED, restore
 from _ralph.git.workspace import Place, Prepared, Start
@@ -234,6 +235,8 @@ def set_up_workspace(run: Run, place: Place, tree: str, new: bool, name: str) ->
     inputs, known = run.site.inputs_of(place), place.noted_setup()
     result = run.site.set_up(place, name) if new or inputs != known.inputs else None
     if result and result.ok:
+        if place.git("diff", "--name-only", tree, check=False, timeout=BULK):
+            inputs = ""  # what it did to tracked files is undone by the next checkout, so it runs after it
         known = Prepared(inputs, {made: [] for made in place.made_by_setup()})
         place.note_setup(known)
     place.hide(known.made)

@@ -277,10 +277,10 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
         subprocess.run(argv, cwd=clone, env=repo.env, check=True)
     repo.git(*git, "add", "-A", "--", odd.file)
     added = repo.git(*git, "write-tree")
-    entry = repo.git(*git, "ls-tree", "-z", base, odd.file)
+    entry = repo.git(*git, "ls-tree", "--format=%(objectmode) %(objectname)", base, "--", odd.file)
     if odd.work != Odd.work or not entry:
         return {added}
-    mode, _, blob = entry.split("\t")[0].split()
+    mode, blob = entry.split()
     stored = subprocess.run(
         ["git", "cat-file", "blob", blob], cwd=clone, capture_output=True, check=True
     ).stdout
