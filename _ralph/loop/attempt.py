@@ -11,6 +11,7 @@ from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
+from _ralph.git.git import BULK
 from _ralph.git.merge import merge
 from _ralph.git.snapshot import NEW_AND_PROTECTED, restore
 from _ralph.git.workspace import Place, Prepared, Start
@@ -241,6 +242,8 @@ def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -
         place.remove_unusable(tree)
     if result and not result.ok:
         return result
+    if result and place.git("diff", "--name-only", tree, check=False, timeout=BULK):
+        stamp = ""  # what setup did to tracked files the next checkout undoes, so the place is used once
     place.note_setup(Prepared(stamp, made))
     return None
 

@@ -1,0 +1,318 @@
+"""Ordinary repositories, each odd in one way: doing nothing is a no-op, and one changed line is all that lands.
+
+The oracle is git itself: the same edit and `git add` of that file in a fresh clone. Where git would then do more
+than the edit says (turn the other lines' ends), ralph may land the edited line alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, WHOLE, Repo, sample
+from tests.loop.test_waits import RESULT, plan, speaker
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A repository that is odd in one way."""
+
+    make: str = ""
+    """How a person makes it, in a shell at home; where a `cd` leads is home then."""
+    file: str = "odd.txt"
+    """What a task changes, $FILE in the shell."""
+    old: bytes = b"two"
+    new: bytes = b"TWO"
+    work: str = "change(FILE, OLD, NEW)"
+    """How the task changes it, in Python."""
+    green: str = "NEW in open(FILE, 'rb').read()"
+    """What is true once it has."""
+    plan: dict[str, Any] = field(default_factory=dict)
+    again: bool = True
+    """Whether setup writes the same if an agent runs it again."""
+    exact: bool = True
+    """Whether git's own filters give the same twice."""
+
+
+LINES = r"""printf 'one\ntwo\nthree\n' > "./$FILE"; """
+CRLF = r"printf 'one\r\ntwo\r\nthree\r\n' > odd.txt; "
+MIXED = r"printf 'one\r\ntwo\nthree\r\n' > odd.txt; "
+COMMIT = "git add -A; git commit -qm odd; "
+PLAIN = LINES + "cp a.txt more.txt; " + COMMIT
+
+
+def stored(lines: str, attributes: str) -> str:
+    """Files that were committed as they are, before there were attributes for them."""
+    more = "cp odd.txt more.txt; "
+    return f"{lines}{more}{COMMIT}echo '*.txt {attributes}' > .gitattributes; git add .gitattributes; git commit -qm attributes"
+
+
+def attributed(attributes: str, lines: str = LINES) -> str:
+    """Files that were added under these attributes."""
+    return f"echo '*.txt {attributes}' > .gitattributes; {lines}cp odd.txt more.txt; {COMMIT}"
+
+
+def behind(clean: str, smudge: str = "cat", required: str = "false") -> str:
+    """A filter of the person's, called f."""
+    settings = {"clean": clean, "smudge": smudge, "required": required}
+    return "".join(
+        f"git config --global filter.f.{key} {shlex.quote(value)}; " for key, value in settings.items()
+    )
+
+
+def with_setup(setup: str, make: str = PLAIN, again: bool = True, **more: Any) -> Odd:
+    return Odd(make, plan={"setup": setup}, again=again, **more)
+
+
+# As git-lfs does it: what is in the repository names what lies elsewhere.
+LFS = behind(
+    "cat > $LFS/new; id=$(git hash-object --no-filters $LFS/new); mv $LFS/new $LFS/$id; echo oid $id",
+    'read word id; cat "$LFS/$id"',
+)
+NOTED = "$Id: 1 $"
+PROGRAM = LINES + "chmod 755 odd.txt; " + COMMIT
+NESTED = "git init -q nested; echo x > nested/x; "
+NAMES = {
+    "a newline": "a\nb.txt",
+    "quotes": 'it\'s "odd".txt',
+    "a tab": "a\tb.txt",
+    "bytes that are no text": os.fsdecode(b"caf\xe9\xff.txt"),
+    "a leading dash": "-rf",
+    "pathspec magic": ":(top)*[x]",
+    "blanks": " odd .txt",
+}
+
+REPOSITORIES = {
+    "no oddity": Odd(PLAIN),
+    "a tracked .ralph": Odd(f"{LINES}echo '*' > .ralph/.gitignore; git add -f .ralph; git commit -qm odd", ".ralph/PROMPT.md"),
+    "CRLF in a blob that is text": Odd(stored(CRLF, "text")),  # git turns the whole file
+    "CRLF in a blob, text=auto": Odd(stored(CRLF, "text=auto")),
+    "CRLF in a blob, eol=crlf": Odd(stored(CRLF, "text eol=crlf")),  # the whole file
+    "CRLF in a blob, eol=lf": Odd(stored(CRLF, "text eol=lf")),  # the whole file
+    "CRLF in a blob that setup touches": with_setup("touch *.txt", stored(CRLF, "text")),  # the whole file
+    "LF, eol=crlf": Odd(attributed("text eol=crlf")),
+    "LF, eol=lf": Odd(attributed("text eol=lf")),
+    "mixed line ends in a blob that is text": Odd(stored(MIXED, "text")),  # the lines with CR, too
+    "mixed line ends in a blob, eol=crlf": Odd(stored(MIXED, "text eol=crlf")),  # the same
+    "autocrlf=true": Odd(PLAIN + "git config --global core.autocrlf true"),
+    "autocrlf=true and CRLF": Odd(CRLF + COMMIT + "git config --global core.autocrlf true"),
+    "autocrlf=input": Odd(CRLF + COMMIT + "git config --global core.autocrlf input"),
+    "ident": Odd(attributed("ident", LINES + "echo '$Id$' >> odd.txt; ")),
+    "ident, written out in the blob": Odd(stored(f"{LINES}echo '{NOTED}' >> odd.txt; ", "ident")),  # $Id$
+    "an encoding of the working tree": Odd(attributed("working-tree-encoding=UTF-16LE", r"printf 't\0w\0o\0\n\0' > odd.txt; "), old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le")),
+    "an encoding that the blob has": Odd(stored(r"printf '\377\376t\0w\0o\0\n\0' > odd.txt; ", "working-tree-encoding=UTF-16"), old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le"), green="'TWO' in open(FILE, encoding='utf-16').read()"),  # to UTF-8
+    "clean sorts": Odd(behind("LC_ALL=C sort") + attributed("filter=f")),
+    "clean sorts, and the blob is not": Odd(stored(LINES, "filter=f") + "; " + behind("LC_ALL=C sort")),  # all lines
+    "clean strips": Odd(behind("grep -v '^#'") + stored(LINES + "echo '# x' >> odd.txt; ", "filter=f")),  # the comment
+    "smudge adds a line, and clean leaves it": Odd(behind("cat", "cat; echo added") + attributed("filter=f")),  # it lands
+    "smudge adds a random line, and clean strips it": Odd(behind("grep -v '^@'", "cat; echo @$$") + attributed("filter=f")),
+    "clean adds a random line": Odd(behind("cat; echo @$$") + attributed("filter=f"), exact=False),
+    "pointers to large files": Odd(LFS + attributed("filter=f")),
+    "large files that are no pointers": Odd(stored(LINES, "filter=f") + "; " + LFS),  # becomes one
+    "a program": Odd(PROGRAM),
+    "a program, fileMode=false": Odd(PROGRAM + "git config core.fileMode false"),
+    "every file a program on disk": with_setup("chmod 755 more.txt"),
+    "symlinks=false": Odd("ln -s a.txt link; " + PLAIN + "git config core.symlinks false"),
+    "ignorecase=true": Odd(PLAIN + "git config core.ignorecase true"),
+    "names in two cases": Odd("echo x > ODD.txt; " + PLAIN),
+    "a link": Odd("ln -s a.txt link; ln -s nowhere broken; " + COMMIT, "link", work="os.unlink(FILE); os.symlink('odd', FILE)", green="os.readlink(FILE) == 'odd'"),
+    "empty folders": Odd(PLAIN + "mkdir -p empty/deep"),
+    "a submodule": Odd("git config --global protocol.file.allow always; git init -q ../sub; git -C ../sub commit -q --allow-empty -m x; git submodule --quiet add ../sub sub; " + PLAIN),
+    "a sparse home": Odd(f"mkdir out; echo x > out/x; {LINES}{COMMIT}git sparse-checkout set in", "in/odd.txt"),
+    "skip-worktree at home": Odd(PLAIN + "git update-index --skip-worktree odd.txt more.txt; echo mine > odd.txt; rm more.txt"),
+    "assume-unchanged at home": Odd(PLAIN + "git update-index --assume-unchanged odd.txt; echo mine > odd.txt"),
+    "edits at home, one of them staged": Odd(PLAIN + "echo mine > odd.txt; git add odd.txt; echo more > odd.txt; echo mine > new.txt"),
+    "tracked and ignored": Odd(LINES + COMMIT + "echo '*.txt' > .gitignore; git add .gitignore; git commit -qm ignored"),
+    "ignored everywhere": Odd(PLAIN + "echo '*.txt' > ../excludes; git config --global core.excludesFile $PWD/../excludes"),
+    ".worktreeinclude over tracked names": Odd(PLAIN + "echo '*.txt' > .gitignore; echo '*.txt' > .worktreeinclude; git add .; git commit -qm i; echo mine > odd.txt; echo mine > more.txt; echo mine > own.txt"),
+    "setup edits a file": with_setup("echo setup > more.txt"),
+    "setup edits the file of the task": with_setup("echo setup >> odd.txt", again=False),  # its line, too
+    "setup writes the time into a file": with_setup("date +%s%N > more.txt", again=False),
+    "setup deletes a file": with_setup("rm -f more.txt"),
+    "setup makes a file a link": with_setup("ln -sf a.txt more.txt"),
+    "setup makes a file a folder": with_setup("rm -rf more.txt; mkdir more.txt; echo x > more.txt/x"),
+    "setup makes files": with_setup("mkdir -p made; echo x > made/x; echo x > 'made one'"),
+    "setup makes the folder of the work": with_setup("mkdir -p made; echo x > made/x", file="made/odd.txt", make="", work="open(FILE, 'wb').write(NEW)"),
+    "setup makes empty folders": with_setup("mkdir -p empty/deep"),
+    "setup makes a repository": with_setup(NESTED),
+    "setup makes a repository with a commit": with_setup(NESTED + "cd nested; git add x; git commit -qm x || true"),
+    "setup commits": with_setup("echo setup > more.txt; git commit -qam setup || true"),
+    "a check edits a file": Odd(PLAIN, plan={"checks": ["echo check >> more.txt; echo check >> odd.txt"]}),
+    "a check makes files": Odd(PLAIN, plan={"checks": ["mkdir -p made; echo x > made/x; echo x > y"]}),
+    "a file that becomes a folder": Odd(PLAIN, work="os.unlink(FILE); os.mkdir(FILE); open(FILE + '/x', 'wb').write(NEW)", green="os.path.isdir(FILE)"),
+    "a folder that becomes a file": Odd(f"mkdir odd.txt; FILE=odd.txt/x; {PLAIN}", work="os.unlink(FILE + '/x'); os.rmdir(FILE); open(FILE, 'wb').write(NEW)"),
+    "a sha256 repository": Odd("rm -rf .git; git init -q --object-format=sha256; " + PLAIN),
+    "a shallow clone": Odd(PLAIN + "git clone -q --depth 1 file://$PWD ../shallow; cd ../shallow"),
+    "a linked worktree": Odd(PLAIN + "git worktree add -q --detach ../tree; cd ../tree"),
+    "a detached HEAD": Odd(PLAIN + "git checkout -q --detach"),
+    **{f"a name with {what}": Odd(PLAIN, name) for what, name in NAMES.items()},
+}  # fmt: skip
+
+
+def made(repo: Repo, odd: Odd) -> None:
+    """Make it, with settings of the person's own that hold for every repository."""
+    settings = repo.write("../gitconfig", "[user]\nname = Test\nemail = test@example.invalid\n")
+    (repo.outside / "lfs").mkdir()
+    repo.env |= {
+        "GIT_CONFIG_GLOBAL": str(settings.resolve()),
+        "LFS": str(repo.outside / "lfs"),
+        "FILE": odd.file,
+    }
+    script = f'mkdir -p "$(dirname "./$FILE")"; {odd.make}'.rstrip("; ") + "\npwd"
+    done = subprocess.run(["sh", "-ec", script], cwd=repo.path, env=repo.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    repo.path = Path(done.stdout.splitlines()[-1])
+
+
+HANDS = """
+def every_file():
+    for folder, folders, names in os.walk("."):
+        folders[:] = [name for name in folders if name != ".git"]
+        yield from (os.path.join(folder, name) for name in names if name != ".git")
+def write_again():
+    for name in every_file():
+        if os.path.islink(name):
+            target = os.readlink(name)
+            os.unlink(name)
+            os.symlink(target, name)
+        else:
+            with open(name, "rb") as file: data, mode = file.read(), os.stat(name).st_mode
+            os.unlink(name)
+            with open(name, "wb") as file: file.write(data)
+            os.chmod(name, mode)
+def touch_again():
+    for name in every_file(): os.utime(name, (1e9, 1e9), follow_symlinks=False)
+def change(name, old, new):
+    with open(name, "rb") as file: data = file.read()
+    with open(name, "wb") as file: file.write(data.replace(old, new))
+"""
+SIGN_OF_LIFE = '{"type":"assistant","message":{"content":[{"type":"text","text":"hm"}]}}'
+
+WORKS = "works, and makes a new file"
+
+# How an agent ends that has done nothing, and the verdict on it; a provider's limit ends the run.
+ENDINGS = {
+    WORKS: ("P('worked').touch(); print(RESULT)", "passed"),
+    "ends well": ("print(RESULT)", "no-op"),
+    "ends with 3": ("print(SIGN_OF_LIFE); sys.exit(3)", "failed"),
+    "kills itself": ("print(SIGN_OF_LIFE, flush=True); os.kill(os.getpid(), signal.SIGKILL)", "failed"),
+    "touches every file": ("touch_again(); print(RESULT)", "no-op"),
+    "hangs": ("print(SIGN_OF_LIFE, flush=True); time.sleep(600)", "timed-out"),
+    "writes every file again": ("write_again(); print(RESULT)", "no-op"),
+    "floods": ("print('x' * 2_000_000)\nfor _ in range(5_000): print(SIGN_OF_LIFE)\nprint(RESULT)", "no-op"),
+    "runs setup again": ("sh(SETUP); print(RESULT)", "no-op"),
+    "commits": ("sh('git add -A; git commit -qm x; git stash -qu'); print(RESULT)", "no-op"),
+    "is limited": ("print(LIMITED); sys.exit(1)", "limited"),
+}  # fmt: skip
+
+
+def agent(repo: Repo, odd: Odd, script: str, **names: object) -> str:
+    """An agent that reports as Claude does, and has HANDS and these names at hand."""
+    recorded = (ROOT / "tests/recordings/claude/sub_limit.txt").read_text()
+    limited = re.sub(r'"resetsAt":\d+', f'"resetsAt":{int(time.time()) + 9000}', recorded)
+    names |= {
+        "RESULT": RESULT,
+        "SIGN_OF_LIFE": SIGN_OF_LIFE,
+        "LIMITED": limited,
+        "SETUP": odd.plan.get("setup", "true"),
+    }
+    return speaker(repo, f"{known(odd, **names)}{HANDS}{script}")
+
+
+def known(odd: Odd, **names: object) -> str:
+    names |= {"FILE": odd.file, "OLD": odd.old, "NEW": odd.new}
+    return "".join(f"{name} = {value!r}\n" for name, value in names.items())
+
+
+def endings(number: int) -> list[str]:
+    """How agents end in the repository of this number; `make test-crash` tries them all in each."""
+    every = [name for name in ENDINGS if name != WORKS]
+    return every if WHOLE else [name for at, name in enumerate(every) if (at - number) % 5 == 0]
+
+
+@pytest.mark.parametrize("name", sample(REPOSITORIES, 3))
+def test_doing_nothing_is_a_no_op(repo: Repo, name: str) -> None:
+    odd = REPOSITORIES[name]
+    made(repo, odd)
+    base = repo.git("rev-parse", "HEAD").strip()
+    does_work = {"runs setup again"} if not odd.again else {"commits"} if not odd.exact else set()
+    tried = [how for how in endings([*REPOSITORIES].index(name)) if how not in does_work]
+    tried.insert(1, WORKS)  # for where nothing passes the third blocked task is the last
+    limits = {"attempts": 1, "stuck": 99}
+    plan(repo, *({"title": how} for how in tried), **{"checks": ["true"], **odd.plan}, limits=limits)
+    does = agent(repo, odd, "exec(DOES[int(task[1:]) - 1])", DOES=[ENDINGS[how][0] for how in tried])
+    words = ("--agent-timeout", "3s") if "hangs" in tried else ()
+    code, _, said = repo.run(does, "--no-wait", *words)
+    verdicts = [record["verdict"] for record in repo.records("verdict")]
+    assert dict(zip(tried, verdicts, strict=True)) == {how: ENDINGS[how][1] for how in tried}, said
+    assert (code, repo.passed()) == (75 if "is limited" in tried else 4, ["T2"]), said
+    assert repo.commits(since=base) == [f"T2: {WORKS}"]
+    assert repo.git("diff-tree", "-r", "--name-only", base, "ralph/p") == "worked\n"
+
+
+def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
+    """The trees with the task's edit: as `git add` makes it in a fresh clone, which may turn the other lines as
+    well, and the one with the edited line alone in what is stored."""
+    clone = repo.outside / "clone"
+    local = repo.git("config", "--local", "--get-regexp", r"^core\.(filemode|ignorecase|symlinks)$").split()
+    settings = [f"-c{key}={value}" for key, value in zip(local[::2], local[1::2], strict=True)]
+    repo.git("clone", "-q", "--no-checkout", *settings, str(repo.path), str(clone))
+    git = ("--literal-pathspecs", "-C", str(clone))
+    repo.git(*git, "checkout", "-q", "--detach", base)
+    edit = f"import os\n{known(odd)}{HANDS}{odd.work}"
+    for argv in (
+        ["sh", "-c", odd.plan.get("setup", "true")],
+        ["git", "reset", "-q", base],
+        [sys.executable, "-c", edit],
+    ):
+        subprocess.run(argv, cwd=clone, env=repo.env, check=True)
+    repo.git(*git, "add", "-A", "--", odd.file)
+    added = repo.git(*git, "write-tree")
+    entry = repo.git(*git, "ls-tree", "--format=%(objectmode) %(objectname)", base, "--", odd.file)
+    if odd.work != Odd.work or not entry:
+        return {added}
+    mode, blob = entry.split()
+    stored = subprocess.run(
+        ["git", "cat-file", "blob", blob], cwd=clone, capture_output=True, check=True
+    ).stdout
+    (repo.outside / "edited").write_bytes(stored.replace(odd.old, odd.new))
+    edited = repo.git(*git, "hash-object", "-w", "--no-filters", str(repo.outside / "edited")).strip()
+    repo.git(*git, "update-index", "--cacheinfo", f"{mode},{edited},{odd.file}")
+    return {added, repo.git(*git, "write-tree")}
+
+
+@pytest.mark.parametrize("name", sample(REPOSITORIES, 3))
+def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(repo: Repo, name: str) -> None:
+    odd = REPOSITORIES[name]
+    made(repo, odd)
+    base = repo.git("rev-parse", "HEAD").strip()
+    check = repo.write("../check.py", f"import os, sys\n{known(odd)}sys.exit(not ({odd.green}))\n").resolve()
+    plan(repo, {"checks": [f"{sys.executable} -IS {check}"]}, **{"checks": ["true"], **odd.plan})
+    code, _, said = repo.run(agent(repo, odd, f"{odd.work}\nprint(RESULT)"))
+    assert (code, repo.passed(), repo.commits(since=base)) == (0, ["T1"], ["T1: task 1"]), said
+    if odd.exact:
+        assert repo.git("rev-parse", "ralph/p^{tree}") in as_git_has_it(repo, odd, base)
+    else:
+        assert repo.git("diff-tree", "-r", "--name-only", base, "ralph/p") == f"{odd.file}\n"
+
+
+def test_files_of_a_persons_own_in_ralphs_folder_stay_as_they_are(repo: Repo) -> None:
+    """Tracked ones and others, whatever they are called."""
+    names = [".ralph/PROMPT.md", ".ralph/.gitignore", ".ralph/17-ideas.md", ".ralph/log.md"]
+    for name in names:
+        repo.write(name, "mine\n")
+    repo.git("add", "-f", *names[:2])
+    repo.git("commit", "-qm", "mine")
+    repo.plan(*[{}] * 3, checks=["true"], limits={"attempts": 1})
+    assert repo.run(repo.agent("pass"))[0] == 4
+    assert [repo.read(name) for name in names] == ["mine\n"] * 4
+    assert repo.git("diff", "HEAD", "--name-only") == ""
