@@ -13,7 +13,7 @@ from _ralph.agents.prompt import render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git.git import git, top_level
-from _ralph.loop.detect import detect_checks, detect_keep, detect_protected, detect_setup
+from _ralph.loop.detect import detect_checks, detect_keep, detect_protected, detect_setup, detect_when
 from _ralph.loop.run import is_starter, starter
 from _ralph.model import Json, Plan
 from _ralph.state import edit, prd
@@ -84,8 +84,9 @@ def _init_plan(path: Path, root: Path) -> str:
 
 def _found(root: Path, setup: str | None) -> Json:
     """What a plan for the project at `root` says of it; its checks are those for this `setup`."""
+    when = detect_when(root)
     return {
-        **({"setup": setup} if setup else {}),
+        **({"setup": {"run": setup, "when": when} if when else setup} if setup else {}),
         **({"keep": keep} if (keep := detect_keep(root)) else {}),
         "checks": detect_checks(root, setup or ""),
         "protect": detect_protected(root),
@@ -97,8 +98,8 @@ def _missing(plan: Plan, root: Path) -> Json:
     plan that nobody has edited."""
     if plan.list_key is None:
         return {}
-    own = plan.top.get("setup")
-    found = _found(root, str(own) if "setup" in plan.top else detect_setup(root))
+    own = plan.setup.run if plan.setup else ""
+    found = _found(root, own if "setup" in plan.top else detect_setup(root))
     unsaid = {key for key in found if key not in plan.top or (is_starter(plan) and not plan.top[key])}
     unsaid = unsaid - {"checks"} if _can_be_proved(plan) else unsaid | {"checks"}
     return {key: value for key, value in found.items() if key in unsaid and value}
@@ -106,7 +107,8 @@ def _missing(plan: Plan, root: Path) -> Json:
 
 def _told(found: Json) -> str:
     """What was found, in words."""
-    texts = {key: value if isinstance(value, str) else ", ".join(value) for key, value in found.items()}
+    texts = {**found, "setup": found["setup"]["run"]} if isinstance(found.get("setup"), dict) else found
+    texts = {key: value if isinstance(value, str) else ", ".join(value) for key, value in texts.items()}
     return "; ".join(f"{key}: {said or 'none found'}" for key, said in texts.items())
 
 

@@ -16,9 +16,6 @@ from _ralph.loop import detect_python
 from _ralph.loop.detect_python import TABLE, read_text
 from _ralph.model import Finding, Json
 
-SETUP_INPUTS: list[str] = TABLE["inputs"]
-"""Patterns of manifests and lock files: when one changes, setup runs again."""
-
 _NO_SCRIPTS = {*TABLE["node needs"], "version"}
 _MISSING = re.compile("|".join(TABLE["missing"]), re.MULTILINE)
 _MODULE = re.compile(r"""(?:No module named|Cannot find (?:module|package)) ['"]?([\w@/-]+)""")
@@ -26,11 +23,24 @@ _MODULE = re.compile(r"""(?:No module named|Cannot find (?:module|package)) ['"]
 
 def detect_setup(root: Path) -> str | None:
     """The command that installs what the project at `root` needs; None if it needs nothing."""
-    found = [detect_python.setup(root), _node_setup(root)]
+    return " && ".join(command for command, _ in _setups(root)) or None
+
+
+def detect_when(root: Path) -> list[str]:
+    """Patterns of the files that this command depends on; empty if it depends on more than manifests."""
+    found = [when for _, when in _setups(root)]
+    return list(dict.fromkeys(pattern for when in found for pattern in when)) if all(found) else []
+
+
+def _setups(root: Path) -> list[tuple[str, list[str]]]:
+    """The command of each tool that installs something, with its patterns of `when`."""
+    found = [(detect_python.setup(root), detect_python.when(root)), (_node_setup(root), _node_when(root))]
     for row in _kinds(root):
-        needy = "needs" in row and re.search(row["needs"], read_text(root / row["file"]), re.MULTILINE)
-        found += [row["setup"]] if needy else []
-    return " && ".join(filter(None, found)) or None
+        said = read_text(root / row["file"])
+        if "needs" in row and re.search(row["needs"], said, re.MULTILINE):
+            when = [] if re.search(row.get("reads sources", "$^"), said) else row["when"]
+            found.append((row["setup"], when))
+    return [(command, when) for command, when in found if command]
 
 
 def detect_checks(root: Path, setup: str | None = None) -> list[str]:
@@ -47,7 +57,7 @@ def detect_keep(root: Path) -> list[str]:
     return list(dict.fromkeys(row["keep"] for row in _kinds(root) if "keep" in row))
 
 
-def _kinds(root: Path) -> list[dict[str, str]]:
+def _kinds(root: Path) -> list[Json]:
     """The rows whose file exists. Of rows with the same tool, the check of the first one counts."""
     return [row for row in TABLE["kinds"] if any(root.glob(row["file"]))]
 
@@ -60,7 +70,7 @@ def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | No
     if command is None:
         return None
     module = _MODULE.search(output) if exit_status not in (126, 127) else None
-    manifests = [read_text(root / name) for name in patterns.matching(SETUP_INPUTS, os.listdir(root))]
+    manifests = [read_text(root / name) for name in patterns.matching(detect_when(root), os.listdir(root))]
     words = re.findall(r"[\w@/-]+", " ".join([command, *manifests]).replace("_", "-").lower())
     level = "error" if module is None or module[1].replace("_", "-").lower() in words else "warning"
     wanted = f'"setup": {json.dumps(command, ensure_ascii=False)}'
@@ -120,11 +130,7 @@ def files_of(root: Path) -> list[str]:
 def _package(root: Path) -> tuple[Json, str]:
     """The content of package.json, and the project's package manager: the one it names, else that of the lock
     file, else npm."""
-    try:
-        package = json.loads(read_text(root / "package.json") or "{}")
-    except (ValueError, RecursionError):
-        package = {}
-    package = package if isinstance(package, dict) else {}
+    package = _json(root / "package.json")
     named = str(package.get("packageManager", "")).partition("@")[0]
     managers = TABLE["node"].items()
     locked = [name for name, row in managers if any((root / lock).exists() for lock in row["locks"])]
@@ -144,11 +150,45 @@ def _node_setup(root: Path) -> str | None:
     return str(row["locked"]).replace("immutable", "frozen-lockfile" if old else "immutable")
 
 
+def _node_when(root: Path) -> list[str]:
+    """The patterns of `when` for what it installs; none where a script or a package makes something of the
+    project's sources."""
+    sources = TABLE["reads sources"]
+    for name in files_of(root):
+        if os.path.basename(name) == "package.json":
+            package = _json(root / name)
+            scripts = _words(package, "scripts")
+            made = [
+                words for script, words in scripts.items() if re.fullmatch(sources["node scripts"], script)
+            ]
+            needed = [one for kind in TABLE["node needs"] for one in _words(package, kind)]
+            if any(re.match(sources["node packages"], one) for one in needed):
+                return []
+            if any(
+                not re.fullmatch(sources["but"], part.strip()) for words in made for part in words.split("&&")
+            ):
+                return []
+    return list(TABLE["node"][_package(root)[1]]["when"])
+
+
+def _json(path: Path) -> Json:
+    """The object in a file; empty if there is none."""
+    try:
+        found = json.loads(read_text(path) or "{}")
+    except (ValueError, RecursionError):
+        found = {}
+    return found if isinstance(found, dict) else {}
+
+
+def _words(package: Json, key: str) -> dict[str, str]:
+    """An object of texts in package.json."""
+    found = package.get(key)
+    return {name: str(words) for name, words in found.items()} if isinstance(found, dict) else {}
+
+
 def _node_checks(root: Path) -> list[str]:
     package, manager = _package(root)
-    scripts = package.get("scripts")
-    named = {name: str(words) for name, words in scripts.items()} if isinstance(scripts, dict) else {}
-    found = []
+    named, found = _words(package, "scripts"), []
     for name in TABLE["node scripts"]:
         words = named.get(name, "no test specified")
         again = name == "check" and re.search("test|lint", words)  # it runs the others

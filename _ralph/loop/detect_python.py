@@ -15,7 +15,7 @@ from _ralph.files import resource
 from _ralph.model import Json
 
 TABLE: Json = json.loads(resource("templates/detect.json").read_text("utf-8"))
-LOCKS: dict[str, dict[str, str]] = TABLE["python"]
+LOCKS: Json = TABLE["python"]
 """For each lock file: what runs its tools, what installs them, and what adds another one."""
 
 PIP = ".venv/bin/pip install -q"
@@ -36,6 +36,16 @@ def setup(root: Path) -> str | None:
     tools = [tool for tool in _tools(root) if tool in ("pytest", "ruff", "mypy")]
     data, lock = _toml(root / "pyproject.toml"), _lock(root)
     return _sync(root, lock, data, tools) if lock else _pip(root, data, tools)
+
+
+def when(root: Path) -> list[str]:
+    """Patterns of the files that this command depends on; none where the project builds something of its own
+    sources."""
+    manifests = "".join(read_text(root / name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
+    if re.search(TABLE["reads sources"]["python"], manifests):
+        return []
+    lock = _lock(root)
+    return list(LOCKS[lock]["when"] if lock else FILES["when"])
 
 
 def _command(root: Path, tool: str, words: str, setup: str) -> str:

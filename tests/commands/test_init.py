@@ -15,11 +15,11 @@ import pytest
 from _ralph.commands.init import write_starters
 from _ralph.git import patterns
 from _ralph.loop.detect import (
-    SETUP_INPUTS,
     detect_checks,
     detect_keep,
     detect_protected,
     detect_setup,
+    detect_when,
     setup_hint,
 )
 from tests.conftest import Repo
@@ -233,23 +233,42 @@ def test_caches_to_keep(tmp_path: Path, files: dict[str, str], kept: list[str]) 
     assert detect_keep(lay(tmp_path, files)) == kept
 
 
-def test_every_file_that_a_setup_reads_makes_it_run_again() -> None:
-    names = {name for files, setup, _ in PROJECTS.values() if setup for name in files}
-    told = patterns.matching(SETUP_INPUTS, names | {"web/package.json", "a/requirements/dev.txt"})
-    beside = {
-        "Makefile",
-        ".rspec",
-        "Rakefile",
-        "manage.py",
-        "ruff.toml",
-        "mypy.ini",
-        "pytest.ini",
-        "phpunit.xml.dist",
-    }
-    rest = {name for name in names - told if not name.endswith((".py", ".venv/bin/pytest"))}
-    assert rest <= beside and {"web/package.json", "a/requirements/dev.txt"} <= told
-    assert [patterns.normal(pattern, "here") for pattern in SETUP_INPUTS] == [*SETUP_INPUTS]
-    assert not patterns.matching(SETUP_INPUTS, ["src/a.py", "README.md", "docs/notes.txt"])
+@pytest.mark.parametrize("name", [name for name, (_, setup, _) in PROJECTS.items() if setup])
+def test_a_place_is_made_anew_when_a_file_changes_that_setup_reads(tmp_path: Path, name: str) -> None:
+    files = PROJECTS[name][0]
+    when = detect_when(lay(tmp_path, files))
+    beside = {"Makefile", ".rspec", "Rakefile", "manage.py", "tox.ini", "conftest.py", "bin/rails"}
+    beside |= {"ruff.toml", "mypy.ini", "pytest.ini", "phpunit.xml.dist", "setup.py"}
+    told = patterns.matching(when, files)
+    rest = {one for one in set(files) - told if not one.endswith((".py", ".venv/bin/pytest"))}
+    assert rest <= beside and "a/package.json" in (
+        patterns.matching(when, ["a/package.json"]) or {"a/package.json"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "has"),
+    [
+        ({"package.json": '{"dependencies": {"a": "1"}}'}, True),
+        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"prepare": "husky"}}'}, True),
+        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"prepare": "husky install || true"}}'}, True),
+        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"postinstall": "patch-package && husky"}}'}, True),
+        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"postinstall": "node gen.js"}}'}, False),
+        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"prepare": "husky && npm run build"}}'}, False),
+        ({"package.json": '{"devDependencies": {"prisma": "1"}}'}, False),
+        ({"package.json": '{"dependencies": {"@prisma/client": "1"}}'}, False),
+        ({"package.json": '{"workspaces": ["a"]}', "a/package.json": '{"scripts": {"install": "make"}}'}, False),
+        ({"composer.json": '{"require": {"a": "1"}}'}, True),
+        ({"composer.json": '{"require": {"a": "1"}, "autoload": {"classmap": ["src"]}}'}, False),
+        ({"requirements.txt": "a", "test_a.py": ""}, True),
+        ({"pyproject.toml": '[build-system]\nrequires = ["maturin"]\n[project]\ndependencies = ["a"]'}, False),
+        ({"setup.py": "setup(ext_modules=[x], install_requires=[])"}, False),
+        ({"requirements.txt": "a", "package.json": '{"dependencies": {"a": "1"}, "scripts": {"install": "x"}}'}, False),
+    ],
+)  # fmt: skip
+def test_a_setup_that_reads_sources_gets_no_when(tmp_path: Path, files: dict[str, str], has: bool) -> None:
+    lay(tmp_path, files)
+    assert detect_setup(tmp_path) and bool(detect_when(tmp_path)) == has
 
 
 HINT = 'a program or a module is missing; "setup": "npm ci" in the plan installs what this project names'
@@ -302,12 +321,12 @@ PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "tests beside the code": (["src/a.ts", "src/a.test.ts", "src/b.spec.tsx"], ["*.test.*", "*.spec.*"]),
     "tests in folders of packages": (["packages/a/tests/a.js", "packages/b/test/b.js"], ["**/tests/**", "**/test/**"]),
     "a test at the top": (["index.js", "test.js", "index.test-d.ts"], ["test.*", "*.test-d.*"]),
-    "tests of go": (["a.go", "a_test.go", "go.sum"], ["*_test.*", "go.sum"]),
+    "tests of go": (["a.go", "a_test.go", "go.sum"], ["*_test.*"]),
     "tests of java": (["src/main/A.java", "src/test/java/ATest.java"], ["**/test/**"]),
     "tests of ruby": (["spec/a_spec.rb", "Gemfile.lock"], ["spec/**"]),
     "apps of django": (["manage.py", "shop/tests.py"], ["**/tests.py"]),
     "locks, configuration, CI": (
-        ["package-lock.json", "vitest.config.ts", ".github/workflows/ci.yml"], ["vitest.config.*", "package-lock.json", ".github/**"],
+        ["package-lock.json", "vitest.config.ts", ".github/workflows/ci.yml"], ["vitest.config.*", ".github/**"],
     ),
 }  # fmt: skip
 
@@ -432,7 +451,8 @@ def test_checks_are_added_to_a_plan_that_has_none(repo: Repo) -> None:
 
 
 RUST = {"Cargo.toml": "[package]\n[dependencies]\nx = '1'\n", "tests/a.rs": ""}
-FOUND = {"setup": "cargo fetch", "keep": ["target/"], "checks": ["cargo test"], "protect": ["tests/**"]}
+FETCH = {"run": "cargo fetch", "when": ["Cargo.toml", "Cargo.lock", "rust-toolchain*"]}
+FOUND = {"setup": FETCH, "keep": ["target/"], "checks": ["cargo test"], "protect": ["tests/**"]}
 WORDS = "setup: cargo fetch; keep: target/; checks: cargo test; protect: tests/**"
 
 
