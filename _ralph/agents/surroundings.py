@@ -62,4 +62,4 @@ def _names(home: Path, pwd: str) -> re.Pattern[str]:
         below = Path(os.path.realpath(pwd)).relative_to(home)
         names |= {pwd.removesuffix(f"/{below}")} if below.parts else {pwd}
     either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    return re.compile(rf"(?<![\w./-])(?:{either})(?![\w.-])")
+    return re.compile(rf"(?<![\w./-])(?:{either})(?![\w.-]|/\.\.)")

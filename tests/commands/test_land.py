@@ -196,7 +196,11 @@ def test_setup_that_is_red_lets_nothing_land(two: Repo) -> None:
 
 def test_setup_that_works_no_more_where_nothing_is_set_up_lets_nothing_land(repo: Repo) -> None:
     """The clean room was set up before the work; a clone is set up after it. The run says so, and so does land."""
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["false"]}, setup={"run": "! ls | grep -q ^T1", "when": ["package.json"]})
+    repo.plan(
+        {"checks": ["test -f T1.txt"]},
+        {"checks": ["false"]},
+        setup={"run": "! ls | grep -q ^T1", "when": ["package.json"]},
+    )
     code, summary, said = repo.run(repo.agent("P(f'{task}.txt').touch()"), "--max-attempts", "1")
     assert (code, summary["passed"]) == (4, 1), said
     assert "in a fresh checkout setup failed" in summary["reason"]

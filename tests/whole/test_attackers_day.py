@@ -96,7 +96,7 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
         path for folder in (private, repo.path / ".ralph/log") for path in folder.iterdir() if path.is_file()
     ]
     more = [private / name for name in ("stop", "running.json", "fast-forward")]
-    names = ("gitconfig", "lock", "room.setup")
+    names = ("gitconfig", "lock", f"{repo.room.name}.setup")
     few = [private / name for name in names]
     assert {*few} <= {*there}
     for path in few if kind == "2,000 folders" else [*there, *more, repo.places / "plan.json"]:

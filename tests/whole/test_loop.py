@@ -604,7 +604,7 @@ def test_root_is_not_needed_and_environment_of_attempts(repo: Repo) -> None:
     assert env["PWD"] == env["cwd"] == str(repo.workspace) and "OLDPWD" not in env
     assert env["RALPH_HANDOFF"] == str(repo.workspace / ".ralph-handoff.md")
     told = repo.read("../check-env").splitlines()
-    for where in (repo.room, repo.places / "recheck"):
+    for where in (repo.places / "room-1", repo.places / "room-2"):
         assert {f"RALPH_RUN_ID={env['RALPH_RUN_ID']}", f"PWD={where}"} <= set(told)
     assert {"RALPH_TASK_ID=T1", "RALPH_ATTEMPT=1"} <= set(told)
     assert os.environ.get("RALPH_RUN_ID") is None

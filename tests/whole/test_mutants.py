@@ -138,9 +138,9 @@ def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
     # no room of its own, and what is ignored stays where it lies
     sabotage = """
 from _ralph.model import Paths
-from _ralph.loop.room import Room
+from _ralph.loop import exact
 Paths.room = property(Paths.workspace)
-Room._purge = lambda *_: None
+exact.restore = lambda *_: []
 """
     repo.ralph(*words, first=sabotage)
     assert repo.verdicts()[-1] == "T1 passed"

@@ -41,12 +41,12 @@ def test_the_last_check_is_in_a_place_made_anew(repo: Repo) -> None:
     check = (
         f"test -f T1.txt && {{ pwd; ls *.cache 2> /dev/null; touch x.cache; true; }} >> {repo.outside}/checks"
     )
-    repo.plan({"checks": [check]}, setup=setup, keep=["*.cache"])
+    repo.plan({"checks": [check]}, setup={"run": setup, "when": "package.json"}, keep=["*.cache"])
     assert repo.run(repo.agent(MAKES))[0] == 0
-    places = [str(repo.places / name) for name in ("room", "work-1", "recheck")]
+    places = [str(repo.places / name) for name in ("room-1", "work-1", "room-2")]
     assert repo.read("../setups").split() == [word for place in places for word in (place, "1")]
     assert repo.read("../checks").split() == [places[0], places[2]]  # it found no cache
-    assert not (repo.places / "recheck").exists()
+    assert not (repo.places / "room-1").exists()
 
 
 def test_a_check_that_only_a_warm_room_makes_green_is_found_by_the_last_check(repo: Repo) -> None:

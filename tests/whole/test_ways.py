@@ -40,10 +40,11 @@ _ralph.git.workspace.Place.hidden = contextlib.contextmanager(lambda place: (yie
 
 # And: the clean room keeps whatever was left in it.
 NOT_CLEANED = """
-from _ralph.loop.room import Room
-Room._purge = lambda *_: None
-Room._put_back = lambda *_: ""
-Room._is_spoiled = lambda _: False
+from _ralph.loop import exact
+from _ralph.loop.room import Room, Site
+exact.restore = lambda *_: []
+Room._put_back = lambda *_: []
+Site.stamp = lambda *_: "the same"
 """
 
 # In the table @ is the task's id. A way is what the agent does, the checks, and how it ends:
