@@ -16,6 +16,9 @@ from _ralph.git.git import BULK, WHOLE, Git, attempted, no_space, nul
 
 NEW_AND_PROTECTED = " (new and protected; left out)"
 _FATAL_NAME = re.compile(r"^fatal: (?:(.+): clean filter '.*' failed|.*'([^'\n]+)')", re.MULTILINE)
+_FAILED = re.compile(r"^(error|fatal): ", re.MULTILINE)
+_IGNORED = "The following paths are ignored by one of your .gitignore files"
+"""git ends with 1 where a file is named to be left out that it ignores anyway; it has added the rest."""
 _REFUSALS = 22
 """How many files that git cannot convert are left out, one after the other: each ends a call."""
 
@@ -58,7 +61,7 @@ def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]
         excluded = [f":(top,exclude,literal){name}" for name in left_out]
         words = (*hiding, "add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
         code, _, errors = attempted(git, *words, timeout=BULK)
-        if code == 0:
+        if code == 0 or (errors.startswith(_IGNORED) and not _FAILED.search(errors)):
             return said
         opened = "Permission denied" in errors and files.open_up(git.root)
         found = [plain or quoted for plain, quoted in _FATAL_NAME.findall(errors)]

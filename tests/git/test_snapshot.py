@@ -14,6 +14,7 @@ import pytest
 from _ralph.git import git as git_module
 from _ralph.git import snapshot, workspace
 from _ralph.git.workspace import Place, Start
+from _ralph.model import HANDOFF
 from tests.conftest import Repo
 from tests.git.test_workspace import head, place_of, site_of, tree_of, write
 
@@ -317,3 +318,17 @@ def test_a_file_that_is_renamed_in_case_alone_is_not_lost(repo: Repo) -> None:
     place, start = begun(repo, "plain", tree_of(repo), aged=True)
     (place.root / "a.txt").rename(place.root / "A.txt")
     assert [*entries(repo, work(place, start))] == ["A.txt"]
+
+
+def test_a_person_may_let_git_ignore_the_plan(repo: Repo) -> None:
+    repo.write(".gitignore", "prd.json\n*.md\n")
+    repo.commit("ignored")
+    repo.write("prd.json", "{}\n")
+    place = place_of(repo, "prd.json", "progress.txt")
+    place.reset(tree_of(repo))
+    place.copy_state()
+    write(place, HANDOFF, "status: done\n")
+    assert place.snapshot(tree_of(repo)) == (tree_of(repo), [])
+    write(place, "new.txt", "new\n")
+    made, said = place.snapshot(tree_of(repo))
+    assert said == [] and entries(repo, made).keys() == {*entries(repo, "HEAD"), "new.txt"}

@@ -17,6 +17,7 @@ from tests.conftest import Repo, sample
 from tests.loop.test_ladder import MODELS, calls
 from tests.loop.test_waits import ROW, speaker
 from tests.process.test_process import DESCENDANTS, HANGS, worker_of
+from tests.whole.test_crash import MUTANTS
 from tests.whole.test_jobs import MEET
 from tests.whole.test_jobs_model import CHECKS, NO_CLAIM_TWICE, red_commits
 
@@ -253,10 +254,7 @@ room.Run.write = write
         "a pass before its record",
     ),
     "the verdict record before the branch": (
-        """
-from _ralph.git import branch
-branch.Branch.land = lambda *given, **named: None
-""",
+        MUTANTS["the verdict record before the landing"][0],
         "a record before its landing",
     ),
     "no sync of the tree": (

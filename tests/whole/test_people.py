@@ -80,6 +80,11 @@ export GIT_INDEX_FILE=../mine.index; git read-tree ralph/p
 git update-index --add --cacheinfo 100644,$(echo mine | git hash-object -w --stdin),{0}
 git update-ref refs/heads/ralph/p $(git commit-tree -p ralph/p -m 'mine {0}' $(git write-tree)); unset GIT_INDEX_FILE
 """
+REWRITE = (
+    COMMIT.format("mine.txt")
+    .replace("read-tree ralph/p", "read-tree main")
+    .replace("-p ralph/p -m 'mine mine.txt'", "-m mine")
+)
 AT_WORK: dict[str, tuple[str, dict[str, str]]] = {
     "edits, stages, stashes, commits, amends": (
         """
@@ -104,13 +109,19 @@ AT_WORK: dict[str, tuple[str, dict[str, str]]] = {
          "grep -o mine prd.json | wc -l": "4", "grep -o 'passes.: true' prd.json | wc -l": "4", "grep -c '| T9 .*passed' progress.txt || true": "0"},
     ),
     "switches to ralph's branch": (
-        "echo mine > a.txt; git switch -q ralph/p; echo mine > new.txt",
-        {"git symbolic-ref HEAD": "refs/heads/ralph/p", "cat a.txt new.txt T1.txt T2.txt": "mine mine good good",
-         "git status --porcelain -- a.txt new.txt T1.txt T2.txt": "M a.txt ?? new.txt", "git diff --cached --name-only": ""},
+        """
+        git switch -q ralph/p; echo mine > a.txt; echo mine > new.txt
+        echo '(git show -s --format=%s; git status --porcelain) > ../seen; git switch -q -' > ../leave
+        """,
+        {"cat ../seen": "T1: task 1 M a.txt ?? new.txt", "git symbolic-ref HEAD": "refs/heads/main", "cat a.txt new.txt": "mine mine",
+         "git status --porcelain": "M a.txt ?? new.txt", "git diff --cached --name-only": ""},
     ),
     "commits to ralph's branch in a worktree": (
-        "git worktree add -q ../tree ralph/p; cd ../tree; echo mine > mine.txt; git add -A; git commit -qm mine; echo mine > a.txt",
-        {"git log --format=%s ralph/p | grep mine": "mine", "cat ../tree/mine.txt ../tree/a.txt ../tree/T2.txt": "mine mine good",
+        """
+        git worktree add -q ../tree ralph/p; echo 'git -C ../tree switch -q --detach' > ../leave
+        cd ../tree; echo mine > mine.txt; git add -A; git commit -qm mine; echo mine > a.txt
+        """,
+        {"git log --format=%s ralph/p | grep mine": "mine", "cat ../tree/mine.txt ../tree/a.txt": "mine mine", "ls ../tree/T2.txt || true": "ls: cannot access '../tree/T2.txt': No such file or directory",
          "git -C ../tree status --porcelain": "M a.txt", "git show ralph/p:mine.txt": "mine", "git symbolic-ref HEAD": "refs/heads/main"},
     ),
     "commits the same file to ralph's branch": (
@@ -119,7 +130,7 @@ AT_WORK: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "deletes ralph's branch": ("git branch -qD ralph/p", {}),
     "rewrites ralph's branch": (
-        "git update-ref refs/heads/ralph/p $(git commit-tree -m mine main^{tree})", {"git log --format=%s ralph/p | tail -1": "mine"}
+        REWRITE, {"git log --format=%s ralph/p | tail -1": "mine", "git show ralph/p:mine.txt": "mine"}
     ),
     "takes ralph's branch back": ("git update-ref refs/heads/ralph/p main", {"git merge-base main ralph/p": "MAIN"}),
 }  # fmt: skip
@@ -142,10 +153,14 @@ if task == "T2" and not on.exists():
         on.touch()
         print(LIMIT, flush=True)
         sys.exit(1)
-P(f"{task}.txt").open("a").write("good\\n")
+said = P(f"{task}.txt").read_text() if P(f"{task}.txt").exists() else ""
+kept = [line for line in said.splitlines() if line[:7] not in ("<<<<<<<", "=======", ">>>>>>>", "good")]
+P(f"{task}.txt").write_text("\\n".join([*kept, "good", ""]))
 print(RESULT, flush=True)
 """
-WAITS = "[ -e {0}/on ] || {{ touch {0}/on; while [ ! -e {0}/go ]; do sleep 0.02; done; }}"
+WAITS = "[ -e {0}/on ] || {{ touch {0}/on; while [ ! -e {0}/go ]; do sleep 0.02; done; exit; }}"
+# Who is told that work waits for them to switch away from the branch does so.
+LEAVES = "[ ! -e {0}/leave ] || {{ sh -e {0}/leave; rm {0}/leave; }}"
 
 
 def under_way_when(repo: Repo, when: str) -> list[str]:
@@ -162,7 +177,8 @@ def under_way_when(repo: Repo, when: str) -> list[str]:
         "../check",
         f"grep -q good T2.txt || exit 1\n{waits if when == 'checks run' else ''}\ngrep -q good T2.txt",
     )
-    repo.program("../notify", waits if when == "no attempt is under way" else "true")
+    leaves = LEAVES.format(repo.outside)
+    repo.program("../notify", f"{waits}\n{leaves}" if when == "no attempt is under way" else leaves)
     tasks = [
         {"id": "T1", "checks": ["grep -q good T1.txt"]},
         *([{"id": "T0", "checks": ["false"]}] if when == "no attempt is under way" else []),
@@ -209,6 +225,11 @@ def test_nothing_is_lost_of_what_a_person_does_while(repo: Repo, deed: str, when
     assert done.returncode == 0, done.stderr
     repo.write("../go", "")
     if when == "it is dead":
+        if (repo.outside / "leave").exists():
+            refused = repo.ralph(*words)
+            assert refused.returncode == 2 and "switch away: git switch -" in refused.stderr, refused.stderr
+            left = "sh -e ../leave; rm ../leave"
+            assert subprocess.run(["sh", "-ec", left], cwd=repo.path, env=repo.env).returncode == 0
         process = repo.start(*words)
     said, _ = process.communicate(timeout=60)
     assert "Traceback" not in said and nothing_runs_within(repo, 2), said
