@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from _ralph import text
+from _ralph import files, text
 from _ralph.agents import registry
 from _ralph.errors import BadInput
 from _ralph.files import resource
@@ -22,7 +23,7 @@ from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
-from _ralph.state import limits, prd
+from _ralph.state import edit, limits, prd
 from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import locate, note_plan, own_branch, read_state, state_folder
 from _ralph.state.log import Journal
@@ -34,6 +35,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     journal = Journal(paths.progress)
     notices = journal.open()
     plan = load_plan(paths, options)
+    remove_half_written(paths)
     if others := journal.others(plan):
         notices.append(
             f"a new plan on branch {plan.branch}; the notes of {text.few(others)} are another plan's"
@@ -54,6 +56,15 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
     return run
+
+
+def remove_half_written(paths: Paths) -> None:
+    """Remove the new plan that an edit which was killed had not put in place yet."""
+    real = Path(os.path.realpath(paths.prd))
+    if left := [*real.parent.glob(f".{glob.escape(real.name)}.*{files.TEMPORARY}")]:
+        with edit.lock(paths.private):  # so that no edit is under way
+            for name in left:
+                files.clear(name)
 
 
 def beyond_limits(run: Run) -> list[str]:

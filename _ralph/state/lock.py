@@ -56,7 +56,8 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         holder = Holder(pid, began(pid), run_id, now, what, boot())
         files.write_own(paths.private / RUNNING, json.dumps(as_json(holder)).encode())
         yield run_id
-        (paths.private / RUNNING).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a run that is over ends as it ended
+            (paths.private / RUNNING).unlink()
     finally:
         os.environ.pop("RALPH_RUN_ID", None)
         lock.release()

@@ -90,7 +90,7 @@ REPOSITORIES = {
     "a detached HEAD": ("git checkout -q --detach", 0, ""),
     "a rebase in conflict": (f"{CONFLICT} git rebase -q side", 0, ""),
     "a merge not committed": (f"{CONFLICT} git merge -q -s ours --no-commit side", 0, ""),
-    "a merge not committed on the branch of the work": (f"{CONFLICT} git switch -qc work; git merge -q -s ours --no-commit side", 4, "MERGE_HEAD"),
+    "a merge not committed on the branch of the work": (f"{CONFLICT} git switch -qc work; git merge -q -s ours --no-commit side", 0, ""),
     "a merge in conflict": (f"{CONFLICT} git merge -q side", 0, ""),
     "new files in a submodule": (f"{SUBMODULE}; touch sub/new", 0, ""),
     "a linked worktree": ("git worktree add -q --detach ../tree; cp prd.json ../tree; cd ../tree", 0, ""),

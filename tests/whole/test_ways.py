@@ -201,14 +201,14 @@ SPARSE: dict[str, Way] = {
 
 # These reach out of the workspace. OUTSIDE is the folder above home, and HOME the home folder.
 OUTSIDE: dict[str, Way] = {
-    "a file elsewhere": ('put("OUTSIDE/elsewhere/@")', "grep -q good OUTSIDE/elsewhere/@", "not passed"),
-    "a file in /tmp": ('put("/tmp/MARK-@")', "grep -q good /tmp/MARK-@", "not passed"),
-    "a file in /dev/shm": ('put("/dev/shm/MARK-@")', "grep -q good /dev/shm/MARK-@", "not passed"),
-    "a shim on PATH": ('put("HOME/bin/shim@", "#!/bin/sh\\n", 0o755)', "PATH=HOME/bin:$PATH shim@", "not passed"),
-    "a cache in ~": ('put("HOME/.cache/@")', "grep -q good HOME/.cache/@", "not passed"),
-    "a file in the folder above": ('put("../conftest@.py")', "grep -q good ../conftest@.py", "not passed"),
-    "the rooms beside it": ('[put(str(place / "build/@")) for place in P("..").iterdir() if place.is_dir()]', "grep -q good build/@", "not passed"),
-    "home by its absolute path": ('put("OUTSIDE/repo/new@")', "grep -q good OUTSIDE/repo/new@", "not passed"),
+    "a file elsewhere": ('put("OUTSIDE/elsewhere/@"); put("w@")', "grep -q good OUTSIDE/elsewhere/@", "not passed"),
+    "a file in /tmp": ('put("/tmp/MARK-@"); put("w@")', "grep -q good /tmp/MARK-@", "not passed"),
+    "a file in /dev/shm": ('put("/dev/shm/MARK-@"); put("w@")', "grep -q good /dev/shm/MARK-@", "not passed"),
+    "a shim on PATH": ('put("HOME/bin/shim@", "#!/bin/sh\\n", 0o755); put("w@")', "PATH=HOME/bin:$PATH shim@", "not passed"),
+    "a cache in ~": ('put("HOME/.cache/@"); put("w@")', "grep -q good HOME/.cache/@", "not passed"),
+    "a file in the folder above": ('put("../conftest@.py"); put("w@")', "grep -q good ../conftest@.py", "not passed"),
+    "the rooms beside it": ('[put(str(place / "build/@")) for place in P("..").iterdir() if place.is_dir()]; put("w@")', "grep -q good build/@", "not passed"),
+    "home by its absolute path": ('put("OUTSIDE/repo/new@"); put("w@")', "grep -q good OUTSIDE/repo/new@", "not passed"),
     "a person's file by its absolute path": ('put("w@")', "grep -q good OUTSIDE/repo/mine.txt && test -f w@", "not passed"),
     "a link to a person's file": ('os.symlink("OUTSIDE/repo/mine.txt", "link@")', "grep -q good link@", "not passed"),
 }  # fmt: skip
