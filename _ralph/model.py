@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -348,6 +349,7 @@ class Work:
 HANDOFF = ".ralph-handoff.md"
 """The file at the top of a workspace in which an agent writes what the next one should know. It is not below
 `.git`, where some agents' own sandboxes let nobody write."""
+_ROOM = re.compile(r"room(-\d+)?$")
 
 
 @dataclass(frozen=True)
@@ -374,9 +376,12 @@ class Paths:
     @property
     def rooms(self) -> list[Path]:
         """The clean rooms that are there, the newest last: more than one while the branch is checked once
-        more. A new one has a new name, as tools keep things elsewhere by the path."""
-        found = [path for path in self.places.glob("room-*") if path.name[5:].isdecimal()]
-        return sorted(found, key=lambda path: int(path.name[5:]))
+        more. A new one has a new name, as tools keep things elsewhere by the path. That of 0.2 has no number.
+        """
+        found = {
+            int(path.name[5:] or 0): path for path in self.places.glob("room*") if _ROOM.match(path.name)
+        }
+        return [found[number] for number in sorted(found)]
 
     @property
     def room(self) -> Path:
@@ -386,7 +391,7 @@ class Paths:
     @property
     def next_room(self) -> Path:
         """The name of the next clean room."""
-        return self.places / f"room-{int(self.rooms[-1].name[5:]) + 1 if self.rooms else 1}"
+        return self.places / f"room-{int(self.rooms[-1].name[5:] or 0) + 1 if self.rooms else 1}"
 
     @property
     def landing(self) -> Path:

@@ -221,3 +221,15 @@ def test_work_that_names_a_checkout_by_its_path_is_red(repo: Repo, named: bool) 
         Verdict.FAILED,
         "run.sh names a checkout of ralph, which a clone does not have",
     )
+
+
+def test_the_room_of_an_earlier_version_gives_way_to_one_with_a_number(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f a"]}, {"checks": ["test -f T2"]}, setup="true")
+    repo.write("a", "")
+    repo.commit("a")
+    assert repo.run(repo.agent("P(task).touch()"), "--max-iterations", "1")[0] == 3
+    for room in repo.places.glob("room-*"):
+        room.rename(repo.places / "room")
+    done = repo.ralph("run", "--agent", repo.agent("P(task).touch()"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [path.name for path in repo.places.glob("room*")] == ["room-1"]
