@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from _ralph import files
 from _ralph.agents.registry import Agent
-from _ralph.errors import Exit, RalphError, Stop
+from _ralph.errors import Exit, RalphError, Stop, StopNow
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import baseline_job, check_twice, examined_now, require_setup, tip_of
@@ -207,6 +207,8 @@ def stop_after_others(run: Run, error: RalphError) -> Stop:
     are none."""
     if not run.pool.lanes:
         raise error
+    if isinstance(error, StopNow) and (asked := asked_to_stop(run)):
+        return asked
     run.view.line(f"! {error}; stopping after the attempts under way", color="yellow")
     return Stop("error", error.exit, str(error))
 

@@ -48,12 +48,13 @@ class Control:
         self._asked = False
         self._ticked = 0.0
         self._alive = alive
-        self._wake, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
+        self._wake: int | None = None
 
     def install(self) -> None:
         """Handle signals: the handlers only set flags and wake what waits."""
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._wake, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         ignored = signal.getsignal(signal.SIGHUP) in (signal.SIG_IGN, _ignore)  # nohup, here or in the loop
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._note)
@@ -80,7 +81,7 @@ class Control:
             seconds = min(seconds, 1.0)
         own = [fd for fd in (self._wake, self._alive) if fd is not None]
         ready = select.select([*own, *fds], [], [], seconds)[0]
-        if self._wake in ready:
+        if self._wake is not None and self._wake in ready:
             os.read(self._wake, 512)
         if self._alive in ready:  # nothing is ever written to it
             self.orphaned = True

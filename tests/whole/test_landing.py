@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.conftest import Repo, sample
 from tests.loop.test_waits import LOOKS_OFTEN
-from tests.oracle import changed, home_of
+from tests.oracle import changed, end, home_of
 from tests.whole.test_loop import MAKES, own
 
 COUNTS = f"(OUT / 'ran').open('a').write(f'{{task}} ')\n{MAKES}"
@@ -78,30 +80,44 @@ def test_a_worktree_whose_folder_is_gone_is_nobodys_seat(repo: Repo) -> None:
 WAITS = f"(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n{COUNTS}"
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
-def test_verified_work_waits_while_somebody_sits_on_the_branch(repo: Repo, comes_back: bool) -> None:
-    repo.plan(own("T1"), own("T2"))
-    told = repo.outside / "told"
-    limit = [] if comes_back else ["--max-hours", "5s"]
-    words = ("run", "--agent", repo.agent(WAITS), "--notify", f"cat >> {told}", *limit)
+# What ends the wait for a free branch, and the run's exit status.
+ENDS: dict[str, tuple[Callable[[Repo, subprocess.Popen[str]], object], int]] = {
+    "they switch away": (lambda repo, night: sh(repo, "git switch -q -"), 0),
+    "the run's time is up": (lambda repo, night: None, 4),
+    "ralph stop": (lambda repo, night: repo.ralph("stop"), 3),
+    "a signal": (lambda repo, night: night.terminate(), 143),
+    "kill -9": (lambda repo, night: end(repo), -9),
+}
+
+
+@pytest.mark.parametrize(("how", "jobs"), sample(itertools.product(ENDS, ("1", "3")), 3))
+def test_verified_work_waits_while_somebody_sits_on_the_branch(repo: Repo, how: str, jobs: str) -> None:
+    """Nothing lands under their hands, and nobody is paid twice for it, whatever ends the wait."""
+    ends, exit = ENDS[how]
+    repo.plan(*map(own, ("T1", "T2", "T3")))
+    limit = ["--max-hours", "5s"] if exit == 4 else []
+    told = f"cat >> {repo.outside}/told"
+    words = ("run", "--agent", repo.agent(WAITS), "--jobs", jobs, "--notify", told, *limit)
     night = repo.start(*words, first=LOOKS_OFTEN)
     repo.wait_for("../on")
     sh(repo, "git switch -q ralph/p; echo mine > a.txt")
     repo.write("../go", "")
     repo.wait_for("../told")
     work = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph").split()
-    assert any(repo.git("ls-tree", "--name-only", commit, "T1.txt") for commit in work)
+    assert any(
+        repo.git("ls-tree", "--name-only", commit, "--", "T1.txt", "T2.txt", "T3.txt") for commit in work
+    )
     assert (tip(repo), repo.passed(), repo.read("a.txt")) == (tip(repo, "main"), [], "mine\n")
-    if comes_back:
-        sh(repo, "git switch -q -")
+    ends(repo, night)
     said, _ = night.communicate(timeout=60)
-    assert "git switch -" in said
-    if not comes_back:
-        assert (night.returncode, repo.passed()) == (4, []), said
+    assert night.returncode == exit and "git switch -" in said and "! ;" not in said, said
+    if exit:
+        assert (tip(repo), repo.passed()) == (tip(repo, "main"), [])
         sh(repo, "git switch -q -")
-        assert repo.run(repo.agent(WAITS))[0] == 0
-    assert (repo.passed(), repo.read("a.txt")) == (["T1", "T2"], "mine\n"), said
-    assert repo.read("../ran") == "T1 T2 "  # nobody is paid twice
+        code, _, said = repo.run(repo.agent(WAITS))
+        assert code == 0, said
+    assert (repo.passed(), repo.read("a.txt")) == (["T1", "T2", "T3"], "mine\n"), said
+    assert sorted(repo.read("../ran").split()) == ["T1", "T2", "T3"], said
 
 
 def test_a_branch_with_an_equals_sign_in_its_name_lands(repo: Repo) -> None:

@@ -212,6 +212,9 @@ OUTSIDE: dict[str, Way] = {
     "a person's file by its absolute path": ('put("w@")', "grep -q good OUTSIDE/repo/mine.txt && test -f w@", "not passed"),
     "a link to a person's file": ('os.symlink("OUTSIDE/repo/mine.txt", "link@")', "grep -q good link@", "not passed"),
 }  # fmt: skip
+# Each changes a file of the project, too: without any work nothing passes.
+OUTSIDE = {name: (f'put("more@"); {deed}', checks, how) for name, (deed, checks, how) in OUTSIDE.items()}
+
 
 SCRIPT = """
 HOME = os.path.expanduser("~")
