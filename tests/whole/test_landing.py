@@ -235,6 +235,7 @@ def depends(*tasks: str) -> list[dict[str, object]]:
 
 
 def test_three_at_once_that_each_add_a_line_to_one_file_take_at_most_three_more_sessions(repo: Repo) -> None:
+    repo.git("config", "merge.conflictStyle", "zdiff3")  # for a person's own merges
     repo.write("deps.txt", "first\n")
     repo.commit("dependencies")
     repo.plan(*depends("T1", "T2", "T3"))

@@ -81,6 +81,15 @@ LFS = behind(
 NOTED = "$Id: 1 $"
 PROGRAM = LINES + "chmod 755 odd.txt; " + COMMIT
 NESTED = "git init -q nested; echo x > nested/x; "
+BARE = "git config extensions.worktreeConfig true; git config --unset core.bare; git config --worktree core.bare true;"
+SETTINGS = (
+    "color.ui=always column.ui=always log.showSignature=true log.decorate=full log.date=relative format.pretty=oneline"
+    " diff.noprefix=true diff.renames=copies status.short=true status.branch=true status.showUntrackedFiles=no"
+    " status.relativePaths=false commit.verbose=true commit.cleanup=scissors rerere.enabled=true merge.ff=false"
+    " merge.conflictStyle=diff3 pull.rebase=true core.quotePath=false core.abbrev=4 core.safecrlf=warn"
+    " core.logAllRefUpdates=false grep.lineNumber=true grep.column=true grep.patternType=fixed gc.auto=1"
+    " add.ignoreErrors=false checkout.guess=false transfer.hideRefs=refs/ralph alias.status=log"
+)
 NAMES = {
     "a newline": "a\nb.txt",
     "quotes": 'it\'s "odd".txt',
@@ -154,6 +163,13 @@ REPOSITORIES = {
     "a shallow clone": Odd(PLAIN + "git clone -q --depth 1 file://$PWD ../shallow; cd ../shallow"),
     "a linked worktree": Odd(PLAIN + "git worktree add -q --detach ../tree; cd ../tree"),
     "a detached HEAD": Odd(PLAIN + "git checkout -q --detach"),
+    "worktrees of a bare repository": Odd(PLAIN + f"git clone -q --bare . ../bare; cd ../bare; {BARE} git worktree add -q --detach ../tree; cd ../tree"),
+    "a partial clone": Odd(PLAIN + "git config uploadpack.allowFilter true; git config --global protocol.file.allow always; git clone -q --filter=blob:none file://$PWD ../partial; cd ../partial"),
+    "attributes of a person's own": Odd(CRLF + "cp odd.txt more.txt; " + COMMIT + "mkdir -p .git/info; echo '*.txt text' > .git/info/attributes"),
+    "settings of a person's own": Odd(stored(CRLF, "text") + f"; for one in {SETTINGS}; do git config --global ${{one%=*}} ${{one#*=}}; done"),
+    "an index that git splits": Odd(PLAIN + "git config core.splitIndex true; git config feature.manyFiles true; git update-index --split-index --untracked-cache"),
+    "a check that wants a clean tree": Odd(PLAIN, plan={"checks": ['git diff --exit-code HEAD && test -z "$(git status --porcelain)"']}),
+    "tags with the names of branches": Odd(PLAIN + "git tag main; git tag refs; git tag FETCH_HEAD"),
     **{f"a name with {what}": Odd(PLAIN, name) for what, name in NAMES.items()},
 }  # fmt: skip
 
