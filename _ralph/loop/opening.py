@@ -61,7 +61,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
 def remove_half_written(paths: Paths) -> None:
     """Remove the new plan that an edit which was killed had not put in place yet."""
     real = Path(os.path.realpath(paths.prd))
-    if left := [*real.parent.glob(f".{glob.escape(real.name)}.*{files.TEMPORARY}")]:
+    ours = f".{glob.escape(real.name)}.{'[0-9a-f]' * 12}{files.TEMPORARY}"  # as files.py names them
+    if left := [*real.parent.glob(ours)]:
         with edit.lock(paths.private):  # so that no edit is under way
             for name in left:
                 files.clear(name)

@@ -123,6 +123,17 @@ def test_a_new_name_goes_on_from_the_old_branch_unless_that_was_merged(repo: Rep
     assert branch_of(repo, "third").open("no-such-branch") == (head(repo), ["made branch third"])
 
 
+def test_a_branch_that_a_remote_has_begins_there_as_after_git_switch(repo: Repo) -> None:
+    work, start = work_on(repo, head(repo)), head(repo)
+    for name in ("one", "two"):
+        repo.git("update-ref", f"refs/remotes/{name}/ralph/p", work)
+    assert branch_of(repo).open() == (work, ["made branch ralph/p, where the remote's is"])
+    for name, seen in (("ralph/both", work), ("ralph/merged", start)):
+        repo.git("update-ref", f"refs/remotes/one/{name}", seen)
+        repo.git("update-ref", f"refs/remotes/two/{name}", start)  # git switch would not know which, either
+        assert branch_of(repo, name).open()[0] == start
+
+
 def test_a_commit_that_was_taken_off_the_branch_has_not_landed(repo: Repo) -> None:
     branch = branch_of(repo)
     tip, _ = branch.open()

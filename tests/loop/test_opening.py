@@ -39,7 +39,10 @@ def test_a_look_writes_nothing(repo: Repo) -> None:
 
 def test_what_a_killed_edit_of_the_plan_left_half_written_goes(repo: Repo) -> None:
     repo.plan({"passes": True}, checks=["true"])
-    mine = [repo.write(name, "mine\n") for name in (".prd.json.bak", ".other.json.0f.ralph-tmp")]
+    mine = [
+        repo.write(name, "mine\n")
+        for name in (".prd.json.bak", ".prd.json.mine.ralph-tmp", ".other.json.0f.ralph-tmp")
+    ]
     left = repo.write(".prd.json.0123456789ab.ralph-tmp", "{")
     assert repo.run(repo.agent("pass"))[0] == 0
     assert not left.exists() and all(path.exists() for path in mine)

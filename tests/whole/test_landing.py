@@ -295,16 +295,26 @@ def test_what_git_cannot_mark_stands_as_the_branch_has_it_and_the_prompt_says_so
 SEES = "(OUT / f'on-{task}').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n"
 
 
-@pytest.mark.parametrize("mended", [True, False])
-def test_a_plan_that_breaks_at_night_is_waited_for(repo: Repo, mended: bool) -> None:
+# How a person leaves the plan, `whole` being how it was.
+BREAKS = {
+    "cut off": "head -c 100 ../whole > prd.json",
+    "gone": "rm prd.json",
+    "a FIFO": "rm prd.json; mkfifo prd.json",
+    "a merge under way": "{ echo '<<<<<<< HEAD'; cat ../whole; echo =======; cat ../whole; } > prd.json",
+    "two tasks with one id": "sed s/T3/T1/ ../whole > prd.json",
+    "no tasks": """echo '{"userStories": []}' > prd.json""",
+}
+
+
+@pytest.mark.parametrize(("how", "mended"), [("cut off", False), *((how, True) for how in sample(BREAKS, 4))])
+def test_a_plan_that_breaks_at_night_is_waited_for(repo: Repo, how: str, mended: bool) -> None:
     repo.plan(*map(own, ("T1", "T2", "T3")))
     limit = [] if mended else ["--max-hours", "5s"]
     words = ("run", "--jobs", "2", "--agent", repo.agent(f"{SEES}{COUNTS}"), *limit)
     night = repo.start(*words, "--notify", f"cat >> {repo.outside}/told", first=LOOKS_OFTEN)
     for task in ("T1", "T2"):
         repo.wait_for(f"../on-{task}")
-    whole = repo.read("prd.json")
-    repo.write("prd.json", whole[:-9])
+    sh(repo, f"cp prd.json ../whole; {BREAKS[how]}")
     repo.write("../go", "")
     repo.wait_for("../told")
     until = time.monotonic() + 20
@@ -316,14 +326,14 @@ def test_a_plan_that_breaks_at_night_is_waited_for(repo: Repo, mended: bool) -> 
         assert word in status.stdout + status.stderr
     assert not (repo.outside / "on-T3").exists()
     if mended:
-        repo.write("prd.json", whole)
+        sh(repo, "rm -f prd.json; mv ../whole prd.json")
     said, _ = night.communicate(timeout=60)
     assert "prd.json" in said and "Traceback" not in said
     assert night.returncode == (0 if mended else 3), said
     if not mended:
-        assert repo.read("prd.json") == whole[:-9]
+        assert repo.read("prd.json") == repo.read("../whole")[:100]
         assert repo.ralph("run", "--agent", "true").returncode == 2
-        repo.write("prd.json", whole)
+        sh(repo, "mv ../whole prd.json")
         assert repo.run(repo.agent(COUNTS))[0] == 0
     assert repo.passed() == ["T1", "T2", "T3"] and sorted(repo.read("../ran").split()) == repo.passed()
 
