@@ -284,7 +284,7 @@ def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | No
     manifests = [read_text(root / name) for name in patterns.matching(_MANIFESTS, os.listdir(root))]
     words = re.findall(r"[\w@/-]+", " ".join([setup.run, *manifests]).replace("_", "-").lower())
     level = "error" if module is None or module[1].replace("_", "-").lower() in words else "warning"
-    wanted = f'"setup": {json.dumps(as_json(setup), ensure_ascii=False)}'
+    wanted = f'"setup": {json.dumps(setup.run, ensure_ascii=False)}'
     return level, f"a program or a module is missing; {wanted} in the plan installs what this project names"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _ralph.agents.surroundings import names_of
 from _ralph.errors import BadInput
-from _ralph.loop.detect import Project, as_json, read_text
+from _ralph.loop.detect import Project, read_text
 from _ralph.model import Plan, Setup
 
 _VENV = Setup("python3 -m venv .venv && .venv/bin/pip install -e .")
@@ -35,7 +35,7 @@ def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
                 f"work; write paths from the top of the repository, without {found}/"
             )
         if not plan.setup and (program := _program_of_home(command, root, env)):
-            wanted = json.dumps(as_json(Project(root).setup or _VENV), ensure_ascii=False)
+            wanted = json.dumps((Project(root).setup or _VENV).run, ensure_ascii=False)
             raise BadInput(
                 f"{what} starts {program}, which no checkout has, for git does not track it; let `setup` "
                 f'make it: "setup": {wanted}'

@@ -257,10 +257,10 @@ NODE = {"package.json": '{"dependencies": {"left-pad": "1"}}', "package-lock.jso
 LACKING: dict[str, tuple[dict[str, str], str, str, str, str]] = {
     "no program": ({}, "", "no-such-tool --x", "error", "install it, or let `setup` do it"),
     "not executable": ({"tool": "#!/bin/sh"}, "", "./tool", "error", "install it, or let `setup` do it"),
-    "no program, and a setup for it": (NODE, "", "no-such-tool", "error", '"setup": {"run": "npm ci", "when": ['),
+    "no program, and a setup for it": (NODE, "", "no-such-tool", "error", '"setup": "npm ci" in the plan'),
     "no module of Python": ({"requirements.txt": "No-Such-Module"}, "", f"{sys.executable} -c 'import no_such_module'", "error", '"setup": "'),
-    "no module of node": (NODE, "", "echo \"Error: Cannot find module 'left-pad'\"; exit 1", "error", '"setup": {"run": "npm ci", "when": ['),
-    "no package of node, told by a task": (NODE, "", "own: echo \"Cannot find package 'left-pad'\"; exit 1", "error", '"setup": {"run": "npm ci", "when": ['),
+    "no module of node": (NODE, "", "echo \"Error: Cannot find module 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
+    "no package of node, told by a task": (NODE, "", "own: echo \"Cannot find package 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
     "lacking all the same": (NODE, "true", "no-such-tool", "error", "install it, or let `setup` do it"),
     "a module that nobody names": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "warning", '"setup": "'),
     "no program, in a task's own": ({}, "", "own: no-such-tool -x", "warning", "install it, or let `setup` do it"),
