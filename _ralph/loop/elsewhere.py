@@ -26,9 +26,10 @@ _PYTHON = re.compile(r"python[\d.]*|pytest|py\.test|tox|nox|mypy")
 def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
     """BadInput for a check, or a setup, that would use files of home at `root`, by its path or by the PATH in
     the environment `env`."""
-    commands = {f"check {check.name}": check.command for check in plan.every_check}
-    commands |= {"setup": plan.setup.run} if plan.setup else {}
-    for what, command in commands.items():
+    checks = [*plan.checks, *(check for task in plan.tasks for check in task.checks)]
+    commands = [(f"check {check.name}", check.command) for check in checks]
+    commands += [("setup", plan.setup.run)] if plan.setup else []
+    for what, command in commands:
         if found := _names_home(command, root, env):
             raise BadInput(
                 f"{what} names {found}, your working tree: it would look at the files there, and not at the "
@@ -109,6 +110,6 @@ def _leads(source: str, folder: Path, but: Path | None) -> str:
     """The path in `source` that lies in `folder` and not in `but`; nothing if none does."""
     for name in {str(folder), os.path.realpath(folder)}:
         for found in re.findall(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])[^\s'\",;:]*", source):
-            if not (but and Path(found).is_relative_to(but)):
+            if not (but and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(but))):
                 return str(found)
     return ""

@@ -145,6 +145,17 @@ def test_the_place_s_own_python_may_lead_into_the_place(home: Path, places: Path
         assert f"leads to {led}" in shared_python(env, places, home, ["make"])
 
 
+def test_places_behind_a_link_are_the_same_places(tmp_path: Path, home: Path, places: Path) -> None:
+    (tmp_path / "link").symlink_to(places)
+    env = {"PATH": "/usr/bin:/bin", "RALPH_PLACE": "room-1"}
+    for here, other in ((places, tmp_path / "link"), (tmp_path / "link", places)):
+        site = here / "room-1/.venv/lib/python3/site-packages"
+        lay(site, "a .pth", other / "room-1")
+        assert not shared_python(env, here, home, BARE)
+        lay(site, "a .pth", places / "work-1")
+        assert shared_python(env, here, home, BARE)
+
+
 def test_a_copy_of_home_is_no_link(home: Path, places: Path) -> None:
     site, env = places / "room-1/.venv/lib/python3/site-packages", {"PATH": "", "RALPH_PLACE": "room-1"}
     (site / "shop-1.dist-info").mkdir()

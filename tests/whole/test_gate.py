@@ -457,7 +457,7 @@ class Begun:
 
     def doctor(self) -> tuple[int, list[str], str]:
         """Its exit status, its lines of errors, all that it said."""
-        done = shell(self.repo, f"ralph doctor --agent {shlex.quote(sys.executable)}")
+        done = shell(self.repo, f"ralph doctor --agent {shlex.quote(sys.executable)}", COLUMNS="1000")
         return (
             done.returncode,
             [line for line in done.stdout.splitlines() if line.startswith("error")],
