@@ -229,7 +229,7 @@ def test_verdicts_and_states() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "number"), [("docs/plan.md", 2), ("docs/checks.md", 1), ("docs/setup.md", 3)]
+    ("document", "number"), [("docs/plan.md", 2), ("docs/checks.md", 1), ("docs/setup.md", 4)]
 )
 def test_examples_of_prd_json_load_and_validate(tmp_path: Path, document: str, number: int) -> None:
     plans = [block for block in json_blocks(document) if is_plan(block)]

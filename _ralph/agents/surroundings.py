@@ -27,7 +27,7 @@ def in_place(
     kept = {*own, *_TABLE["not home's"]}
     found = dict(env)
     if not Path(env.get("HOME") or "/").is_relative_to(home):  # else the whole of home would seem to move
-        names = _names(home, env.get("PWD", ""))
+        names = names_of(home, env.get("PWD", ""))
         for name, value in env.items():
             if name not in kept and not name.startswith("RALPH_"):
                 found[name] = names.sub(lambda _: str(place), value)
@@ -55,7 +55,7 @@ def _leave_venv(env: dict[str, str], place: Path) -> None:
 
 
 @functools.cache
-def _names(home: Path, pwd: str) -> re.Pattern[str]:
+def names_of(home: Path, pwd: str) -> re.Pattern[str]:
     """What matches the path of home, as it is and as the person who stands in `pwd` wrote it."""
     names = {str(home), os.path.realpath(home)}
     if pwd and Path(os.path.realpath(pwd)).is_relative_to(home):  # unset under cron

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -11,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
 from _ralph import text
 from _ralph.agents import registry
@@ -18,13 +21,14 @@ from _ralph.agents.registry import Agent
 from _ralph.commands import init, rehearsal
 from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
-from _ralph.git.git import freeze_settings
+from _ralph.git.git import BULK, freeze_settings
 from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.candidate import cannot_start, checking
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.run import Options, Run, examined, load_plan
-from _ralph.model import CheckResult, Finding, Findings, Plan
+from _ralph.loop.view import View
+from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
 from _ralph.show.live import Terminal
@@ -146,7 +150,7 @@ def _settings(run: Run) -> Findings:
 
 def _python(run: Run) -> Findings:
     """Which Python checks and agents use."""
-    yield from _warnings(opening.led_back(run))
+    opening.require_own_files(run)
     if own := registry.own_venv(run.paths.root):
         yield "ok", f"setup, checks and agents do without ralph's own virtual environment, {own}"
 
@@ -175,6 +179,17 @@ def _git(run: Run) -> Findings:
     said = f", commit hooks: {', '.join(hooks)}" if hooks else ""
     yield "ok", f"{version}, verified work lands on {run.branch.name}{said}"
     yield from _warnings(opening.unseen(run))
+    yield from _warnings(_lacking(run))
+
+
+def _lacking(run: Run) -> list[str]:
+    """A warning of what a partial clone lacks: agents have no remote to fetch it from."""
+    if not run.git("config", "--get-regexp", r"^remote\..*\.promisor$", check=False):
+        return []
+    words = ("rev-list", "--objects", "--missing=print", "-n", "100", "HEAD")
+    lacks = sum(line.startswith("?") for line in run.git(*words, check=False, timeout=BULK).splitlines())
+    what = f"this is a partial clone; it lacks {text.count(lacks, 'file')} of the last 100 commits"
+    return [f"{what}, and agents cannot fetch them: git fetch --refetch --no-filter"] if lacks else []
 
 
 def _warnings(lines: Iterable[str]) -> Findings:
@@ -193,6 +208,7 @@ def _places(run: Run) -> Findings:
     checks = {check.command: check for check in (*run.plan.every_check, *own)}
     commit = run.branch.beginning()
     job = CheckJob(commit=commit, checks=list(checks.values()), name="doctor")
+    run.view = heard = _Setups()
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
@@ -205,16 +221,69 @@ def _places(run: Run) -> Findings:
         said = f"setup {red[0].outcome}: {text.one_line(red[0].command, 100)}"
         yield "error", f"{said}: {why}; all of it: {red[0].log}"
         return
-    said = "; setup is green there" if run.plan.setup else ""
+    if run.plan.setup and (led := opening.shared_python(run, run.paths.room)):
+        yield "error", led
+    said = f"; setup is green there{heard.told}" if run.plan.setup else ""
     more = f" to work-{run.jobs}" if run.jobs > 1 else ""
     yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
+    if run.plan.setup and not run.plan.setup.when and heard.seconds >= 1:
+        yield "now", _slow(run.plan.setup, heard.seconds, run.paths.root)
     for result in found.checks:
         yield _judged(run, result)
+    yield from _warnings(_no_proofs(run.plan, {result.command for result in found.checks if result.ok}))
     names = [result.name for result in found.checks if not result.ok]
     told = f", {len(names)} red: {text.few(names)}" if names else ""
     if found.checks:
         yield "now", f"{text.count(len(found.checks) - len(names), 'check')} green{told}"
     yield from _warnings(found.notices)
+
+
+class _Setups(View):
+    """Notes how long `setup` takes, where it runs."""
+
+    seconds = 0.0
+
+    def hear(self, event: Json, _worker: int = 0) -> None:
+        if event["name"] == "check" and event["args"][0]["name"] == "setup":
+            self.seconds = max(self.seconds, event["args"][0]["seconds"])
+
+    @property
+    def told(self) -> str:
+        return f" ({self.seconds:.1f} s)" if self.seconds else ""
+
+
+def _slow(setup: Setup, seconds: float, root: Path) -> str:
+    """What would make a setup without `when` run less often."""
+    known = detect.Project(root).setup
+    said = f"setup takes {seconds:.1f} s, and runs anew for each attempt and for each candidate"
+    if known and known.when and known.run == setup.run:
+        wanted = json.dumps(detect.as_json(known), ensure_ascii=False)
+        return f'{said}; as it depends on a few files alone, write "setup": {wanted}'
+    return f"{said}; if it depends on a few files alone, name them in its `when`"
+
+
+def _no_proofs(plan: Plan, green: set[str]) -> list[str]:
+    """Warnings of tasks whose own checks are all green before the work."""
+    found: dict[str, list[str]] = {}
+    for task in plan.tasks:
+        commands = [check.command for check in task.checks]
+        if commands and not task.passed and green.issuperset(commands):
+            found.setdefault(next(filter(None, map(_always_green, commands)), ""), []).append(task.id)
+    return [
+        f"{ids[0]}: its own check is green already, so it proves nothing{why}"
+        if len(ids) == 1
+        else f"{text.few(ids)}: their own checks are green already, so they prove nothing{why}"
+        for why, ids in found.items()
+    ]
+
+
+def _always_green(command: str) -> str:
+    """Why a command is green whatever it finds, as far as its text tells."""
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
+    if excuse := re.search(r"(\|\||;)\s*(true|:|exit 0)\s*$", bare):
+        return f": `{excuse[0].strip()}` makes it green whatever happens"
+    piped = re.search(r"[^|]\|[^|]+$", bare) and "pipefail" not in bare
+    return ": the exit status of a pipe is its last command's" if piped else ""
 
 
 def _workspaces(run: Run, commit: str) -> Checked:

@@ -13,9 +13,9 @@ from _ralph.agents.prompt import render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git.git import git, top_level
-from _ralph.loop.detect import detect_checks, detect_keep, detect_protected, detect_setup, detect_when
+from _ralph.loop.detect import Project, as_json
 from _ralph.loop.run import is_starter, starter
-from _ralph.model import Json, Plan
+from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, prd
 
 INCLUDE = ".worktreeinclude"
@@ -68,38 +68,44 @@ def _refuse_second_plan(path: Path, root: Path) -> None:
 
 def _init_plan(path: Path, root: Path) -> str:
     """Write a plan with what is found here, or add that to a plan that does not say it."""
+    project = _project(root)
     if not path.exists():
-        found = _found(root, detect_setup(root))
+        found = _found(project, project.setup)
         new = {"project": text.one_line(path.parent.resolve().name), "description": "", **found}
         new = {**new, **{key: value for key, value in starter().items() if key not in new}}
         path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return f"wrote {path}; {_told(found)}"
     plan = prd.load(path)
-    missing = _missing(plan, root)
+    missing = _missing(plan, project)
     if not missing:
         return f"{path} is there already; left as it is"
     edit.apply(plan, lambda now: edit.set_members(now, missing))
     return f"added to {path}: {_told(missing)}; all else stays as it is"
 
 
-def _found(root: Path, setup: str | None) -> Json:
-    """What a plan for the project at `root` says of it; its checks are those for this `setup`."""
-    when = detect_when(root)
+def _project(root: Path) -> Project:
+    """The project in the folder that ralph was started in, if there is one, else the whole repository's."""
+    here, top = Path.cwd(), root.resolve()
+    inside = Project(root, str(here.relative_to(top))) if top in here.parents else None
+    return inside if inside and (inside.setup or inside.checks("")) else Project(root)
+
+
+def _found(project: Project, setup: Setup | None) -> Json:
+    """What a plan says of this project; its checks are those for this `setup`."""
     return {
-        **({"setup": {"run": setup, "when": when} if when else setup} if setup else {}),
-        **({"keep": keep} if (keep := detect_keep(root)) else {}),
-        "checks": detect_checks(root, setup or ""),
-        "protect": detect_protected(root),
+        **({"setup": as_json(setup)} if setup else {}),
+        **({"keep": project.keep} if project.keep else {}),
+        "checks": project.checks(setup.run if setup else ""),
+        "protect": project.protect,
     }
 
 
-def _missing(plan: Plan, root: Path) -> Json:
+def _missing(plan: Plan, project: Project) -> Json:
     """What is found and the plan does not say. An empty list says something, except for checks, and in a
     plan that nobody has edited."""
     if plan.list_key is None:
         return {}
-    own = plan.setup.run if plan.setup else ""
-    found = _found(root, own if "setup" in plan.top else detect_setup(root))
+    found = _found(project, plan.setup if "setup" in plan.top else project.setup)
     unsaid = {key for key in found if key not in plan.top or (is_starter(plan) and not plan.top[key])}
     unsaid = unsaid - {"checks"} if _can_be_proved(plan) else unsaid | {"checks"}
     return {key: value for key, value in found.items() if key in unsaid and value}
@@ -107,9 +113,10 @@ def _missing(plan: Plan, root: Path) -> Json:
 
 def _told(found: Json) -> str:
     """What was found, in words."""
-    texts = {**found, "setup": found["setup"]["run"]} if isinstance(found.get("setup"), dict) else found
-    texts = {key: value if isinstance(value, str) else ", ".join(value) for key, value in texts.items()}
-    return "; ".join(f"{key}: {said or 'none found'}" for key, said in texts.items())
+    setup = found.get("setup")
+    commands = {"setup": [setup["run"] if isinstance(setup, dict) else setup]} if setup else {}
+    told = {**found, **commands}
+    return "; ".join(f"{key}: {', '.join(value) or 'none found'}" for key, value in told.items())
 
 
 def _can_be_proved(plan: Plan) -> bool:

@@ -165,8 +165,8 @@ def read_answer(run: Run, was: Plan, said: str) -> Plan:
         top.pop(key, None)
     top.setdefault("project", was.project)
     top["description"] = text.clip(str(answer.get("description") or ""), 4000)
-    if not was.checks and isinstance(answer.get("checks"), list):
-        top["checks"] = answer["checks"]
+    if not was.checks:
+        top |= {key: answer[key] for key in ("setup", "checks") if answer.get(key) and not top.get(key)}
     questions = answer.get("questions") or []
     if not isinstance(questions, list):
         raise BadInput("questions: expected a list")

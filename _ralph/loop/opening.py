@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import time
 from dataclasses import replace
@@ -16,7 +17,8 @@ from _ralph.files import resource
 from _ralph.git import patterns
 from _ralph.git.branch import Branch
 from _ralph.git.git import BULK, Git, freeze_settings
-from _ralph.loop import detect_python
+from _ralph.loop import elsewhere
+from _ralph.loop.detect import RUNNER_FILES
 from _ralph.loop.preflight import agents_of, require_agent, require_repository, try_templates, workers
 from _ralph.loop.run import Options, Run, examined, load_plan
 from _ralph.loop.view import View
@@ -48,9 +50,10 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         require_agent(run, agent)
     open_sandbox(run)
     try_templates(run)
+    require_own_files(run)
     run.tip, said = run.branch.open(run.history.branch)
     note_plan(paths, run.branch.name)
-    warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *unprotected(run), *led_back(run)]
+    warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *unprotected(run)]
     run.notices += [*said, *(f"! {warning}" for warning in warnings)]
     if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
@@ -94,28 +97,34 @@ def unseen(run: Run) -> list[str]:
 
 
 def unprotected(run: Run) -> list[str]:
-    """Warnings of `protect` patterns that match nothing, and of tests that none covers."""
+    """Warnings of `protect` patterns that match nothing, of tests that none covers, and of a single file of
+    tests that one covers."""
     protect = list(run.plan.settings.get("protect", []))
     names = run.git.names("ls-files", "-c", "-o", "--exclude-standard", "-z", timeout=BULK)
-    loose = patterns.unmatched(set(protect) - patterns.plain_names(protect), names)
+    loose = patterns.unmatched(set(protect) - patterns.plain_names(protect) - set(RUNNER_FILES), names)
     tests = patterns.uncovered_tests(protect, names)
     said = [f"no file is matched by {text.few(sorted(loose))} of `protect`"] if loose else []
     if tests:
         said.append(f"an agent may change these tests, for `protect` does not cover them: {text.few(tests)}")
+    (*others, only) = patterns.uncovered_tests([], names) or [""]
+    allowed = (pattern for task in run.plan.tasks for pattern in task.allow)
+    if not (tests or others or patterns.matching(allowed, [only])) and re.fullmatch(r"tests?\.\w+", only):
+        said.append(f"all tests are in {only}, which is protected, so no task can add to it without `allow`")
     return said
 
 
-def led_back(run: Run) -> list[str]:
-    """A warning if the Python on PATH has this project installed from home: checks that use it would test the
-    files there, not the work."""
+def require_own_files(run: Run) -> None:
+    """BadInput where checks would test something else than the work: files of home, or a Python in use that
+    has the project installed from there. What `setup` makes is looked at when it has run."""
+    elsewhere.require_own_files(run.plan, run.paths.root, registry.agent_env({}, run.paths.root))
+    if not run.plan.setup and (found := shared_python(run, run.paths.room)):
+        raise BadInput(found)
+
+
+def shared_python(run: Run, place: Path) -> str:
+    """What is wrong with the Python that checks use in a place; nothing if that is its own."""
     commands = [check.command for check in run.plan.every_check]
-    found = detect_python.led_back(
-        run.paths.root, commands, run.plan.setup is not None, run.env({}, run.paths.root)
-    )
-    what = f"the Python on PATH has this project installed from here, by {found}"
-    return (
-        [f"{what}: its checks test these files and not the work; let `setup` make a .venv"] if found else []
-    )
+    return elsewhere.shared_python(run.env({}, place), run.paths.places, run.paths.root, commands)
 
 
 def open_sandbox(run: Run) -> None:

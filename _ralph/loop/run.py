@@ -21,7 +21,7 @@ from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.git.patterns import matching
 from _ralph.git.workspace import Place
-from _ralph.loop.detect import detect_checks
+from _ralph.loop.detect import Project
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.pool import LONGEST_WAIT, Pool, Turn
 from _ralph.loop.results import Results
@@ -449,7 +449,7 @@ def starter() -> Json:
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
     own = prd.foreign_gates(plan)
-    commands = own or detect_checks(paths.root, plan.setup.run if plan.setup else "")
+    commands = own or Project(paths.root).checks(plan.setup.run if plan.setup else "")
     words = [word for one in commands or ["your test command"] for word in ("--check", one)]
     source = "that stand in the plan" if own else "found in this project"
     init = f", as `{command_line('init', given)}` does" if commands and not own else ""

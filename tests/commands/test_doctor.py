@@ -399,37 +399,113 @@ def test_keys_that_are_misspelt(repo: Repo) -> None:
     )
 
 
-EDITABLE = {
-    "a .pth": ("shop.pth", "{root}/src\n"),
-    "a finder": ("__editable___shop_1_finder.py", "MAPPING = {{'shop': '{root}/src/shop'}}\n"),
-    "what pip notes": ("shop-1.dist-info/direct_url.json", '{{"dir_info": {{"editable": true}}, "url": "file://{root}"}}'),
-    "of another project": ("", "{root}-2/src\n"),
-    "a copy": ("", '{{"dir_info": {{}}, "url": "file://{root}"}}'),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sample(EDITABLE, 4))
-def test_an_editable_install_that_leads_back_is_named(repo: Repo, name: str) -> None:
-    file, content = EDITABLE[name]
-    repo.write("pyproject.toml", "[project]\nname = 'shop'\n")
-    repo.commit("project")
+@pytest.mark.parametrize("setup", [None, "true"])
+def test_a_project_that_is_installed_from_home_is_refused_before_an_agent_is_paid(
+    repo: Repo, setup: str | None
+) -> None:
     own = repo.outside / "venv"
     venv.create(own, symlinks=True)
     (site,) = own.glob("lib/python*/site-packages")
-    path = site / (file or {"a copy": "shop-1.dist-info/direct_url.json"}.get(name, "shop.pth"))
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(content.format(root=repo.path))
+    (site / "shop.pth").write_text(f"{repo.path}/src\n")
     repo.env["PATH"] = f"{own}/bin:{repo.env['PATH']}"
-    said = (
-        f"the Python on PATH has this project installed from here, by {path}"
-        if file
-        else "the Python on PATH has"
+    repo.plan({"checks": ["python3 -c 'raise SystemExit(1)'"]}, **({"setup": setup} if setup else {}))
+    said = f"{site}/shop.pth leads to {repo.path}/src: checks would test the files there, and not the work"
+    assert said in "".join(errors(repo.ralph("doctor", "-v", "--agent", "true")))
+    if not setup:  # else it is looked at once setup has run
+        done = repo.ralph("run", "--agent", repo.agent(WORKS))
+        assert done.returncode == 2 and said in done.stderr and not (repo.path / "progress.txt").exists()
+    repo.plan({"checks": [".venv/bin/python -m pytest; false"]}, setup="true")
+    assert not errors(repo.ralph("doctor", "-v", "--agent", "true")), "nothing here uses that Python"
+
+
+def test_what_leads_home_is_refused_by_both(repo: Repo) -> None:
+    for check, said in (
+        (f"cd {repo.path} && test -f T1.txt", "names " + str(repo.path)),
+        ("shop --test", f"starts {repo.path}/.venv/bin/shop, which no checkout has"),
+    ):
+        repo.write(".venv/pyvenv.cfg", "")
+        repo.program(".venv/bin/shop", "true")
+        repo.plan({"checks": [check]})
+        path = f"{repo.path}/.venv/bin:{repo.env['PATH']}"
+        (wrong,) = errors(repo.ralph("doctor", "--agent", "true", PATH=path))
+        done = repo.ralph("run", "--agent", repo.agent(WORKS), PATH=path)
+        assert said in wrong and done.returncode == 2 and said in done.stderr
+
+
+# ---------------------------------------------------------------- what proves nothing, and what costs much
+
+GREEN = {
+    "a pipe": ("false | tail -5", "it proves nothing: the exit status of a pipe is its last command's"),
+    "an excuse": ("false || true", "it proves nothing: `|| true` makes it green whatever happens"),
+    "another": ("false; exit 0", "it proves nothing: `; exit 0` makes it green"),
+    "a bar in words": ("echo 'a | b'", "so it proves nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sample(GREEN, 2))
+def test_a_check_that_is_green_before_the_work_proves_nothing(repo: Repo, name: str) -> None:
+    check, why = GREEN[name]
+    repo.plan(
+        {"checks": [check]}, {"checks": ["test -f T2.txt", "true"]}, {"checks": [check], "passes": True}
     )
-    repo.plan({"checks": ["python3 -c 'raise SystemExit(1)'"]})
-    assert told_by_both(repo, said) == bool(file)
-    if name == "a .pth":
-        repo.plan({"checks": [".venv/bin/python -m pytest; false"]}, setup="true")
-        assert not told_by_both(repo, said), "nothing here uses that Python"
+    lines = [line for level, line in found(repo.ralph("doctor", "--agent", "true")) if level == "warning"]
+    (told,) = (line for line in lines if "green already" in line)
+    assert told.startswith(f"places: T1: its own check is green already, so {why}") or told.endswith(why)
+
+
+def test_tasks_with_green_checks_are_named_together(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]}, {"checks": ["echo x"]})
+    said = "places: T1, T2: their own checks are green already, so they prove nothing"
+    assert ("warning", said) in found(repo.ralph("doctor", "--agent", "true"))
+
+
+def test_all_tests_in_one_protected_file(repo: Repo) -> None:
+    repo.write("test.js", "")
+    repo.commit("test")
+    said = "all tests are in test.js, which is protected, so no task can add to it without `allow`"
+    repo.plan({"checks": ["false"]}, protect=["test.*"])
+    assert told_by_both(repo, said)
+    repo.plan({"checks": ["false"], "allow": ["test.js"]}, protect=["test.*"])
+    assert not told_by_both(repo, said)
+    repo.write("more.test.js", "")
+    repo.commit("another")
+    repo.plan({"checks": ["false"]}, protect=["*.test.*", "test.*", "jest.config.*"])
+    assert not told_by_both(repo, said) and not told_by_both(repo, "no file is matched")
+
+
+def test_what_a_partial_clone_lacks(repo: Repo) -> None:
+    repo.write("a.txt", "other\n")
+    repo.commit("other")
+    repo.git("config", "uploadpack.allowFilter", "true")
+    repo.plan(OWN)
+    clone = repo.outside / "clone"
+    repo.git("clone", "-q", "--filter=blob:none", f"file://{repo.path}", str(clone))
+    shutil.copy(repo.path / "prd.json", clone)
+    shutil.copy(repo.path / ".git/config", repo.outside / "config")
+    repo.env["GIT_CONFIG_GLOBAL"] = str(repo.outside / "config")
+    words = [sys.executable, "-m", "ralph", "doctor", "--agent", "true"]
+    said = "this is a partial clone; it lacks 1 file of the last 100 commits"
+    for lacks in (True, False):
+        done = subprocess.run(words, cwd=clone, env=repo.env, capture_output=True, text=True)
+        assert says(done, "warning", said) == lacks, done.stdout
+        repo.git("-C", str(clone), "fetch", "-q", "--refetch", "--no-filter")
+
+
+def test_how_long_setup_takes_and_the_when_that_would_help(repo: Repo) -> None:
+    repo.write("mix.exs", "{:jason, 1}")
+    repo.commit("project")
+    repo.tool("mix", "sleep 1.1")
+    repo.plan(OWN, setup="mix deps.get")
+    done = repo.ralph("doctor", "--agent", "true")
+    assert re.search(
+        r"^now +places: setup takes 1\.\d s, and runs anew for each attempt", done.stdout, re.MULTILINE
+    )
+    assert 'write "setup": {"run": "mix deps.get", "when": ["mix.exs", "mix.lock"]}' in done.stdout
+    repo.plan(OWN, setup={"run": "mix deps.get", "when": ["mix.*"]})
+    done = repo.ralph("doctor", "-v", "--agent", "true")
+    assert "runs anew" not in done.stdout and says(done, "ok", "setup is green there (1.")
+    repo.plan(OWN, setup="mix deps.get; true")
+    assert "name them in its `when`" in repo.ralph("doctor", "--agent", "true").stdout
 
 
 # ---------------------------------------------------------------- what a run will find

@@ -14,14 +14,7 @@ import pytest
 
 from _ralph.commands.init import write_starters
 from _ralph.git import patterns
-from _ralph.loop.detect import (
-    detect_checks,
-    detect_keep,
-    detect_protected,
-    detect_setup,
-    detect_when,
-    setup_hint,
-)
+from _ralph.loop.detect import TABLE, Project, setup_hint
 from tests.conftest import Repo
 
 BIN = str(Path(sys.executable).parent)
@@ -48,7 +41,21 @@ UNITTEST = "import unittest\n"
 PROJECT = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
 DEPS = f'{PROJECT}dependencies = ["click"]\n'
 EXTRA = "[project.optional-dependencies]\n"
+BUNDLE = "bundle config set --local path vendor/bundle && bundle install"
 UV = '[[package]]\nname = "pytest"\n[[package]]\nname = "ruff"\n'
+
+
+WORKFLOW = """
+      - run: ruff check --output-format=github .
+      - name: types
+        run: |
+          python -m pip install mypy ruff
+          ruff format --check src
+          ruff check --fix .
+          python -m mypy
+          mypy --python-version ${{ matrix.python }}
+          black .
+"""
 
 
 def package(**named: object) -> str:
@@ -74,7 +81,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     ),
     "python, an extra for each": (
         {"pyproject.toml": f'{PROJECT}{EXTRA}test = ["pytest>=8"]\nlint = ["ruff", "mypy_extensions"]\n[tool.ruff]\n[tool.mypy]\n'},
-        f"{VENV} -e '.[test,lint]' pytest ruff mypy", [PYTEST, ".venv/bin/python -m ruff check .", ".venv/bin/python -m mypy ."],
+        f"{VENV} -e '.[test,lint]' pytest", [PYTEST],
     ),
     "python, a group for tests": ({"pyproject.toml": f'{DEPS}[dependency-groups]\ndev = ["pytest"]\n'}, f"{GROUPS} -e . --group dev pytest", [PYTEST]),
     "python, groups without a package": (
@@ -98,22 +105,22 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     ),
     "python, all in pyproject": (
         {"pyproject.toml": "[tool.pytest.ini_options]\n[tool.ruff]\nline-length = 99\n[tool.mypy]\nstrict = true\n"},
-        f"{VENV} pytest ruff mypy", [PYTEST, ".venv/bin/python -m ruff check .", ".venv/bin/python -m mypy ."],
+        f"{VENV} pytest", [PYTEST],
     ),
-    "python, mypy knows its files": ({"pyproject.toml": '[tool.mypy]\nfiles = ["src"]\n'}, None, ["mypy"]),
+    "python, linters that nothing runs": ({"pyproject.toml": '[tool.mypy]\nfiles = ["src"]\n[tool.ruff]\n'}, None, []),
     "python, files of their own": (
         {"pytest.ini": "[pytest]", "ruff.toml": "", "mypy.ini": "[mypy]\npackages = x\n"},
-        f"{VENV} pytest ruff mypy", [PYTEST, ".venv/bin/python -m ruff check .", ".venv/bin/python -m mypy"],
+        f"{VENV} pytest", [PYTEST],
     ),
-    "python, a pyproject that is broken": ({"pyproject.toml": "[tool.ruff"}, None, ["ruff check ."]),
+    "python, a pyproject that is broken": ({"pyproject.toml": "[tool.pytest"}, f"{VENV} pytest", [PYTEST]),
     "python, a pyproject of another shape": ({"pyproject.toml": "project = 1\ntool = 2\ndependency-groups = 'pytest'\n"}, f"{VENV} pytest", [PYTEST]),
     "python with uv": (
         {"pyproject.toml": "[tool.ruff]\n[dependency-groups]\ndev = ['pytest']", "uv.lock": '[[package]]\nname = "pytest"\n'},
-        "uv sync --locked --group dev", ["uv run python -m pytest -q", "ruff check ."],
+        "uv sync --locked --group dev", ["uv run python -m pytest -q"],
     ),
     "uv, another group and an extra": (
         {"pyproject.toml": f'{DEPS}{EXTRA}lint = ["ruff"]\n[dependency-groups]\ndocs = ["x"]\ntest = ["pytest"]\n[tool.ruff]\n', "uv.lock": UV},
-        "uv sync --locked --extra lint --group test", ["uv run python -m pytest -q", "uv run python -m ruff check ."],
+        "uv sync --locked --extra lint --group test", ["uv run python -m pytest -q"],
     ),
     "uv, the older list": ({"pyproject.toml": '[tool.uv]\ndev-dependencies = ["pytest"]\n', "uv.lock": UV}, "uv sync --locked", ["uv run python -m pytest -q"]),
     "uv, no pytest in the lock": (
@@ -127,7 +134,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     "python with poetry": (
         {"pyproject.toml": "[tool.ruff]\n[tool.poetry.group.dev.dependencies]\npytest = '*'",
          "poetry.lock": '[[package]]\nname = "pytest"\n[[package]]\nname = "ruff"\n'},
-        "poetry install --with dev", ["poetry run python -m pytest -q", "poetry run python -m ruff check ."],
+        "poetry install --with dev", ["poetry run python -m pytest -q"],
     ),
     "poetry, a group that is optional": (
         {"pyproject.toml": "[tool.poetry.group.test]\noptional = true\n[tool.poetry.group.test.dependencies]\npytest = '*'", "poetry.lock": UV},
@@ -137,7 +144,27 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     "pipenv": ({"Pipfile": "", "Pipfile.lock": '{"develop": {"pytest": {}}}', "test_a.py": ""}, "pipenv sync --dev", ["pipenv run python -m pytest -q"]),
     "python with a .venv": (
         {"pyproject.toml": "[tool.pytest.ini_options]\n[tool.mypy]\n", ".venv/bin/pytest": ""},
-        f"{VENV} pytest mypy", [PYTEST, ".venv/bin/python -m mypy ."],
+        f"{VENV} pytest", [PYTEST],
+    ),
+    "poetry's groups without its lock": (
+        {"pyproject.toml": f"{PROJECT}dependencies = []\n[tool.poetry.group.dev.dependencies]\npytest = '*'"}, f"{VENV} -e . pytest", [PYTEST],
+    ),
+    "linters of tox": (
+        {"tox.ini": "[testenv]\n[testenv:lint]\n[testenv:typing]\n[testenv:docs]\n", "requirements.txt": "pytest\n"},
+        f"{VENV} -r requirements.txt tox", [PYTEST, ".venv/bin/python -m tox -e lint,typing"],
+    ),
+    "linters of pre-commit": (
+        {".pre-commit-config.yaml": "", "requirements.txt": "pytest\npre-commit\n"},
+        f"{VENV} -r requirements.txt", [PYTEST, ".venv/bin/python -m pre_commit run --all-files"],
+    ),
+    "linters of pre-commit, elsewhere": ({".pre-commit-config.yaml": "", "go.mod": ""}, None, ["pre-commit run --all-files", "go test ./..."]),
+    "linters of a workflow": (
+        {".github/workflows/ci.yml": WORKFLOW, "requirements.txt": "pytest\n"}, f"{VENV} -r requirements.txt ruff mypy",
+        [PYTEST, ".venv/bin/python -m ruff check --output-format=github .", ".venv/bin/python -m ruff format --check src", ".venv/bin/python -m mypy"],
+    ),
+    "linters of a workflow, with uv": (
+        {".github/workflows/ci.yml": "  - run: uv run ruff check .\n  - run: uvx mypy src\n", "pyproject.toml": DEPS, "uv.lock": UV},
+        "uv sync --locked", ["uv run ruff check .", "uvx mypy src"],
     ),
     "django": ({"manage.py": "", "shop/tests.py": ""}, None, ["python3 manage.py test"]),
     "django with requirements": ({"manage.py": "", "requirements.txt": "django\n"}, f"{VENV} -r requirements.txt", [".venv/bin/python manage.py test"]),
@@ -148,6 +175,10 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     ),
     "npm, dependencies": ({"package.json": package(), "package-lock.json": "{}"}, "npm ci", ["npm test"]),
     "npm, the older lock": ({"package.json": package(), "npm-shrinkwrap.json": "{}"}, "npm ci", ["npm test"]),
+    "npm, a build that tests need": (
+        {"package.json": scripts(test="vitest run", lint="eslint .", build="tsc -b && vite build"), "package-lock.json": "{}"},
+        None, ["npm run build", "npm run lint", "npm test"],
+    ),
     "npm, workspaces": ({"package.json": '{"workspaces": ["a"]}', "package-lock.json": "{}"}, "npm ci", []),
     "npm, no lock": ({"package.json": package()}, "npm install --no-package-lock", ["npm test"]),
     "npm, the test that npm init writes": ({"package.json": scripts(test='echo "Error: no test specified" && exit 1')}, None, []),
@@ -167,20 +198,25 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     "package.json of another shape": ({"package.json": '["x"]'}, None, []),
     "package.json with odd scripts": ({"package.json": '{"scripts": ["x"], "dependencies": []}'}, None, []),
     "rust": ({"Cargo.toml": "[package]", "Cargo.lock": ""}, None, ["cargo test"]),
-    "rust, dependencies": ({"Cargo.toml": "[package]\n[dev-dependencies]\nserde = '1'\n", "Cargo.lock": ""}, "cargo fetch", ["cargo test"]),
-    "rust, a workspace": ({"Cargo.toml": "[workspace]\nmembers = ['a']\n"}, "cargo fetch", ["cargo test"]),
+    "rust, dependencies": ({"Cargo.toml": "[package]\n[dev-dependencies]\nserde = '1'\n", "Cargo.lock": ""}, None, ["cargo test"]),
+    "rust, a workspace": ({"Cargo.toml": "[workspace]\nmembers = ['a']\n"}, None, ["cargo test"]),
     "rust and a Makefile": ({"Cargo.toml": "[package]", "Makefile": "test:\n\tcargo test\nlint:\n\tcargo clippy\n"}, None, ["cargo test", "make lint"]),
     "go": ({"go.mod": "module x", ".golangci.yml": ""}, None, ["go test ./...", "golangci-lint run"]),
-    "go, dependencies": ({"go.mod": "module x\n\nrequire (\n\ty v1\n)\n"}, "go mod download", ["go test ./..."]),
+    "go, dependencies": ({"go.mod": "module x\n\nrequire (\n\ty v1\n)\n"}, None, ["go test ./..."]),
     "gradle": ({"gradlew": "", "build.gradle.kts": ""}, None, ["./gradlew check"]),
     "gradle without a wrapper": ({"build.gradle": ""}, None, ["gradle check"]),
     "maven": ({"pom.xml": ""}, None, ["mvn -q verify"]),
     "dotnet": ({"shop.sln": "", "shop.csproj": ""}, None, ["dotnet test"]),
     "elixir": ({"mix.exs": "defp deps, do: []"}, None, ["mix test"]),
     "elixir, dependencies": ({"mix.exs": 'defp deps do\n[{:jason, "~> 1.4"}]\n'}, "mix deps.get", ["mix test"]),
-    "ruby": ({".rspec": "", "Gemfile": "source 'x'\ngem 'rspec'\n", "Rakefile": ""}, "bundle install", ["bundle exec rspec"]),
+    "ruby": ({".rspec": "", "Gemfile": "source 'x'\ngem 'rspec'\n", "Rakefile": ""}, BUNDLE, ["bundle exec rspec"]),
+    "ruby, rspec in the Gemfile": ({"Gemfile": "gem 'rspec-rails'\n"}, BUNDLE, ["bundle exec rspec"]),
     "rails": ({"bin/rails": "", "Rakefile": ""}, None, ["bin/rails test"]),
     "php": ({"phpunit.xml.dist": "", "composer.json": '{"require-dev": {"phpunit/phpunit": "*"}}'}, "composer install", ["vendor/bin/phpunit"]),
+    "cmake": (
+        {"CMakeLists.txt": "project(x)\nenable_testing()\n"}, None, ["cmake -B build", "cmake --build build", "ctest --test-dir build"],
+    ),
+    "cmake without tests": ({"CMakeLists.txt": "project(x)\n"}, None, []),
     "deno": ({"deno.jsonc": ""}, None, ["deno test"]),
     "only a Makefile": ({"Makefile": ".PHONY: test lint\nlint:\n\ttrue\ntest: lint\n\ttrue\n"}, None, ["make lint", "make test"]),
     "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, None, ["make check"]),
@@ -192,7 +228,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     ),
     "two languages": (
         {"pyproject.toml": DEPS, "test_a.py": "", "package.json": package(), "package-lock.json": "{}", "go.mod": "require y v1\n"},
-        f"{VENV} -e . pytest && npm ci && go mod download", [PYTEST, "npm test", "go test ./..."],
+        f"{VENV} -e . pytest && npm ci", [PYTEST, "npm test", "go test ./..."],
     ),
 }  # fmt: skip
 
@@ -200,14 +236,18 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
 @pytest.mark.parametrize("name", PROJECTS)
 def test_setup_and_checks_of_a_project(tmp_path: Path, name: str) -> None:
     files, setup, wanted = PROJECTS[name]
-    assert detect_setup(lay(tmp_path, files)) == setup
-    assert detect_checks(tmp_path) == wanted
+    found = Project(lay(tmp_path, files))
+    assert (found.setup.run if found.setup else None) == setup
+    assert found.checks(setup or "") == wanted
 
 
 def test_checks_follow_a_setup_of_ones_own(tmp_path: Path) -> None:
-    lay(tmp_path, {"tests/test_a.py": "", "ruff.toml": ""})
-    assert detect_checks(tmp_path, "") == ["python3 -m pytest -q", "ruff check ."]
-    assert detect_checks(tmp_path, "make .venv") == [PYTEST, ".venv/bin/python -m ruff check ."]
+    lay(tmp_path, {"tests/test_a.py": "", ".pre-commit-config.yaml": ""})
+    assert Project(tmp_path).checks("") == ["python3 -m pytest -q", "pre-commit run --all-files"]
+    assert Project(tmp_path).checks("make .venv") == [
+        PYTEST,
+        ".venv/bin/python -m pre_commit run --all-files",
+    ]
 
 
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "pyproject.toml", "uv.lock", "tests"])
@@ -220,8 +260,8 @@ def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
         path.write_bytes(bytes(range(256)))
     else:
         path.symlink_to("nowhere")
-    assert detect_checks(tmp_path) == [] and detect_setup(tmp_path) is None
-    assert set(detect_protected(tmp_path)) <= {name}
+    found = Project(tmp_path)
+    assert found.checks("") == [] and found.setup is None and set(found.protect) <= {name}
 
 
 @pytest.mark.parametrize(
@@ -230,45 +270,89 @@ def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
      ({"Package.swift": ""}, [".build/"]), ({"package.json": "{}", "pom.xml": ""}, [])],
 )  # fmt: skip
 def test_caches_to_keep(tmp_path: Path, files: dict[str, str], kept: list[str]) -> None:
-    assert detect_keep(lay(tmp_path, files)) == kept
+    assert Project(lay(tmp_path, files)).keep == kept
 
 
-@pytest.mark.parametrize("name", [name for name, (_, setup, _) in PROJECTS.items() if setup])
-def test_a_place_is_made_anew_when_a_file_changes_that_setup_reads(tmp_path: Path, name: str) -> None:
-    files = PROJECTS[name][0]
-    when = detect_when(lay(tmp_path, files))
-    beside = {"Makefile", ".rspec", "Rakefile", "manage.py", "tox.ini", "conftest.py", "bin/rails"}
-    beside |= {"ruff.toml", "mypy.ini", "pytest.ini", "phpunit.xml.dist", "setup.py"}
-    told = patterns.matching(when, files)
-    rest = {one for one in set(files) - told if not one.endswith((".py", ".venv/bin/pytest"))}
-    assert rest <= beside and "a/package.json" in (
-        patterns.matching(when, ["a/package.json"]) or {"a/package.json"}
-    )
+PIP_READS = ("requirements*.txt", "constraints*.txt", "pyproject.toml")
+NPM_READS = ("package-lock.json", "package.json", ".npmrc", "patches/**")
+LOCKED = {"package-lock.json": "{}"}
+
+
+def scripted(**named: str) -> dict[str, str]:
+    return {"package.json": package(scripts=named), **LOCKED}
+
+
+# What a setup depends on; nothing, where it runs code of the project.
+DEPENDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "npm": ({"package.json": package(), **LOCKED}, NPM_READS),
+    "npm, no lock": ({"package.json": package()}, NPM_READS[1:]),
+    "npm, husky": (scripted(prepare="husky", postinstall="patch-package"), NPM_READS),
+    "npm, husky of old": (scripted(prepare="husky install || true"), NPM_READS),
+    "npm, both": (scripted(prepare="husky && patch-package"), NPM_READS),
+    "npm, a generator": (scripted(postinstall="node scripts/gen.js"), ()),
+    "npm, a generator after husky": (scripted(prepare="husky && npm run build"), ()),
+    "npm, one that begins like husky": (scripted(prepare="husky.sh"), ()),
+    "npm, a build": (scripted(prepare="tsc"), ()),
+    "npm, before": (scripted(preinstall="./check"), ()),
+    "npm, of a member": ({"package.json": package(workspaces=["a"]), "a/package.json": scripts(install="gen"), **LOCKED}, ()),
+    "npm, prisma": ({"package.json": package(dependencies={"@prisma/client": "5"}), **LOCKED}, ()),
+    "npm, an addon": ({"package.json": package(), "binding.gyp": "{}", **LOCKED}, ()),
+    "pnpm": ({"package.json": package(), "pnpm-lock.yaml": ""}, ("pnpm-lock.yaml", "pnpm-workspace.yaml", ".pnpmfile.cjs", *NPM_READS[1:])),
+    "yarn": ({"package.json": package(), "yarn.lock": "__metadata:\n"}, ("yarn.lock", ".yarnrc.yml", ".yarn/**", *NPM_READS[1:])),
+    "bun": ({"package.json": package(), "bun.lock": ""}, ("bun.lock", "bun.lockb", "bunfig.toml", *NPM_READS[1:])),
+    "pip": ({"requirements.txt": "pytest\n"}, PIP_READS),
+    "pip, a folder": ({"requirements/test.txt": "pytest\n"}, (*PIP_READS, "requirements/**")),
+    "pip, the project": ({"pyproject.toml": f'{DEPS}readme = "README.md"\n', "setup.py": "setup()"}, (*PIP_READS, "setup.py", "README*")),
+    "pip, a version made of code": ({"pyproject.toml": f'{DEPS}dynamic = [\n  "version",\n]\n'}, ()),
+    "pip, an extension in C": ({"setup.py": "setup(install_requires=['x'], ext_modules=[])"}, ()),
+    "pip, Rust": ({"pyproject.toml": DEPS.replace("hatchling", "maturin")}, ()),
+    "uv": ({"pyproject.toml": DEPS, "uv.lock": UV}, ("uv.lock", "uv.toml", ".python-version", "pyproject.toml")),
+    "uv, Cython": ({"pyproject.toml": DEPS.replace("hatchling", "Cython"), "uv.lock": UV}, ()),
+    "poetry": ({"pyproject.toml": DEPS, "poetry.lock": UV}, ("poetry.lock", "poetry.toml", "pyproject.toml")),
+    "elixir": ({"mix.exs": "{:a, 1}"}, ("mix.exs", "mix.lock")),
+    "php": ({"composer.json": '{"require": {}}'}, ("composer.json", "composer.lock")),
+    "php, scripts": ({"composer.json": '{"require": {}, "scripts": {"post-autoload-dump": "x"}}'}, ()),
+    "two, one of them with scripts": ({"requirements.txt": "pytest\n", **scripted(prepare="tsc")}, ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEPENDS)
+def test_what_a_setup_depends_on(tmp_path: Path, name: str) -> None:
+    files, wanted = DEPENDS[name]
+    setup = Project(lay(tmp_path, files)).setup
+    assert setup and setup.when == wanted
+    assert [patterns.normal(pattern, "here") for pattern in wanted] == [*wanted]
+    assert not patterns.matching(wanted, ["src/a.py", "docs/notes.txt"])
+
+
+def test_the_patterns_of_the_table_are_read_as_they_stand() -> None:
+    rows = [*TABLE["kinds"], *TABLE["tools"].values(), *TABLE["runners"]]
+    lists = [row.get(key, []) for row in rows for key in ("when", "also", "protect")]
+    for pattern in {pattern for one in [*lists, TABLE["tests"], TABLE["beside tests"]] for pattern in one}:
+        assert patterns.normal(pattern, "here") == pattern
 
 
 @pytest.mark.parametrize(
-    ("files", "has"),
-    [
-        ({"package.json": '{"dependencies": {"a": "1"}}'}, True),
-        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"prepare": "husky"}}'}, True),
-        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"prepare": "husky install || true"}}'}, True),
-        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"postinstall": "patch-package && husky"}}'}, True),
-        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"postinstall": "node gen.js"}}'}, False),
-        ({"package.json": '{"dependencies": {"a": "1"}, "scripts": {"prepare": "husky && npm run build"}}'}, False),
-        ({"package.json": '{"devDependencies": {"prisma": "1"}}'}, False),
-        ({"package.json": '{"dependencies": {"@prisma/client": "1"}}'}, False),
-        ({"package.json": '{"workspaces": ["a"]}', "a/package.json": '{"scripts": {"install": "make"}}'}, False),
-        ({"composer.json": '{"require": {"a": "1"}}'}, True),
-        ({"composer.json": '{"require": {"a": "1"}, "autoload": {"classmap": ["src"]}}'}, False),
-        ({"requirements.txt": "a", "test_a.py": ""}, True),
-        ({"pyproject.toml": '[build-system]\nrequires = ["maturin"]\n[project]\ndependencies = ["a"]'}, False),
-        ({"setup.py": "setup(ext_modules=[x], install_requires=[])"}, False),
-        ({"requirements.txt": "a", "package.json": '{"dependencies": {"a": "1"}, "scripts": {"install": "x"}}'}, False),
-    ],
-)  # fmt: skip
-def test_a_setup_that_reads_sources_gets_no_when(tmp_path: Path, files: dict[str, str], has: bool) -> None:
-    lay(tmp_path, files)
-    assert detect_setup(tmp_path) and bool(detect_when(tmp_path)) == has
+    ("file", "tool", "run"), [(".envrc", "direnv", "direnv allow ."), ("mise.toml", "mise", "mise trust")]
+)
+def test_what_a_person_trusts_is_trusted_in_each_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, tool: str, run: str
+) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path / "repo"], check=True)
+    root = lay(tmp_path / "repo", {file: "", "package.json": package(), **LOCKED})
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv(
+        "PATH", f"{tmp_path / 'bin'}:{shutil.which('git', path='/usr/bin:/bin') and '/usr/bin:/bin'}"
+    )
+    setup = Project(root).setup
+    assert setup and setup.run == "npm ci", "nobody uses it here"
+    (tmp_path / "bin" / tool).write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / tool).chmod(0o755)
+    setup = Project(root).setup
+    assert setup and setup.run == f"{run} && npm ci" and setup.when == (file, *NPM_READS)
+    lay(root, {".gitignore": f"{file}\n"})
+    setup = Project(root).setup
+    assert setup and setup.run == "npm ci", "no checkout has it"
 
 
 HINT = 'a program or a module is missing; "setup": "npm ci" in the plan installs what this project names'
@@ -317,7 +401,7 @@ def test_what_a_red_check_lacks(tmp_path: Path, output: str, exit_status: int | 
 
 PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "nothing": (["a.txt"], []),
-    "pytest": (["tests/test_a.py", "src/x.py"], ["tests/**", "conftest.py"]),
+    "pytest": (["tests/test_a.py", "src/x.py"], ["tests/**", "conftest.py", "pytest.ini"]),
     "tests beside the code": (["src/a.ts", "src/a.test.ts", "src/b.spec.tsx"], ["*.test.*", "*.spec.*"]),
     "tests in folders of packages": (["packages/a/tests/a.js", "packages/b/test/b.js"], ["**/tests/**", "**/test/**"]),
     "a test at the top": (["index.js", "test.js", "index.test-d.ts"], ["test.*", "*.test-d.*"]),
@@ -325,7 +409,7 @@ PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "tests of java": (["src/main/A.java", "src/test/java/ATest.java"], ["**/test/**"]),
     "tests of ruby": (["spec/a_spec.rb", "Gemfile.lock"], ["spec/**"]),
     "apps of django": (["manage.py", "shop/tests.py"], ["**/tests.py"]),
-    "locks, configuration, CI": (
+    "configuration and CI, and no lock": (
         ["package-lock.json", "vitest.config.ts", ".github/workflows/ci.yml"], ["vitest.config.*", ".github/**"],
     ),
 }  # fmt: skip
@@ -341,15 +425,57 @@ def test_protection_of_a_project(tmp_path: Path, name: str, how: str) -> None:
         subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     if how == "tracked":
         subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
-    assert detect_protected(tmp_path) == wanted
+    assert Project(tmp_path).protect == wanted
     assert patterns.uncovered_tests(wanted, files) == []
     assert [patterns.normal(pattern, "here") for pattern in wanted] == wanted
+
+
+def test_what_decides_what_the_runners_do_is_protected_before_it_is_there(tmp_path: Path) -> None:
+    lay(tmp_path, {"package.json": package(), "Cargo.toml": "[package]"})
+    assert Project(tmp_path).protect == [".npmrc", "vitest.config.*", ".cargo/config.toml"]
+
+
+MONOREPO = {
+    "package.json": json.dumps({"workspaces": ["packages/*"]}), "package-lock.json": "{}", "packages/ui/package.json": package(),
+    "web/package.json": package(), "web/package-lock.json": "{}", "web/tests/a.test.js": "", "docs/a.md": "", "Makefile": "test:\n",
+    "a b/Cargo.toml": "[package]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("folder", "setup", "when", "checks", "protect"),
+    [
+        ("web", "cd web && npm ci", NPM_READS[:3], ["cd web && npm test"], ["web/tests/**"]),
+        (
+            "packages/ui",
+            "npm ci",
+            NPM_READS,
+            ["cd packages/ui && npm test"],
+            [],
+        ),  # a member: its lock is at the top
+        ("docs", "npm ci", NPM_READS, ["make test"], ["**/tests/**"]),  # no project of its own
+        ("a b", "", (), ["cd 'a b' && cargo test"], []),
+    ],
+)
+def test_init_looks_where_it_is_run(
+    repo: Repo, folder: str, setup: str, when: tuple[str, ...], checks: list[str], protect: list[str]
+) -> None:
+    lay(repo.path, MONOREPO)
+    words = [sys.executable, "-m", "ralph", "init"]
+    subprocess.run(words, cwd=repo.path / folder, env=repo.env, check=True, stdout=subprocess.DEVNULL)
+    plan = json.loads(repo.read(f"{folder}/prd.json"))
+    found = plan.get("setup", {"run": "", "when": []})
+    assert found["run"] == setup and plan["checks"] == checks
+    assert tuple(found["when"][: len(when)]) == when and ("web/patches/**" in found["when"]) == (
+        folder == "web"
+    )
+    assert [pattern for pattern in plan["protect"] if "tests" in pattern] == protect
 
 
 REAL = {
     "make": ({"Makefile": "lint:\n\tgrep -q good a.txt\ntest: lint\n\tgrep -q good a.txt\n"}, "a.txt"),
     "npm": ({"package.json": scripts(lint="grep -q good a.txt", test="grep -q good a.txt")}, "a.txt"),
-    "ruff": ({"ruff.toml": "", "mypy.ini": "[mypy]\nfiles = a.py\n", "test_a.py": "import a\n\n\ndef test_a() -> None:\n    assert a.good()\n"}, "a.py"),
+    "ruff": ({".github/workflows/a.yml": "run: ruff check .\nrun: mypy a.py\n", "test_a.py": "import a\n\n\ndef test_a() -> None:\n    assert a.good()\n"}, "a.py"),
     "cargo": ({"Cargo.toml": '[package]\nname = "x"\nversion = "0.1.0"\n', "src/lib.rs": "mod a;\n"}, "src/a.rs"),
 }  # fmt: skip
 GOOD = {
@@ -372,7 +498,7 @@ def test_the_checks_are_green_on_good_work_and_red_on_bad(tmp_path: Path, tool: 
         pytest.skip(f"{tool} is not installed here")  # a launcher without a toolchain is none
     files, worked = REAL[tool]
     for content, green in ((GOOD[worked], True), (BAD[worked], False)):
-        checks = detect_checks(lay(tmp_path, {**files, worked: content}), "")
+        checks = Project(lay(tmp_path, {**files, worked: content})).checks("")
         assert checks
         for check in checks:
             done = subprocess.run(
@@ -450,14 +576,14 @@ def test_checks_are_added_to_a_plan_that_has_none(repo: Repo) -> None:
     assert repo.read("prd.json") == before
 
 
-RUST = {"Cargo.toml": "[package]\n[dependencies]\nx = '1'\n", "tests/a.rs": ""}
-FETCH = {"run": "cargo fetch", "when": ["Cargo.toml", "Cargo.lock", "rust-toolchain*"]}
-FOUND = {"setup": FETCH, "keep": ["target/"], "checks": ["cargo test"], "protect": ["tests/**"]}
-WORDS = "setup: cargo fetch; keep: target/; checks: cargo test; protect: tests/**"
+ELIXIR = {"mix.exs": "defp deps do\n[{:jason, '1'}]\n", "test/a_test.exs": ""}
+SETUP = {"run": "mix deps.get", "when": ["mix.exs", "mix.lock"]}
+FOUND = {"setup": SETUP, "keep": ["_build/"], "checks": ["mix test"], "protect": ["test/**"]}
+WORDS = "setup: mix deps.get; keep: _build/; checks: mix test; protect: test/**"
 
 
 def test_a_new_plan_says_what_was_found(repo: Repo) -> None:
-    lay(repo.path, RUST)
+    lay(repo.path, ELIXIR)
     assert f"wrote prd.json; {WORDS}" in repo.ralph("init").stdout
     plan = json.loads(repo.read("prd.json"))
     assert {key: plan[key] for key in FOUND} == FOUND and len(plan["userStories"]) == 1
@@ -476,7 +602,7 @@ def test_a_new_plan_says_what_was_found(repo: Repo) -> None:
 def test_a_plan_gets_what_it_does_not_say(
     repo: Repo, own: dict[str, object], added: dict[str, object]
 ) -> None:
-    lay(repo.path, RUST)
+    lay(repo.path, ELIXIR)
     plan = {"userStories": [{"id": "A", "title": "a"}], **own}
     repo.write("prd.json", json.dumps(plan))
     words = (
@@ -486,7 +612,7 @@ def test_a_plan_gets_what_it_does_not_say(
     )
     first = repo.ralph("init").stdout.splitlines()[0]
     assert first == words or (
-        added != FOUND and first.startswith("added to prd.json: setup: cargo fetch; keep: target/")
+        added != FOUND and first.startswith("added to prd.json: setup: mix deps.get; keep: _build/")
     )
     assert json.loads(repo.read("prd.json")) == plan | added
     assert "left as it is" in repo.ralph("init").stdout.splitlines()[0]
@@ -494,7 +620,7 @@ def test_a_plan_gets_what_it_does_not_say(
 
 def test_a_plan_that_nobody_edited_is_filled_in(repo: Repo) -> None:
     repo.ralph("init")
-    lay(repo.path, RUST)
+    lay(repo.path, ELIXIR)
     assert f"added to prd.json: {WORDS}" in repo.ralph("init").stdout
     assert {key: json.loads(repo.read("prd.json"))[key] for key in FOUND} == FOUND
 

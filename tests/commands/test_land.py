@@ -302,10 +302,12 @@ def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(two: Rep
 def moves_main(repo: Repo) -> str:
     """A check in which a person commits on main, the first time that it is run by `ralph land`."""
     git = f"git -C {repo.path}"
+    person = repo.program(
+        "../person", f"echo mine > {repo.path}/mine.txt; {git} add mine.txt; {git} commit -qm mine"
+    )
     return (
         f"test -e {repo.outside}/landing || exit 0; echo x >> {repo.outside}/checked; "
-        f"test -e {repo.outside}/moved || {{ touch {repo.outside}/moved; "
-        f"echo mine > {repo.path}/mine.txt; {git} add mine.txt; {git} commit -qm mine; }}"
+        f"test -e {repo.outside}/moved || {{ touch {repo.outside}/moved; {person}; }}"
     )
 
 

@@ -74,6 +74,14 @@ def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
     assert (code, summary["passed"]) == (0, 2), printed
 
 
+def test_a_planner_may_say_how_a_project_that_it_plans_is_set_up(repo: Repo) -> None:
+    setup = "test ! -e package.json || npm ci"
+    done = plan(repo, says({**GOOD, "setup": setup}))
+    assert done.returncode == 0 and f"setup: {setup}\n" in done.stdout, "a person reads it before it runs"
+    assert json.loads(repo.read("prd.json"))["setup"] == setup
+    assert f'"setup": "{setup}"' in (repo.outside / "asked").read_text()
+
+
 def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
     done = plan(repo, says(ASKS))
     assert done.returncode == 4, done.stderr

@@ -640,9 +640,9 @@ def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
 
 
 def test_a_check_that_flips_a_pass_outside_of_attempts_is_undone(repo: Repo) -> None:
-    """It writes at home, which it finds by its path."""
+    """It writes at home, which a program that it runs finds by its path."""
     flip = f'cd {repo.path}; sed -i \'s/"passes": false/"passes": true/\' prd.json; true'
-    repo.plan({}, checks=[flip])
+    repo.plan({}, checks=[str(repo.program("../flip", flip))])
     assert repo.run(repo.agent("pass"), "--max-iterations", "1")[0] == 3
     assert repo.passed() == []
 

@@ -1,0 +1,115 @@
+"""What would make checks test something else than the work: programs and paths of home, and a Python that all
+places share."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from _ralph.agents.surroundings import names_of
+from _ralph.errors import BadInput
+from _ralph.loop.detect import Project, read_text
+from _ralph.model import Plan, Setup
+
+_VENV = Setup("python3 -m venv .venv && .venv/bin/pip install -e .")
+_SITES = "import json, site; print(json.dumps([*site.getsitepackages(), site.getusersitepackages()]))"
+_LINKS = ("*.pth", "__editable__*", "*.egg-link", "*.dist-info/direct_url.json")
+_STARTED = re.compile(r"(?:^|[;&|(])\s*(?:\w+=\S*\s+)*([\w.+-]+)")
+_PYTHON = re.compile(r"python[\d.]*|pytest|py\.test|tox|nox|mypy")
+
+
+def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
+    """BadInput for a check, or a setup, that would use files of home at `root`, by its path or by the PATH in
+    the environment `env`."""
+    checks = [*plan.checks, *(check for task in plan.tasks for check in task.checks)]
+    commands = [(f"check {check.name}", check.command) for check in checks]
+    commands += [("setup", plan.setup.run)] if plan.setup else []
+    for what, command in commands:
+        if found := _names_home(command, root, env):
+            raise BadInput(
+                f"{what} names {found}, your working tree: it would look at the files there, and not at the "
+                f"work; write paths from the top of the repository, without {found}/"
+            )
+        if not plan.setup and (program := _program_of_home(command, root, env)):
+            wanted = json.dumps((Project(root).setup or _VENV).run, ensure_ascii=False)
+            raise BadInput(
+                f"{what} starts {program}, which no checkout has, for git does not track it; let `setup` "
+                f'make it: "setup": {wanted}'
+            )
+
+
+def shared_python(env: Mapping[str, str], places: Path, home: Path, commands: Iterable[str]) -> str:
+    """What is wrong with the Python that `commands` use in the place that the environment `env` is for: the
+    sentence about a package that is installed from home, or from another of the `places`; else nothing."""
+    place = places / env.get("RALPH_PLACE", "")
+    bare = any(_PYTHON.fullmatch(word) for command in commands for word in _STARTED.findall(command))
+    for site in dict.fromkeys([*place.glob(".venv/lib/python*/site-packages"), *_sites(env, place)]):
+        own = site.is_relative_to(place)
+        for link in _links(site):
+            source = read_text(link)
+            led = _leads(source, places, place if own else None)
+            if own or bare:
+                led = led or _leads(source, home, places)
+            if led:
+                return (
+                    f"{link} leads to {led}: checks would test the files there, and not the work. "
+                    f"Let `setup` make a Python of its own in each checkout: {_VENV.run}"
+                )
+    return ""
+
+
+def _names_home(command: str, root: Path, env: Mapping[str, str]) -> str:
+    """How a command names home; nothing if it does not, or if home holds the person's own home."""
+    if Path(env.get("HOME") or "/").is_relative_to(root):
+        return ""
+    found = names_of(root, env.get("PWD", "")).search(command)
+    return found[0] if found else ""
+
+
+def _program_of_home(command: str, root: Path, env: Mapping[str, str]) -> str:
+    """The program in a virtual environment of home that PATH finds for a command."""
+    for word in _STARTED.findall(command):
+        found = Path(shutil.which(word, path=env.get("PATH")) or "/")
+        if found.is_relative_to(root) and (found.parent.parent / "pyvenv.cfg").exists():
+            return str(found)
+    return ""
+
+
+def _sites(env: Mapping[str, str], place: Path) -> Iterator[Path]:
+    """The folders of packages of the Python on the PATH of `env`. One that is part of the place is not
+    started: it may be made of what an agent wrote."""
+    for name in ("python3", "python"):
+        found = Path(shutil.which(name, path=env.get("PATH")) or "/")
+        if (found.parent.parent / "pyvenv.cfg").exists():
+            yield from found.parent.parent.glob("lib/python*/site-packages")
+        elif found.name and not found.is_relative_to(place):
+            try:
+                done = subprocess.run(
+                    [found, "-I", "-S", "-c", _SITES], cwd="/", stdin=subprocess.DEVNULL, capture_output=True,
+                    timeout=10,
+                )  # fmt: skip
+                yield from map(Path, json.loads(done.stdout))
+            except (OSError, ValueError, subprocess.TimeoutExpired):
+                continue
+
+
+def _links(site: Path) -> Iterator[Path]:
+    """The files in a folder of packages that lead to a source elsewhere, as editable installs have them."""
+    for pattern in _LINKS:
+        for path in sorted(site.glob(pattern)):
+            if path.name != "direct_url.json" or re.search(r'"editable":\s*true', read_text(path)):
+                yield path
+
+
+def _leads(source: str, folder: Path, but: Path | None) -> str:
+    """The path in `source` that lies in `folder` and not in `but`; nothing if none does."""
+    for name in {str(folder), os.path.realpath(folder)}:
+        for found in re.findall(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])[^\s'\",;:]*", source):
+            if not (but and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(but))):
+                return str(found)
+    return ""
