@@ -160,7 +160,7 @@ def test_a_cut_network_is_not_forgotten_without_the_sandbox(repo: Repo) -> None:
 
 
 def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
-    steal = f"test ! -e {boxed.env['HOME']}/.ssh/id_rsa && test ! -e {boxed.path}/prd.json"
+    steal = f"test ! -e {boxed.env['HOME']}/.ssh/id_rsa && test ! -e {boxed.outside}/./repo/prd.json"  # a path that is not seen to be home
     hook = f"{steal} && echo formatted >> a.txt && git add a.txt"
     code, _, printed = inside(boxed, "", hook, setup=steal, checks=[steal])
     assert code == 0, printed

@@ -208,8 +208,8 @@ OUTSIDE: dict[str, Way] = {
     "a cache in ~": ('put("HOME/.cache/@"); put("w@")', "grep -q good HOME/.cache/@", "not passed"),
     "a file in the folder above": ('put("../conftest@.py"); put("w@")', "grep -q good ../conftest@.py", "not passed"),
     "the rooms beside it": ('[put(str(place / "build/@")) for place in P("..").iterdir() if place.is_dir()]; put("w@")', "grep -q good build/@", "not passed"),
-    "home by its absolute path": ('put("OUTSIDE/repo/new@"); put("w@")', "grep -q good OUTSIDE/repo/new@", "not passed"),
-    "a person's file by its absolute path": ('put("w@")', "grep -q good OUTSIDE/repo/mine.txt && test -f w@", "not passed"),
+    "home by its absolute path": ('put("OUTSIDE/repo/new@"); put("w@")', "grep -q good OUTSIDE/./repo/new@", "not passed"),
+    "a person's file by its absolute path": ('put("w@")', "grep -q good OUTSIDE/./repo/mine.txt && test -f w@", "not passed"),
     "a link to a person's file": ('os.symlink("OUTSIDE/repo/mine.txt", "link@")', "grep -q good link@", "not passed"),
 }  # fmt: skip
 # Each changes a file of the project, too: without any work nothing passes.
