@@ -147,8 +147,10 @@ class Branch:
             time.sleep(pause)
             words = ("update-ref", "-m", f"ralph: {why}", self.ref, commit, tip)
             code, _, said = attempted(self.git, *words)
+            if code == 0:
+                return
             now = self.tip()
-            if code == 0 or now == commit or (forward and now and now != tip and self.contains(commit, now)):
+            if now == commit or (forward and now and now != tip and self.contains(commit, now)):
                 return
             if now != tip:
                 raise Moved

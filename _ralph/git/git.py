@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,7 @@ class Git:
     dir: Path
     common: Path
     env: dict[str, str] = field(default_factory=dict)
+    _trees: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def at(cls, root: Path) -> Git:
@@ -107,8 +109,13 @@ class Git:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.common))
 
     def tree(self, commit: str) -> str:
-        """The tree of a commit, or of a tree."""
-        return self("rev-parse", f"{commit}^{{tree}}").strip()
+        """The tree of a commit, or of a tree; git is asked once for each object id, as it never changes."""
+        if found := self._trees.get(commit):
+            return found
+        found = self("rev-parse", f"{commit}^{{tree}}").strip()
+        if re.fullmatch(rf"[0-9a-f]{{{len(found)}}}", commit):  # no ref, which moves
+            self._trees[commit] = found
+        return found
 
     def name_of(self, path: Path) -> str:
         """What git calls this file; nothing if it lies elsewhere."""

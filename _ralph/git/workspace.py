@@ -85,8 +85,7 @@ class Place:
         for folder in (*reversed(self.root.parents), self.root):
             if folder.is_symlink() and folder.is_relative_to(self.root.parents[1]):
                 folder.unlink()  # an agent can have put it there
-        for path in (self.root, self.index, self.stamp, self._ignore, self._start):
-            files.clear(path)
+        self.remove()
         self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.root.parent.chmod(0o700)
         self.root.mkdir(mode=0o700)
@@ -104,7 +103,8 @@ class Place:
         files.clear(self._start)
         if clean:
             self.remove_unusable(tree)
-        self.remove_special()
+        else:
+            self.remove_special()
         self._make_modules_real(tree)
         read = (*(WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         if not self._succeeds(*read, timeout=_CHECKOUT):
@@ -313,7 +313,7 @@ class Place:
 
     def remove(self) -> None:
         """Remove it, and what is noted of it."""
-        for part in (self.stamp, self.root, self.index):
+        for part in (self.stamp, self.root, self.index, self._ignore, self._start):
             files.clear(part)
 
     @property

@@ -21,17 +21,10 @@ class Results:
     built: str = ""
     before: dict[str, dict[str, bool]] = field(default_factory=dict)
     _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
-    _trees: dict[str, str] = field(default_factory=dict)
-
-    def tree(self, commit: str) -> str:
-        """The tree of a commit."""
-        if commit not in self._trees:
-            self._trees[commit] = self.git.tree(commit)
-        return self._trees[commit]
 
     def newest(self, commit: str, command: str) -> CheckResult | None:
         """What a check said of the files of `commit` the last time that it ran on them."""
-        said = self._said.get((self.tree(commit), command)) if self._said else None
+        said = self._said.get((self.git.tree(commit), command)) if self._said else None
         return said[-1] if said else None
 
     def is_red(self, commit: str, command: str) -> bool:
@@ -41,7 +34,7 @@ class Results:
 
     def is_flaky(self, commit: str, command: str) -> bool:
         """Whether a check was red and green on the files of `commit`."""
-        return len({one.ok for one in self._said.get((self.tree(commit), command), [])}) > 1
+        return len({one.ok for one in self._said.get((self.git.tree(commit), command), [])}) > 1
 
     def recall(self, job: CheckJob) -> Checked | None:
         """The results of a job, if all of its checks have run on these files."""
@@ -49,7 +42,7 @@ class Results:
             return None
         found = [self.newest(job.commit, check.command) for check in job.checks]
         known = [replace(one, seconds=0.0, recalled=True) for one in found if one]
-        if len(known) < len(job.checks) or not (known or self.built == self.tree(job.commit)):
+        if len(known) < len(job.checks) or not (known or self.built == self.git.tree(job.commit)):
             return None
         return Checked(checks=known, commit=job.commit, message=job.message)
 
@@ -57,7 +50,7 @@ class Results:
         """The job as it must run: where the room holds these files as the plan's checks left them, only what
         is not known."""
         room_holds, self.built = self.built, ""
-        if job.again or room_holds != self.tree(job.commit):
+        if job.again or room_holds != self.git.tree(job.commit):
             return job
         return replace(job, known=[one.command for one in job.checks if self.newest(job.commit, one.command)])
 
@@ -66,7 +59,7 @@ class Results:
         wanted = {check.command for check in job.checks}
         for result in found.checks:
             if result.command in wanted and not result.missing:  # a program can be installed meanwhile
-                self._said.setdefault((self.tree(found.commit), result.command), []).append(result)
+                self._said.setdefault((self.git.tree(found.commit), result.command), []).append(result)
         ran = {result.command: result for result in found.checks}
         if job.known and ran.keys() <= wanted:
             left = [check for check in job.checks if check.command in job.known and check.command not in ran]
@@ -74,7 +67,7 @@ class Results:
             ran |= {result.command: result for result in (before.checks if before else [])}
         rest = [result for command, result in ran.items() if command not in wanted]
         if wanted <= ran.keys() and all(one.ok for one in rest):  # no hook or `setup` was red
-            self.built = self.tree(found.commit)
+            self.built = self.git.tree(found.commit)
         return replace(found, checks=[ran[one.command] for one in job.checks if one.command in ran] + rest)
 
     def forget(self, task: str) -> None:

@@ -175,12 +175,11 @@ class Room:
     def prepare(self, commit: str, name: str) -> CheckResult | None:
         """Make the room hold `commit`: one look at all that is there, or a room made anew, where it belongs
         to another stamp or is not as `setup` left it. The result of `setup` if it is red."""
-        stamp = self.site.stamp(commit)
-        if stamp != self._noted()[0]:
+        stamp, (noted, made) = self.site.stamp(commit), self._noted()
+        if stamp != noted:
             return self._make_anew(commit, stamp, name)
         self.hold(commit)
-        noted, made = self._noted()
-        if noted != stamp:  # it was not there any more
+        if not self.place.stamp.exists():  # the room was not there any more
             return self._make_anew(commit, stamp, name)
         before = dict(made)
         spoiled = exact.restore(self.path, self.place.tracked(commit), self._is_kept, made)
@@ -232,11 +231,11 @@ class Room:
         return results
 
     @contextlib.contextmanager
-    def at(self, head: str) -> Iterator[Git]:
-        """The room's repository as it is just before the candidate is committed on `head`, for hooks."""
+    def at(self, head: str) -> Iterator[None]:
+        """Have the room's repository as it is just before the candidate is committed on `head`, for hooks."""
         self.site.furnish(self.place, head)
         try:
-            yield Git(self.path, self.path / ".git", self.path / ".git")
+            yield
         finally:
             if self.place.exists:  # a hook may have removed it
                 self.site.furnish(self.place, self._tree)
