@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, RalphError, StopNow, TryLater
-from _ralph.git.git import Git, Late, attempted, git_output, no_space, nul
+from _ralph.git.git import BULK, Git, Late, attempted, git_output, no_space, nul
 from _ralph.git.merge import merge
 
 PARKED = "refs/ralph/parked"
@@ -126,19 +126,27 @@ class Branch:
         return f"made branch {self.name}"
 
     def has_landed(self, commit: str) -> bool:
-        """Whether `commit` is on the branch, or was before it began again at HEAD."""
-        if not self.commit_at(commit):
+        """Whether the branch has `commit`, or had it before it began again at HEAD: in its history or, after
+        a squash merge, its content."""
+        tip = self.tip()
+        if not (tip and self.commit_at(commit)):
             return False  # a clone has only what was pushed
         where = (self.ref, f"{PARKED}/{self.plan}/{_MERGED}*")
-        return bool(self.git("for-each-ref", f"--contains={commit}", *where, check=False))
+        contained = self.git("for-each-ref", f"--contains={commit}", *where, check=False)
+        return bool(contained) or self._is_merged(commit, tip)
 
-    def landed_as(self, attempts: set[str], base: str, tip: str) -> dict[str, str]:
-        """The commits of these attempts on the first-parent line from `base` to `tip`, by their ids."""
+    def landed(self, tip: str) -> dict[str, str]:
+        """What landed, as commits by the ids of their attempts, the newest first: among the last thousand
+        that lead to `tip`, or that the branch had before it began again at HEAD."""
         form = "--format=%H %(trailers:key=Ralph-Attempt,valueonly,separator=%x20)"
-        span = f"{base}..{tip}" if self.commit_at(base) else tip
-        lines = self.git("log", "--first-parent", "--no-show-signature", form, span, check=False).splitlines()
-        found = (line.split(" ") for line in lines)
-        return {own: commit for commit, *ids in found for own in ids if own in attempts}
+        before = f"--glob={PARKED}/{self.plan}/{_MERGED}*"
+        words = ("log", "-1000", "--no-show-signature", form, tip, before)
+        lines = (line.split(" ") for line in self.git(*words, timeout=BULK).splitlines())
+        found: dict[str, str] = {}
+        for commit, *ids in lines:
+            found.setdefault(ids[-1], commit)  # ralph's own is the last: a hook may have written others
+        found.pop("", None)
+        return found
 
     def land(self, commit: str, tip: str, why: str, forward: bool = True) -> None:
         """Move the branch from `tip` to `commit`. Moved if it is elsewhere; NeedsPerson if git refuses."""

@@ -31,6 +31,7 @@ _QUIET = (
     "core.trustctime=true", "core.checkStat=default",  # else a file's time can be set back unseen
     "core.fsync=reference",  # objects are synced all at once, before a verdict names them
     "merge.conflictStyle=merge",  # an agent is to remove two kinds of markers, which are known again
+    "merge.directoryRenames=true",  # by default, a new file in a folder that was renamed is a conflict
     "advice.detachedHead=false", "submodule.recurse=false", "diff.ignoreSubmodules=all",
     # a repository from another machine may say otherwise, and git then loses a file that is renamed in case
     *(("core.ignorecase=false",) if sys.platform == "linux" else ()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 from dataclasses import replace
 
 from _ralph import files, text
@@ -44,7 +43,7 @@ def begin(run: Run, task: Task) -> Attempt:
     agent = run.agent(task)
     require_agent(run, agent)  # the plan may have changed since
     number, iteration = known.attempts + 1, run.history.iteration + 1
-    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, uuid.uuid4().hex)
+    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, run.new_id(task))
     attempt.share = run.share or attempt.share
     attempt.base = tip_of(run)
     if known.left:

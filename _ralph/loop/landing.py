@@ -4,7 +4,7 @@ point; all that follows from it can be done twice."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from _ralph import text
@@ -18,7 +18,7 @@ from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.history import entry_digest
-from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked
+from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
 from _ralph.state.wording import ended_words, spent
 
 
@@ -87,13 +87,25 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
     mark(run, verdict)
 
 
-def note_landed(run: Run, start: AttemptBegan, attempt: Attempt, commit: str) -> None:
-    """Note the pass of an attempt whose commit had landed when ralph was killed."""
+def note_lost(run: Run, landed: Mapping[str, str]) -> None:
+    """Note the start of what has landed (commits by the ids of attempts) and the log does not know: it was
+    taken back with `git checkout` or `git stash`, or a clone has an older one."""
+    for task in run.plan.tasks:
+        own = next((each for each in landed if each.endswith(run.mark_of(task))), "")
+        if own and own not in run.history.begun:
+            number, commit = run.history.iteration + 1, landed[own][:12]
+            run.write(
+                AttemptBegan(task=task.id, title=task.title, iteration=number, id=own, leftover="checks"),
+                f"iteration {number} | {task.id} {task.title} | {commit} has landed, and these notes lack it",
+            )
+
+
+def note_landed(run: Run, attempt: Attempt, commit: str) -> None:
+    """Note the pass of an attempt that has landed, and whose verdict the log lacks."""
     attempt.verdict, attempt.commit = Verdict.PASSED, commit
     attempt.tip = run.branch.commit_at(f"{commit}^")
-    attempt.reason = "it had landed when ralph was killed"
+    attempt.reason = "it had landed, and its verdict was not noted"
     attempt.checks = [CheckResult(one.name, one.command, True, 0, 0.0) for one in attempt.task.checks]
-    run.view.line(f"{start.task}: it had landed when ralph was killed")
     note(run, attempt)
 
 
@@ -101,7 +113,7 @@ def set_back_claim(run: Run, attempt: Attempt) -> None:
     """Set back a `passes` that became true during the attempt without a verdict."""
     now = run.plan.task_with(attempt.task.key)
     if now and now.passed and attempt.verdict is not Verdict.PASSED:
-        run.edit(lambda plan: edit.set_passed(plan, now, False))
+        run.edit(edit.set_passed, now, False)
         attempt.restored.append(f"{run.paths.prd.name} ({now.id} had been set to pass during the attempt)")
 
 
@@ -111,9 +123,9 @@ def mark(run: Run, verdict: AttemptEnded) -> None:
     if task is None or task.passed:
         return
     if verdict.blocked and task.blocked is None:
-        run.edit(lambda plan: edit.set_blocked(plan, task, verdict.blocked))
+        run.edit(edit.set_blocked, task, verdict.blocked)
     elif verdict.verdict is Verdict.PASSED and all(one.command in verdict.checks for one in task.checks):
-        run.edit(lambda plan: edit.set_passed(plan, task, True))
+        run.edit(edit.set_passed, task, True)
 
 
 def task_of(plan: Plan, verdict: AttemptEnded) -> Task | None:
@@ -137,7 +149,7 @@ def restore_marks(run: Run) -> None:
             color="yellow",
         )
     if lost:
-        run.edit(lambda plan: edit.set_passed(plan, lost, True))
+        run.edit(edit.set_passed, lost, True)
 
 
 def set_back(run: Run, recheck: Rechecked) -> None:
@@ -147,20 +159,25 @@ def set_back(run: Run, recheck: Rechecked) -> None:
     if passed := [task for task in broken if task.passed]:
         for task in passed:
             run.view.line(f"{task.id} {run.history.of(task).passed_words}, broken since")
-        run.edit(lambda plan: edit.set_passed(plan, passed, False))
+        run.edit(edit.set_passed, passed, False)
     if again := [task for task in broken if run.history.of(task).blocked and task.blocked is None]:
         reason = "conflicting: it passed twice, and each time later work broke it"
-        run.edit(lambda plan: edit.set_blocked(plan, again, reason))
+        run.edit(edit.set_blocked, again, reason)
 
 
-def redo_last_mark(run: Run) -> None:
-    """Do what the last record says, which a killed run may not have come to: a mark is written right after
-    its record."""
+def redo_marks(run: Run) -> None:
+    """Write the marks that the last run did not come to: it was killed between a record and its mark, or
+    could not write the plan and says so in its last record."""
     last = run.history.last
     if isinstance(last, AttemptEnded):
         mark(run, last)
     elif isinstance(last, Rechecked):
         set_back(run, last)
+    elif isinstance(last, Stopped):
+        for task in run.plan.tasks:
+            ended = run.history.of(task).last
+            if task.key in last.unmarked and ended:
+                mark(run, ended)
 
 
 def record_of(run: Run, attempt: Attempt) -> AttemptEnded:

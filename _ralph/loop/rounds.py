@@ -14,7 +14,15 @@ from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import baseline_job, check_twice, examined_now, require_setup, tip_of
 from _ralph.loop.jobs import Attempt, CheckJob
-from _ralph.loop.landing import failure_of, note, note_landed, redo_last_mark, restore_marks, set_back
+from _ralph.loop.landing import (
+    failure_of,
+    note,
+    note_landed,
+    note_lost,
+    redo_marks,
+    restore_marks,
+    set_back,
+)
 from _ralph.loop.news import notify
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop
@@ -38,14 +46,13 @@ def resume(run: Run) -> None:
     """Recover from a run that died: note what had landed, keep what was under way, to be checked."""
     for notice in run.notices:
         run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
-    redo_last_mark(run)
+    redo_marks(run)
     forget_lost_work(run)
-    starts = list(run.history.open_starts.values())
-    ids = {start.id for start in starts if start.id}
-    landed = run.branch.landed_as(ids, starts[0].base, run.tip) if ids else {}
+    landed = run.branch.landed(run.tip)
+    note_lost(run, landed)
     before = run.history.stopped  # by itself, with an error, or there would be no attempt under way
     why = f"its run ended: {before.reason}" if before else "the attempt was cut off"
-    for start in starts:
+    for start in list(run.history.open_starts.values()):
         task = run.plan.task_with(start.key)
         task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
         agent = run.named(start.command) if start.command else run.agent(task)
@@ -54,7 +61,7 @@ def resume(run: Run) -> None:
         attempt.result = _recovered(run, attempt, why)
         attempt.reason = attempt.result.reason
         if commit := landed.get(start.id):
-            note_landed(run, start, attempt, commit)
+            note_landed(run, attempt, commit)
             continue
         run.view.line(f"{task.id}: an attempt was cut off; what it left will be checked first")
         salvage(run, attempt)
@@ -382,7 +389,7 @@ def close_run(run: Run, stop: Stop) -> Stop:
             stop = Stop("red-checks", Exit.PERSON, reason)
     if run.recorded or run.history.run:
         run.write(
-            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
+            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason, unmarked=run.unmarked),
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
         )
     if run.unmade:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,6 +76,22 @@ class Options:
     """All of it, as a command line."""
 
 
+SetField = Callable[[Plan, list[Task], Any], str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A field of tasks in prd.json that is to be set."""
+
+    set_field: SetField
+    tasks: list[Task]
+    value: bool | str
+
+    def of(self, plan: Plan) -> str:
+        """The text of `plan` with it."""
+        return self.set_field(plan, self.tasks, self.value)
+
+
 @dataclass
 class Run:
     """All that the loop knows; everything can be read again from disk."""
@@ -100,7 +117,7 @@ class Run:
     recorded: bool = False
     trouble: str = ""
     trouble_told: str = ""
-    unmade: list[Callable[[Plan], str]] = field(default_factory=list)
+    unmade: list[Change] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
     gear: Gear | None = None
@@ -180,6 +197,15 @@ class Run:
 
         self.gear = self.gear or gear_of(self.git)  # once, and not in each worker
         return start(job, kind, lambda event: self.view.hear(event, number), self.pool.jobs)
+
+    def new_id(self, task: Task) -> str:
+        """The id of an attempt: random, and what it is an attempt at."""
+        return f"{uuid.uuid4().hex}{self.mark_of(task)}"
+
+    def mark_of(self, task: Task) -> str:
+        """The end of the ids of all attempts at a task: it is the same in a clone, and no other plan's."""
+        plan = self.git.name_of(self.paths.prd) or self.paths.prd.name
+        return files.digest(f"{plan}@{self.plan.branch}\n{task.key}".encode("utf-8", "surrogatepass"))
 
     def turn(self, attempt: Attempt) -> Turn:
         """Queue for the clean room."""
@@ -310,23 +336,29 @@ class Run:
                     return
             self.pool.serve(self.control, 0.2)
 
-    def edit(self, change: Callable[[Plan], str]) -> None:
-        """Change prd.json; if it cannot be read, as soon as it can."""
+    def edit(self, set_field: SetField, tasks: Task | Sequence[Task], value: bool | str) -> None:
+        """Set a field of tasks in prd.json, as `edit.set_passed`; if it cannot be read, as soon as it can."""
+        change = Change(set_field, [tasks] if isinstance(tasks, Task) else list(tasks), value)
         self.unmade.append(change)
         try:
             self._make_edits()
         except BadInput as error:
             self._wait_for_plan(str(error))
-            self._use(replace(prd.read(change(self.plan), self.plan.path), checks=self.plan.checks))
+            self._use(replace(prd.read(change.of(self.plan), self.plan.path), checks=self.plan.checks))
+
+    @property
+    def unmarked(self) -> list[str]:
+        """The keys of the tasks whose marks prd.json lacks, as it could not be written."""
+        return [task.key for change in self.unmade for task in change.tasks]
 
     def _make_edits(self) -> None:
         """Make the changes that prd.json lacks. BadInput if it cannot be read."""
         while self.unmade:
             change, plans = self.unmade[0], list[Plan]()
 
-            def noted(plan: Plan, change: Callable[[Plan], str] = change, seen: list[Plan] = plans) -> str:
+            def noted(plan: Plan, change: Change = change, seen: list[Plan] = plans) -> str:
                 seen.append(plan)
-                return change(plan)
+                return change.of(plan)
 
             with edit.lock(self.paths.private):
                 new = edit.apply(self.plan, noted)
@@ -344,12 +376,14 @@ class Run:
     def _take_over(self, plan: Plan) -> None:
         """Use a plan that somebody saved. BadInput if no run could use it."""
         plan = admit(plan, self.paths, self.options)
+        if plan.branch != self.plan.branch:
+            said = "! branchName has changed: that is another plan, from the next run on"
+            self.view.line(said, color="yellow")
         now = limits.resolve(plan.settings, self.options.limits)
         self.limits = replace(now, until=self.limits.until, jobs=self.limits.jobs)
         self._use(plan)
 
     def _use(self, plan: Plan) -> None:
-        # another name is another plan for the notes: from the next run on
         self.plan = replace(plan, branch=self.plan.branch)
 
 

@@ -133,7 +133,7 @@ class History(Spent):
     most dollars that an agent took for one attempt; `largest` is what attempts took at most; `limits` are
     those of this run alone; `unchecked` counts the passes since the last re-check, and `flaky` names the
     checks that were red and green in it; `last` is the newest record; `open_starts` are the attempts under
-    way, by iteration.
+    way, by iteration, `begun` the ids of all.
     """
 
     iteration: int = 0
@@ -143,6 +143,7 @@ class History(Spent):
     planned: str = ""
     branch: str = ""
     open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
     run: records.RunBegan | None = None
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
@@ -203,6 +204,7 @@ class History(Spent):
 
     def _start(self, record: records.AttemptBegan) -> None:
         self.open_starts[record.iteration] = record
+        self.begun.add(record.id)
         self.iteration = record.iteration
         self.this_run.iterations += not record.leftover  # no agent runs then
         self.of(record).command = record.command

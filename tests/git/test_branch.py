@@ -150,9 +150,12 @@ def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
     tree = branch.git.tree(work_on(repo, tip))
     one = branch.commit(tree, tip, "T1: a\n\nRalph-Iteration: 1\nRalph-Attempt: abc\n")
     two = branch.commit(branch.git.tree(tip), one, "T2: Ralph-Attempt: def\n\nRalph-Attempt: fed\n")
-    assert branch.landed_as({"abc", "def", "123"}, tip, two) == {"abc": one}
-    assert branch.landed_as({"abc", "fed"}, one, two) == {"fed": two}
-    assert branch.landed_as({"abc"}, "0" * 40, two) == {"abc": one}  # a base that is gone
+    three = branch.commit(tree, two, "T3: c\n\nRalph-Attempt: forged\nRalph-Attempt: own\n")
+    assert branch.landed(tip) == {}
+    assert branch.landed(three) == {"own": three, "fed": two, "abc": one}
+    repo.git("update-ref", "refs/ralph/parked/plan/merged-2", two)
+    repo.git("update-ref", "refs/ralph/parked/plan/0001-T1", three)
+    assert branch.landed(tip) == {"fed": two, "abc": one}
 
 
 def test_a_git_that_somebody_kills_is_called_once_more_without_its_locks(

@@ -17,7 +17,7 @@ from _ralph.loop.landing import (
     land,
     mark,
     note,
-    redo_last_mark,
+    redo_marks,
     restore_marks,
     set_back,
     set_back_claim,
@@ -170,7 +170,7 @@ def test_a_plan_that_somebody_saves_during_an_edit_is_examined(
     key, value = saved
     theirs = {**json.loads(repo.read("prd.json")), "project": "renamed", key: value}
     repo.write("prd.json", json.dumps(theirs))
-    run.edit(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
+    run.edit(edit.set_passed, run.plan.tasks[0], True)
     assert repo.passed() == ["T1", "T2"] and run.plan.tasks[0].passed and not run.unmade
     assert bool(run.trouble) is (key == "network") and len(run.plan.checks) == (key == "checks")
 
@@ -229,7 +229,7 @@ def test_a_mark_that_a_kill_prevented_is_made_at_the_next_start(repo: Repo, run:
     else:
         run.write(Rechecked(broken=[run.plan.tasks[1].key]), "x")
     for _ in range(2):
-        redo_last_mark(run)
+        redo_marks(run)
         assert run.plan.tasks[0].blocked == ("why" if kind == "blocked" else None)
         assert repo.passed() == (["T2"] if kind == "blocked" else [])
 

@@ -96,7 +96,7 @@ def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(
     repo.plan({"checks": ["true"]})
     run, whole = opened(), repo.read("prd.json")
     repo.write("prd.json", whole[:-9])
-    run.edit(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
+    run.edit(edit.set_passed, run.plan.tasks[0], True)
     assert run.plan.tasks[0].passed and run.unmade and repo.read("prd.json") == whole[:-9]
     run.read_plan()
     assert run.trouble and run.plan.tasks[0].passed
@@ -130,7 +130,7 @@ def test_a_plan_under_another_name_stays_the_same_plan_for_this_run(repo: Repo, 
     repo.write("prd.json", repo.read("prd.json").replace('"project": "p"', '"project": "q"'))
     run.read_plan()
     assert run.plan.key == key and '"q"' in run.plan.text
-    run.edit(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
+    run.edit(edit.set_passed, run.plan.tasks[0], True)
     assert repo.passed() == ["T1"] and run.plan.key == key
 
 

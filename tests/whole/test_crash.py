@@ -190,13 +190,13 @@ MUTANTS = {
     "marks are not made at the next start": (
         """
 from _ralph.loop import landing, rounds
-rounds.restore_marks = rounds.redo_last_mark = lambda run: None
+rounds.restore_marks = rounds.redo_marks = lambda run: None
 """,
         "replace prd.json",
         "['T1'] == ['T1', 'T2']",
     ),
     "nobody looks for what had landed": (
-        "from _ralph.git import branch\nbranch.Branch.landed_as = lambda *_: {}",
+        "from _ralph.git import branch\nbranch.Branch.landed = lambda *_: {}",
         "write progress.txt verdict passed",
         "['T1'] == ['T1', 'T2']",
     ),
@@ -207,7 +207,7 @@ from _ralph.state import edit
 def write(run, record, *given, real=module.Run.write):
     if getattr(record, "verdict", "") == "passed":
         task = run.plan.task(record.task)
-        run.edit(lambda plan: edit.set_passed(plan, task, True))
+        run.edit(edit.set_passed, task, True)
     real(run, record, *given)
 module.Run.write = write
 """,

@@ -148,3 +148,52 @@ def test_two_features_in_turn_keep_their_own_attempts(repo: Repo) -> None:
         repo.plan({"checks": ["false"]}, branchName=branch, limits={"attempts": 2})
         before = len(paid(repo))
         assert (repo.run(agent)[0], len(paid(repo)) - before) == (4, attempts)
+
+
+TAKEN_BACK = {
+    "git checkout": "git checkout -q .",
+    "git stash": "git stash -q",
+    "git reset --hard": "git reset -q --hard",
+    "after ralph land": "git stash -q; git merge -q --ff-only ralph/p",
+    "after a squash merge": "git stash -q; git merge -q --squash ralph/p; git commit -qm squashed",
+}
+
+
+@pytest.mark.parametrize("how", sample(TAKEN_BACK, 2))
+def test_what_landed_stays_passed_where_git_takes_plan_and_log_back(repo: Repo, how: str) -> None:
+    """Both are tracked here, so that git takes back the marks and what the log says of them."""
+    repo.plan(own("T1"), own("T2"), {"checks": ["test -e nothing"]}, limits={"attempts": 1})
+    repo.write("progress.txt", "# notes\n")
+    sh(repo, "git add prd.json progress.txt; git commit -qm plan")
+    agent = repo.agent(COUNTS)
+    assert (repo.run(agent)[0], repo.passed()) == (4, ["T1", "T2"])
+    sh(repo, TAKEN_BACK[how])
+    assert (repo.passed(), repo.records()) == ([], [])
+    code, _, said = repo.run(agent)
+    assert (code, repo.passed(), paid(repo)) == (4, ["T1", "T2"], ["T1", "T2", "T3", "T3"]), said
+    assert said.count("it had landed, and its verdict was not noted") == 2
+    assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 failed"]
+
+
+def test_the_same_tasks_of_another_plan_are_not_passed_by_what_landed(repo: Repo) -> None:
+    agent = repo.agent(COUNTS)
+    for folder in ("web", "api"):
+        tasks = [{"id": "T1", "title": "one", "checks": [f"test -e {folder}/done || test -e T1.txt"]}]
+        repo.write(f"{folder}/prd.json", json.dumps({"project": folder, "userStories": tasks}))
+        assert repo.run(agent, "--prd", f"{folder}/prd.json")[0] in (0, 4)
+        sh(repo, f"git merge -q --ff-only ralph/{folder}")
+    assert paid(repo)[:2] == ["T1", "T1"]
+
+
+def test_work_that_was_squashed_and_whose_branch_is_gone_stays_passed(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"))
+    sh(repo, "git add prd.json; git commit -qm plan")
+    agent = repo.agent(COUNTS)
+    assert repo.run(agent)[0] == 0
+    sh(
+        repo,
+        "git checkout -q .; git merge -q --squash ralph/p; git commit -qm squashed; git branch -qD ralph/p",
+    )
+    assert repo.passed() == []
+    code, _, said = repo.run(agent)
+    assert (code, repo.passed(), paid(repo)) == (0, ["T1", "T2"], ["T1", "T2"]), said
