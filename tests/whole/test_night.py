@@ -350,3 +350,20 @@ def test_what_passed_while_the_plan_was_broken_is_not_worked_again_after_a_kill(
     repo.write("prd.json", whole)
     assert repo.run(agent)[0] == 0 and repo.passed() == ["T1", "T2"]
     assert repo.verdicts() == ["T1 passed", "T2 passed"]
+
+
+def test_what_was_blocked_while_the_plan_was_broken_is_not_worked_again(repo: Repo) -> None:
+    repo.plan({"checks": ["test -e nothing"]}, own("T2"), limits={"attempts": 1})
+    whole = repo.read("prd.json")
+    agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
+    process = repo.start("run", "--agent", agent)
+    wait_for_records(repo, "verdict", 1)
+    process.terminate()
+    process.wait()
+    repo.write("prd.json", whole)
+    agent = repo.agent(MAKES)
+    for _ in range(2):
+        assert repo.run(agent)[0] == 4 and repo.verdicts() == ["T1 failed", "T2 passed"]
+    assert json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
+    repo.ralph("retry", "T1")
+    assert repo.run(agent)[0] == 4 and repo.verdicts() == ["T1 failed", "T2 passed", "T1 failed"]
