@@ -126,11 +126,14 @@ def tell_trouble(run: Run) -> None:
 def next_task(run: Run) -> Task | None:
     """The next task for a free worker: the first that is ready and whose agent is available. None if no
     worker is free, or the others may need the money that is left. A task under way has not passed, whatever
-    the plan says, and is the same under another title."""
+    the plan says, and is the same under another title. Conflicts are resolved one after another: side by side
+    each would conflict with the others again."""
     under_way = {attempt.task.id for attempt in run.pool.attempts}
     if len(under_way) >= run.jobs or run.trouble:
         return None
-    free = (task for task in ready(run) if under_way.isdisjoint((task.id, *task.depends_on)))
+    free = [task for task in ready(run) if under_way.isdisjoint((task.id, *task.depends_on))]
+    if any(run.history.of(attempt.task).conflicted for attempt in run.pool.attempts):
+        free = [task for task in free if not run.history.of(task).conflicted]
     found = next((task for task in free if not _back_at(run, task)), None)
     return found if found and run.share else None
 

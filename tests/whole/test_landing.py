@@ -221,7 +221,7 @@ lines = P("deps.txt").read_text().splitlines()
 if task not in lines:
     lines.append(task)
     (OUT / f"on-{task}").touch()
-    while sum(name.startswith("on-") for name in os.listdir(OUT)) < 3: time.sleep(0.02)
+    while sum(name.startswith("on-") for name in os.listdir(OUT)) < JOBS: time.sleep(0.02)
 elif MENDS:
     (OUT / f"conflict-{task}").write_text(prompt)
     lines = [line for line in lines if not line.startswith(("<<<<<<<", "=======", ">>>>>>>"))]
@@ -234,15 +234,20 @@ def depends(*tasks: str) -> list[dict[str, object]]:
     return [{"id": task, "checks": [f"grep -qx {task} deps.txt"]} for task in tasks]
 
 
-def test_three_at_once_that_each_add_a_line_to_one_file_take_at_most_three_more_sessions(repo: Repo) -> None:
+@pytest.mark.parametrize("jobs", [3, 8])
+def test_tasks_at_once_that_add_a_line_to_one_file_take_at_most_one_more_session_each(
+    repo: Repo, jobs: int
+) -> None:
     repo.git("config", "merge.conflictStyle", "zdiff3")  # for a person's own merges
     repo.write("deps.txt", "first\n")
     repo.commit("dependencies")
-    repo.plan(*depends("T1", "T2", "T3"))
-    code, _, said = repo.run(repo.agent(f"MENDS = True\n{ADDS_A_LINE}"), "--jobs", "3")
-    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), said
-    assert len(repo.read("../ran").split()) <= 6
-    assert sorted(repo.landed("deps.txt").split()) == ["T1", "T2", "T3", "first"]
+    names = [f"T{number + 1}" for number in range(jobs)]
+    repo.plan(*depends(*names))
+    agent = repo.agent(f"MENDS, JOBS = True, {jobs}\n{ADDS_A_LINE}")
+    code, _, said = repo.run(agent, "--jobs", str(jobs))
+    assert (code, repo.passed()) == (0, names), said
+    assert len(repo.read("../ran").split()) <= 2 * jobs
+    assert sorted(repo.landed("deps.txt").split()) == [*names, "first"]
     asked = [path.read_text() for path in repo.outside.glob("conflict-*")]
     assert asked and all("deps.txt" in prompt and "conflict markers" in prompt for prompt in asked)
 
@@ -251,7 +256,9 @@ def test_markers_that_an_agent_leaves_are_red_and_cost_no_run_of_the_checks(repo
     repo.write("deps.txt", "first\n")
     repo.commit("dependencies")
     repo.plan(*depends("T1", "T2", "T3"), limits={"attempts": 2})
-    code, _, said = repo.run(repo.agent(f"MENDS = attempt > 1\n{ADDS_A_LINE}"), "--jobs", "3", timeout=90)
+    code, _, said = repo.run(
+        repo.agent(f"MENDS, JOBS = attempt > 1, 3\n{ADDS_A_LINE}"), "--jobs", "3", timeout=90
+    )
     assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), said
     red = [record for record in repo.records("verdict") if record["verdict"] == "failed"]
     assert red and all(
