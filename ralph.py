@@ -313,7 +313,7 @@ def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
 
     Takes every option of `ralph run`. Looks at the plan, the checks, agents, permissions, sandbox, git,
-    the lock, the disk, and the environment that cron gives. Exits with 2 if it finds an error.
+    the lock and the disk. Exits with 2 if it finds an error.
 
     \b
     ralph doctor --agent claude --full-permissions --probe

@@ -18,10 +18,8 @@ from _ralph.process.process import Control
 from _ralph.state import layout, lock, prd
 from _ralph.state.layout import Noted, noted
 
-_WORKSPACE = re.compile(r"(work-\d+)|\.(work-\d+)-\d+")
-"""The second form is a workspace that was moved away while checks ran, when ralph was killed."""
-_OTHERS = re.compile(r"room(-\d+)?|land-\d+|role|recheck")
-"""The first and the last without a number are of version 0.2."""
+_PLACE = re.compile(r"(work|room|land)-\d+|role|room|recheck")
+"""The last two are of version 0.2."""
 _REMOVED = ".removed"
 """What the places of a plan are called while they are removed; whatever was in them has been parked."""
 Echo = Callable[[str], object]
@@ -74,8 +72,9 @@ def _clean(git: Git, note: Noted, dry_run: bool, echo: Echo) -> float:
     if not dry_run:
         with lock.alone(note.paths, "clean"):
             freeze_settings(git, note.paths.private)
-            for name, workspace in _workspaces(folder):
-                _park(git, note, name, workspace, echo)
+            _require_own(folder)
+            for workspace in sorted(folder.glob("work-*")):
+                _park(git, note, workspace, echo)
             gone = folder.rename(folder.with_name(folder.name + _REMOVED))
         if os.path.lexists(files.clear(gone)):
             raise NeedsPerson(f"{gone} cannot be removed; see who owns what is in it")
@@ -103,21 +102,15 @@ def _judged(git: Git, note: Noted) -> tuple[bool, str]:
     return True, f"{note.prd} is done"
 
 
-def _workspaces(folder: Path) -> list[tuple[str, Path]]:
-    """The workspaces among the places of a plan, by their names. NeedsPerson if there is something that ralph
-    did not make."""
-    found = []
-    for entry in sorted(folder.iterdir()):
-        workspace = _WORKSPACE.fullmatch(entry.name)
-        own = (workspace or _OTHERS.fullmatch(entry.name)) and entry.is_dir() and not entry.is_symlink()
+def _require_own(folder: Path) -> None:
+    """NeedsPerson if something lies among the places that ralph did not make."""
+    for entry in folder.iterdir():
+        own = _PLACE.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
         if not own and entry.name != layout.NOTE:
             raise NeedsPerson(f"ralph did not make {entry}; move it away, or delete it")
-        if workspace:
-            found.append((workspace[1] or workspace[2], entry))
-    return found
 
 
-def _park(git: Git, note: Noted, name: str, folder: Path, echo: Echo) -> None:
+def _park(git: Git, note: Noted, folder: Path, echo: Echo) -> None:
     """Park what a workspace holds that is neither on the branch nor parked. NeedsPerson if git cannot take
     all of it."""
     paths = note.paths
@@ -125,7 +118,7 @@ def _park(git: Git, note: Noted, name: str, folder: Path, echo: Echo) -> None:
     tip = branch.tip() or git("rev-parse", "HEAD").strip()
     own = (paths.prd, paths.progress, paths.rulebook)
     state = tuple(str(path.relative_to(note.root)) for path in own if path.is_relative_to(note.root))
-    place = Place(git, folder, paths.private / f"{name}.index", state)
+    place = Place(git, folder, paths.private / f"{folder.name}.index", state)
     place.carried = carried_names(git, git.root / ".worktreeinclude")
     place.remove_lock()
     if not place.index.is_file():
@@ -138,7 +131,8 @@ def _park(git: Git, note: Noted, name: str, folder: Path, echo: Echo) -> None:
     if trouble:
         raise NeedsPerson(f"{trouble[0]}; check whether you need it, then run this again or delete it")
     if tree not in kept_trees(branch, tip):
-        echo(f"parked what was in {folder} and nowhere else: {branch.park_tree(tree, tip, f'clean-{name}')}")
+        ref = branch.park_tree(tree, tip, f"clean-{folder.name}")
+        echo(f"parked what was in {folder} and nowhere else: {ref}")
 
 
 def kept_trees(branch: Branch, tip: str) -> set[str]:

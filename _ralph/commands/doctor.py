@@ -18,7 +18,7 @@ from pathlib import Path
 from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.commands import init, rehearsal
+from _ralph.commands import init, probe
 from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import BULK, freeze_settings
@@ -38,14 +38,18 @@ from _ralph.state.log import Journal
 
 
 def examine(
-    options: Options, control: Control, view: Terminal, echo: Callable[[str], object], probe: bool = False
+    options: Options,
+    control: Control,
+    view: Terminal,
+    echo: Callable[[str], object],
+    try_agents: bool = False,
 ) -> int:
     """Print each finding as it is found, what is fine only if `verbose`, then how to go on; the exit status.
     BadInput outside of a repository."""
     run = _look(options, control)
     found: Counter[str] = Counter()
     fine: list[str] = []
-    for name, part in _parts(run, probe):
+    for name, part in _parts(run, try_agents):
         view.doing(name)
         for level, line in _caught(part):
             found[level] += 1
@@ -101,7 +105,7 @@ def _caught(part: Findings) -> Findings:
         yield "error", str(translate(error))
 
 
-def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
+def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
     """Everything that is looked at, part by part."""
     team: list[Agent] = []
     yield "plan", _plan(run)
@@ -115,9 +119,8 @@ def _parts(run: Run, probe: bool) -> Iterator[tuple[str, Findings]]:
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "places", _places(run)
-    yield "cron", rehearsal.surroundings(team, probe)
-    if probe:
-        yield "probe", rehearsal.turns(run, team)
+    if try_agents:
+        yield "probe", probe.turns(run, team)
 
 
 # ---------------------------------------------------------------- the workspace

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
+from _ralph.agents.registry import Agent
 from _ralph.errors import GOES_ON, BadInput, Exit
 from _ralph.loop import opening, preflight
 from _ralph.loop.run import Options, load_plan
@@ -24,13 +25,18 @@ from _ralph.state.limits import Limits
 HELD = (Exit.USAGE, Exit.PERSON, Exit.AGENT)
 """After these a person is needed. After `Exit.ERROR` an engine tries again, but not for ever."""
 _SAFE = re.compile(r"[\w@+=:,./-]+", re.ASCII)
+_OBEYED = re.compile(
+    r"(ANTHROPIC|CLAUDE|AWS|OPENAI|GEMINI)_.*|.*_PROXY|XDG_(CONFIG|STATE)_HOME|RALPH_PLACES", re.IGNORECASE
+)
+"""Variables that ralph, git and agents obey, beside those that the agents' rows name."""
 
 
 @dataclass(frozen=True)
 class Planned:
     """One plan of a job: `ralph run` with `words`, in the folder `root`; `night` are the words that end a run
     in the morning, where nothing else bounds its time. Its work lands on `branch`; `keys` are the variables
-    that its agents are billed by, `origin` is where its repository can be cloned."""
+    that its agents are billed by, `origin` is where its repository can be cloned; `set_here` are variables of
+    now that it would miss elsewhere."""
 
     name: str
     root: str
@@ -41,6 +47,7 @@ class Planned:
     branch: str
     keys: tuple[str, ...]
     origin: str
+    set_here: tuple[str, ...] = ()
 
 
 def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
@@ -59,6 +66,7 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
         "name": plans[0].name if len(plans) == 1 else _name(plans[0].root, [one.name for one in plans]),
         "plans": plans,
         "keys": sorted({key for plan in plans for key in plan.keys}),
+        "set_here": sorted({name for plan in plans for name in plan.set_here}),
         "state": str(state),
         "path": path,
         "program": program,
@@ -78,7 +86,8 @@ def planned(options: Options) -> Planned:
     prd, notes = (os.path.relpath(path, paths.root) for path in (paths.prd, paths.progress))
     words, prompt = ["--prd", prd] if prd != "prd.json" else [], str(options.prompt)
     words += [os.path.relpath(word, paths.root) if word == prompt else word for word in options.words]
-    keys = {key for agent in preflight.agents_of(run) for key in agent.row.get("keys", [])}
+    team = preflight.agents_of(run)
+    keys = {key for agent in team for key in agent.row.get("keys", [])}
     origin = run.git("config", "--get", "remote.origin.url", check=False).strip()
     if not origin or re.match("https?://[^/]*@", origin):  # which can be a secret
         origin = "REPOSITORY"
@@ -86,7 +95,17 @@ def planned(options: Options) -> Planned:
     return Planned(
         _name(paths.root, paths.prd), str(paths.root), prd, notes, tuple(words),
         () if bounded else ("--until", "07:00"), run.branch.name, tuple(sorted(keys)), origin,
+        tuple(set_here(team)),
     )  # fmt: skip
+
+
+def set_here(team: Sequence[Agent]) -> list[str]:
+    """The variables of now that decide what ralph, git and these agents do, and that cron does not set."""
+    named = {name for agent in team for name in (*agent.row.get("keys", []), agent.row.get("root_needs"))}
+    for agent in team:
+        places = (*agent.row.get("login", []), *agent.row.get("config", []))
+        named |= {place[1:] for place in places if place.startswith("$")}
+    return [name for name in sorted(os.environ) if name in named or _OBEYED.fullmatch(name)]
 
 
 def _name(root: str | Path, told: object) -> str:

@@ -157,14 +157,6 @@ def test_what_was_parked_already_is_not_parked_again(repo: Repo) -> None:
     assert clean(repo)[0] == 0 and parked(repo) == before and len(before) == 1
 
 
-def test_a_workspace_that_was_out_of_the_way_when_ralph_was_killed_is_parked_too(done: Repo) -> None:
-    (done.workspace / "half.txt").write_text("half\n")
-    done.workspace.rename(done.places / ".work-1-4711")
-    assert clean(done)[0] == 0 and not done.places.exists()
-    (ref,) = parked(done)
-    assert "half.txt" in done.git("ls-tree", "--name-only", ref).split()
-
-
 def test_secrets_that_were_copied_are_not_parked(done: Repo) -> None:
     done.write(".gitignore", ".env\n")
     done.write(".worktreeinclude", ".env\n")

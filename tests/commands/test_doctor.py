@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import ralph
-from _ralph.commands.rehearsal import cron_environment
+from _ralph.commands.probe import cron_environment
 from tests.conftest import ROOT, Repo, sample
 from tests.process.test_sandbox import works
 
@@ -92,7 +92,6 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     for part in (
         "disk: ",
         "sandbox: ",
-        "cron: your crontab does not start ralph",
         *([] if "--agent" in words else ["agent: "]),
     ):
         assert any(line.startswith(part) for _, line in found(done)), part
@@ -197,10 +196,12 @@ def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
     words[2] = "claude"
     for value in ("", "0", "true"):
         assert "IS_SANDBOX=1" in "".join(errors(repo.ralph(*words, IS_SANDBOX=value)))
-    done = repo.ralph(*words, IS_SANDBOX="1")
-    assert not errors(done) and "set here and not there" not in done.stdout, "nobody uses cron here"
-    repo.tool("crontab", "echo '30 22 * * 1-5 ralph run'")
-    assert says(repo.ralph(*words, IS_SANDBOX="1"), "warning", "set here and not there: IS_SANDBOX")
+    assert not errors(repo.ralph(*words, IS_SANDBOX="1"))
+    words = ["job", "cron", *words[1:]]
+    assert (
+        "# cron does not have these variables, which are set here: IS_SANDBOX, "
+        in repo.ralph(*words, IS_SANDBOX="1").stdout
+    )
 
 
 # ---------------------------------------------------------------- the places
@@ -585,32 +586,6 @@ def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(repo: Repo, wor
 def test_hours_are_a_number_or_a_duration(said: str, hours: float) -> None:
     context = ralph.cli.commands["run"].make_context("run", ["--max-hours", said])
     assert context.params["max_hours"] == hours
-
-
-def test_what_cron_does_not_have_is_named(repo: Repo) -> None:
-    table = "# mine\nOTHER = 'x'\nAWS_PROFILE = work\nGEMINI_MODEL = x\n30 22 * * 1-5 A=b ralph run\n"
-    repo.tool("mine", "cat > /dev/null")
-    repo.tool("checker", "true")
-    repo.tool("crontab", f"printf %s {shlex.quote(table)}")
-    row: dict[str, Any] = {
-        "argv": ["mine", "{args}"],
-        "permissions": {"edit": []},
-        "keys": ["MINE_KEY"],
-        "login": ["$MINE_TOKEN"],
-        "reports": ["tokens"],
-    }
-    repo.plan({"checks": ["A=b checker -x"]}, agents={"mine": row}, agent="mine")
-    repo.env |= {"MINE_KEY": "secret", "RALPH_RUN_MAX_TOKENS": "3", "AWS_PROFILE": "play"}
-    repo.env |= {"HTTPS_PROXY": "http://127.0.0.1:9", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
-    done = repo.ralph("doctor", "-v")
-    assert says(done, "warning", "set here and not there: HTTPS_PROXY, MINE_KEY, OPENAI_BASE_URL")
-    assert says(done, "warning", "not the same there as here: AWS_PROFILE, GEMINI_MODEL, HOME")
-    assert "ralph run --max-tokens 3\n" in done.stdout, "what a variable says stands in the line"
-    assert says(done, "warning", "no login of mine found there")
-    assert "secret" not in done.stdout
-    repo.tool("crontab", f"printf %s {shlex.quote('MINE_KEY=secret' + chr(10) + table)}")
-    done = repo.ralph("doctor", "-v")
-    assert says(done, "ok", "mine finds MINE_KEY there") and "secret" not in done.stdout
 
 
 # ---------------------------------------------------------------- the probe

@@ -206,6 +206,22 @@ def test_the_crontab_line_does_the_work_from_cron(tmp_path: Path, name: str) -> 
     assert repo.git("status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
 
 
+def test_what_cron_does_not_have_is_named_and_never_its_value(repo: Repo) -> None:
+    row = {
+        "argv": ["mine"],
+        "permissions": {"edit": []},
+        "keys": ["MINE_KEY"],
+        "login": ["$MINE_TOKEN", "~/x"],
+    }
+    repo.tool("mine", "true")
+    repo.plan(OWN, agents={"mine": row}, agent="mine")
+    assert "MINE_" not in printed(repo, "cron")
+    repo.env |= {"MINE_KEY": "secret", "MINE_TOKEN": "secret", "HTTPS_PROXY": "secret", "MINE_OTHER": "x"}
+    told = printed(repo, "cron")
+    assert re.search("which are set here: .*HTTPS_PROXY, MINE_KEY, MINE_TOKEN(, XDG.*)?[.]\n", told), told
+    assert "secret" not in told and "above the line" in told
+
+
 @pytest.mark.parametrize("crons", ["Debian's", "the first"])
 @pytest.mark.parametrize("word", ["%", "\\", "\\%", "\\\\", "a\\\\%b", "%%", "\\'%", "it's \\% 'x'"])
 def test_percent_signs_and_backslashes_survive_every_cron(tmp_path: Path, word: str, crons: str) -> None:
