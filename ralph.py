@@ -415,7 +415,7 @@ def main() -> None:
         if "--json" in sys.argv:
             import json
 
-            from _ralph.state.wording import summary
+            from _ralph.state.facts import summary
 
             stop = Stop("error", Exit.USAGE, error.format_message())
             click.echo(json.dumps(summary(None, None, stop, 0.0)))

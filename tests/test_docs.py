@@ -29,7 +29,7 @@ from _ralph.errors import Exit, Stop
 from _ralph.files import resource
 from _ralph.model import Paths, Verdict
 from _ralph.show import status
-from _ralph.state import prd, wording
+from _ralph.state import facts, prd
 from _ralph.state.history import LABELS, History
 from _ralph.state.limits import NONE, Limits
 from _ralph.state.records import AttemptEnded
@@ -225,7 +225,7 @@ def test_exit_codes() -> None:
 def test_verdicts_and_states() -> None:
     listed = rows(section("Verdicts", page("verdicts.md")))
     assert {str(verdict) for verdict in Verdict} <= listed.keys()
-    assert all(f"`{state}`" in page("status.md") for state in wording.STATES)
+    assert all(f"`{state}`" in page("status.md") for state in facts.STATES)
 
 
 @pytest.mark.parametrize(
@@ -248,11 +248,11 @@ def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
     path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
     plan = prd.load(path)
-    real = wording.summary(plan, History(), Stop("complete", Exit.COMPLETE, "done"), 1.0)
+    real = facts.summary(plan, History(), Stop("complete", Exit.COMPLETE, "done"), 1.0)
     assert list(shown) == list(real)
     assert list(shown["tokens"]) == list(real["tokens"])
     assert {tuple(task) for task in shown["tasks"]} == {tuple(task) for task in real["tasks"]}
-    assert {task["state"] for task in shown["tasks"]} <= set(wording.STATES)
+    assert {task["state"] for task in shown["tasks"]} <= set(facts.STATES)
     assert shown["exit"] in list(Exit)
 
 
@@ -264,7 +264,7 @@ def test_every_field_of_the_object_is_described(tmp_path: Path) -> None:
     top, task = (ROOT / "docs/status.md").read_text("utf-8").split("Each task:")
     assert [*rows(top.split("## The object")[1])][1:] == [*real]
     assert [*rows(task)][1:] == [*real["tasks"][0]]
-    assert [word for word in wording.STATES if f"`{word}`" not in task] == []
+    assert [word for word in facts.STATES if f"`{word}`" not in task] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

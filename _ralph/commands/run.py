@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Collection
 
 import click
@@ -25,8 +26,9 @@ from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
 from _ralph.show.status import Status, next_step
 from _ralph.state import layout, limits, lock
+from _ralph.state.facts import summary
 from _ralph.state.records import Stopped
-from _ralph.state.wording import limits_words, summary, sums_words
+from _ralph.state.wording import limits_words
 
 
 def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
@@ -111,10 +113,21 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
 
 
 def _sums(run: Run, usd: float) -> str:
-    """The line that stays for the whole run."""
-    stopping = "stopping | " if asked_to_stop(run) else ""
-    room = [turn.task for turn in run.pool.line]
-    return stopping + sums_words(run.plan, run.history, run.limits, run.seconds, usd, room)
+    """The line that stays for the whole run, short things first; `usd` are dollars that are in no record
+    yet."""
+    used, limit = run.history.this_run, min(run.limits.usd, run.limits.budget_usd)
+    spent, limited = used.usd + usd, limit < limits.NONE
+    cost = f"{'at least ' * used.at_least}${spent:.2f}" if spent or limited else ""
+    passed, now, room = len(run.plan.passed_ids), time.time(), [turn.task for turn in run.pool.line]
+    parts = [
+        "stopping" if asked_to_stop(run) else "",
+        f"{passed} of {len(run.plan.tasks)} passed",
+        cost + (f" of ${limit:.2f}" if limited else ""),
+        f"{text.duration(run.seconds, short=True)}, limit {text.clock(run.ends, now)}",
+        f"room: {text.one_line(room[0], 20)}" if room else "",
+        f"{len(room) - 1} in line" if len(room) > 1 else "",
+    ]
+    return " | ".join(part for part in parts if part)
 
 
 def _end_early(run: Run | None, control: Control, error: Exception) -> Stop:

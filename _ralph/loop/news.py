@@ -8,7 +8,7 @@ import os
 from _ralph.errors import Stop
 from _ralph.loop.run import Run
 from _ralph.process.process import run_process
-from _ralph.state.wording import summary
+from _ralph.state.facts import summary
 from _ralph.text import last_line
 
 DEADLINE = 30.0

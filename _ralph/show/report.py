@@ -15,10 +15,12 @@ from _ralph.git.git import git
 from _ralph.loop.run import logs_folder
 from _ralph.model import Json, Paths, Plan
 from _ralph.show import timeline
-from _ralph.state import layout, prd, wording
+from _ralph.state import layout, prd
+from _ralph.state.facts import STATES, TaskFacts, agents_words, summary, task_facts
 from _ralph.state.history import History
 from _ralph.state.log import Journal
 from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Record, Stopped
+from _ralph.state.wording import spent
 
 if TYPE_CHECKING:
     import jinja2
@@ -48,8 +50,7 @@ def page(prd_path: Path) -> str:
     records = list(Journal(paths.progress).records(plan))
     history, running = layout.history_of(plan, records), layout.loop_at_work(paths)
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
-    summary = wording.summary(plan, history, None, history.seconds)
-    groups = _tasks(plan, history, summary["tasks"])
+    groups = _tasks(plan, history)
     return _template().render(
         running=running,
         options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
@@ -58,15 +59,15 @@ def page(prd_path: Path) -> str:
         project=plan.project,
         folder=str(paths.root),
         history=history,
-        summary=summary,
+        summary=summary(plan, history, None, history.seconds),
         next=prd.next_task(plan),
         groups=groups,
-        costs=_costs([card for cards in groups.values() for card in cards]),
+        costs=_costs([facts for tasks in groups.values() for facts in tasks]),
         verdicts={record.iteration: record for record in verdicts},
         commits=_commits(paths, history, records),
         ahead=_ahead(paths, history),
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
-        agents=wording.agents_words(history),
+        agents=agents_words(history),
         unpriced=sum(not record.usd for record in verdicts),
         restored=[record for record in verdicts if record.restored],
         denied=[record for record in verdicts if record.denials],
@@ -90,34 +91,27 @@ def _template() -> jinja2.Template:
     )
     environment.filters.update(
         line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
-        spent=wording.spent,
+        spent=spent,
     )  # fmt: skip
     return environment.from_string(resource("templates/report.html").read_text("utf-8"))
 
 
-def _tasks(plan: Plan, history: History, told_of: list[Json]) -> dict[str, list[Json]]:
-    """The tasks by state, each with its history; the newest passes first."""
-    groups: dict[str, list[Json]] = {state: [] for state in wording.STATES}
-    for task, told in zip(plan.tasks, told_of, strict=True):
-        known = history.of(task)
-        card = {
-            "task": task,
-            "known": known,
-            "remark": wording.task_remark(told),
-            "notes": wording.task_warnings(plan, told, known),
-        }
-        groups[told["state"]].append(card)
-    groups["passed"].sort(key=lambda card: card["known"].passed_at or -1, reverse=True)
+def _tasks(plan: Plan, history: History) -> dict[str, list[TaskFacts]]:
+    """The tasks by state; the newest passes first."""
+    groups: dict[str, list[TaskFacts]] = {state: [] for state in STATES}
+    for facts in task_facts(plan, history):
+        groups[facts.state].append(facts)
+    groups["passed"].sort(key=lambda facts: facts.known.passed_at or -1, reverse=True)
     return groups
 
 
-def _costs(cards: list[Json]) -> list[tuple[Json, float]]:
+def _costs(tasks: list[TaskFacts]) -> list[tuple[TaskFacts, float]]:
     """The tasks that cost most, each with its part of the dearest one: in dollars, else in tokens, else in
     seconds."""
-    spent = [(card, (card["known"].usd, card["known"].tokens.total, card["known"].seconds)) for card in cards]
-    unit = next((i for i in range(3) if any(amounts[i] for _, amounts in spent)), 2)
-    dearest = sorted(spent, key=lambda one: -one[1][unit])[:_CHART]
-    return [(card, amounts[unit] / dearest[0][1][unit]) for card, amounts in dearest if amounts[unit]]
+    amounts = [(facts, (facts.known.usd, facts.known.tokens.total, facts.known.seconds)) for facts in tasks]
+    unit = next((i for i in range(3) if any(spent[i] for _, spent in amounts)), 2)
+    dearest = sorted(amounts, key=lambda one: -one[1][unit])[:_CHART]
+    return [(facts, spent[unit] / dearest[0][1][unit]) for facts, spent in dearest if spent[unit]]
 
 
 def _commits(paths: Paths, history: History, records: list[Record]) -> dict[str, diffs.Change]:

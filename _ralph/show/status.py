@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -21,20 +22,10 @@ from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
+from _ralph.state.facts import TaskFacts, agents_summary, agents_words, summary, task_facts
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan, Stopped
-from _ralph.state.wording import (
-    agents_summary,
-    agents_words,
-    command_line,
-    dollars,
-    limits_words,
-    spent,
-    summary,
-    task_remark,
-    task_warnings,
-    thousands,
-)
+from _ralph.state.wording import command_line, dollars, limits_words, spent, thousands
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
@@ -63,25 +54,25 @@ class Status:
         """The attempts under way, by their workers."""
         return _under_way(self.history) if self.running else []
 
+    @property
+    def next(self) -> str | None:
+        """The id of the task that comes next."""
+        upcoming = prd.next_task(self.plan)
+        return upcoming.id if upcoming else None
+
+    @functools.cached_property
+    def tasks(self) -> list[TaskFacts]:
+        """The facts of each task; one that is worked on now is `running`."""
+        found = task_facts(self.plan, self.history)
+        now = {start.task: _attempt_words(start) for start in self.at_work}
+        return [
+            replace(facts, state="running", remark=now[facts.task.id]) if facts.task.id in now else facts
+            for facts in found
+        ]
+
 
 def _under_way(history: History) -> list[AttemptBegan]:
     return sorted(history.open_starts.values(), key=lambda start: start.worker)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One task as people read it; `remark` is short and stands with the title, `warnings` are sentences."""
-
-    state: str
-    id: str
-    title: str
-    remark: str
-    spent: str
-    warnings: list[str]
-
-    @property
-    def aside(self) -> str:
-        return f" ({self.remark.removeprefix('waits ')})" if self.remark else ""
 
 
 def read(prd_path: Path) -> Status:
@@ -152,11 +143,10 @@ def show(status: Status, form: str) -> str:
 
 def as_object(status: Status) -> Json:
     """What `--json` prints: the shape of `run --json`, and what only a look from outside can tell."""
-    upcoming = prd.next_task(status.plan)
     return {
         **summary(status.plan, status.history, None, status.history.seconds),
         "trouble": status.trouble or None,
-        "next": upcoming.id if upcoming else None,
+        "next": status.next,
         "running": status.running,
         "branch": status.history.branch or None,
         "places": status.places,
@@ -186,9 +176,9 @@ def _limits(status: Status) -> limits.Usage:
 def lines(status: Status, width: int, color: bool) -> list[str]:
     """The table, a task each, in `width` columns; then what is going on, and the count last, where
     the eye is."""
-    told = as_object(status)
-    rows, passed, total = _rows(status, told), told["passed"], told["total"]
-    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(status, told)}"
+    rows = _rows(status)
+    passed, total = len(status.plan.passed_ids), len(rows)
+    headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(status)}"
     bar = "#" * (_BAR * passed // total)
     paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
     said = [line for words in _sentences(status) for line in text.wrap(text.one_line(words, 600), width)]
@@ -196,19 +186,20 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
     return [*_table(rows, width, color), "", *said, *(_paint(line, paint, color) for line in last)]
 
 
-def _table(rows: list[Row], width: int, color: bool) -> list[str]:
+def _table(rows: list[TaskFacts], width: int, color: bool) -> list[str]:
     """Columns as wide as their content, but for the title, which gets what is left; a narrow terminal
     does not show what was spent."""
     states = max(len(row.state) for row in rows)
     ids = min(max(text.cells(row.id) for row in rows), width // 3)
+    asides = [f" ({row.remark.removeprefix('waits ')})" if row.remark else "" for row in rows]
     spent = [f"  {row.spent}" if row.spent and width >= _NARROW else "" for row in rows]
     ends = max(map(len, spent))
     left = width - states - ids - 4 - ends
-    titles = min(max(text.cells(row.title + row.aside) for row in rows), left)
+    titles = min(max(text.cells(row.title + aside) for row, aside in zip(rows, asides, strict=True)), left)
     table = []
-    for row, end in zip(rows, spent, strict=True):
+    for row, aside, end in zip(rows, asides, spent, strict=True):
         state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
-        aside = text.cut(row.aside, max(titles * 2 // 3, titles - text.cells(row.title)))
+        aside = text.cut(aside, max(titles * 2 // 3, titles - text.cells(row.title)))
         title = text.pad(text.cut(row.title, titles - text.cells(aside)) + aside, titles)
         table.append(f"{state}  {text.pad(row.id, ids)}  {title}{end:>{ends}}".rstrip())
         for warning in row.warnings:
@@ -225,12 +216,11 @@ def _paint(words: str, name: str, color: bool) -> str:
 
 def markdown(status: Status) -> str:
     """The same to paste into an issue or a pull request. Foreign text in it is text and nothing else."""
-    told = as_object(status)
     parts = [
-        f"## {escape(status.plan.project)}: {_counts(status, told)}\n",
+        f"## {escape(status.plan.project)}: {_counts(status)}\n",
         "| state | task | title | notes | spent |\n|---|---|---|---|---:|",
     ]
-    for row in _rows(status, told):
+    for row in _rows(status):
         notes = "; ".join([row.remark] * bool(row.remark) + row.warnings)
         cells = (escape(cell, 1000) for cell in (row.state, row.id, row.title, notes, row.spent))
         parts.append(f"| {' | '.join(cells)} |")
@@ -249,31 +239,18 @@ def escape(words: str, width: int = 300) -> str:
 # ---------------------------------------------------------------- what both say
 
 
-def _rows(status: Status, told: Json) -> list[Row]:
-    """The tasks; those that are worked on, or the one that comes next, have a state of their own here."""
-    here = {start.task: _attempt_words(start) for start in status.at_work}
-    here, marked = (here, "running") if status.running else ({told["next"]: ""}, "next")
-    rows = []
-    for task, about in zip(status.plan.tasks, told["tasks"], strict=True):
-        known = status.history.of(task)
-        row = Row(
-            marked if task.id in here else about["state"],
-            text.one_line(task.id),
-            text.one_line(task.title),
-            here.get(task.id) or task_remark(about),
-            spent(known) if known.seconds else "",
-            task_warnings(status.plan, about, known),
-        )
-        rows.append(row)
-    return rows
+def _rows(status: Status) -> list[TaskFacts]:
+    """The tasks as a table shows them: where no loop is at work, the next one says so."""
+    upcoming = None if status.running else status.next
+    return [replace(row, state="next") if row.task.id == upcoming else row for row in status.tasks]
 
 
-def _counts(status: Status, told: Json) -> str:
+def _counts(status: Status) -> str:
     """`55 of 100 passed (3 weak), 1 running, 2 failed, 1 blocked, 40 waiting`."""
-    at_work = {start.task for start in status.at_work}
-    states = Counter("running" if task["id"] in at_work else task["state"] for task in told["tasks"])
-    weak = sum(task["weak"] for task in told["tasks"])
-    passed = f"{told['passed']} of {told['total']} passed{f' ({weak} weak)' if weak else ''}"
+    rows = status.tasks
+    states = Counter(row.state for row in rows)
+    weak = sum(row.task.passed and row.known.weak for row in rows)
+    passed = f"{len(status.plan.passed_ids)} of {len(rows)} passed{f' ({weak} weak)' if weak else ''}"
     words = ("running", "failed", "blocked", "waiting", "open")
     return ", ".join([passed, *(f"{states[state]} {state}" for state in words if states[state])])
 

@@ -1,0 +1,147 @@
+"""What is known of a plan and of each of its tasks: `status` draws these facts as text, Markdown and JSON,
+the report as a page, `run --json` and `--notify` as an object."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from _ralph import text
+from _ralph.errors import Stop
+from _ralph.model import Json, Plan, Spent, Task
+from _ralph.state import limits
+from _ralph.state.history import History, TaskHistory
+from _ralph.state.wording import spent
+
+STATES = ("passed", "open", "waiting", "failed", "blocked")
+"""The states of a task: `failed` is open still, after an attempt."""
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """One task: `state` is one of STATES, `waits_for` are the tasks that must pass first, `reason` is why it
+    has not passed. `remark` is short and stands with the title; `warnings` are sentences for a person."""
+
+    task: Task
+    known: TaskHistory
+    state: str
+    waits_for: list[str]
+    reason: str
+    remark: str
+    warnings: list[str]
+
+    @property
+    def id(self) -> str:
+        return text.one_line(self.task.id)
+
+    @property
+    def title(self) -> str:
+        return text.one_line(self.task.title)
+
+    @property
+    def spent(self) -> str:
+        """What its attempts took; empty before the first."""
+        return spent(self.known) if self.known.seconds else ""
+
+    def as_object(self) -> Json:
+        task, known = self.task, self.known
+        return {
+            "id": task.id,
+            "title": task.title,
+            "state": self.state,
+            "weak": task.passed and known.weak,
+            "flaky": known.flaky,
+            "changed_tests": known.tests if task.passed else [],
+            "attempts": known.tried,
+            "failures": known.attempts,
+            **_took(known),
+            "waits_for": self.waits_for,
+            "split": known.overload or None,
+            "reason": self.reason or None,
+            "question": None if task.passed else known.question or None,
+            "parked": known.parked or None,
+        }
+
+
+def task_facts(plan: Plan, history: History) -> list[TaskFacts]:
+    """The facts of every task, in the order of the plan."""
+    return [_facts(plan, task, history.of(task)) for task in plan.tasks]
+
+
+def _facts(plan: Plan, task: Task, known: TaskHistory) -> TaskFacts:
+    waits_for = [] if task.passed else [name for name in task.depends_on if name not in plan.passed_ids]
+    reason = "" if task.passed else task.blocked or (known.last.reason if known.last else "")
+    if task.passed or task.is_blocked:
+        state = "passed" if task.passed else "blocked"
+    else:
+        state = "waiting" if waits_for else "failed" if known.attempts else "open"
+    remark = ", ".join(["weak"] * known.weak + ["changed tests"] * bool(known.tests)) if task.passed else ""
+    if state == "waiting":
+        remark = f"waits for {text.few(waits_for)}"
+    warnings = _warnings(plan, task, known, reason)
+    return TaskFacts(task, known, state, waits_for, reason, remark, warnings)
+
+
+def _warnings(plan: Plan, task: Task, known: TaskHistory, reason: str) -> list[str]:
+    """What a person should know of a task before they do something about it, a line each."""
+    told = [reason]
+    if task.is_blocked:
+        told += [f"its work: git show {known.parked}"] * bool(known.parked)
+    elif known.attempts and not task.passed:
+        attempts = limits.resolve(plan.settings, {}).attempts
+        told = [f"failed {known.attempts} of {attempts}: {reason}"]
+    if known.flaky:
+        told.append(f"flaky: {text.few(known.flaky)}")
+    if known.question and not task.passed and known.question not in reason:
+        told.append(f"it asks: {known.question}")
+    if known.denials:
+        told.append(f"denied: {'; '.join(known.denials)}")
+    if known.overload:
+        told.append(f"split this task: {known.overload}")
+    return list(dict.fromkeys(text.one_line(line, 300) for line in told if line))
+
+
+def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> Json:
+    """The object that `run --json` prints and `--notify` gets; `status --json` has its shape."""
+    history = history or History()
+    tasks = task_facts(plan, history) if plan else []
+    last = history.stopped
+    ended = stop or ((last.stop, last.exit, last.reason) if last else (None, None, None))
+    return {
+        **dict(zip(("stop", "exit", "reason"), ended, strict=True)),
+        "passed": sum(facts.task.passed for facts in tasks),
+        "total": len(tasks),
+        "iterations": history.this_run.iterations if stop else history.iteration,
+        **_took(history.this_run if stop else history),
+        "seconds": round(seconds, 1),
+        "tasks": [facts.as_object() for facts in tasks],
+    }
+
+
+def agents_summary(history: History) -> list[Json]:
+    """What each agent came to, in the order in which they first worked."""
+    return [
+        {"agent": command, "attempts": known.attempts, "passed": known.passed, **_took(known)}
+        for command, known in history.agents.items()
+    ]
+
+
+def agents_words(history: History) -> list[str]:
+    """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
+    told = [
+        f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
+        f"{spent(known)}"
+        for command, known in history.agents.items()
+        if known.attempts or known.usd
+    ]
+    return told if len(told) > 1 else []
+
+
+def _took(on: Spent) -> Json:
+    """What was spent; no dollars are estimated since version 0.3, and programs still find the field."""
+    return {
+        "seconds": round(on.seconds, 1),
+        "usd": round(on.usd, 6),
+        "usd_estimated": 0.0,
+        "at_least": on.at_least,
+        "tokens": asdict(on.tokens),
+    }
