@@ -8,7 +8,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,24 +18,12 @@ from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
 from _ralph.model import Check, Json, Plan, Setup, Task
 
-# Each meaning and its keys in files from real repositories, ours first.
-ALIASES: dict[str, tuple[str, ...]] = {
-    "tasks": ("userStories", "stories", "tasks", "features"),
-    "project": ("project", "projectName", "productName", "name", "title", "repo"),
-    "branch": ("branchName", "branch"),
-    "title": ("title", "name", "description"),
-    "criteria": ("acceptanceCriteria", "acceptance_criteria", "acceptance", "steps", "verification"),
-    "depends_on": ("dependsOn", "depends_on", "dependencies"),
-    "passed": ("passes", "passed", "completed", "complete", "done"),
-    "skip": ("skip", "skipped"),
-    "blocked_reason": ("blocked_reason", "blockedReason", "skipReason", "skip_reason"),
-    "gates": ("qualityGates", "verifyCommands", "verifyCommand", "quality_gates"),
-}
-DONE_WORDS = (
-    "done", "passing", "passed", "passes", "complete", "completed", "finished", "verified", "closed",
-)  # fmt: skip
-HELD_WORDS = ("blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix")
-PRIORITY_WORDS = {"critical": 0, "highest": 0, "high": 1, "medium": 2, "normal": 2, "low": 3, "lowest": 4}
+_DIALECTS = json.loads(files.resource("templates/dialects.json").read_text("utf-8"))
+ALIASES: dict[str, list[str]] = _DIALECTS["keys"]
+"""Each meaning and its keys in files from real repositories, ours first."""
+DONE_WORDS: list[str] = _DIALECTS["done"]
+HELD_WORDS: list[str] = _DIALECTS["held"]
+PRIORITY_WORDS: dict[str, int] = _DIALECTS["priority"]
 SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
@@ -46,12 +34,10 @@ SETTINGS: dict[str, tuple[type, ...]] = {
 
 STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
-_TASK_KEYS = STATE_KEYS.union(*(ALIASES[meaning] for meaning in ("title", "criteria", "depends_on")))
-_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes"}
-_TASK_KEYS |= {"completedAt", "completed_at"}  # many tools write them; no misspelt `completed`
+_TASK_KEYS = {*STATE_KEYS, *ALIASES["title"], *ALIASES["criteria"], *ALIASES["depends_on"]}
+_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes", *_DIALECTS["not misspelt"]}
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 _LARGEST = 64 << 20
-_DEEPEST = 100
 
 
 def load(path: Path) -> Plan:
@@ -133,12 +119,21 @@ def _validate(data: Any, name: str) -> None:
 
 def _meant(error: Any) -> str:
     """The key that one that the schema does not know looks like."""
+    known = error.schema.get("properties", {}) if error.validator == "additionalProperties" else {}
+    near = (
+        [found for key in error.instance if key not in known for found in _near(key, known)] if known else []
+    )
+    return f"; is {near[0]!r} meant?" if near else ""
+
+
+def _near(key: str, known: Iterable[str]) -> list[str]:
+    """The one of the `known` keys that another is a misspelling of, if there is one; camelCase wins."""
     import difflib
 
-    known = error.schema.get("properties", {}) if error.validator == "additionalProperties" else {}
-    odd = (key for key in error.instance if key not in known) if known else ()
-    near = [found for key in odd for found in difflib.get_close_matches(key, known, 1)]
-    return f"; is {near[0]!r} meant?" if near else ""
+    spelt = {
+        name.replace("_", "").lower(): name for name in sorted(known, key=lambda name: not name.islower())
+    }
+    return [spelt[name] for name in difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)]
 
 
 class _WrongType(BadInput):
@@ -203,15 +198,11 @@ def misspelt(plan: Plan) -> Iterator[str]:
 
 
 def _misspelt(objects: dict[str, Json], known: set[str]) -> Iterator[str]:
-    import difflib
-
-    every = sorted(known | _PLAN_KEYS, key=lambda name: not name.islower())  # camelCase wins
-    spelt = {name.replace("_", "").lower(): name for name in every}
+    every = known | _PLAN_KEYS
     for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in every):
-        if near := difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8):
+        for meant in _near(key, every):
             names = [name for name, raw in objects.items() if key in raw]
             have, odd = "has" if len(names) == 1 else "have", text.one_line(repr(key), 60)
-            meant = spelt[near[0]]
             of = "" if meant in known else " of the plan"
             yield f"{text.few(names)} {have} {odd}, which is not read; is {meant!r}{of} meant?"
 
@@ -240,7 +231,7 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _document(source: str, name: str) -> Any:
-    """JSON as the standard has it: no key twice, no NaN; and not too deep."""
+    """JSON as the standard has it: no key twice, no NaN."""
     if not source.strip():
         raise BadInput(f"{name} is empty; expected a JSON object with a list of tasks")
     source = source.removeprefix("\ufeff")
@@ -249,22 +240,13 @@ def _document(source: str, name: str) -> Any:
         raise ValueError(f"{word} is not JSON; expected a number")
 
     try:
-        data = json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
-        if _depth(data) > _DEEPEST:  # other code would raise it later
-            raise RecursionError
+        return json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
     except json.JSONDecodeError as error:
         raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
-        raise BadInput(f"{name}: nested too deeply; expected at most {_DEEPEST} levels") from None
+        raise BadInput(f"{name}: nested too deeply") from None
     except ValueError as error:
         raise BadInput(f"{name}: {error}") from None
-    return data
-
-
-def _depth(value: Any) -> int:
-    """How many levels are nested in each other; RecursionError if they are very many."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_depth, inside), default=0)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:

@@ -66,7 +66,6 @@ def test_a_task_takes_the_place_of_the_example(repo: Repo) -> None:
     [
         (" ", {}, "the title is empty"),
         ("x", {"dependsOn": ["T9"]}, "depends on 'T9', and there is no such task"),
-        ("x", {"checks": [{"run": "x", "cmd": 1}]}, "userStories\\[1\\].checks\\[0\\]"),
     ],
 )
 def test_what_the_plan_could_not_hold_is_not_added(

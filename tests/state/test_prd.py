@@ -391,7 +391,6 @@ REFUSED: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "a task without words": ('[{"passes": false}]', ("document[0]: expected a title", "found none")),
     "a blank title": ('[{"title": " "}]', ("document[0]: expected a title",)),
     "nested lists": ("[" * 100_000, (DEEP,)),
-    "nested too deeply for the schema": ('{"tasks": [{"title": "a"}], "x": ' + "[" * 970 + "]" * 970 + "}", (DEEP, "100 levels")),
     "nested objects": ('{"a":' * 100_000, (DEEP,)),
     "nested and whole": ('{"tasks": [{"title": "a", "x": ' + "[" * 100_000 + "]" * 100_000 + "}]}", (DEEP,)),
     "two ids": ('[{"id": "a", "title": "x"}, {"id": "a", "title": "y"}]', ("two tasks have the id 'a'",)),
