@@ -123,8 +123,8 @@ def require(agent: Agent) -> None:
         return
     if agent.permissions not in agent.row["permissions"]:
         raise AgentUnavailable(
-            f"{agent.name} has no sandbox of its own that would keep it to this folder. Two ways on: "
-            f"--sandbox bwrap, or everything for it with --full-permissions"
+            f"{agent.name} has no sandbox of its own that would keep it to this folder; "
+            f"use --sandbox bwrap, or --full-permissions"
             if agent.permissions == "edit"
             else f"{agent.name} cannot be judge or planner: its row has no `read` permissions"
         )
@@ -133,9 +133,8 @@ def require(agent: Agent) -> None:
     needs = agent.row.get("edit_needs", {}).get(sys.platform, [])
     if missing := " and ".join(program for program in needs if shutil.which(program) is None):
         raise AgentUnavailable(
-            f"{agent.name} cannot keep to the workspace here: its own sandbox needs {missing}. "
-            f"Two ways on: install {missing}, or give it everything with --full-permissions "
-            f"(inside --sandbox bwrap, if you like)"
+            f"{agent.name} cannot keep to the workspace here: its own sandbox needs {missing}; "
+            f"install that, or use --full-permissions (inside --sandbox bwrap, if you like)"
         )
 
 

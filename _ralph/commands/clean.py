@@ -30,7 +30,7 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
     outside of a repository."""
     found = git_places(Path.cwd())
     if not found:
-        raise BadInput("there is no git repository here; go to the one whose plans are done")
+        raise BadInput("there is no git repository here; cd to the one whose plans are done")
     git = Git.at(found[0])
     above = Path(os.path.realpath(layout.places_folder()))
     folders = [layout.locate(path).places] if this_plan else sorted(above.glob("*"))
@@ -129,7 +129,9 @@ def _park(git: Git, note: Noted, folder: Path, echo: Echo) -> None:
     after, refused = place.snapshot(start.tree)
     tree, trouble = place.work(start, after)[0], [*trouble, *refused]
     if trouble:
-        raise NeedsPerson(f"{trouble[0]}; check whether you need it, then run this again or delete it")
+        raise NeedsPerson(
+            f"{trouble[0]}; check whether you need it, then run ralph clean again, or delete it"
+        )
     if tree not in kept_trees(branch, tip):
         ref = branch.park_tree(tree, tip, f"clean-{folder.name}")
         echo(f"parked what was in {folder} and nowhere else: {ref}")

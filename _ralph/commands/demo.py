@@ -1,5 +1,5 @@
 """`ralph demo`: the promises, shown on a small real repository. The agent's script in `templates/demo` does
-the misdeeds and says what there is to see; here is the stage for it."""
+the misdeeds and says what there is to see, between `first.txt` and `last.txt`; here is the stage for it."""
 
 from __future__ import annotations
 
@@ -25,27 +25,6 @@ LIMIT = 60.0
 EXITS = [-9, 4]
 """How its two runs end: the first is killed, the second needs a person."""
 _RUN = ("run", "-v", "--agent-timeout", "3s")
-_FIRST = """\
-A small to-do program with tests and a plan of five tasks, in {folder}.
-The agent is a script ({script}):
-no model, no key, nothing is sent anywhere, and its prices are made up.
-The rest is real: ralph, git, the files, the checks.
-You are in the middle of an edit of todo.py, which is not committed."""
-_KILLED = """
--> kill -9: ralph and its worker are dead, and the agent is still running.
--> The same command goes on:"""
-_LAST = """
-Answer the question and go on (the folder is yours to delete):
-  cd {folder}
-  git log --stat ralph/todo
-  {ralph} retry T-5 --answer 'delete it'
-  {ralph} run
-
-In a project of your own:{install}
-  ralph init             # write prd.json with the checks that it finds
-  ralph plan brief.md    # have the tasks written, or write them yourself
-  ralph doctor           # try everything once
-  ralph run --max-usd 20 --until 07:00"""
 _RALPH = [sys.executable, str(Path(__file__).resolve().parent.parent.parent / "ralph.py")]
 _NO_GIT_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 
@@ -69,7 +48,8 @@ def run_demo(folder: Path | None) -> int:
     own = shlex.quote(str(Path(_RALPH[1]).parent))
     install = "" if installed else f"\n  uv tool install {own}    # or: pipx install"
     say(f"-> Processes left of all that: {left}.")
-    say(_LAST.format(folder=shlex.quote(str(stage)), ralph=ralph, install=install))
+    last = resource("templates/demo/last.txt").read_text("utf-8")
+    say(last.format(folder=shlex.quote(str(stage)), ralph=ralph, install=install).rstrip())
     if ended == EXITS and not left:
         return 0
     print(f"ralph: the demo failed: its runs ended with {ended}, not {EXITS}", file=sys.stderr)
@@ -79,7 +59,7 @@ def run_demo(folder: Path | None) -> int:
 def build(stage: Path) -> None:
     """A small repository with a history of its own, and a plan whose checks run this Python."""
     props = resource("templates/demo")
-    say(_FIRST.format(folder=stage, script=props / "agent.py"))
+    say((props / "first.txt").read_text("utf-8").format(folder=stage, script=props / "agent.py").rstrip())
     shutil.copytree(props / "project", stage, dirs_exist_ok=True)
     plan = (stage / "prd.json").read_text("utf-8")
     for name, path in {"{python}": sys.executable, "{script}": str(props / "agent.py")}.items():
@@ -106,7 +86,8 @@ def play(stage: Path, env: dict[str, str]) -> list[int]:
         return done.returncode
 
     ended = [ralph(*_RUN)]
-    say(_KILLED)
+    say("\n-> kill -9: ralph and its worker are dead, and the agent is still running.")
+    say("-> The same command goes on:")
     ended.append(ralph(*_RUN))
     say("-> It asked the same question twice, so the task is blocked until you answer.")
     for name in ("status", "report"):

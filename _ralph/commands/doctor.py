@@ -134,11 +134,11 @@ def _plan(run: Run) -> Findings:
         yield "warning", said
     if asked := prd.open_questions(plan):
         what = text.count(len(asked), "open question")
-        yield "warning", f"{what}, the first: {asked[0][0]}; a run works by the planner's proposals"
+        yield "warning", f"{what}, the first: {asked[0][0]}; a run follows the planner's proposals"
     if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
         yield (
             "warning",
-            f"without a check of their own: {text.few(bare)}; any change passes them, so give each a check",
+            f"no check of their own: {text.few(bare)}; any change passes them, so add one to each",
         )
     preflight.try_templates(run)
     run.journal.require_file()
@@ -155,7 +155,7 @@ def _python(run: Run) -> Findings:
     """Which Python checks and agents use."""
     opening.require_own_files(run)
     if own := registry.own_venv(run.paths.root):
-        yield "ok", f"setup, checks and agents do without ralph's own virtual environment, {own}"
+        yield "ok", f"setup, checks and agents run without ralph's own virtual environment, {own}"
 
 
 def _limits(run: Run) -> Findings:
@@ -258,7 +258,7 @@ class _Setups(View):
 def _slow(setup: Setup, seconds: float, root: Path) -> str:
     """What would make a setup without `when` run less often."""
     known = detect.Project(root).setup
-    said = f"setup takes {seconds:.1f} s, and runs anew for each attempt and for each candidate"
+    said = f"setup takes {seconds:.1f} s, and runs again for each attempt and each candidate"
     if known and known.when and known.run == setup.run:
         wanted = json.dumps(detect.as_json(known), ensure_ascii=False)
         return f'{said}; as it depends on a few files alone, write "setup": {wanted}'
@@ -307,7 +307,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
     why = text.last_line(result.tail)
     lacks = f"check {result.name} cannot run here: {why}"
     if os.environ.get("VIRTUAL_ENV") != run.env({}, run.paths.room).get("VIRTUAL_ENV"):
-        lacks += " (checks do without ralph's own virtual environment)"
+        lacks += " (checks run without ralph's own virtual environment)"
     hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
     if hint:
         level, words = hint

@@ -33,7 +33,7 @@ def write_starters(prd_path: Path) -> list[str]:
     said = [_init_plan(prd_path, root)]
     rulebook = root / "AGENTS.md"
     if rulebook.exists():
-        said.append("AGENTS.md is there already; left as it is")
+        said.append("AGENTS.md already exists; left as it is")
     else:
         plan = prd.load(prd_path)
         commands = [check.command for check in plan.checks]
@@ -48,7 +48,7 @@ def eject_prompt(prd_path: Path) -> list[str]:
     """Write the built-in prompt template as PROMPT.md beside prd.json."""
     target = prd_path.parent / "PROMPT.md"
     if target.exists():
-        raise BadInput(f"{target} is there already; nothing was written")
+        raise BadInput(f"{target} already exists; nothing was written")
     shutil.copyfile(resource("templates/prompt.md"), target)
     return [f'wrote {target}; use it with --prompt {target} or "prompt": "PROMPT.md" in {prd_path.name}']
 
@@ -78,9 +78,9 @@ def _init_plan(path: Path, root: Path) -> str:
     plan = prd.load(path)
     missing = _missing(plan, project)
     if not missing:
-        return f"{path} is there already; left as it is"
+        return f"{path} already exists; left as it is"
     edit.apply(plan, lambda now: edit.set_members(now, missing))
-    return f"added to {path}: {_told(missing)}; all else stays as it is"
+    return f"added to {path}: {_told(missing)}; nothing else was changed"
 
 
 def _project(root: Path) -> Project:

@@ -49,10 +49,10 @@ def standing() -> Branch:
     """The branch that is checked out here. BadInput if there is none to land on."""
     root = top_level(Path.cwd())
     if root is None:
-        raise BadInput("there is no git repository here; go to the working tree whose branch is to move")
+        raise BadInput("there is no git repository here; cd to the working tree whose branch should move")
     git = Git.at(root)
     onto = Branch(git, current_branch(git), "")
-    switch = "switch to the one to land on: git switch BRANCH"
+    switch = "switch to the branch to land on: git switch BRANCH"
     if not onto.name:
         raise BadInput(f"no branch is checked out here, HEAD is detached; {switch}")
     if not onto.tip():
@@ -65,7 +65,7 @@ def standing() -> Branch:
 def require_branch(onto: Branch, name: str) -> None:
     """BadInput where there is no such branch, or it is the current one."""
     if name == onto.name:
-        raise BadInput(f"{name} is the current branch already; switch to the one that it is to land on")
+        raise BadInput(f"{name} is the current branch already; switch to the branch that it should land on")
     if not Branch(onto.git, name, "").tip():
         raise BadInput(f"there is no branch {name}; `ralph status` says where a plan's work lands")
 
@@ -77,7 +77,7 @@ def plan_of(git: Git, branch: str) -> Path:
     plans = [note.prd for note in notes if note.branch == branch and note.prd.is_file()]
     again = f"ralph land {shlex.quote(branch)} --prd FILE"
     if not plans:
-        raise BadInput(f"no plan is known whose work lands on {branch}; name it: {again}")
+        raise BadInput(f"no known plan lands on {branch}; name it: {again}")
     if len(plans) > 1:
         raise BadInput(f"{branch} is the branch of {text.few(list(map(str, plans)))}; name one: {again}")
     return plans[0]
@@ -150,7 +150,7 @@ def _land(run: Run, name: str, proved: list[Check]) -> None:
         checks = _require_green(run, name, commit, tip, proved)
         run.git.sync()
         if not _fast_forward(onto, commit, tip):
-            run.view.line(f"{onto.name} was moved meanwhile; once more, on its new tip")
+            run.view.line(f"{onto.name} moved meanwhile; trying again on its new tip")
             continue
         proved[:] = checks
         run.write(Landed(onto=onto.name, commit=commit), f"{name} landed on {onto.name}")

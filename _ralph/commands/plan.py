@@ -42,7 +42,7 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     """`ralph plan`: let an agent write the plan from the brief in the file `source`; the exit status."""
     brief = text.clean(read_file(source)).strip()
     if not brief:
-        raise BadInput(f"the brief {source} is empty; say in it what is to be built, and why")
+        raise BadInput(f"the brief {source} is empty; describe what to build, and why")
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
@@ -66,7 +66,7 @@ def _plan(run: Run, brief: str, source: str, force: bool) -> int:
     if stop := limits.spent(run.limits, run.history, 0.0, time.time()):
         raise NeedsPerson(stop.reason)
     if run.back_at(run.planner):
-        raise TryLater(f"no plan can be made now: {run.away(run.planner).reason}")
+        raise TryLater(f"the planner cannot run now: {run.away(run.planner).reason}")
     require_agent(run, run.planner)
     run.view.line(f"planning with {run.planner.command}", color="cyan")
     run.view.doing("planning")
@@ -126,7 +126,7 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
             _adopt(run, said)
             return
     out = run.paths.logs / "plan-again.out"
-    raise RalphError(f"the planner wrote no plan that can be used, twice; its last words are in {out}")
+    raise RalphError(f"the planner wrote no usable plan, twice; its last output is in {out}")
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:

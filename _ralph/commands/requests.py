@@ -23,7 +23,7 @@ _LARGEST = 16 << 20
 def add(prd_path: Path, title: str, given: Json) -> str:
     """Add a task with this title; `given` is what else was said of it. What was done."""
     if not title.strip():
-        raise BadInput("the title is empty; say what is to be done")
+        raise BadInput("the title is empty; say what to do")
     entry = {"title": title.strip(), **given}
 
     def change(plan: Plan) -> str:
@@ -56,11 +56,7 @@ def retry(prd_path: Path, task_id: str, answer: str) -> str:
     if task.passed or task.is_blocked:
         Journal(paths.progress).append(record, f"{task.id} {task.title} | opened again")
     _change(prd_path, change)
-    opened = (
-        "is open again"
-        if task.passed or task.is_blocked
-        else "was not blocked, and is worked when its turn comes"
-    )
+    opened = "is open again" if task.passed or task.is_blocked else "was not blocked; its turn will come"
     return f"{task_id} {opened}{'; your answer is in its notes' if said else ''}"
 
 
@@ -68,10 +64,10 @@ def tell(prd_path: Path, said: str, task_id: str | None = None) -> str:
     """Put a person's words into the notes of a task, or of the plan; what was done."""
     words = said.strip()
     if not words:
-        raise BadInput("there is nothing to tell; say what the agent is to know")
+        raise BadInput("there is nothing to tell; say what the agent should know")
     if task_id is None:
         _change(prd_path, lambda plan: _noted(plan, words))
-        return "noted in the plan; every attempt that begins now reads it"
+        return "noted in the plan; every new attempt reads it"
     _change(prd_path, lambda plan: edit.add_note(plan, _unpassed(plan, task_id), words))
     return f"{task_id}: noted; its next attempt reads it"
 
@@ -100,7 +96,7 @@ def prompt(options: Options) -> str:
     run = peek(options)
     task = run.plan.task(options.task) if options.task else next_task(run)
     if task is None:
-        raise BadInput("there is no task to work on: everything has passed, is blocked, or waits")
+        raise BadInput("there is no task to work on: every task has passed, is blocked, or waits")
     return preview(run, task)
 
 

@@ -168,7 +168,7 @@ class Branch:
                 break
         raise NeedsPerson(
             f"verified work cannot land on {self.name}; git says: {text.one_line(said, 400)}; "
-            f"mend that, then run it again"
+            f"fix that, then run ralph again"
         )
 
     def commit(self, tree: str, parent: str, message: str, sign: bool = False, merge: str = "") -> str:

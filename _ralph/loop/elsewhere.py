@@ -32,14 +32,14 @@ def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
     for what, command in commands:
         if found := _names_home(command, root, env):
             raise BadInput(
-                f"{what} names {found}, your working tree: it would look at the files there, and not at the "
-                f"work; write paths from the top of the repository, without {found}/"
+                f"{what} names {found}, your working tree: it would test the files there and not the work; "
+                f"write paths from the top of the repository, without {found}/"
             )
         if not plan.setup and (program := _program_of_home(command, root, env)):
             wanted = json.dumps((Project(root).setup or _VENV).run, ensure_ascii=False)
             raise BadInput(
-                f"{what} starts {program}, which no checkout has, for git does not track it; let `setup` "
-                f'make it: "setup": {wanted}'
+                f"{what} starts {program}, which no checkout has because git does not track it; let `setup` "
+                f'create it: "setup": {wanted}'
             )
 
 
@@ -57,7 +57,7 @@ def shared_python(env: Mapping[str, str], places: Path, home: Path, commands: It
                 led = led or _leads(source, home, places)
             if led:
                 return (
-                    f"{link} leads to {led}: checks would test the files there, and not the work. "
+                    f"{link} leads to {led}: checks would test the files there and not the work. "
                     f"Let `setup` make a Python of its own in each checkout: {_VENV.run}"
                 )
     return ""

@@ -75,10 +75,12 @@ def beyond_limits(run: Run) -> list[str]:
     """A warning of agents for which a limit is only known to be reached after the attempt."""
     limited = run.limits.in_dollars or run.limits.in_tokens
     late = dict.fromkeys(agent.name for agent in workers(run) if limited and agent.tells_late)
-    said = (
-        f"{text.few([*late])} tells what it used only at its end, so the limit can be exceeded by an attempt"
+    which = "one attempt of each worker" if run.jobs > 1 else "one attempt"
+    return (
+        [f"{text.few([*late])} reports usage only when it exits, so {which} can exceed the limit"]
+        if late
+        else []
     )
-    return [said + " of each worker" * (run.jobs > 1)] if late else []
 
 
 def unseen(run: Run) -> list[str]:
@@ -103,9 +105,9 @@ def unprotected(run: Run) -> list[str]:
     names = run.git.names("ls-files", "-c", "-o", "--exclude-standard", "-z", timeout=BULK)
     loose = patterns.unmatched(set(protect) - patterns.plain_names(protect) - set(RUNNER_FILES), names)
     tests = patterns.uncovered_tests(protect, names)
-    said = [f"no file is matched by {text.few(sorted(loose))} of `protect`"] if loose else []
+    said = [f"`protect` has patterns that match no file: {text.few(sorted(loose))}"] if loose else []
     if tests:
-        said.append(f"an agent may change these tests, for `protect` does not cover them: {text.few(tests)}")
+        said.append(f"not protected, so an agent may change them: {text.few(tests)}")
     (*others, only) = patterns.uncovered_tests([], names) or [""]
     allowed = (pattern for task in run.plan.tasks for pattern in task.allow)
     if not (tests or others or patterns.matching(allowed, [only])) and re.fullmatch(r"tests?\.\w+", only):

@@ -444,7 +444,7 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
         )
     if is_starter(plan):
         raise BadInput(
-            f"{paths.prd.name} holds nothing but the example that `ralph init` wrote; edit it, or: "
+            f"{paths.prd.name} has only the example that `ralph init` wrote; edit it, or: "
             f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
         )
     require_network(plan, options)

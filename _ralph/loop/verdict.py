@@ -105,7 +105,7 @@ def decide(facts: Facts) -> tuple[Verdict, str]:
         return Verdict.FAILED, facts.red
     if not facts.proved:
         still = f"the suite was red before the work and still is ({facts.suite})"
-        return Verdict.FAILED, f"nothing proves it: {still}; give it a check of its own"
+        return Verdict.FAILED, f"not proven: {still}; add a check to this task"
     if result.outcome is not Outcome.DONE:
         return Verdict.FAILED, f"the agent ended with an error: {result.reason}"
     if green and changed:

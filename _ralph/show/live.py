@@ -151,9 +151,8 @@ class Terminal(View):
         name = text.one_line(attempt.task.id, 30)
         self._rows[attempt.worker] = Row(name, text.one_line(attempt.task.title, 200))
         if attempt.leftover:
-            self.line(
-                f"{attempt.task.id}: what an earlier attempt left is checked before another is paid for"
-            )
+            doing = "checking what the interrupted attempt left before starting the agent again"
+            self.line(f"{attempt.task.id}: {doing}")
             return
         title, number = text.cut(attempt.task.title, 80), f"attempt {attempt.number} of {of}"
         said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {number} | {attempt.command}"

@@ -29,7 +29,7 @@ from _ralph.state.wording import command_line, dollars, limits_words, spent, tho
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
-FINAL_CHECK_DUE = "final check due: what landed was not checked once more; the next run begins with that"
+FINAL_CHECK_DUE = "final check due: what landed has not been checked again; the next run starts with that"
 _BAR = 24
 
 
@@ -135,7 +135,7 @@ def show(status: Status, form: str) -> str:
         return json.dumps(as_object(status))
     if form == "md":
         return markdown(status)
-    told = [f"! {status.trouble}; this is the plan as the loop last could read it"] if status.trouble else []
+    told = [f"! {status.trouble}; this is the plan as the loop last read it"] if status.trouble else []
     color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     width = max(shutil.get_terminal_size((120, 24)).columns, 40)
     return "\n".join([*told, *lines(status, width, color)])
@@ -327,7 +327,7 @@ def _last_run(history: History) -> str:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
         return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
     return (
-        "the last run was cut off; the next one goes on where it was" if history.iteration else "no run yet"
+        "the last run was cut off; the next one continues from there" if history.iteration else "no run yet"
     )
 
 

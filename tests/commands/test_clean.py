@@ -317,7 +317,7 @@ def test_one_plan_of_several(done: Repo) -> None:
 
 def test_outside_of_a_repository_and_inside_an_attempt(done: Repo) -> None:
     home, done.path = done.path, done.outside
-    assert clean(done) == (2, "ralph: there is no git repository here; go to the one whose plans are done\n")
+    assert clean(done) == (2, "ralph: there is no git repository here; cd to the one whose plans are done\n")
     done.path, done.env["RALPH_RUN_ID"] = home, "x"
     code, said = clean(done)
     assert code == 2 and "`ralph clean` is for people" in said

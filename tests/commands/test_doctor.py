@@ -373,12 +373,14 @@ def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> N
     repo.write("tests/test_one.py", "")
     repo.write("web/cart.test.js", "")
     repo.commit("tests")
-    both = "an agent may change these tests, for `protect` does not cover them: tests/test_one.py, web/cart.test.js"
+    both = "not protected, so an agent may change them: tests/test_one.py, web/cart.test.js"
     repo.plan({"checks": ["false"]})
     assert told_by_both(repo, both)
     repo.plan({"checks": ["false"]}, protect=["./tests/**", "tsets/**", "conftest.py"])
     assert told_by_both(
-        repo, "no file is matched by tsets/** of `protect`", "does not cover them: web/cart.test.js"
+        repo,
+        "`protect` has patterns that match no file: tsets/**",
+        "not protected, so an agent may change them: web/cart.test.js",
     )
     repo.plan({"checks": ["false"]}, protect=["tests/", "*.test.js", "conftest.py"])
     assert not told_by_both(repo, "`protect`")
@@ -410,7 +412,7 @@ def test_a_project_that_is_installed_from_home_is_refused_before_an_agent_is_pai
     (site / "shop.pth").write_text(f"{repo.path}/src\n")
     repo.env["PATH"] = f"{own}/bin:{repo.env['PATH']}"
     repo.plan({"checks": ["python3 -c 'raise SystemExit(1)'"]}, **({"setup": setup} if setup else {}))
-    said = f"{site}/shop.pth leads to {repo.path}/src: checks would test the files there, and not the work"
+    said = f"{site}/shop.pth leads to {repo.path}/src: checks would test the files there and not the work"
     assert said in "".join(errors(repo.ralph("doctor", "-v", "--agent", "true")))
     if not setup:  # else it is looked at once setup has run
         done = repo.ralph("run", "--agent", repo.agent(WORKS))
@@ -499,12 +501,12 @@ def test_how_long_setup_takes_and_the_when_that_would_help(repo: Repo) -> None:
     repo.plan(OWN, setup="mix deps.get")
     done = repo.ralph("doctor", "--agent", "true")
     assert re.search(
-        r"^now +places: setup takes 1\.\d s, and runs anew for each attempt", done.stdout, re.MULTILINE
+        r"^now +places: setup takes 1\.\d s, and runs again for each attempt", done.stdout, re.MULTILINE
     )
     assert 'write "setup": {"run": "mix deps.get", "when": ["mix.exs", "mix.lock"]}' in done.stdout
     repo.plan(OWN, setup={"run": "mix deps.get", "when": ["mix.*"]})
     done = repo.ralph("doctor", "-v", "--agent", "true")
-    assert "runs anew" not in done.stdout and says(done, "ok", "setup is green there (1.")
+    assert "runs again" not in done.stdout and says(done, "ok", "setup is green there (1.")
     repo.plan(OWN, setup="mix deps.get; true")
     assert "name them in its `when`" in repo.ralph("doctor", "--agent", "true").stdout
 
@@ -668,10 +670,8 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
     )  # no pytest of its own
     assert repo.ralph("init").returncode == 0
     done = repo.ralph("doctor", "-v", "--agent", repo.agent("pass"))
-    assert done.returncode == 2 and "holds nothing but the example" in done.stdout
-    assert (
-        "does not cover them" not in done.stdout and "so agents and checks do not see them" not in done.stdout
-    )
+    assert done.returncode == 2 and "has only the example" in done.stdout
+    assert "not protected" not in done.stdout and "so agents and checks do not see them" not in done.stdout
     (repo.path / ".worktreeinclude").unlink()
     assert "git ignores .env, so agents and checks do not see them" in repo.ralph("doctor", "-v").stdout
 

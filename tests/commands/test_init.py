@@ -606,9 +606,9 @@ def test_a_plan_gets_what_it_does_not_say(
     plan = {"userStories": [{"id": "A", "title": "a"}], **own}
     repo.write("prd.json", json.dumps(plan))
     words = (
-        "prd.json is there already; left as it is"
+        "prd.json already exists; left as it is"
         if not added
-        else f"added to prd.json: {'; '.join(WORDS.split('; '))}; all else stays as it is"
+        else f"added to prd.json: {'; '.join(WORDS.split('; '))}; nothing else was changed"
     )
     first = repo.ralph("init").stdout.splitlines()[0]
     assert first == words or (

@@ -238,14 +238,14 @@ def test_a_merge_is_signed_as_the_person_signs(two: Repo) -> None:
 
 DETACH: Callable[[Repo], object] = lambda r: r.git("switch", "-q", "--detach")  # noqa: E731
 REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
-    "HEAD is detached": (DETACH, "ralph/x", "no branch is checked out here, HEAD is detached; switch to the one"),
+    "HEAD is detached": (DETACH, "ralph/x", "no branch is checked out here, HEAD is detached; switch to the branch"),
     "HEAD is unborn": (lambda r: r.git("switch", "-q", "--orphan", "new"), "ralph/x", "the branch new has no commit yet"),
     "no such branch": (lambda r: None, "ralph/x ralph/no", "there is no branch ralph/no"),
     "no name of a branch": (lambda r: None, "ralph/x a..b", "there is no branch a..b"),
     "the current one": (lambda r: None, "ralph/x main", "main is the current branch already"),
     "on ralph's own": (lambda r: r.git("switch", "-q", "ralph/y"), "ralph/x", "the current branch ralph/y is ralph's own"),
-    "no plan of that branch": (lambda r: r.git("branch", "other"), "ralph/x other", "no plan is known whose work lands on other; name it: ralph land other --prd FILE"),
-    "its plan is gone": (lambda r: (r.path / "plans/y/prd.json").unlink(), "ralph/y", "no plan is known whose work lands on ralph/y"),
+    "no plan of that branch": (lambda r: r.git("branch", "other"), "ralph/x other", "no known plan lands on other; name it: ralph land other --prd FILE"),
+    "its plan is gone": (lambda r: (r.path / "plans/y/prd.json").unlink(), "ralph/y", "no known plan lands on ralph/y"),
     "no plan here": (lambda r: None, "", "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"),
     "another repository's": (lambda r: Repo(r.outside / "b").plan({}), "ralph/x --prd ../b/repo/prd.json", "is a plan of another repository"),
     "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "network: false needs --sandbox bwrap"),
@@ -265,7 +265,7 @@ def test_what_cannot_be_tried_is_one_clear_line(two: Repo, name: str) -> None:
 def test_outside_of_a_repository(two: Repo) -> None:
     two.path = two.outside
     assert land(two, "ralph/x", "--prd", "repo/plans/x/prd.json") == (
-        2, "ralph: there is no git repository here; go to the working tree whose branch is to move\n",
+        2, "ralph: there is no git repository here; cd to the working tree whose branch should move\n",
     )  # fmt: skip
 
 
@@ -315,7 +315,7 @@ def moved_meanwhile(repo: Repo, first: str = "") -> None:
     night(repo, "x", moves_main(repo))
     repo.write("../landing", "")
     code, said = land(repo, "ralph/x", first=first)
-    assert code == 0 and "main was moved meanwhile; once more, on its new tip" in said, said
+    assert code == 0 and "main moved meanwhile; trying again on its new tip" in said, said
     assert len((repo.outside / "checked").read_text().split()) == 2
     assert repo.git("log", "-1", "--format=%s").strip() == "Merge branch 'ralph/x'"
     assert repo.git("log", "-1", "--format=%s", "main^1").strip() == "mine"

@@ -110,7 +110,7 @@ def test_a_task_is_opened_and_the_answer_stands_in_its_notes(
 def test_a_task_that_was_not_blocked_stays_as_it_is(repo: Repo) -> None:
     path = plan(repo, {"checks": ["true"]})
     before, when = path.read_bytes(), path.stat().st_mtime_ns
-    assert requests.retry(path, "T1", "") == "T1 was not blocked, and is worked when its turn comes"
+    assert requests.retry(path, "T1", "") == "T1 was not blocked; its turn will come"
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
 
 
@@ -161,7 +161,7 @@ def test_a_word_for_the_plan_stands_in_the_next_prompt(repo: Repo, notes: dict[s
     path = plan(repo, {"checks": ["true"]}, {"checks": ["true"]}, **notes)
     before = tasks(path)
     done = repo.ralph("tell", "no new dependencies")
-    assert done.stdout == "noted in the plan; every attempt that begins now reads it\n"
+    assert done.stdout == "noted in the plan; every new attempt reads it\n"
     assert tasks(path) == before
     for task in ("T1", "T2"):
         assert "no new dependencies" in repo.ralph("prompt", "--task", task).stdout

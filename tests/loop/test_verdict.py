@@ -247,7 +247,7 @@ def test_a_pass_beside_a_red_suite_says_so() -> None:
 
 def test_where_nothing_binds_the_reason_says_what_helps() -> None:
     attempt = weighed({SUITE: RED}, None, {SUITE: RED})
-    assert f"({SUITE}); give it a check of its own" in attempt.reason
+    assert f"({SUITE}); add a check to this task" in attempt.reason
     assert weighed({SUITE: RED}, None, {SUITE: RED}, judge=True).verdict is Verdict.PASSED
     assert weighed({}, None, judge=True).verdict is Verdict.PASSED
     assert weighed({}, None).verdict is Verdict.FAILED

@@ -285,7 +285,7 @@ def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
     repo.tool("late", f"touch $RALPH_TASK_ID.txt; echo '{RESULT}'")
     for words, said in ((), False), (("--max-usd", "5"), True):
         printed = repo.ralph("run", "--agent", "late", "--full-permissions", "--once", *words).stdout
-        assert ("late tells what it used only at its end" in printed) == said, printed
+        assert ("late reports usage only when it exits" in printed) == said, printed
 
 
 def test_text_in_fragments_takes_linear_time() -> None:

@@ -293,5 +293,5 @@ def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(repo: 
     killed.wait(30)
     code, summary, printed = repo.run(agent, "--once")
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1", "T1"]), printed
-    assert "T1: what an earlier attempt left is checked before another is paid for" in printed
+    assert "T1: checking what the interrupted attempt left before starting the agent again" in printed
     assert summary["iterations"] == 2  # the one that was cut off, and the one that was paid for now
