@@ -320,18 +320,17 @@ class Conflict:
 @dataclass(kw_only=True)
 class Work:
     """What an attempt and its record have in common. `base` is the commit that it began at, `left` the tree
-    of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands, with
-    `message`. `leftover` says that no agent runs, because the work is from an earlier attempt and only its
-    checks or its judge are missing; `unjudged` that its judge is. `flaky` names the checks that were red
-    and green on the same files; `parked` is the ref of work that did not pass; `blocked` why the task needs a
-    person; `conflict` what it began with."""
+    of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands. `leftover`
+    says that no agent runs, because the work is from an earlier attempt and only its checks or its judge are
+    missing; `unjudged` that its judge is. `flaky` names the checks that were red and green on the same files;
+    `parked` is the ref of work that did not pass; `blocked` why the task needs a person; `conflict` what it
+    began with."""
 
     base: str = ""
     left: str = ""
     leftover: str = ""
     tip: str = ""
     commit: str = ""
-    message: str = ""
     reason: str = ""
     weak: bool = False
     denied: bool = False

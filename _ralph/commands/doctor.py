@@ -178,7 +178,7 @@ def _lock(run: Run) -> Findings:
 def _git(run: Run) -> Findings:
     preflight.require_repository(run)
     version = ".".join(map(str, preflight.version_of(run.git)))
-    hooks, _ = run.site.hooks(run.paths.root)
+    hooks = run.site.hooks(run.paths.root)
     said = f", commit hooks: {', '.join(hooks)}" if hooks else ""
     yield "ok", f"{version}, verified work lands on {run.branch.name}{said}"
     yield from _warnings(opening.unseen(run))

@@ -104,7 +104,7 @@ async def work(run: Run, attempt: Attempt) -> None:
     """Run the agent in a worker. If the worker is killed, only this attempt is lost."""
     try:
         await know_before(run, attempt)
-        if attempt.cannot_start:
+        if attempt.cannot_pass:
             attempt.result = AgentResult(Outcome.FAILED, "its agent was not started")
             return
         found = await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
@@ -283,8 +283,8 @@ def preview(run: Run, task: Task) -> str:
 
 async def examine(run: Run, attempt: Attempt) -> None:
     """Check the work on the tip of the branch, in the clean room; the verdict is put into the attempt."""
-    if attempt.cannot_start:
-        attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_start
+    if attempt.cannot_pass:
+        attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_pass
         return
     attempt.handoff = parse_handoff(handoff_text(attempt))
     if not make_candidate(run, attempt):

@@ -7,22 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.agents.prompt import compile_line, render_line
-from _ralph.errors import NeedsPerson, StopNow
-from _ralph.git.git import BULK, Late
+from _ralph.errors import BadInput, NeedsPerson, StopNow
+from _ralph.git.git import BULK
 from _ralph.git.merge import merge, still_marked
-from _ralph.git.snapshot import restore
 from _ralph.git.workspace import changes
+from _ralph.loop.commit import commit_in_room, in_room, message, subject, try_messages
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.results import Results, up_to
-from _ralph.loop.room import HOOKS, Room, run_hook
+from _ralph.loop.room import HOOKS, MESSAGE_HOOKS, Room
 from _ralph.loop.run import Run
 from _ralph.loop.verdict import Before, kept_away
 from _ralph.loop.worker import Job, WorkerDied
 from _ralph.model import Check, CheckResult, Outcome, Task, Verdict
 
-_MESSAGE = 1 << 16
-_HOOKS = (*HOOKS, ".pre-commit-config.yaml")
+_MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
 """Names of files that commit hooks are made of."""
 
 
@@ -32,11 +30,10 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     attempt.tip = attempt.commit = tip_of(run)
     if not attempt.tree:
         return True
-    message = commit_message(run, attempt)
-    made = run.branch.commit(attempt.tree, attempt.base, message)
+    words, signs = message(run, attempt), run.branch.signs and not run.site.hooked()
+    made = run.branch.commit(attempt.tree, attempt.base, words, sign=signs)
     if made == attempt.base:
         return True
-    attempt.message = message
     if left := still_marked(run.git, attempt.tree, attempt.conflict.marked):
         attempt.verdict = Verdict.FAILED
         attempt.reason = f"conflict markers are left in {text.few(left)}"
@@ -48,7 +45,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
             attempt.verdict = Verdict.CONFLICT
             attempt.reason = f"it conflicts with what landed meanwhile: {text.few(found.conflicts)}"
             return False
-        made = run.branch.commit(found.tree, attempt.tip, attempt.message)
+        made = run.branch.commit(found.tree, attempt.tip, words, sign=signs)
     run.branch.pin_candidate(made)
     attempt.commit = made
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
@@ -82,36 +79,51 @@ def tip_of(run: Run) -> str:
 
 
 async def check_candidate(run: Run, attempt: Attempt) -> None:
-    """Put into the attempt what commit hooks and checks say of its candidate."""
+    """Put into the attempt what commit hooks make of its candidate, and what checks say of that."""
     try:
+        hooked = Checked(commit=attempt.commit)
         if attempt.changes_tree:
             await know_tip(run, attempt)
-        found = await _look(run, attempt)
+            hooked = await _committed(run, attempt)
+        found = await _look(run, attempt, hooked)
     except (WorkerDied, StopNow) as error:
         reason = str(error) if isinstance(error, WorkerDied) else "ralph was stopped"
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=reason)
         return
-    attempt.checks, attempt.commit, attempt.message = found.checks, found.commit, found.message
+    attempt.checks, attempt.commit = found.checks, found.commit
     attempt.ignored = found.ignored or attempt.ignored
-    hooks = [name for name in attempt.changed if Path(name).name in _HOOKS]
+    hooks = [name for name in attempt.changed if Path(name).name in _MADE_OF]
     attempt.notices += [f"the attempt changed {name}, which commit hooks are made of" for name in hooks]
     attempt.notices += found.notices
 
 
-async def _look(run: Run, attempt: Attempt) -> Checked:
-    """What the checks of the task say of the candidate. Before the task is given up, what is red runs again.
-    With the ignored files that may be the reason where nothing passes."""
+async def _committed(run: Run, attempt: Attempt) -> Checked:
+    """The commit that the commit hooks make of the candidate, and what they say. A message that they refuse
+    on the branch's own files, too, is ralph's fault, and no other attempt can mend it."""
+    if not run.site.hooked():
+        return Checked(commit=attempt.commit)
+    run.results.built = ""  # hooks do what they like in the room
+    found = await run.in_worker(lambda inside: commit_in_room(inside, attempt), Checked, attempt.worker)
+    if any(one.name in MESSAGE_HOOKS for one in found.red):
+        attempt.cannot_pass = await _refused(run, attempt, attempt.tip)
+    return found
+
+
+async def _look(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
+    """What the checks of the task say of the commit that was made, behind what the hooks said. Before the
+    task is given up, what is red runs again. With the ignored files that may be the reason where nothing
+    passes."""
+    if any(one.name not in HOOKS for one in hooked.red):  # `setup`, or git itself
+        return hooked
     job = CheckJob(
-        commit=attempt.commit,
+        commit=hooked.commit,
         checks=checks_of(run, attempt.task),
         name=attempt.name,
         env=run.names(attempt),
-        tip=attempt.tip if attempt.changes_tree else "",
-        message=attempt.message,
-        allow=attempt.task.allow,
-        again=attempt.changes_tree and run.site.hooked,
+        before=attempt.commit,
     )
     found = await examined(run, job, attempt.worker)
+    found = replace(found, checks=found.checks + hooked.checks, notices=hooked.notices + found.notices)
     gives_up = attempt.number >= run.limits.attempts
     if found.red and gives_up and kept_away(attempt.result, attempt.changes_tree) is None:
         found = await _once_more(run, attempt, job, found)
@@ -127,14 +139,15 @@ async def _once_more(run: Run, attempt: Attempt, job: CheckJob, found: Checked) 
     red = [result for result in found.red if result.command in {check.command for check in job.checks}]
     if not red:
         return found
-    job = replace(job, commit=found.commit, tip="", checks=up_to(job.checks, red), again=True)
+    job = replace(job, checks=up_to(job.checks, red), again=True)
     second = await examined(run, replace(job, name=f"{job.name}-again"), attempt.worker)
     found = replace(found, checks=better(found.checks, second.checks))
     own = {check.command for check in attempt.task.checks}
     left = [result for result in found.red if result in second.checks and result.command not in own]
     if left and found.commit != attempt.tip:
-        tip = replace(job, commit=attempt.tip, checks=up_to(job.checks, left), name=f"{job.name}-tip")
-        await examined(run, replace(tip, label="before the work: "), attempt.worker)
+        tip = replace(job, commit=attempt.tip, before="", checks=up_to(job.checks, left))
+        tip = replace(tip, name=f"{job.name}-tip", label="before the work: ")
+        await examined(run, tip, attempt.worker)
     return found
 
 
@@ -153,21 +166,64 @@ def checks_of(run: Run, task: Task) -> list[Check]:
 
 
 async def know_before(run: Run, attempt: Attempt) -> None:
-    """Run the task's own checks behind the plan's before its first attempt in this run, on the tip as it is
-    when the room is free: mostly what it holds. The attempt cannot start if one of them can only be red here.
-    NeedsPerson if `setup` is red."""
-    before, own = run.results.before.get(attempt.task.key, {}), attempt.task.checks
-    if before.keys() >= {check.command for check in own}:
+    """Learn, on the tip as it is when the room is free, what must be known before an agent is paid: whether
+    the commit hooks let ralph's message pass, and, before the first attempt in this run, what the task's own
+    checks say behind the plan's. NeedsPerson if `setup` is red."""
+    known = run.results.before.get(attempt.task.key, {}).keys() >= {
+        one.command for one in attempt.task.checks
+    }
+    if known and not _untried(run, attempt):
         return
-    checks, env = run.plan.checks_for(attempt.task), run.names(attempt)
     async with run.turn(attempt):
-        job = baseline_job(tip_of(run), checks, f"{attempt.name}-before", env)
-        found = require_setup(run, await examined(run, job, attempt.worker))
+        tip = tip_of(run)
+        if _untried(run, attempt):
+            attempt.cannot_pass = await _refused(run, attempt, tip)
+        if not (known or attempt.cannot_pass):
+            await _know_own(run, attempt, tip)
+
+
+def _untried(run: Run, attempt: Attempt) -> bool:
+    """Whether there are hooks for messages, and they have not seen this one."""
+    own = subject(run, attempt.task, attempt.iteration, attempt.number)
+    return run.site.hooked(MESSAGE_HOOKS) and own not in run.results.passable
+
+
+async def _refused(run: Run, attempt: Attempt, commit: str) -> str:
+    """Why the commit hooks refuse the attempt's message on the files of `commit`; nothing if they do not."""
+    own = subject(run, attempt.task, attempt.iteration, attempt.number)
+    found = require_setup(run, await trying(run, commit, [(attempt.task, own)], attempt.worker))
+    if not found.refused:
+        run.results.passable.add(own)
+    return found.refused
+
+
+def require_message(run: Run, task: Task, commit: str) -> None:
+    """BadInput if the commit hooks refuse the message that the next attempt at `task` would have."""
+    if run.site.hooked(MESSAGE_HOOKS):
+        own = subject(run, task, run.history.iteration + 1, run.history.of(task).attempts + 1)
+        found = require_setup(run, run.wait(trying(run, commit, [(task, own)])))
+        if found.refused:
+            raise BadInput(found.refused)
+        run.results.passable.add(own)
+
+
+def trying(run: Run, commit: str, messages: list[tuple[Task, str]], number: int = 0) -> Job[Checked]:
+    """Begin to try messages in a worker, in the room as the plan's checks left it if it holds `commit`."""
+    if not (held := run.results.built == run.git.tree(commit)):
+        run.results.built = ""
+    return run.in_worker(lambda inside: try_messages(inside, commit, messages, held), Checked, number)
+
+
+async def _know_own(run: Run, attempt: Attempt, tip: str) -> None:
+    """Run the task's own checks behind the plan's. The attempt cannot pass if one of them can only be red."""
+    before, own = run.results.before.get(attempt.task.key, {}), attempt.task.checks
+    job = baseline_job(tip, run.plan.checks_for(attempt.task), f"{attempt.name}-before", run.names(attempt))
+    found = require_setup(run, await examined(run, job, attempt.worker))
     said = {result.command: result for result in found.checks}
     results = [said[check.command] for check in own if check.command in said]
     attempt.notices += found.notices
-    attempt.cannot_start = next((cannot_start(result) for result in results if result.missing), "")
-    if not attempt.cannot_start:
+    attempt.cannot_pass = next((cannot_start(result) for result in results if result.missing), "")
+    if not attempt.cannot_pass:
         run.results.before[attempt.task.key] = {result.command: result.ok for result in results} | before
 
 
@@ -202,70 +258,27 @@ def ignored_by(run: Run, attempt: Attempt) -> list[str]:
 
 
 def check_commit(run: Run, job: CheckJob) -> Checked:
-    """Check a commit in the clean room. If `setup` is red, it is the only result. StopNow if ralph was
-    stopped."""
+    """From a commit to a verdict: run its checks in the clean room. If `setup` is red, it is the only result.
+    StopNow if ralph was stopped."""
     run.view.doing("running checks")
     paths = run.paths
     room = run.room(paths.landing if job.landing else paths.next_room if job.anew else paths.room, job.env)
     try:
-        found = _check(run, job, room)
-    except Late as error:  # a file of terabytes, from a hook or a check
-        found = Checked(commit=job.commit, message=job.message)
-        found.checks = [CheckResult("git", "git", False, None, 0.0, str(error), timed_out=True)]
+        return in_room(run, room, job.commit, lambda: _check(job, room))
     finally:
         for old in [paths.landing] if job.landing else paths.rooms[:-1]:
             run.room(old).remove()
-    if run.control.stop_now:
-        raise StopNow
-    found.notices = room.notices
-    return found
 
 
-def _check(run: Run, job: CheckJob, room: Room) -> Checked:
-    """Run the commit hooks, then all checks on the commit as the hooks rewrote it."""
-    found, hooked = Checked(commit=job.commit, message=job.message), list[CheckResult]()
+def _check(job: CheckJob, room: Room) -> Checked:
+    """Run the checks of a job, where the room holds its files as earlier checks left them those that are not
+    known."""
+    checks = job.checks
     if job.known and room.go_on(job.commit):
-        left = [check for check in job.checks if check.command not in job.known]
-        found.checks = room.run(left, job.name, job.label)
-        return found
-    setup = room.prepare(found.commit, job.name)
-    for _ in range(2 if job.tip else 0):  # a hook that rewrites files and fails runs again
-        if setup or not room.site.hooks(room.path)[0]:
-            break
-        before = found.commit
-        hooked = _run_hooks(run, job, room, found)
-        setup = room.prepare(found.commit, job.name)
-        if found.commit == before or all(result.ok for result in hooked):
-            break
-    found.checks = [setup] if setup else room.run(job.checks, job.name, job.label) + hooked
-    return found
-
-
-def _run_hooks(run: Run, job: CheckJob, room: Room, found: Checked) -> list[CheckResult]:
-    """Run the commit hooks in the room; `found` gets the commit that they make."""
-    names, folder = room.site.hooks(room.path)
-    results: list[CheckResult] = []
-    with room.at(job.tip):
-        path = room.path / ".git/COMMIT_EDITMSG"
-        path.write_text(found.message, encoding="utf-8")
-        for hook in names:
-            result = run_hook(hook, folder, room, path, job.name)
-            results += [result] if result else []
-        said = files.read_regular(path, _MESSAGE) if room.place.exists else None
-        if said is None:  # a hook in the tree can be the agent's
-            gone = "it removed the checkout or the commit message"
-            return [replace(result, ok=False, tail=gone) for result in results]
-        message, tree = said.decode("utf-8", "replace"), room.rewritten()
-    trailers = found.message.rpartition("\n\n")[2]
-    if results and ("\0" in message or not message.strip()):
-        return [replace(results[-1], ok=False, tail="it left a commit message that git refuses")]
-    if trailers.rstrip() not in message:  # the hook left them out, or wrote more than is read
-        message = f"{message.rstrip()}\n\n{trailers}"
-    tree, _, _ = restore(run.git, job.tip, tree, run.plan.protected, job.allow, run.state(job.allow))
-    if message != found.message or tree != run.git.tree(found.commit):
-        found.commit, found.message = run.branch.commit(tree, job.tip, message), message
-        run.branch.pin_candidate(found.commit)
-    return results
+        checks = [check for check in checks if check.command not in job.known]
+    elif setup := room.prepare(job.commit, job.name, job.before):
+        return Checked(commit=job.commit, checks=[setup])
+    return Checked(commit=job.commit, checks=room.run(checks, job.name, job.label))
 
 
 def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:
@@ -296,7 +309,7 @@ def remembered(run: Run) -> Results:
     copied = [files.signature(run.paths.root / name) for name in run.site.gear.carried]
     now = files.digest(repr((run.plan.setup, run.site.keep, copied)).encode("utf-8", "surrogatepass"))
     if now != run.results.surroundings:
-        run.results = Results(run.git, now, before=run.results.before)
+        run.results = Results(run.git, now, before=run.results.before, passable=run.results.passable)
     return run.results
 
 
@@ -351,14 +364,3 @@ def setup_failed(run: Run, result: CheckResult) -> str:
     """The message for a `setup` that fails on the branch's own files."""
     command = run.plan.setup.run if run.plan.setup else ""
     return f"setup {result.outcome}: {command}; its output is in {result.log}"
-
-
-def commit_message(run: Run, attempt: Attempt) -> str:
-    """The message of a passed task's commit: the plan's template, and ralph's trailers."""
-    values = {"task": attempt.task, "iteration": attempt.iteration, "attempt": attempt.number}
-    where = f"{run.paths.prd.name}: commit"
-    template = compile_line(run.commit_template(), where)
-    subject = render_line(template, values, where)
-    agent = text.one_line(attempt.command, 100)
-    trailers = {"Iteration": attempt.iteration, "Agent": agent, "Attempt": attempt.id}
-    return f"{subject}\n\n" + "".join(f"Ralph-{name}: {value}\n" for name, value in trailers.items())

@@ -27,8 +27,8 @@ class Attempt(Work):
     """One attempt at one task, from its `start` record to its verdict, by `agent` in the worker of this
     number; `id` is random. It may spend `share`. `tree` is what the agent left, with all that is protected as
     before; `protected` are the names of that which a task's `allow` could let in; `clean` says that it began
-    without the work of earlier attempts, which is kept at the ref `earlier`; `cannot_start` why no agent was
-    started."""
+    without the work of earlier attempts, which is kept at the ref `earlier`; `cannot_pass` why no work of
+    any agent could."""
 
     task: Task
     number: int
@@ -39,7 +39,7 @@ class Attempt(Work):
     share: Share = field(default_factory=Share)
     clean: bool = False
     earlier: str = ""
-    cannot_start: str = ""
+    cannot_pass: str = ""
     tree: str = ""
     protected: list[str] = field(default_factory=list)
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
@@ -103,10 +103,9 @@ class Worked:
 class CheckJob:
     """`checks` to be run on `commit` in the clean room; with `anew` in one made anew, which then is the clean
     room; with `landing` in a checkout that is removed afterwards. `env` is added to their environment, their
-    logs are called `name`, and `label` stands before what is shown of them. With a `tip`, `commit` is a
-    candidate on it: the commit hooks run first, with its `message`; `allow` are patterns of protected files
-    that they may change. `again` says that they are to run whatever is known of these files; else the room
-    may hold them as earlier checks left them, and the commands `known` do not run."""
+    logs are called `name`, and `label` stands before what is shown of them. `before` is what the commit was
+    before commit hooks rewrote it. `again` says that they are to run whatever is known of these files; else
+    the room may hold them as earlier checks left them, and the commands `known` do not run."""
 
     commit: str
     checks: list[Check]
@@ -115,22 +114,21 @@ class CheckJob:
     anew: bool = False
     landing: bool = False
     env: dict[str, str] = field(default_factory=dict)
-    tip: str = ""
-    message: str = ""
-    allow: tuple[str, ...] = ()
+    before: str = ""
     again: bool = False
     known: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class Checked:
-    """The result of a `CheckJob`: `commit` and `message` are those that the commit hooks made."""
+    """What checks, or commit hooks, say of `commit`: for hooks it is the one that they made. `refused` is why
+    they would let no message of ralph's pass."""
 
     checks: list[CheckResult] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     commit: str = ""
-    message: str = ""
+    refused: str = ""
 
     @property
     def red(self) -> list[CheckResult]:

@@ -25,10 +25,6 @@ from _ralph.state.wording import ended_words, spent
 async def land(run: Run, attempt: Attempt) -> bool:
     """Move the branch to the commit of an attempt that passed, once nobody sits on it. False if somebody
     moved the branch: then nothing has been said yet, and the work is to be made and examined again."""
-    if attempt.commit != attempt.tip and run.branch.signs:
-        tree = run.git.tree(attempt.commit)
-        attempt.commit = run.branch.commit(tree, attempt.tip, attempt.message, sign=True)
-        run.branch.pin_candidate(attempt.commit)
     await until_free(run, attempt)
     run.git.sync()
     title = f"{text.one_line(attempt.task.id, 80)}: {text.one_line(attempt.task.title, 60)}"
@@ -185,7 +181,7 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
     result, passed = attempt.result, attempt.verdict is Verdict.PASSED
     now = run.plan.task_with(attempt.task.key)
     work = {one.name: getattr(attempt, one.name) for one in fields(Work)}
-    work |= dict.fromkeys(("left",) if passed else ("tip", "commit", "message"), "")
+    work |= dict.fromkeys(("left",) if passed else ("tip", "commit"), "")
     if passed:
         work["conflict"] = Conflict()
     for name in ("restored", "notices", "tests"):

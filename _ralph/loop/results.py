@@ -14,12 +14,14 @@ from _ralph.model import Check, CheckResult
 class Results:
     """The results of this run, by tree and command. They hold for one `setup`, `keep` and set of copies, the
     `surroundings`. `built` is the tree that the clean room holds as the plan's checks left it, if any;
-    `before` says which checks of a task's own were green before its work, by the task's key."""
+    `before` says which checks of a task's own were green before its work, by the task's key; `passable` are
+    messages that the commit hooks let pass."""
 
     git: Git
     surroundings: str = ""
     built: str = ""
     before: dict[str, dict[str, bool]] = field(default_factory=dict)
+    passable: set[str] = field(default_factory=set)
     _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
 
     def newest(self, commit: str, command: str) -> CheckResult | None:
@@ -44,7 +46,7 @@ class Results:
         known = [replace(one, seconds=0.0, recalled=True) for one in found if one]
         if len(known) < len(job.checks) or not (known or self.built == self.git.tree(job.commit)):
             return None
-        return Checked(checks=known, commit=job.commit, message=job.message)
+        return Checked(checks=known, commit=job.commit)
 
     def begin(self, job: CheckJob) -> CheckJob:
         """The job as it must run: where the room holds these files as the plan's checks left them, only what
@@ -66,7 +68,7 @@ class Results:
             before = self.recall(replace(job, checks=left)) if left else None
             ran |= {result.command: result for result in (before.checks if before else [])}
         rest = [result for command, result in ran.items() if command not in wanted]
-        if wanted <= ran.keys() and all(one.ok for one in rest):  # no hook or `setup` was red
+        if wanted <= ran.keys() and all(one.ok for one in rest):  # `setup` was not red
             self.built = self.git.tree(found.commit)
         return replace(found, checks=[ran[one.command] for one in job.checks if one.command in ran] + rest)
 
@@ -74,6 +76,7 @@ class Results:
         """Forget all results, and what was before the work at a task: a person opened it, and may have
         changed what no tree shows."""
         self._said.clear()
+        self.passable.clear()
         self.before.pop(task, None)
 
 

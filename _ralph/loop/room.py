@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,8 +23,15 @@ SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
 TAIL = 6000
 """Bytes of a red check's output that the next prompt shows."""
-HOOKS = ("pre-commit", "commit-msg")
-"""The commit hooks that count as checks."""
+MESSAGE_HOOKS = {"prepare-commit-msg": ("message",), "commit-msg": ()}
+"""The hooks that see the message of a commit, with what git gives them beside its file."""
+HOOKS = ("pre-commit", *MESSAGE_HOOKS)
+"""The commit hooks, in the order of `git commit`."""
+HOOK_TIMEOUT = 600.0
+"""Seconds that a commit hook may take."""
+_MESSAGE = ".git/COMMIT_EDITMSG"
+_LONGEST = 1 << 16
+"""Bytes of a message that are read."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +72,13 @@ class Site:
     show: Callable[[CheckResult, str], None]
     wrap: Callable[[list[str], Path], list[str]]
 
-    def hooks(self, room: Path) -> tuple[list[str], str]:
-        """The names of this repository's commit hooks, and their folder. With a relative `core.hooksPath`
-        they are the candidate's own."""
-        folder = room / self.gear.hooks
-        return [name for name in HOOKS if os.access(folder / name, os.X_OK)], str(folder)
+    def hooks(self, place: Path) -> list[str]:
+        """The names of the commit hooks in a place. With a relative `core.hooksPath` they are its own."""
+        return [name for name in HOOKS if os.access(place / self.gear.hooks / name, os.X_OK)]
 
-    @property
-    def hooked(self) -> bool:
-        """Whether a candidate may have commit hooks: as home has, or its own."""
-        return not os.path.isabs(self.gear.hooks) or bool(self.hooks(self.home.root)[0])
+    def hooked(self, names: Collection[str] = HOOKS) -> bool:
+        """Whether a candidate may have one of these commit hooks: as home has, or its own."""
+        return not os.path.isabs(self.gear.hooks) or not {*names}.isdisjoint(self.hooks(self.home.root))
 
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
@@ -166,27 +169,29 @@ class Room:
     place: Place
     notices: list[str] = field(default_factory=list)
     _tree: str = ""
+    _head: str = ""
 
     @property
     def path(self) -> Path:
         """Where checks run."""
         return self.place.root
 
-    def prepare(self, commit: str, name: str) -> CheckResult | None:
+    def prepare(self, commit: str, name: str, before: str = "") -> CheckResult | None:
         """Make the room hold `commit`: one look at all that is there, or a room made anew, where it belongs
-        to another stamp or is not as `setup` left it. The result of `setup` if it is red."""
-        stamp, (noted, made) = self.site.stamp(commit), self._noted()
+        to another stamp or is not as `setup` left it. `before` is what the commit was before hooks rewrote
+        it, for which no setup is due. The result of `setup` if it is red."""
+        stamp, (noted, made) = self.site.stamp(before or commit), self._noted()
         if stamp != noted:
-            return self._make_anew(commit, stamp, name)
+            return self._make_anew(commit, name)
         self.hold(commit)
         if not self.place.stamp.exists():  # the room was not there any more
-            return self._make_anew(commit, stamp, name)
-        before = dict(made)
+            return self._make_anew(commit, name)
+        as_noted = dict(made)
         spoiled = exact.restore(self.path, self.place.tracked(commit), self._is_kept, made)
         if spoiled:
             self.notices.append(f"the room is made again: {text.few(spoiled)} was not as setup had left it")
-            return self._make_anew(commit, stamp, name)
-        if made != before:
+            return self._make_anew(commit, name)
+        if made != as_noted:
             self._note(stamp, made)
         return None
 
@@ -194,14 +199,15 @@ class Room:
         """Remove it."""
         self.place.remove()
 
-    def hold(self, commit: str) -> None:
-        """Check out `commit`, and give the room its `.git`; nothing that git does not track is touched."""
-        self._tree = commit
-        if self.place.is_checked_out_otherwise(commit):
+    def hold(self, tree: str, head: str = "") -> None:
+        """Check out a commit, or a tree that is staged on the commit `head`, and give the room its `.git`;
+        nothing that git does not track is touched."""
+        self._tree, self._head = tree, head or tree
+        if self.place.is_checked_out_otherwise(tree):
             files.clear(self.place.index)
-        if self.place.reset(commit, ""):
+        if self.place.reset(tree, ""):
             files.clear(self.place.stamp)
-        self.site.furnish(self.place, commit)
+        self.site.furnish(self.place, self._head)
 
     def go_on(self, commit: str) -> bool:
         """Go on where earlier checks ended on these files: what they built stays, tracked files are put back.
@@ -230,20 +236,45 @@ class Room:
                     return [*results, failed]
         return results
 
-    @contextlib.contextmanager
-    def at(self, head: str) -> Iterator[None]:
-        """Have the room's repository as it is just before the candidate is committed on `head`, for hooks."""
-        self.site.furnish(self.place, head)
-        try:
-            yield
-        finally:
-            if self.place.exists:  # a hook may have removed it
-                self.site.furnish(self.place, self._tree)
+    def hook(self, hook: str, name: str, label: str = "") -> CheckResult | None:
+        """Run a commit hook, as git does; its result, None if there is none or ralph was stopped."""
+        if hook not in self.site.hooks(self.path):
+            return None
+        words = ["git", "-c", f"core.hooksPath={self.path / self.site.gear.hooks}", "hook", "run", hook]
+        words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]] if hook in MESSAGE_HOOKS else []
+        env = {"GIT_INDEX_FILE": str(self.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
+        env |= {key: value for key, value in environment().items() if key == "GIT_CONFIG_GLOBAL"}
+        check = Check(hook, tuple(words), HOOK_TIMEOUT)
+        result = self.site.run(check, self.path, f"{name}-{hook}", label, env)
+        gone = "it removed or replaced the checkout that it ran in"
+        return replace(result, ok=False, tail=gone) if result and not self.place.exists else result
 
-    def rewritten(self) -> str:
-        """The tree of the tracked files as they are now."""
+    def said(self, message: str, name: str, label: str = "") -> tuple[str, list[CheckResult]]:
+        """What the hooks for messages make of one, and their results, up to the first that is red."""
+        self.site.furnish(self.place, self._head)  # an earlier hook can have spoiled it
+        path, results = self.path / _MESSAGE, list[CheckResult]()
+        files.clear(path).write_text(f"{message}\n", encoding="utf-8", errors="replace")
+        for hook in MESSAGE_HOOKS:
+            if result := self.hook(hook, name, label):
+                said = (files.read_regular(path, _LONGEST) or b"").decode("utf-8", "replace")
+                if result.ok and ("\0" in said or not said.strip()):
+                    result = replace(result, ok=False, tail="it left a commit message that git refuses")
+                message = said
+                results.append(result)
+                if not result.ok:
+                    break
+        return message, results
+
+    def staged(self) -> str:
+        """The tree of the tracked files as a hook left them, and of those that it staged beside them."""
         self.place.remove_repositories(self._tree)
         self.place.git("add", "-u", "--sparse", "--", ":/", check=False, timeout=BULK)
+        ours, index = {*self.place.git.names("ls-files", "-z")}, self.path / ".git/index"
+        readable = files.read_regular(index, 1) is not None  # git would wait for a FIFO
+        theirs = self.place.git("ls-files", "-z", check=False, GIT_INDEX_FILE=str(index)) if readable else ""
+        if new := [name for name in theirs.split("\0") if name not in ours and (self.path / name).is_file()]:
+            words = ("add", "-f", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul")
+            self.place.git(*words, stdin=nul(new), check=False, timeout=BULK, GIT_LITERAL_PATHSPECS="1")
         return self.place.git("write-tree", timeout=BULK).strip()
 
     def _put_back(self) -> list[str]:
@@ -252,7 +283,7 @@ class Room:
             self.hold(self._tree)
         return changed
 
-    def _make_anew(self, commit: str, stamp: str, name: str) -> CheckResult | None:
+    def _make_anew(self, commit: str, name: str) -> CheckResult | None:
         """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it
         made; its result if it stays red."""
         self.remove()
@@ -263,7 +294,8 @@ class Room:
         if result:
             self._put_back()
             self.site.furnish(self.place, commit)
-        self._note(stamp, exact.listing(self.path, self.place.tracked(commit), self._is_kept))
+        made = exact.listing(self.path, self.place.tracked(commit), self._is_kept)
+        self._note(self.site.stamp(commit), made)
         return None
 
     @functools.cached_property
@@ -292,12 +324,3 @@ def carried_names(home: Git, include: Path) -> list[str]:
     named = home.names(*words, timeout=BULK)
     hidden = set(home.names("check-ignore", "-z", "--stdin", stdin=nul(named), check=False))
     return [name for name in named if name in hidden]
-
-
-def run_hook(hook: str, folder: str, room: Room, message: Path, name: str) -> CheckResult | None:
-    """Run a commit hook in the room, as git would; its result, None if ralph was stopped."""
-    words = ("git", "-c", f"core.hooksPath={folder}", "hook", "run", hook)
-    check = Check(hook, (*words, "--", str(message)) if hook == "commit-msg" else words)
-    env = {"GIT_INDEX_FILE": str(room.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
-    env |= {key: value for key, value in environment().items() if key == "GIT_CONFIG_GLOBAL"}
-    return room.site.run(check, room.path, f"{name}-{hook}", env=env)

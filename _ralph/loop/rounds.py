@@ -12,7 +12,14 @@ from _ralph.agents.registry import Agent
 from _ralph.errors import Exit, RalphError, Stop, StopNow
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
-from _ralph.loop.candidate import baseline_job, check_twice, examined_now, require_setup, tip_of
+from _ralph.loop.candidate import (
+    baseline_job,
+    check_twice,
+    examined_now,
+    require_message,
+    require_setup,
+    tip_of,
+)
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.landing import (
     failure_of,
@@ -154,12 +161,15 @@ def _back_at(run: Run, task: Task) -> float:
 
 
 def open_run_record(run: Run) -> None:
-    """Write the `run` record, once, before the first attempt, with the plan's checks that are red now."""
+    """Write the `run` record, once, before the first attempt, with the plan's checks that are red now.
+    BadInput if the commit hooks refuse the message of that attempt."""
     if run.recorded:
         return
     run.recorded = True
     tip = tip_of(run)
     said = _said_before(run, tip)
+    if task := next_task(run):
+        require_message(run, task, tip)
     continues = run.history.run is not None
     given = {name: value for name, value in run.options.limits.items() if value is not None}
     if run.options.until:

@@ -11,7 +11,7 @@ import pytest
 from _ralph import files
 from _ralph.git import git as git_module
 from _ralph.loop import exact
-from _ralph.loop.room import Room, Site, first_word, run_hook
+from _ralph.loop.room import Room, Site, first_word
 from _ralph.model import Check, Setup
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -329,34 +329,39 @@ def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_costs_nothing(pr
 # ---------------------------------------------------------------- hooks
 
 
-def hooked(repo: Repo, script: str, hook: str = "pre-commit", leaves: str = "a.txt") -> tuple[bool, str, str]:
-    """Run a hook on a candidate with `new.txt`: whether it is green, the tree it leaves, the message."""
-    repo.program(f".git/hooks/{hook}", script)
+def hooked(repo: Repo, script: str, leaves: str = "a.txt") -> tuple[bool, str]:
+    """Run the hook pre-commit on a candidate with `new.txt`: whether it is green, the tree it leaves."""
+    repo.program(".git/hooks/pre-commit", script)
     commit = work_on(repo, head(repo), "new.txt")
     made = room_of(repo)
     made.prepare(commit, "0001")
-    names, folder = made.site.hooks(made.path)
-    assert names == [hook]
-    with made.at(head(repo)):
-        message = made.path / ".git/COMMIT_EDITMSG"
-        message.write_text("T1: é\n")
-        result = run_hook(hook, folder, made, message, "0001")
-        assert result is not None
-        tree = made.rewritten()
-        said = message.read_text()
+    made.hold(repo.git("rev-parse", f"{commit}^{{tree}}").strip(), head(repo))
+    result = made.hook("pre-commit", "0001")
+    assert result is not None
+    tree = made.staged()
     assert on_disk(made.path).keys() >= {leaves, "new.txt"}
-    return result.ok, tree, said
+    return result.ok, tree
+
+
+def spoken(repo: Repo, message: str = "T1: é", **hooks: str) -> tuple[list[bool], str]:
+    """What the hooks for messages make of one: their results, and the message that they leave."""
+    for name, script in hooks.items():
+        repo.program(f".git/hooks/{name.replace('_', '-')}", script)
+    made = room_of(repo)
+    made.prepare(head(repo), "0001")
+    said, results = made.said(message, "0001")
+    return [result.ok for result in results], said
 
 
 def test_a_hook_sees_what_is_about_to_be_committed(project: Repo) -> None:
     sees = 'test "$(git diff --cached --name-only)" = new.txt && test -z "$(git diff --name-only)"'
-    ok, tree, _ = hooked(project, sees)
+    ok, tree = hooked(project, sees)
     assert ok and listing(project, tree).keys() == {*listing(project, "HEAD"), "new.txt"}
     assert hooked(project, "exit 1")[0] is False
 
 
 def test_a_hook_that_rewrites_files_leaves_their_tree(project: Repo) -> None:
-    ok, tree, _ = hooked(project, "echo formatted > new.txt; git add new.txt; echo too > a.txt; touch loose")
+    ok, tree = hooked(project, "echo formatted > new.txt; git add new.txt; echo too > a.txt; touch loose")
     assert ok
     found = listing(project, tree)
     assert (found["new.txt"][1], found["a.txt"][1], "loose" in found) == ("formatted\n", "too\n", False)
@@ -366,25 +371,56 @@ def test_a_hook_that_rewrites_files_leaves_their_tree(project: Repo) -> None:
 def test_a_hook_that_makes_a_repository_of_a_file_leaves_no_submodule(project: Repo) -> None:
     nested = "rm a.txt; unset GIT_DIR GIT_INDEX_FILE; git init -q a.txt; cd a.txt; "
     nested += "git -c user.name=x -c user.email=x@x.invalid commit -nq --allow-empty -m x"
-    ok, tree, _ = hooked(project, nested, leaves="new.txt")
+    ok, tree = hooked(project, nested, leaves="new.txt")
     assert ok and listing(project, tree).keys() == {*listing(project, "HEAD"), "new.txt"} - {"a.txt"}
 
 
-def test_a_commit_msg_hook_may_change_the_message(project: Repo) -> None:
-    ok, tree, message = hooked(project, 'echo "Change-Id: 1" >> "$1"', "commit-msg")
-    assert (ok, message) == (True, "T1: é\nChange-Id: 1\n")
-    assert listing(project, tree).keys() == {*listing(project, "HEAD"), "new.txt"}
+def test_what_a_hook_stages_beside_the_work_is_committed_and_what_it_leaves_is_not(project: Repo) -> None:
+    script = "mkdir gen; echo 1 > gen/out.txt; echo 2 > '*'; touch loose; git add gen '*'; rm a.txt"
+    ok, tree = hooked(project, script, leaves="new.txt")
+    assert ok and listing(project, tree).keys() == {
+        *listing(project, "HEAD"),
+        "new.txt",
+        "gen/out.txt",
+        "*",
+    } - {"a.txt"}
+
+
+def test_a_hook_may_leave_an_index_that_nobody_can_read(project: Repo) -> None:
+    with within(30):
+        ok, tree = hooked(project, "echo 1 > a.txt; rm .git/index; mkfifo .git/index")
+    assert ok and listing(project, tree).keys() == {*listing(project, "HEAD"), "new.txt"}
+
+
+def test_hooks_for_messages_run_as_git_runs_them(project: Repo) -> None:
+    """With the same words, on a message that ends with a line end: `echo >>` is a line of its own."""
+    notes = f'echo "$0 $*" >> {project.outside}/words'
+    both = {
+        "prepare_commit_msg": f'{notes}; echo "Prepared: 1" >> "$1"',
+        "commit_msg": f"{notes}; grep -q Prepared $1",
+    }
+    assert spoken(project, **both) == ([True, True], "T1: é\nPrepared: 1\n")
+    project.git("commit", "-q", "--allow-empty", "-m", "T1: é")
+    lines = project.read("../words").splitlines()
+    ours, theirs = ([line.rpartition("hooks/")[2] for line in part] for part in (lines[:2], lines[2:]))
+    assert (
+        ours == theirs == ["prepare-commit-msg .git/COMMIT_EDITMSG message", "commit-msg .git/COMMIT_EDITMSG"]
+    )
+
+
+def test_a_message_that_one_hook_refuses_no_other_sees(project: Repo) -> None:
+    assert spoken(project, prepare_commit_msg="exit 1", commit_msg="true")[0] == [False]
 
 
 def test_a_hook_in_the_tree_is_the_candidate_s(project: Repo) -> None:
     project.git("config", "core.hooksPath", ".husky")
     made = room_of(project)
     made.prepare(head(project), "0001")
-    assert made.site.hooks(made.path) == ([], str(made.path / ".husky"))
+    assert made.site.hooks(made.path) == [] and made.site.hooked()
     project.program(".husky/commit-msg", "true")
     project.commit("hooks")
     made.prepare(head(project), "0002")
-    assert made.site.hooks(made.path)[0] == ["commit-msg"]
+    assert made.site.hooks(made.path) == ["commit-msg"]
 
 
 @pytest.mark.parametrize(
@@ -407,8 +443,28 @@ def test_what_a_hook_rewrites_is_checked_again_and_lands(
     assert project.has_landed("new.txt") == bool(content)
 
 
-def test_a_commit_lands_with_the_message_of_its_hook(project: Repo) -> None:
-    project.program(".git/hooks/commit-msg", 'echo "Change-Id: 1" >> "$1"')
+@pytest.mark.parametrize(
+    ("script", "left"),
+    [
+        ('echo "Change-Id: 1" >> "$1"', "T1: task 1\nChange-Id: 1\n\n"),
+        ('printf "\nwords\n\nChange-Id: 1\n" >> "$1"', "T1: task 1\n\nwords\n\nChange-Id: 1\n"),
+        ('printf "other\n\n\n" > "$1"', "other\n\n"),
+        ('printf "other" > "$1"', "other\n\n"),
+        ('printf "\nRalph-Attempt: 7\nralph-agent: me\n" >> "$1"', "T1: task 1\n\n"),
+        ("true", "T1: task 1\n\n"),
+    ],
+)
+def test_a_commit_lands_with_the_message_of_its_hook_and_ralphs_trailers_behind_it(
+    project: Repo, script: str, left: str
+) -> None:
+    project.program(
+        ".git/hooks/commit-msg", f'cat "$1" >> ../seen\n{script}'.replace("../", f"{project.outside}/")
+    )
     project.plan({"checks": ["test -f new.txt"]})
-    assert project.ralph("run", "-q", "--agent", project.agent("P('new.txt').touch()")).returncode == 0
-    assert project.git("log", "-1", "--format=%b", "ralph/p").strip().endswith("\nChange-Id: 1")
+    agent = project.agent("P('new.txt').touch()")
+    assert project.ralph("run", "-q", "--agent", agent).returncode == 0
+    (one,) = project.records("verdict")
+    (start,) = project.records("start")
+    trailers = f"Ralph-Iteration: 1\nRalph-Agent: {one['command']}\nRalph-Attempt: {start['id']}\n"
+    assert project.git("log", "-1", "--format=%B", "ralph/p") == f"{left}{trailers}\n"
+    assert project.read("../seen") == "T1: task 1\n" * 2  # before an agent is paid, and then

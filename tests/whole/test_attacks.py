@@ -65,7 +65,7 @@ def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(repo: R
     if git == "status":
         assert room.place.dirt(head(repo)) == ([".gitmodules"], ["vendor/lib/.gitattributes"])
     else:
-        assert listing(repo, room.rewritten()).keys() == listing(repo, "HEAD").keys()
+        assert listing(repo, room.staged()).keys() == listing(repo, "HEAD").keys()
     assert not ran.exists()
 
 
