@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from _ralph.errors import NeedsPerson
 from _ralph.git import git as git_module
 from _ralph.loop.candidate import check_commit, check_twice, make_candidate, require_setup, tip_of
+from _ralph.loop.commit import commit_in_room
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.opening import peek
 from _ralph.loop.run import Options, Run
@@ -121,28 +123,43 @@ def test_a_branch_that_loses_verified_work_needs_a_person_and_the_work_is_kept(r
 # ---------------------------------------------------------------- what the room says
 
 
+def committed(run: Run, commit: str, *commands: str, allow: tuple[str, ...] = ()) -> Checked:
+    """What the commit hooks make of a candidate, and what checks say of that, the hooks' words last."""
+    base = run.branch.commit_at(f"{commit}^")
+    one = attempt_of(run, base, run.git.tree(commit))
+    one.tip, one.commit, one.task = base, commit, replace(one.task, allow=allow)
+    made = commit_in_room(run, one)
+    found = checked(run, made.commit, *commands, before=commit)
+    return replace(found, checks=found.checks + made.checks)
+
+
 def test_the_checks_see_what_the_hooks_made_and_the_commit_is_that(repo: Repo) -> None:
     repo.program(".git/hooks/pre-commit", "echo formatted > work.txt; touch ignored-by-nobody")
     repo.program(".git/hooks/commit-msg", 'echo "Change-Id: 1" >> "$1"')
     run, base = run_of(repo), head(repo)
-    commit = work_on(repo, base)
-    found = checked(
-        run, commit, "grep -qx formatted work.txt", "test ! -e ignored-by-nobody", tip=base, message="T1: x\n"
-    )
+    found = committed(run, work_on(repo, base), "grep -qx formatted work.txt", "test ! -e ignored-by-nobody")
     assert [result.name for result in found.red] == []
     assert [result.name for result in found.checks][2:] == ["pre-commit", "commit-msg"]
     assert listing(repo, found.commit)["work.txt"][1] == "formatted\n"
-    assert repo.git("log", "-1", "--format=%B", found.commit).split("\n")[:2] == ["T1: x", "Change-Id: 1"]
+    message = repo.git("log", "-1", "--format=%B", found.commit)
+    assert message.startswith("T1: task 1\nChange-Id: 1\n\nRalph-Iteration: 1\n")
     assert repo.git("rev-parse", f"{found.commit}^").strip() == base
 
 
 def test_hooks_are_for_candidates_alone_and_may_not_touch_protected_files(repo: Repo) -> None:
-    repo.program(".git/hooks/pre-commit", "echo gutted > a.txt; exit 1")
+    repo.program(".git/hooks/pre-commit", "echo gutted > a.txt; echo formatted > work.txt")
     run, base = run_of(repo, protect=["a.txt"]), head(repo)
     assert checked(run, base, "true").checks[-1].name == "true"
+    found = committed(run, work_on(repo, base), "grep -q gutted a.txt", "grep -q formatted work.txt")
+    assert [result.name for result in found.red] == ["grep -q gutted a.txt"]
+
+
+def test_where_a_hook_is_red_the_checks_see_the_candidate_as_it_was(repo: Repo) -> None:
+    repo.program(".git/hooks/pre-commit", "echo more >> work.txt; exit 1")
+    run, base = run_of(repo), head(repo)
     commit = work_on(repo, base)
-    found = checked(run, commit, "grep -q gutted a.txt", tip=base, message="T1: x\n")
-    assert [result.name for result in found.red] == ["grep -q gutted a.txt", "pre-commit"]
+    found = committed(run, commit, "grep -q more work.txt")
+    assert [result.name for result in found.red] == ["grep -q more work.txt", "pre-commit"]
     assert found.commit == commit
 
 
@@ -153,21 +170,48 @@ def test_a_rulebook_that_the_task_may_change_is_so_after_the_hooks_too(repo: Rep
     run, base = run_of(repo), head(repo)
     commit = work_on(repo, base, "AGENTS.md", "new\n")
     for allow, left in (((), "old\n"), (("AGENTS.md",), "new\n")):
-        found = checked(run, commit, "true", tip=base, message="T1: x\n", allow=allow)
+        found = committed(run, commit, "true", allow=allow)
         assert repo.git("show", f"{found.commit}:AGENTS.md") == left
 
 
-def test_hooks_leave_the_repositories_that_setup_made(repo: Repo) -> None:
-    repo.program(".git/hooks/pre-commit", "true")
+@pytest.mark.parametrize("when", [["*.lock"], []])
+def test_setup_runs_once_for_a_candidate_whatever_hooks_rewrite(repo: Repo, when: list[str]) -> None:
     repo.write(".gitignore", "deps/\n")
     repo.commit("ignored")
-    run, base = (
-        run_of(repo, setup={"run": "git init -q deps/lib; echo once >> ../setups", "when": ["*.lock"]}),
-        head(repo),
-    )
-    for name in ("one", "other"):
-        assert not checked(run, work_on(repo, base, name), "true", tip=base, message="T1: x\n").red
+    repo.program(".git/hooks/pre-commit", "echo 2 > some.lock; echo more >> work.txt; git add some.lock")
+    setup = {"run": "git init -q deps/lib; echo once >> ../setups"} | ({"when": when} if when else {})
+    run, base = run_of(repo, setup=setup), head(repo)
+    found = committed(run, work_on(repo, base), "test -d deps/lib/.git && grep -q 2 some.lock")
+    assert not found.red
     assert (run.paths.places / "setups").read_text() == "once\n"
+    assert not checked(run, found.commit, "true").red  # a room for these files is another one
+    assert (run.paths.places / "setups").read_text() == "once\n" * 2
+
+
+def test_what_a_hook_did_to_what_setup_made_is_undone(repo: Repo) -> None:
+    repo.write(".gitignore", "deps\n")
+    repo.commit("ignored")
+    repo.program(".git/hooks/pre-commit", "echo worse > deps")
+    run = run_of(repo, setup={"run": "echo good > deps", "when": ["*.lock"]})
+    assert not committed(run, work_on(repo, head(repo)), "grep -q good deps").red
+
+
+def test_what_is_signed_is_what_the_checks_see(repo: Repo) -> None:
+    """With a stand-in for gpg, which makes a signature of nothing."""
+    script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
+    repo.git("config", "gpg.program", str(repo.program("../gpg", script)))
+    repo.git("config", "commit.gpgSign", "true")
+    repo.plan({"checks": ["test -f x"]}, {"checks": ["test -f y"]})
+    agent = repo.agent("P('x' if task == 'T1' else 'y').touch()")
+    for hook in (False, True):
+        if hook:
+            repo.program(".git/hooks/pre-commit", "echo formatted > y")
+        repo.ralph("run", "-q", "--once", "--agent", agent)
+    assert repo.verdicts() == ["T1 passed", "T2 passed"]
+    for commit in repo.git("rev-list", "main..ralph/p").split():
+        assert "BEGIN PGP SIGNATURE" in repo.git("cat-file", "commit", commit)
+    pinned = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/candidate").split()
+    assert pinned == [repo.git("rev-parse", "ralph/p").strip()]
 
 
 def test_a_red_setup_is_the_only_result(repo: Repo) -> None:

@@ -86,18 +86,6 @@ def test_nothing_is_said_of_a_pass_whose_branch_somebody_moved(repo: Repo, run: 
     assert run.branch.tip() == theirs and repo.passed() == ["T2"]
 
 
-def test_what_lands_is_signed_as_the_person_signs(repo: Repo, run: Run) -> None:
-    """With a stand-in for gpg, which makes a signature of nothing."""
-    script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
-    repo.git("config", "gpg.program", str(repo.program("../gpg", script)))
-    repo.git("config", "commit.gpgSign", "true")
-    one = attempt_of(run, 0, Verdict.PASSED)
-    one.tip, one.commit, one.message = head(repo), work_on(repo, head(repo)), "T1\n"
-    tree = run.git.tree(one.commit)
-    assert now(land(run, one)) and run.git.tree(run.tip) == tree
-    assert "BEGIN PGP SIGNATURE" in repo.git("cat-file", "commit", run.branch.tip())
-
-
 @pytest.mark.parametrize("end", ["they switch away", "the time is up", "ralph must stop"])
 def test_a_pass_waits_while_somebody_sits_on_the_branch(
     repo: Repo, run: Run, monkeypatch: pytest.MonkeyPatch, end: str

@@ -70,15 +70,13 @@ def test_where_the_room_holds_the_files_only_what_is_new_runs(repo: Repo, result
     assert results.begin(job(tip, "suite", "three")).known == []  # it holds the other's files
 
 
-@pytest.mark.parametrize("last", ["it was stopped", "`setup` was red", "a hook was red"])
+@pytest.mark.parametrize("last", ["it was stopped", "`setup` was red"])
 def test_a_room_that_did_not_come_to_the_end_holds_nothing(repo: Repo, results: Results, last: str) -> None:
     tip = head(repo)
     results.end(job(tip, "suite"), said(tip, suite=True))
     begun = results.begin(job(tip, "suite", "one"))
     if last == "`setup` was red":
         assert [one.name for one in results.end(begun, said(tip, setup=False)).checks] == ["setup"]
-    elif last == "a hook was red":
-        results.end(begun, said(tip, suite=True, one=True, hook=False))
     assert results.begin(job(tip, "suite", "two")).known == []
 
 

@@ -3,6 +3,7 @@ and hooks have their say."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -461,10 +462,10 @@ def test_a_commit_lands_with_the_message_of_its_hook_and_ralphs_trailers_behind_
         ".git/hooks/commit-msg", f'cat "$1" >> ../seen\n{script}'.replace("../", f"{project.outside}/")
     )
     project.plan({"checks": ["test -f new.txt"]})
-    agent = project.agent("P('new.txt').touch()")
+    project.agent("P('new.txt').touch()")
+    agent = project.tool("worker", f"exec {sys.executable} {project.outside}/agent.py").name
     assert project.ralph("run", "-q", "--agent", agent).returncode == 0
-    (one,) = project.records("verdict")
     (start,) = project.records("start")
-    trailers = f"Ralph-Iteration: 1\nRalph-Agent: {one['command']}\nRalph-Attempt: {start['id']}\n"
+    trailers = f"Ralph-Iteration: 1\nRalph-Agent: worker\nRalph-Attempt: {start['id']}\n"
     assert project.git("log", "-1", "--format=%B", "ralph/p") == f"{left}{trailers}\n"
     assert project.read("../seen") == "T1: task 1\n" * 2  # before an agent is paid, and then
