@@ -295,7 +295,7 @@ def _event(raw: bytes) -> Json | None:
     return event if isinstance(event, dict) else None
 
 
-def _matches(found: list[Any], wanted: Any) -> bool:
+def _matches(found: list[object], wanted: object) -> bool:
     """Whether a value is the one wanted, one of those wanted, or a text that the pattern matches."""
     if isinstance(wanted, dict):
         texts = [value[:_SEARCHED] for value in found if isinstance(value, str)]
@@ -312,16 +312,16 @@ def _amount(event: Json, paths: list[str]) -> float:
     return sum(float(min(n, _MOST)) for path in paths for n in pick(event, path) if _is_amount(n))
 
 
-def _is_amount(value: Any) -> bool:
+def _is_amount(value: object) -> bool:
     """Whether it can be counted: with NaN, no limit would ever be reached."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
-def _entries(value: Any) -> list[Any]:
+def _entries(value: object) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]

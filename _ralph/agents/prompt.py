@@ -8,7 +8,7 @@ import json
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def task_values(task: Task) -> Json:
     }
 
 
-def render_prompt(template: Path, values: Mapping[str, Any]) -> str:
+def render_prompt(template: Path, values: Json) -> str:
     """The prompt: `template` with `values`, which are not rendered themselves, in at most BOUND bytes.
     BadInput names the line of a mistake in the template."""
     ready = compile_prompt(template)
@@ -135,7 +135,7 @@ def compile_line(source: str, where: str) -> jinja2.Template:
     return _compiled(source, where)
 
 
-def render_line(template: jinja2.Template, values: Mapping[str, Any], where: str) -> str:
+def render_line(template: jinja2.Template, values: Json, where: str) -> str:
     """A one-line template, rendered; BadInput if that fails."""
     with _located(where):
         return text.one_line(template.render(**values), 200)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.agents.registry import Agent
@@ -126,7 +125,7 @@ def started() -> tuple[str, ...]:
     return (sys.executable, program) if program.endswith(".py") else (program,)
 
 
-def render(engine: str, values: Mapping[str, Any]) -> str:
+def render(engine: str, values: Json) -> str:
     """The template of an engine with these values."""
     import jinja2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -188,7 +187,7 @@ def told(run: Run) -> str:
     return said + "\n".join([] if asked else next_steps(run.options.prd))
 
 
-def _own_keys(task: Any) -> Json:
+def _own_keys(task: object) -> Json:
     if not isinstance(task, dict):
         raise BadInput(f"userStories: expected task objects, found {text.one_line(str(task), 60)}")
     return {**{key: task[key] for key in TASK_KEYS if key in task}, "passes": False}

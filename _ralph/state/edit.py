@@ -70,7 +70,7 @@ def add_plan_note(plan: Plan, said: str) -> str:
     return set_members(plan, {"notes": _with_note(plan.top.get("notes"), said)})
 
 
-def _with_note(there: Any, said: str) -> Any:
+def _with_note(there: object, said: str) -> object:
     if there in (None, "", [], {}):
         return said
     if isinstance(there, str):

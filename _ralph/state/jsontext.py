@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -25,15 +24,11 @@ def rewrite(source: str, old: object, new: object) -> str:
     return source[:at] + _rewritten(source[at:end], old, new) + source[end:]
 
 
-def _rewritten(source: str, old: Any, new: Any) -> str:
+def _rewritten(source: str, old: object, new: object) -> str:
     if old is new or (old == new and json.dumps(old) == json.dumps(new)):  # True is equal to 1
         return source
-    in_object = isinstance(old, dict) and isinstance(new, dict)
-    if not (in_object or (isinstance(old, list) and isinstance(new, list))):
-        return dump(new)
-    was: dict[Any, Any] = old if in_object else dict(enumerate(old))
-    now: dict[Any, Any] = new if in_object else dict(enumerate(new))
-    if not was.keys() & now.keys():
+    in_object, was, now = isinstance(old, dict), _entries(old), _entries(new)
+    if type(old) is not type(new) or not was.keys() & now.keys():
         return dump(new)
     members, parts, gap, done = [*_members(source)], list[str](), "", 1
     for key, begin, start, end in members:
@@ -48,6 +43,13 @@ def _rewritten(source: str, old: Any, new: Any) -> str:
         said = f"{dump(key)}: {dump(now[key])}" if in_object else _like(source[start:end], gap, now[key])
         parts.append(f",{space}{said}")
     return "".join([source[:head], *parts, source[done:]])
+
+
+def _entries(value: object) -> dict[str | int, object]:
+    """The members of an object by their keys, or those of a list by their indices; else none."""
+    if isinstance(value, dict):
+        return value
+    return dict(enumerate(value)) if isinstance(value, list) else {}
 
 
 def _like(first: str, gap: str, value: object) -> str:
