@@ -33,9 +33,20 @@ def in_place(
                 found[name] = names.sub(lambda _: str(place), value)
     _leave_venv(found, place)
     found |= _TABLE["set"]
+    for file, values in _TABLE["set beside"].items():
+        found |= values if (home / file).exists() else {}
     found |= {name: value for name, value in _TABLE["set where it is not"].items() if name not in found}
-    found |= {name: str(place / folder) for name, folder in _TABLE["inside"].items() if found.get(name)}
+    for name, folder in _TABLE["inside"].items():
+        if not Path(os.path.normpath(place / found.get(name, ""))).is_relative_to(place):
+            found[name] = str(place / folder)
+    found |= {name: str(place / folder) for name, folder in _TABLE["inside but for setup"].items()}
     return {**found, "RALPH_PLACE": place.name, "RALPH_SLOT": str(slot_of(place))}
+
+
+def shared_caches(env: Mapping[str, str]) -> dict[str, str]:
+    """The caches in the environment `env` from which `setup` may link files: each of them is replaced by a
+    copy afterwards, but those that an agent or a check links are not."""
+    return {name: env.get(name, "") for name in _TABLE["inside but for setup"]}
 
 
 def slot_of(place: Path) -> int:

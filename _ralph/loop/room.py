@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _ralph import files, text
+from _ralph.agents.surroundings import shared_caches
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, environment, nul
 from _ralph.git.workspace import Place, throwaway_config
@@ -142,10 +143,10 @@ class Site:
         ralph was stopped. Files that it took from a cache of others are the place's own afterwards."""
         if self.setup is None:
             return None
-        check = Check("setup", self.setup.run, SETUP_TIMEOUT)
-        result = self.run(check, place.root, f"{name}-setup")
+        check, caches = Check("setup", self.setup.run, SETUP_TIMEOUT), shared_caches(os.environ)
+        result = self.run(check, place.root, f"{name}-setup", env=caches)
         if result and not result.ok:
-            result = self.run(check, place.root, f"{name}-setup-again")
+            result = self.run(check, place.root, f"{name}-setup-again", env=caches)
         if result and result.ok:
             exact.unshare(place.root)
         return result

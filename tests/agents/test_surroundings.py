@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.agents.surroundings import in_place, slot_of
+from _ralph.agents.surroundings import in_place, shared_caches, slot_of
 
 HOME = Path("/srv/me/shop")
 PLACE = Path("/srv/places/shop-1/work-2")
@@ -82,13 +82,32 @@ def test_a_path_of_nothing_but_that_environment_is_the_system_s_own() -> None:
 
 
 def test_places_share_no_cache_of_installed_files_and_no_build_folder() -> None:
-    found = in_place(
-        {**ELSEWHERE, "CARGO_TARGET_DIR": "/big/target", "UV_LINK_MODE": "hardlink"}, HOME, PLACE
-    )
+    shared = {"CARGO_TARGET_DIR": "/big/target", "UV_PROJECT_ENVIRONMENT": "/venvs/shop"}
+    found = in_place({**ELSEWHERE, **shared, "UV_LINK_MODE": "hardlink"}, HOME, PLACE)
     assert found["CARGO_TARGET_DIR"] == f"{PLACE}/target" and found["UV_LINK_MODE"] == "copy"
-    assert found["npm_config_package_import_method"] == "copy"
+    assert found["UV_PROJECT_ENVIRONMENT"] == f"{PLACE}/.venv"
+    assert found["pnpm_config_package_import_method"] == "copy"
     assert found["POETRY_VIRTUALENVS_IN_PROJECT"] == found["PIPENV_VENV_IN_PROJECT"] == "1"
     assert "CARGO_TARGET_DIR" not in in_place(ELSEWHERE, HOME, PLACE)
+    found = in_place({**ELSEWHERE, "CARGO_TARGET_DIR": "../target"}, HOME, PLACE)
+    assert found["CARGO_TARGET_DIR"] == f"{PLACE}/target"
+    own = {"CARGO_TARGET_DIR": "build", "UV_PROJECT_ENVIRONMENT": f"{HOME}/.venv-3.12"}
+    found = in_place({**ELSEWHERE, **own}, HOME, PLACE)  # these are a place's own already
+    assert found["CARGO_TARGET_DIR"] == "build" and found["UV_PROJECT_ENVIRONMENT"] == f"{PLACE}/.venv-3.12"
+
+
+def test_npm_is_told_nothing_of_pnpm_where_there_is_none(tmp_path: Path) -> None:
+    """It warns of settings that it does not know, in every check."""
+    assert not [name for name in in_place(ELSEWHERE, tmp_path, PLACE) if name.startswith("npm_config")]
+    (tmp_path / "pnpm-lock.yaml").touch()
+    assert in_place(ELSEWHERE, tmp_path, PLACE)["npm_config_package_import_method"] == "copy"
+
+
+def test_what_agents_and_checks_install_with_bun_comes_from_a_cache_of_the_place() -> None:
+    """What `setup` links from the person's cache gets copies, but nobody copies what they link."""
+    assert in_place(ELSEWHERE, HOME, PLACE)["BUN_INSTALL_CACHE_DIR"].startswith(f"{PLACE}/node_modules/")
+    assert shared_caches({"BUN_INSTALL_CACHE_DIR": "/mine"}) == {"BUN_INSTALL_CACHE_DIR": "/mine"}
+    assert shared_caches({}) == {"BUN_INSTALL_CACHE_DIR": ""}  # its own default
 
 
 def test_pip_installs_nothing_into_a_python_that_all_share_unless_a_person_said_so() -> None:
