@@ -41,12 +41,12 @@ Findings = Iterable[Finding]
 
 @dataclass(frozen=True)
 class Check:
-    """A command whose exit status 0 means green. `timeout` is in seconds."""
+    """A command whose exit status 0 means green."""
 
     name: str
-    run: str | tuple[str, ...]
-    timeout: float = 600.0
-    once: bool = False
+    run: str | tuple[str, ...]  # for the shell, or words to execute
+    timeout: float = 600.0  # seconds
+    once: bool = False  # in attempts only, not in a re-check or in `land`
 
     @property
     def command(self) -> str:
@@ -56,11 +56,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Setup:
-    """The command that makes a checkout ready. `when` are patterns of files that it depends on; none
-    means those that ralph knows."""
+    """The command that makes a checkout ready."""
 
     run: str
-    when: tuple[str, ...] = ()
+    when: tuple[str, ...] = ()  # patterns of the files that it depends on; without, all do
 
 
 def task_key(task_id: object, title: object) -> str:
@@ -163,19 +162,18 @@ def _distinct(checks: Iterable[Check]) -> list[Check]:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check, run once: `tail` is the end of its output, `log` the file with all of it. `missing` is the
-    program that it could not start with; `recalled` says that it was not run again on the same files."""
+    """One check, run once."""
 
     name: str
     command: str
     ok: bool
     exit: int | None
     seconds: float
-    tail: str = ""
-    log: str = ""
+    tail: str = ""  # the end of its output
+    log: str = ""  # the file with all of it
     timed_out: bool = False
-    missing: str = ""
-    recalled: bool = False
+    missing: str = ""  # the program that it could not start with
+    recalled: bool = False  # not run again on the same files
 
     @property
     def outcome(self) -> str:
@@ -236,25 +234,21 @@ OVERLOAD = 100_000
 
 @dataclass
 class AgentResult:
-    """What one agent process did. `usd` is None where the agent reported no dollars; `at_least` says that it
-    was cut off before it could report all that it used, `no_price` (a sentence) that it did not report what
-    is limited; `reset` is the unix time at which the provider's limit ends, if known; `overage` whether the
-    provider bills extra usage until then; `context` the tokens of the largest request, `compacted` whether
-    the agent compacted its context."""
+    """What one agent process did."""
 
     outcome: Outcome
     reason: str = ""
     text: str = ""
     session: str | None = None
-    usd: float | None = None
-    at_least: bool = False
-    no_price: str = ""
+    usd: float | None = None  # None: it reported no dollars
+    at_least: bool = False  # cut off before it could report all that it used
+    no_price: str = ""  # a sentence, if it did not report what is limited
     tokens: Tokens = field(default_factory=Tokens)
-    reset: float | None = None
-    overage: bool = False
+    reset: float | None = None  # the unix time at which the provider's limit ends, if known
+    overage: bool = False  # the provider bills extra usage until then
     denials: list[str] = field(default_factory=list)
-    context: int = 0
-    compacted: bool = False
+    context: int = 0  # tokens of the largest request
+    compacted: bool = False  # it compacted its context
     seconds: float = 0.0
     exit: int | None = None
     active: bool = False
@@ -294,55 +288,47 @@ class Share:
 
 @dataclass(kw_only=True)
 class Judgement(Spent):
-    """What the judge said of an attempt, and what that took: `objections` are criteria that are not met,
-    with reasons; `overage` and `reset` as in `AgentResult`, for the provider of the judge's `row`."""
+    """What the judge said of an attempt, and what that took."""
 
     agent: str = ""
     row: str = ""
-    overage: bool = False
+    overage: bool = False  # as in `AgentResult`, of the row's provider
     reset: float = 0.0
     agrees: bool = False
-    objections: list[str] = field(default_factory=list)
+    objections: list[str] = field(default_factory=list)  # criteria that are not met, with reasons
     session: str = ""
 
 
 @dataclass(kw_only=True)
 class Conflict:
-    """What of a task's work conflicts with what landed meanwhile: the files that are `marked` with git's
-    conflict markers, and those that were `kept` as the branch has them; `own` is the commit of the task's own
-    version."""
+    """What of a task's work conflicts with what landed meanwhile."""
 
-    marked: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    own: str = ""
+    marked: list[str] = field(default_factory=list)  # files with git's conflict markers
+    kept: list[str] = field(default_factory=list)  # files that stand as the branch has them
+    own: str = ""  # the commit of the task's own version
 
 
 @dataclass(kw_only=True)
 class Work:
-    """What an attempt and its record have in common. `base` is the commit that it began at, `left` the tree
-    of what its agent left; `commit` is that on the branch's `tip`: the candidate, and what lands. `leftover`
-    says that no agent runs, because the work is from an earlier attempt and only its checks or its judge are
-    missing; `unjudged` that its judge is. `flaky` names the checks that were red and green on the same files;
-    `parked` is the ref of work that did not pass; `blocked` why the task needs a person; `conflict` what it
-    began with."""
+    """What an attempt and its record have in common."""
 
-    base: str = ""
-    left: str = ""
-    leftover: str = ""
-    tip: str = ""
-    commit: str = ""
+    base: str = ""  # the commit that it began at
+    left: str = ""  # the tree of what its agent left
+    leftover: str = ""  # recheck earlier work, start no agent: `checks` or `judge` is missing
+    tip: str = ""  # the branch's tip that the candidate is made on
+    commit: str = ""  # the candidate, and what lands
     reason: str = ""
     weak: bool = False
     denied: bool = False
-    unjudged: bool = False
-    blocked: str = ""
-    parked: str = ""
-    flaky: list[str] = field(default_factory=list)
-    tests: list[str] = field(default_factory=list)
+    unjudged: bool = False  # only the judge's answer is missing
+    blocked: str = ""  # why the task needs a person
+    parked: str = ""  # the ref of work that did not pass
+    flaky: list[str] = field(default_factory=list)  # checks that were red and green on the same files
+    tests: list[str] = field(default_factory=list)  # those that it changed
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     handoff: dict[str, str] = field(default_factory=dict)
-    conflict: Conflict = field(default_factory=Conflict)
+    conflict: Conflict = field(default_factory=Conflict)  # what it began with
 
 
 HANDOFF = ".ralph-handoff.md"

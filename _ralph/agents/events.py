@@ -34,43 +34,34 @@ class StreamParser:
     An event is a line of JSON. With `text`, every printed line is the event `{"line": "..."}`, and only the
     agent's own log is JSON: what it prints could be anything. Without rules (a plain command), lines only go
     to the listener.
-
-    `final` is the outcome that the agent's last event gives, `outcome` the one to assume if that never comes.
-    The process is stopped once `usd_left` or `tokens_left` is used up. `meanwhile` are the tokens of
-    requests that no result has counted yet, by the message's id; `unmeasured` are the units, dollars or
-    tokens, that an event should have counted and did not, or with what is no amount. `overage` is whether the
-    provider bills extra usage. `listen` gets words and tools, `retry` each repeated request (`unanswered`
-    describes it until there is an answer), `raw` every line; `heard` is the time (monotonic seconds) of the
-    last sign of life. `open` are its own background tasks. `doing` is what was said or done last, `news`
-    whether anything changed that is saved.
     """
 
     rules: list[Json]
     text: bool = False
-    usd_left: float | None = None
+    usd_left: float | None = None  # the process is stopped once this or `tokens_left` is used up
     tokens_left: int | None = None
-    listen: Listener | None = None
-    raw: Callable[[str], None] | None = None
-    retry: Callable[[str], None] = lambda _: None
-    heard: float = field(default_factory=time.monotonic)
+    listen: Listener | None = None  # gets words and tools
+    raw: Callable[[str], None] | None = None  # gets every line
+    retry: Callable[[str], None] = lambda _: None  # gets each repeated request
+    heard: float = field(default_factory=time.monotonic)  # the last sign of life, in monotonic seconds
     facts: dict[str, list[Any]] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
-    meanwhile: dict[str, Tokens] = field(default_factory=dict)
-    unmeasured: set[str] = field(default_factory=set)
-    final: str | None = None
-    outcome: str | None = None
+    meanwhile: dict[str, Tokens] = field(default_factory=dict)  # requests that no result has counted yet
+    unmeasured: set[str] = field(default_factory=set)  # units that an event should have counted, and did not
+    final: str | None = None  # the outcome that its last event gives
+    outcome: str | None = None  # the one to assume if that never comes
     context: int = 0
     compacted: bool = False
-    overage: bool = False
+    overage: bool = False  # the provider bills extra usage
     events: int = 0
     active: bool = False
     overspent: str = ""
-    spoken: str = ""
-    unfinished: str = ""
-    unanswered: str = ""
-    open: set[str] = field(default_factory=set)
-    doing: str = ""
-    news: bool = True
+    spoken: str = ""  # the text so far, of one in fragments
+    unfinished: str = ""  # its last line
+    unanswered: str = ""  # what the provider does not answer, until it does
+    open: set[str] = field(default_factory=set)  # its own background tasks
+    doing: str = ""  # what was said or done last
+    news: bool = True  # something changed that is saved
 
     def __post_init__(self) -> None:
         """Index the rules by the type of event: most events match none of them."""

@@ -32,21 +32,18 @@ _OBEYED = re.compile(
 
 @dataclass(frozen=True)
 class Planned:
-    """One plan of a job: `ralph run` with `words`, in the folder `root`; `night` are the words that end a run
-    in the morning, where nothing else bounds its time. Its work lands on `branch`; `keys` are the variables
-    that its agents are billed by, `origin` is where its repository can be cloned; `set_here` are variables of
-    now that it would miss elsewhere."""
+    """One plan of a job: `ralph run` with `words`, in the folder `root`."""
 
     name: str
     root: str
     prd: str
     notes: str
     words: tuple[str, ...]
-    night: tuple[str, ...]
+    night: tuple[str, ...]  # the words that end a run in the morning, where nothing else bounds its time
     branch: str
-    keys: tuple[str, ...]
-    origin: str
-    set_here: tuple[str, ...] = ()
+    keys: tuple[str, ...]  # the variables that its agents are billed by
+    origin: str  # where its repository can be cloned
+    set_here: tuple[str, ...] = ()  # variables of now that it would miss elsewhere
 
 
 def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:

@@ -35,19 +35,16 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class Status:
-    """Everything that is shown, read once: `running` is the loop (`pid`, `since`, its `workers`), `places`
-    the folders in which agents and checks work, `prd` the plan's path as it was given, `words` the options
-    of the last run, `to_land` the branch of a plan that is done, if HEAD lacks its work, `trouble` why
-    prd.json cannot be read now."""
+    """Everything that is shown, read once."""
 
     plan: Plan
     history: History
-    running: Json | None = None
-    places: Json | None = None
-    prd: Path = Path("prd.json")
-    words: Sequence[str] = ()
-    to_land: str = ""
-    trouble: str = ""
+    running: Json | None = None  # the loop: `pid`, `since`, its `workers`
+    places: Json | None = None  # the folders in which agents and checks work
+    prd: Path = Path("prd.json")  # the plan's path as it was given
+    words: Sequence[str] = ()  # the options of the last run
+    to_land: str = ""  # the branch of a plan that is done, if HEAD lacks its work
+    trouble: str = ""  # why prd.json cannot be read now
 
     @property
     def at_work(self) -> list[AttemptBegan]:

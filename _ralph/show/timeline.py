@@ -14,18 +14,16 @@ Place = tuple[float, Record]
 
 @dataclass
 class Span(Spent):
-    """A run, an attempt or a wait: what it spent, from `start` on the axis; its `seconds` are those of the
-    axis, and `worked` what was done in it in agents and checks, side by side or not. `record` is its last,
-    `word` its verdict or how it ended, `worker` the number of who worked it."""
+    """A run, an attempt or a wait: what it spent; its `seconds` are those of the axis."""
 
-    began: float
-    start: float
-    record: Record
-    word: str = "cut off"
+    began: float  # unix time
+    start: float  # on the axis
+    record: Record  # its last
+    word: str = "cut off"  # its verdict, or how it ended
     attempts: int = 0
     passed: int = 0
     worker: int = 1
-    worked: float = 0.0
+    worked: float = 0.0  # seconds in agents and checks, side by side or not
 
     def take_in(self, at: float, record: Record) -> None:
         """Go on to `record`."""

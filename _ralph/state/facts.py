@@ -18,16 +18,15 @@ STATES = ("passed", "open", "waiting", "failed", "blocked")
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """One task: `state` is one of STATES, `waits_for` are the tasks that must pass first, `reason` is why it
-    has not passed. `remark` is short and stands with the title; `warnings` are sentences for a person."""
+    """One task."""
 
     task: Task
     known: TaskHistory
-    state: str
-    waits_for: list[str]
-    reason: str
-    remark: str
-    warnings: list[str]
+    state: str  # one of STATES
+    waits_for: list[str]  # the tasks that must pass first
+    reason: str  # why it has not passed
+    remark: str  # short, beside the title
+    warnings: list[str]  # sentences for a person
 
     @property
     def id(self) -> str:
