@@ -38,6 +38,15 @@ from _ralph.state import layout, limits, lock, prd, wording
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.log import Journal
 
+_PERMISSIONS = {
+    "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
+    "read": ("ok", "read only"),
+    "edit": ("ok", "edit; {}"),
+    "sandbox": ("ok", "full, inside ralph's sandbox"),
+    "full": ("warning", "full; it can do all that you can, and --sandbox bwrap would limit it"),
+}
+"""What an agent may do, and whether that is worth a warning."""
+
 
 def examine(
     options: Options,
@@ -109,7 +118,6 @@ def _caught(part: Findings) -> Findings:
 
 def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
     """Everything that is looked at, part by part."""
-    team: list[Agent] = []
     yield "plan", _plan(run)
     yield "limits", _limits(run)
     yield "lock", _lock(run)
@@ -117,12 +125,12 @@ def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
     yield "protect", _warnings(opening.unprotected(run) if run.plan.tasks else [])
     yield "settings", _settings(run)
     yield "python", _python(run)
-    yield "agent", _team(run, team)
+    yield "agent", _agents(run)
     yield "sandbox", _sandbox(run)
     yield "disk", _disk(run)
     yield "places", _places(run)
     if try_agents:
-        yield "probe", probe.turns(run, team)
+        yield "probe", probe.turns(run, _team(run))
 
 
 # ---------------------------------------------------------------- the workspace
@@ -337,11 +345,13 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 # ---------------------------------------------------------------- agents
 
 
-def _team(run: Run, team: list[Agent]) -> Findings:
-    """Every agent that the tasks may need, and the judge; they are put into `team`."""
-    team += preflight.workers(run) or [run.named(run.ladder()[0])]
-    team += [run.judge] if run.judge else []
-    for agent in team:
+def _team(run: Run) -> list[Agent]:
+    """Every agent that the tasks may need, and the judge."""
+    return preflight.agents_of(run) or [run.named(run.ladder()[0])]
+
+
+def _agents(run: Run) -> Findings:
+    for agent in _team(run):
         yield from _caught(chain(_agent(run, agent), _permissions(run, agent)))
 
 
@@ -387,20 +397,13 @@ def _permissions(run: Run, agent: Agent) -> Findings:
         yield "warning", f"{' '.join(loose)} gives it full permissions; use --full-permissions instead"
     if agent.name in run.plan.settings.get("agents", {}):
         yield "warning", f"the plan itself defines it; read what it runs: {shlex.join(agent.row['argv'])}"
-    elif agent.name == "plain":
-        yield "ok", "permissions: your own command; it runs as given, and can do all that you can"
-    elif agent.permissions == "read":
-        yield "ok", "permissions: read only"
-    elif agent.permissions == "sandbox":
-        yield "ok", "permissions: full, inside ralph's sandbox"
-    elif agent.permissions == "full":
-        yield "warning", "permissions: full; it can do all that you can, and --sandbox bwrap would limit it"
-        needed = agent.row.get("root_needs")
-        if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
-            yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
-    else:
-        means = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
-        yield "ok", f"permissions: edit; {means}"
+        return
+    level, means = _PERMISSIONS["plain" if agent.name == "plain" else agent.permissions]
+    own = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
+    yield level, f"permissions: {means.format(own)}"
+    needed = agent.row.get("root_needs") if agent.permissions == "full" else None
+    if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
+        yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
 
 
 # ---------------------------------------------------------------- the machine

@@ -19,7 +19,6 @@ from _ralph.loop.view import View
 from _ralph.model import CheckResult, Json, Tokens, Verdict
 from _ralph.state.wording import dollars, ended_words, spent, thousands
 
-_EVENTS = ("line", "lines", "check", "raw", "heard")
 _PATIENCE = 2.0
 _PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
 _CLEAR = "\r\x1b[K"
@@ -105,18 +104,22 @@ class Terminal(View):
     def hear(self, event: Json, worker: int = 0) -> None:
         """Take in one event of the `Reporter` of a worker."""
         row = self._rows.setdefault(worker, Row())
-        if event["name"] == "doing":
-            self.doing(text.one_line(event["args"][0], 100), worker)
-        elif event["name"] == "used":
-            idle, tokens, usd = event["args"]
-            counted = Tokens(**{name: int(count) for name, count in tokens.items()})
-            row.used = time.monotonic() - float(idle), counted, None if usd is None else float(usd)
-        elif event["name"] in _EVENTS:
-            first, *others = event["args"]
-            said = CheckResult(**first) if event["name"] == "check" else first
-            self._speaker = f"{row.task}: " if self.named and row.task else ""
-            getattr(self, event["name"])(said, *others)
-            self._speaker = ""
+        self._speaker = f"{row.task}: " if self.named and row.task else ""
+        match event["name"], event["args"]:
+            case "doing", [words]:
+                self.doing(text.one_line(words, 100), worker)
+            case "used", [idle, tokens, usd]:
+                counted = Tokens(**{name: int(count) for name, count in tokens.items()})
+                row.used = time.monotonic() - float(idle), counted, None if usd is None else float(usd)
+            case "line", [words, indent, color]:
+                self.line(words, indent, color)
+            case "check", [result, label]:
+                self.check(CheckResult(**result), label)
+            case "raw", [line]:
+                self.raw(line)
+            case "heard", [kind, lines]:
+                self.heard(kind, lines)
+        self._speaker = ""
 
     def tick(self) -> None:
         """Draw the status again; called about once a second while something runs."""
