@@ -34,7 +34,7 @@ from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
 from _ralph.show.live import Terminal
-from _ralph.state import layout, limits, lock, prd, wording
+from _ralph.state import facts, layout, limits, lock, prd
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.log import Journal
 
@@ -80,8 +80,8 @@ def examine(
         return Exit.USAGE
     echo("\nno errors" + (f", {text.count(found['warning'], 'warning')}" if found["warning"] else ""))
     others = ", ".join(ENGINES[1:])
-    echo(f"to start it: {wording.command_line('run', options.prd, options.words)}")
-    echo(f"every night: {wording.command_line('job cron', options.prd, options.words)} (or {others})")
+    echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
+    echo(f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})")
     return Exit.COMPLETE
 
 
@@ -172,7 +172,7 @@ def _limits(run: Run) -> Findings:
     """What a run could use now, and whether it could begin at all."""
     if run.history.run is None:  # one that was cut off goes on with what it has used
         run.history.this_run = RunHistory()
-    yield "ok", wording.limits_words(limits.used(run.limits, run.history), "a run")
+    yield "ok", facts.limits_words(limits.used(run.limits, run.history), "a run")
     if stop := limits.spent(run.limits, run.history, run.history.this_run.seconds, time.time()):
         yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
 

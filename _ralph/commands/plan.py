@@ -25,9 +25,9 @@ from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import edit, jsontext, layout, limits, prd
+from _ralph.state.facts import spent
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.records import Added
-from _ralph.state.wording import spent
 
 _BRIEF, _ANSWER = 24 * 1024, 12 * 1024
 _LONGEST = 1 << 20

@@ -21,7 +21,7 @@ from _ralph.files import resource
 from _ralph.git.git import git
 from _ralph.loop.run import Run
 from _ralph.model import AgentResult, Finding, Findings, Outcome
-from _ralph.state import wording
+from _ralph.state import facts
 
 _TURN = 120.0
 
@@ -84,7 +84,7 @@ def _finding(agent: Agent, result: AgentResult, unset: Sequence[str]) -> Finding
     if result.outcome is Outcome.DONE and result.overage:
         return "warning", f"{said}, answered, and the provider bills extra usage; a run waits until that ends"
     if result.outcome is Outcome.DONE:
-        return "ok", f"{said}, answered: {wording.spent(result)}"
+        return "ok", f"{said}, answered: {facts.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
         return "warning", f"{said}, is limited{until}: {result.reason}; a run waits until then"

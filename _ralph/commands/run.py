@@ -26,9 +26,8 @@ from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
 from _ralph.show.status import Status, next_step
 from _ralph.state import layout, limits, lock
-from _ralph.state.facts import summary
+from _ralph.state.facts import limits_words, summary
 from _ralph.state.records import Stopped
-from _ralph.state.wording import limits_words
 
 
 def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:

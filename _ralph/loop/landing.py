@@ -17,9 +17,9 @@ from _ralph.loop.run import Run, asked_to_stop
 from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
+from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
 from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
-from _ralph.state.wording import ended_words, spent
 
 
 async def land(run: Run, attempt: Attempt) -> bool:

@@ -33,11 +33,11 @@ from _ralph.model import Json, Paths, Plan, Share, Task
 from _ralph.process.process import Control
 from _ralph.process.sandbox import Sandbox
 from _ralph.state import edit, limits, prd
+from _ralph.state.facts import command_line
 from _ralph.state.history import Away, History
 from _ralph.state.layout import last_good, stop_is_asked
 from _ralph.state.log import Journal
 from _ralph.state.records import Record
-from _ralph.state.wording import command_line
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"

@@ -16,11 +16,10 @@ from _ralph.loop.run import logs_folder
 from _ralph.model import Json, Paths, Plan
 from _ralph.show import timeline
 from _ralph.state import layout, prd
-from _ralph.state.facts import STATES, TaskFacts, agents_words, summary, task_facts
+from _ralph.state.facts import STATES, TaskFacts, agents_words, spent, summary, task_facts
 from _ralph.state.history import History
 from _ralph.state.log import Journal
 from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Record, Stopped
-from _ralph.state.wording import spent
 
 if TYPE_CHECKING:
     import jinja2

@@ -22,10 +22,20 @@ from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
-from _ralph.state.facts import TaskFacts, agents_summary, agents_words, summary, task_facts
+from _ralph.state.facts import (
+    TaskFacts,
+    agents_summary,
+    agents_words,
+    command_line,
+    dollars,
+    limits_words,
+    spent,
+    summary,
+    task_facts,
+    thousands,
+)
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan, Stopped
-from _ralph.state.wording import command_line, dollars, limits_words, spent, thousands
 
 _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
 _NARROW = 60
