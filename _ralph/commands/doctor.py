@@ -140,8 +140,8 @@ def _plan(run: Run) -> Findings:
     plan = load_plan(run.paths, run.options)
     passed = sum(task.passed for task in plan.tasks)
     yield "ok", f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
-    for said in prd.misspelt(plan):
-        yield "warning", said
+    for hint in prd.misspelt(plan):
+        yield "warning", hint
     if asked := prd.open_questions(plan):
         what = text.count(len(asked), "open question")
         yield "warning", f"{what}, the first: {asked[0][0]}; a run follows the planner's proposals"
@@ -156,9 +156,9 @@ def _plan(run: Run) -> Findings:
 
 def _settings(run: Run) -> Findings:
     """Files that checks may need and no checkout has."""
-    if found := init.local_settings(run.paths.root):
-        said = f"git ignores {text.few(found)}, so agents and checks do not see them"
-        yield "warning", f"{said}; name in {init.INCLUDE} what they need, or let `ralph init` do it"
+    if ignored := init.local_settings(run.paths.root):
+        unseen = f"git ignores {text.few(ignored)}, so agents and checks do not see them"
+        yield "warning", f"{unseen}; name in {init.INCLUDE} what they need, or let `ralph init` do it"
 
 
 def _python(run: Run) -> Findings:
@@ -179,8 +179,8 @@ def _limits(run: Run) -> Findings:
 
 def _lock(run: Run) -> Findings:
     if holder := layout.running(run.paths):
-        said = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
-        yield "warning", f"{said}, so setup and checks were not run; `ralph stop` ends a loop"
+        who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
+        yield "warning", f"{who}, so setup and checks were not run; `ralph stop` ends a loop"
     else:
         yield "ok", "free"
 
@@ -189,8 +189,8 @@ def _git(run: Run) -> Findings:
     preflight.require_repository(run)
     version = ".".join(map(str, preflight.version_of(run.git)))
     hooks = run.site.hooks(run.paths.root)
-    said = f", commit hooks: {', '.join(hooks)}" if hooks else ""
-    yield "ok", f"{version}, verified work lands on {run.branch.name}{said}"
+    more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
+    yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
     yield from _warnings(opening.unseen(run))
     yield from _warnings(_lacking(run))
 
@@ -278,11 +278,11 @@ class _Setups(View):
 def _slow(setup: Setup, seconds: float, root: Path) -> str:
     """What would make a setup without `when` run less often."""
     known = detect.Project(root).setup
-    said = f"setup takes {seconds:.1f} s, and runs again for each attempt and each candidate"
+    slow = f"setup takes {seconds:.1f} s, and runs again for each attempt and each candidate"
     if known and known.when and known.run == setup.run:
         wanted = json.dumps(detect.as_json(known), ensure_ascii=False)
-        return f'{said}; as it depends on a few files alone, write "setup": {wanted}'
-    return f"{said}; if it depends on a few files alone, name them in its `when`"
+        return f'{slow}; as it depends on a few files alone, write "setup": {wanted}'
+    return f"{slow}; if it depends on a few files alone, name them in its `when`"
 
 
 def _no_proofs(plan: Plan, green: set[str]) -> list[str]:
@@ -321,9 +321,9 @@ def _workspaces(run: Run, commit: str) -> Checked:
 def _judged(run: Run, result: CheckResult) -> Finding:
     """What the result of a check means before any work. One that lacks a program, or a module that `setup`
     would install, says nothing about the work; any other module may be what a task is to make."""
-    said = f"check {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+    state = f"check {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
-        return "ok", said
+        return "ok", state
     why = text.last_line(result.tail)
     lacks = f"check {result.name} cannot run here: {why}"
     if os.environ.get("VIRTUAL_ENV") != run.env({}, run.paths.room).get("VIRTUAL_ENV"):
@@ -338,8 +338,8 @@ def _judged(run: Run, result: CheckResult) -> Finding:
     if result.exit in (126, 127) and for_all:
         return "error", f"{lacks}; a program is missing: install it, or let `setup` do it"
     if not for_all:
-        return "ok", f"{said}: {why}"
-    return "warning", f"{said}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4"
+        return "ok", f"{state}: {why}"
+    return "warning", f"{state}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4"
 
 
 # ---------------------------------------------------------------- agents

@@ -30,18 +30,18 @@ def write_starters(prd_path: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     root = top_level(folder) or folder
     _refuse_second_plan(prd_path, root)
-    said = [_init_plan(prd_path, root)]
+    done = [_init_plan(prd_path, root)]
     rulebook = root / "AGENTS.md"
     if rulebook.exists():
-        said.append("AGENTS.md already exists; left as it is")
+        done.append("AGENTS.md already exists; left as it is")
     else:
         plan = prd.load(prd_path)
         commands = [check.command for check in plan.checks]
-        found = {"setup": plan.setup.run if plan.setup else "", "checks": commands}
-        rulebook.write_text(render_prompt(resource("templates/AGENTS.md"), found), encoding="utf-8")
-        said.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
-    said.append(_ignore_scratch(root))
-    return said + _include_settings(root)
+        values = {"setup": plan.setup.run if plan.setup else "", "checks": commands}
+        rulebook.write_text(render_prompt(resource("templates/AGENTS.md"), values), encoding="utf-8")
+        done.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
+    done.append(_ignore_scratch(root))
+    return done + _include_settings(root)
 
 
 def eject_prompt(prd_path: Path) -> list[str]:
@@ -173,9 +173,9 @@ def _include_settings(root: Path) -> list[str]:
     if not found:
         return []
     (root / INCLUDE).write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
-    told = ", ".join(found)
+    names = ", ".join(found)
     return [
-        f"wrote {INCLUDE}: these ignored files are copied for agents and checks: {told}. "
+        f"wrote {INCLUDE}: these ignored files are copied for agents and checks: {names}. "
         f"Remove any that they must not see"
     ]
 

@@ -96,9 +96,9 @@ def _land_each(
             errors[name] = error
     if len(wanted) > 1:
         landed = [name for name in wanted if name not in errors]
-        said = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
-        said += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
-        view.last(" | ".join(said), failed=bool(errors))
+        parts = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
+        parts += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
+        view.last(" | ".join(parts), failed=bool(errors))
     codes = [error.exit for error in errors.values()]
     return Exit.PERSON if Exit.PERSON in codes else next(iter(codes), Exit.COMPLETE)
 
@@ -163,25 +163,25 @@ def _merge(run: Run, name: str, tip: str, work: str) -> str:
     onto = run.branch
     if onto.contains(tip, work):
         return work
-    found = merge(run.git, tip, work)
-    if found.conflicts:
-        raise NeedsPerson(f"it does not merge: {text.few(found.conflicts)}; do it by hand: git merge {name}")
+    merged = merge(run.git, tip, work)
+    if merged.conflicts:
+        raise NeedsPerson(f"it does not merge: {text.few(merged.conflicts)}; do it by hand: git merge {name}")
     message = onto.git("fmt-merge-msg", stdin=f"{work}\t\tbranch '{name}' of .\n".encode())
-    return onto.commit(found.tree, tip, message, sign=onto.signs, merge=work)
+    return onto.commit(merged.tree, tip, message, sign=onto.signs, merge=work)
 
 
 def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
     """Let git move the branch and the files of the person's own tree to `commit`; False if somebody moved the
     branch from `tip` meanwhile. NeedsPerson, with everything as it was, if edits are in the way."""
     words = ("merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-autostash")
-    code, _, said = attempted(onto.git, *words, commit, timeout=BULK)
+    code, _, answer = attempted(onto.git, *words, commit, timeout=BULK)
     if code == 0 and onto.tip() == commit:
         return True
     if onto.tip() != tip or current_branch(onto.git) != onto.name:
         return False
-    if full := no_space(onto.git.common, "merge", said):
+    if full := no_space(onto.git.common, "merge", answer):
         raise full
-    raise NeedsPerson(f"git says: {text.one_line(said, 400)}; commit or move what is in the way")
+    raise NeedsPerson(f"git says: {text.one_line(answer, 400)}; commit or move what is in the way")
 
 
 def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Check]) -> list[Check]:
@@ -208,7 +208,7 @@ def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Chec
 def _red(run: Run, name: str, commit: str, checks: list[Check]) -> list[CheckResult]:
     """The checks that are red on a commit, in a new checkout of it. NeedsPerson if `setup` is."""
     job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", landing=True)
-    found = run.wait(checking(run, job))
-    run.view.lines(found.notices)
-    require_setup(run, found)
-    return found.red
+    checked = run.wait(checking(run, job))
+    run.view.lines(checked.notices)
+    require_setup(run, checked)
+    return checked.red

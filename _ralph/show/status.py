@@ -142,10 +142,10 @@ def show(status: Status, form: str) -> str:
         return json.dumps(as_object(status))
     if form == "md":
         return markdown(status)
-    told = [f"! {status.trouble}; this is the plan as the loop last read it"] if status.trouble else []
+    trouble = [f"! {status.trouble}; this is the plan as the loop last read it"] if status.trouble else []
     color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     width = max(shutil.get_terminal_size((120, 24)).columns, 40)
-    return "\n".join([*told, *lines(status, width, color)])
+    return "\n".join([*trouble, *lines(status, width, color)])
 
 
 def as_object(status: Status) -> Json:
@@ -188,9 +188,11 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
     headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(status)}"
     bar = "#" * (_BAR * passed // total)
     paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
-    said = [line for words in _sentences(status) for line in text.wrap(text.one_line(words, 600), width)]
+    sentences = [
+        line for sentence in _sentences(status) for line in text.wrap(text.one_line(sentence, 600), width)
+    ]
     last = text.wrap(f"{headline}  [{bar:.<{_BAR}}]", width)
-    return [*_table(rows, width, color), "", *said, *(_paint(line, paint, color) for line in last)]
+    return [*_table(rows, width, color), "", *sentences, *(_paint(line, paint, color) for line in last)]
 
 
 def _table(rows: list[TaskFacts], width: int, color: bool) -> list[str]:
@@ -264,27 +266,29 @@ def _counts(status: Status) -> str:
 
 def _sentences(status: Status) -> list[str]:
     """What it cost, what a loop does now, what a person can do next."""
-    history, said = status.history, []
+    history, sentences = status.history, []
     if history.iteration:
         iterations = text.count(history.iteration, "iteration")
-        said.append(f"{iterations} so far, in agents and checks: {spent(history)}")
-        said += agents_words(history)
+        sentences.append(f"{iterations} so far, in agents and checks: {spent(history)}")
+        sentences += agents_words(history)
     usage = _limits(status)
-    if told := limits_words(usage if history.run else replace(usage, run={}), "this run"):
-        said.append(told)
-    said += _loop(status) if status.running else [_last_run(history)]
-    said += [FINAL_CHECK_DUE] * final_check_due(status)
-    said += [f"flaky in the last re-check: {text.few(history.flaky)}"] * bool(history.flaky)
+    if used := limits_words(usage if history.run else replace(usage, run={}), "this run"):
+        sentences.append(used)
+    sentences += _loop(status) if status.running else [_last_run(history)]
+    sentences += [FINAL_CHECK_DUE] * final_check_due(status)
+    sentences += [f"flaky in the last re-check: {text.few(history.flaky)}"] * bool(history.flaky)
     if history.branch:
-        said.append(f"verified work lands on branch {history.branch}")
+        sentences.append(f"verified work lands on branch {history.branch}")
     if status.places:
         where = status.places
         last = max([1, *(start.worker for start in history.open_starts.values())])
-        said.append(f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else ""))
+        sentences.append(
+            f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else "")
+        )
         weigh = text.megabytes(where["bytes"])
-        said.append(f"checks run in {where['room']}; all places take {weigh}")
+        sentences.append(f"checks run in {where['room']}; all places take {weigh}")
     step = next_step(status, history.stopped)
-    return said + [f"next: {step}"] * bool(step)
+    return sentences + [f"next: {step}"] * bool(step)
 
 
 def final_check_due(status: Status) -> bool:
@@ -346,8 +350,8 @@ def _loop(status: Status) -> list[str]:
     running += ", checking everything once more in a fresh checkout" if loop.get("rechecking") else ""
     several = len(status.at_work) > 1
     workers = [
-        (f"worker {start.worker or 1}: " if several else "") + _worker_words(start, told)
-        for start, told in zip(status.at_work, loop["workers"], strict=True)
+        (f"worker {start.worker or 1}: " if several else "") + _worker_words(start, worker)
+        for start, worker in zip(status.at_work, loop["workers"], strict=True)
     ]
     waited = status.history.this_run.waited
     until, who = text.clock(waited.until, time.time()), text.one_line(waited.command, 40) or "the agent"
@@ -355,11 +359,11 @@ def _loop(status: Status) -> list[str]:
     return [running, *workers, *waiting]
 
 
-def _worker_words(start: AttemptBegan, told: Json) -> str:
+def _worker_words(start: AttemptBegan, worker: Json) -> str:
     """`US-001, attempt 1, 2 min 5 s, claude, $0.12, 20.3k tokens; Bash pytest`."""
-    cost = dollars(told["usd"]), thousands(Tokens(**told["tokens"]))
+    cost = dollars(worker["usd"]), thousands(Tokens(**worker["tokens"]))
     parts = [start.task, _attempt_words(start), start.command, *cost]
-    return ", ".join(part for part in parts if part) + (f"; {told['doing']}" if told["doing"] else "")
+    return ", ".join(part for part in parts if part) + (f"; {worker['doing']}" if worker["doing"] else "")
 
 
 def _attempt_words(start: AttemptBegan) -> str:

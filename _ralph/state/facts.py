@@ -84,21 +84,21 @@ def _facts(plan: Plan, task: Task, known: TaskHistory) -> TaskFacts:
 
 def _warnings(plan: Plan, task: Task, known: TaskHistory, reason: str) -> list[str]:
     """What a person should know of a task before they do something about it, a line each."""
-    told = [reason]
+    warnings = [reason]
     if task.is_blocked:
-        told += [f"its work: git show {known.parked}"] * bool(known.parked)
+        warnings += [f"its work: git show {known.parked}"] * bool(known.parked)
     elif known.attempts and not task.passed:
         attempts = limits.resolve(plan.settings, {}).attempts
-        told = [f"failed {known.attempts} of {attempts}: {reason}"]
+        warnings = [f"failed {known.attempts} of {attempts}: {reason}"]
     if known.flaky:
-        told.append(f"flaky: {text.few(known.flaky)}")
+        warnings.append(f"flaky: {text.few(known.flaky)}")
     if known.question and not task.passed and known.question not in reason:
-        told.append(f"it asks: {known.question}")
+        warnings.append(f"it asks: {known.question}")
     if known.denials:
-        told.append(f"denied: {'; '.join(known.denials)}")
+        warnings.append(f"denied: {'; '.join(known.denials)}")
     if known.overload:
-        told.append(f"split this task: {known.overload}")
-    return list(dict.fromkeys(text.one_line(line, 300) for line in told if line))
+        warnings.append(f"split this task: {known.overload}")
+    return list(dict.fromkeys(text.one_line(line, 300) for line in warnings if line))
 
 
 def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> Json:
@@ -128,13 +128,13 @@ def agents_summary(history: History) -> list[Json]:
 
 def agents_words(history: History) -> list[str]:
     """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
-    told = [
+    lines = [
         f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
         f"{spent(known)}"
         for command, known in history.agents.items()
         if known.attempts or known.usd
     ]
-    return told if len(told) > 1 else []
+    return lines if len(lines) > 1 else []
 
 
 def _took(on: Spent) -> Json:
@@ -161,12 +161,12 @@ def limits_words(usage: limits.Usage, run: str) -> str:
     """What is used of each limit, from `limits.used`: `this run: $3.20 of $20.00, 4 of 50 iterations, 1 h
     10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how the run is called."""
     parts = {run: usage.run, "the plan": usage.plan}
-    told = [
+    phrases = [
         f"{whose}: {', '.join(_used_words(unit, one) for unit, one in units.items())}"
         for whose, units in parts.items()
         if units
     ]
-    return "; ".join(told)
+    return "; ".join(phrases)
 
 
 def _used_words(unit: str, of: limits.Used) -> str:

@@ -106,15 +106,15 @@ def _validate(data: Any, name: str) -> None:
     strict = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is no id
     validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
     schema = json.loads(files.resource("prd.schema.json").read_text("utf-8"))
-    found = list(validator(schema, format_checker=jsonschema.FormatChecker(["regex"])).iter_errors(data))
-    said = []
-    for error in [jsonschema.exceptions.best_match([one]) for one in found[:3]]:
+    errors = list(validator(schema, format_checker=jsonschema.FormatChecker(["regex"])).iter_errors(data))
+    lines = []
+    for error in [jsonschema.exceptions.best_match([one]) for one in errors[:3]]:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
         place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
-        said.append(f"{name}: {place}: {text.one_line(error.message, 300)}{_meant(error)}")
-    if found:
-        more = f"\nand {len(found) - 3} more" if len(found) > 3 else ""
-        raise BadInput("\n".join(said) + more)
+        lines.append(f"{name}: {place}: {text.one_line(error.message, 300)}{_meant(error)}")
+    if errors:
+        more = f"\nand {len(errors) - 3} more" if len(errors) > 3 else ""
+        raise BadInput("\n".join(lines) + more)
 
 
 def _meant(error: Any) -> str:
@@ -176,15 +176,15 @@ def constraints(plan: Plan) -> Json:
 
 def foreign_gates(plan: Plan) -> list[str]:
     """Commands under keys of other tools: offered in a message, never run unasked."""
-    found = _get(plan.top, "gates")
-    return [gate for gate in (found if isinstance(found, list) else [found]) if isinstance(gate, str)]
+    gates = _get(plan.top, "gates")
+    return [gate for gate in (gates if isinstance(gates, list) else [gates]) if isinstance(gate, str)]
 
 
 def open_questions(plan: Plan) -> list[tuple[str, str]]:
     """The planner's questions, each with the answer that is assumed until a person gives one."""
     asked = []
-    found = plan.top.get("openQuestions")
-    for entry in found if isinstance(found, list) else []:
+    entries = plan.top.get("openQuestions")
+    for entry in entries if isinstance(entries, list) else []:
         parts = entry if isinstance(entry, dict) else {"question": entry}
         if question := text.one_line(str(parts.get("question") or ""), 500):
             asked.append((question, text.one_line(str(parts.get("proposal") or ""), 500)))
@@ -207,10 +207,10 @@ def _misspelt(objects: dict[str, Json], known: set[str]) -> Iterator[str]:
             yield f"{text.few(names)} {have} {odd}, which is not read; is {meant!r}{of} meant?"
 
 
-def differences(plan: Plan, found: Path) -> str:
+def differences(plan: Plan, path: Path) -> str:
     """How another version of prd.json differs from `plan` in what counts, in a few words."""
     try:
-        other = read(_decoded(files.read_regular(found, _LARGEST) or b"", found.name), plan.path)
+        other = read(_decoded(files.read_regular(path, _LARGEST) or b"", path.name), plan.path)
     except BadInput:
         return "it could not be read any more"
     before, now = ({task.id: task.passed for task in version.tasks} for version in (plan, other))
@@ -250,12 +250,12 @@ def _document(source: str, name: str) -> Any:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         key = Counter(key for key, _ in pairs).most_common(1)[0][0]
         near = next((str(v) for k, v in pairs if k in ("id", "title") and isinstance(v, str)), "the document")
         raise ValueError(f"the key {key!r} appears twice in one object (at {text.one_line(near, 60)})")
-    return found
+    return members
 
 
 def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
@@ -277,8 +277,8 @@ def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
 def _task(raw: Any, index: int, where: str) -> Task:
     if not isinstance(raw, dict):
         raise _WrongType(where)
-    found = _get(raw, "id", int, str)
-    given = "" if found is None else str(found)
+    own = _get(raw, "id", int, str)
+    given = "" if own is None else str(own)
     title = title_of(raw) or text.one_line(given, 120)
     if not title:
         raise BadInput(f"{where}: expected a title, a name or a description, found none")
@@ -304,25 +304,25 @@ def status_of(raw: Json) -> str:
     return str(raw.get("status")).strip().lower()
 
 
-def commands(said: list[Any] | str | None) -> tuple[str, ...]:
+def commands(given: list[Any] | str | None) -> tuple[str, ...]:
     """Agent commands, from one or from a list: a ladder."""
-    return tuple(filter(None, [said] if isinstance(said, str) else said or []))
+    return tuple(filter(None, [given] if isinstance(given, str) else given or []))
 
 
 def title_of(raw: Json) -> str:
     """A raw task's title: the first line of the first of its texts that is not blank."""
     texts = [value.strip() for key in ALIASES["title"] if isinstance(value := raw.get(key), str)]
-    return text.one_line(next((said.splitlines()[0] for said in texts if said), ""), 120)
+    return text.one_line(next((line.splitlines()[0] for line in texts if line), ""), 120)
 
 
 def _blocked(raw: Json) -> str | None:
     """Why a task is blocked, or None."""
-    said = _get(raw, "blocked", str, bool)
+    reason = _get(raw, "blocked", str, bool)
     held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
     held += [raw["status"].strip()] if status_of(raw) in HELD_WORDS else []
-    if held and said in (True, False, "", None):
-        said = _get(raw, "blocked_reason") or f"marked {held[0]}"
-    return text.one_line(str(said), 500) or "marked blocked" if said else None
+    if held and reason in (True, False, "", None):
+        reason = _get(raw, "blocked_reason") or f"marked {held[0]}"
+    return text.one_line(str(reason), 500) or "marked blocked" if reason else None
 
 
 def _priority(raw: Json, where: str) -> float:
@@ -421,14 +421,14 @@ def _get(raw: Json, meaning: str, *kinds: type) -> Any:
 
 def _texts(raw: Json, meaning: str) -> tuple[str, ...]:
     """A list of texts, numbers or objects with `text`; one text may stand alone."""
-    found = _get(raw, meaning, list, str) or []
-    entries = [found] if isinstance(found, str) else found
+    value = _get(raw, meaning, list, str) or []
+    entries = [value] if isinstance(value, str) else value
     texts = [entry.get("text") if isinstance(entry, dict) else entry for entry in entries]
-    if not all(type(said) in (str, int) for said in texts):
+    if not all(type(entry) in (str, int) for entry in texts):
         raise _WrongType(meaning)
-    return tuple(str(said) for said in texts)
+    return tuple(str(entry) for entry in texts)
 
 
 def _patterns(raw: Json, meaning: str, where: str) -> tuple[str, ...]:
     """Patterns of files, normalized."""
-    return tuple(normal(said, f"{where}{meaning}[{i}]") for i, said in enumerate(_texts(raw, meaning)))
+    return tuple(normal(pattern, f"{where}{meaning}[{i}]") for i, pattern in enumerate(_texts(raw, meaning)))

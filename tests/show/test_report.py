@@ -588,7 +588,7 @@ def test_secrets_stay_out(repo: Repo) -> None:
     [
         {"failure": "text"}, {"failure": {"name": 1}}, {"failure": {"others": [1]}}, {"judge": ["no"]},
         {"judge": {"objections": [None]}}, {"handoff": {"found": 3}}, {"restored": [1]}, {"notices": [None]},
-        {"verdict": "won"}, {"time": "now"}, {"seconds": -1}, {"usd": "much"}, {"tokens": {"input": "1"}}, {"message": 3},
+        {"verdict": "won"}, {"time": "now"}, {"seconds": -1}, {"usd": "much"}, {"tokens": {"input": "1"}}, {"commit": 3},
     ],
     ids=str,
 )  # fmt: skip
