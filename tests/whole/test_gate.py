@@ -709,3 +709,74 @@ def test_a_hook_that_refuses_is_told_to_the_next_attempt(begin: Begin) -> None:
     assert (code, begun.repo.passed()) == (0, ["T1"]), said
     assert begun.tried == "0 0 ", said
     begun.clone_is_green()
+
+
+LINTED = {
+    **PACKAGE, "scripts": {"test": "node test.js", "prepare": "husky"}, "lint-staged": {"*.js": "prettier --write"},
+    "commitlint": {"extends": ["@commitlint/config-conventional"]},
+}  # fmt: skip
+
+
+def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
+    """The message is refused before an agent is paid, with the template that helps; what lands is formatted,
+    and commitlint agrees with it."""
+    if not (runs("node") and runs("npm")):
+        pytest.skip("not installed here: npm")
+    lay(owner, {
+        "package.json": json.dumps(LINTED, indent=2) + "\n", ".gitignore": "node_modules/\n", "tax.js": "module.exports = (net) => net;\n",
+        "test.js": 'if (require("./tax.js")(100) !== 119) process.exit(1);\n',
+        ".husky/pre-commit": "npx lint-staged\n", ".husky/commit-msg": 'npx --no -- commitlint --edit "$1"\n',
+    })  # fmt: skip
+    must(
+        owner,
+        f"{NPM} husky@9 prettier@3 lint-staged@15 @commitlint/cli@19 @commitlint/config-conventional@19",
+    )
+    must(owner, "npm run prepare && git add -A && git commit -qm 'feat: shop'")
+    setup = {"run": "npm ci --no-audit --no-fund --prefer-offline", "when": ["package*.json", ".npmrc"]}
+    owner.plan({"title": "Add the tax", "checks": ["node test.js"]}, setup=setup)
+    agent = owner.agent(
+        "P('tax.js').write_text('module.exports=(net)=>Math.round(net*119)/100'); (OUT / 'paid').touch()"
+    )
+    command = shlex.join(["ralph", "run", "--agent", agent])
+    for asked in (f"ralph doctor --agent {sys.executable}", command):
+        refused = shell(owner, asked, COLUMNS="1000")
+        assert refused.returncode == 2 and "subject-case" in refused.stdout, refused.stdout
+        assert '"commit": "feat: {{ task.title|lower }}"' in refused.stdout
+    assert not (owner.outside / "paid").exists() and owner.records("start") == []
+    plan = {**json.loads(owner.read("prd.json")), "commit": "feat: {{ task.title|lower }}"}
+    owner.write("prd.json", json.dumps(plan))
+    must(owner, command)
+    assert owner.landed("tax.js") == "module.exports = (net) => Math.round(net * 119) / 100;\n"
+    assert owner.git("log", "-1", "--format=%s", "ralph/p") == "feat: add the tax\n"
+    must(owner, "npx commitlint --from main --to ralph/p")
+
+
+FORMATTER = """import sys
+from pathlib import Path
+
+for name in sys.argv[1:]:
+    before = Path(name).read_text()
+    Path(name).write_text(before.rstrip() + "\\n")
+    if before != Path(name).read_text():
+        sys.exit(f"rewrote {name}")
+"""
+FORMATS = """repos:
+  - repo: local
+    hooks:
+      - {id: fmt, name: one line end, entry: python3 fmt.py, language: system, files: '[.]txt$'}
+      - {id: own, name: in its own environment, entry: python -c '', language: python, files: '[.]txt$'}
+      - {id: words, name: conventional, entry: "^feat: ", language: pygrep, args: [--negate], stages: [commit-msg]}
+"""
+
+
+def test_pre_commit_with_a_formatter_that_rewrites_and_fails_once(owner: Repo) -> None:
+    lay(owner, {"fmt.py": FORMATTER, ".pre-commit-config.yaml": FORMATS, ".gitignore": ".venv/\n"})
+    must(owner, "python3 -m venv .venv && .venv/bin/python -m pip install -q pre-commit")
+    must(owner, ".venv/bin/pre-commit install -t pre-commit -t commit-msg")
+    must(owner, "git add -A && git commit -qm 'feat: formats'")
+    owner.plan({"checks": ["test -f a.txt"]}, commit="feat: {{ task.title }}")
+    agent = owner.agent("P('a.txt').write_text('x\\n\\n\\n')")
+    said = must(owner, shlex.join(["ralph", "run", "--agent", agent]))
+    assert "pre-commit: failed" in said and owner.verdicts() == ["T1 passed"], said
+    assert owner.landed("a.txt") == "x\n"
+    must(owner, "git switch -q ralph/p && .venv/bin/pre-commit run --all-files")

@@ -46,6 +46,8 @@ def test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid(repo: Rep
     assert repo.ralph("doctor", "--agent", agent).returncode == 0
     code, _, printed = repo.run(agent)
     assert (code, repo.commits(), paid(repo)) == (0, ["feat: add t1"], ["T1"]), printed
+    lines = repo.git("log", "-1", "--format=%B", "ralph/p").splitlines()
+    assert max(map(len, lines)) <= 100 < len(f"Ralph-Agent: {agent}")  # linters refuse longer ones
 
 
 def test_a_later_task_whose_message_is_refused_is_blocked_and_no_agent_paid(repo: Repo) -> None:
