@@ -25,7 +25,7 @@ from _ralph.git.git import BULK, freeze_settings
 from _ralph.loop import detect, opening, preflight
 from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.candidate import cannot_start, checking, trying
-from _ralph.loop.commit import subject
+from _ralph.loop.commit import subject, try_pre_commit
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.room import MESSAGE_HOOKS
 from _ralph.loop.run import Options, Run, examined, load_plan
@@ -227,7 +227,7 @@ def _places(run: Run) -> Findings:
         freeze_settings(run.git, run.paths.private)
         found = run.wait(checking(run, job))
         red = [one for one in found.checks if one.name == "setup" and not one.ok]
-        refused = "" if red or not run.site.hooked(MESSAGE_HOOKS) else _refused(run, commit)
+        hooks = [] if red else _hooks(run, commit)
         if not red:
             red = run.wait(run.in_worker(lambda inside: _workspaces(inside, commit), Checked)).checks
     if red:
@@ -249,16 +249,22 @@ def _places(run: Run) -> Findings:
     told = f", {len(names)} red: {text.few(names)}" if names else ""
     if found.checks:
         yield "now", f"{text.count(len(found.checks) - len(names), 'check')} green{told}"
-    if refused:
-        yield "error", refused
+    yield from hooks
     yield from _warnings(found.notices)
 
 
-def _refused(run: Run, commit: str) -> str:
-    """Why the commit hooks would refuse the message of an open task; nothing if they let all pass."""
-    open_tasks = [task for task in run.plan.tasks if not task.passed]
-    messages = [(task, subject(run, task, 1, 1)) for task in open_tasks]
-    return run.wait(trying(run, commit, messages)).refused
+def _hooks(run: Run, commit: str) -> list[Finding]:
+    """What the commit hooks say before any work, of the message of each open task and with nothing staged."""
+    found: list[Finding] = []
+    if run.site.hooked(MESSAGE_HOOKS):
+        messages = [(task, subject(run, task, 1, 1)) for task in run.plan.tasks if not task.passed]
+        refused = run.wait(trying(run, commit, messages)).refused
+        found += [("error", refused)] if refused else []
+    if run.site.hooked(["pre-commit"]):
+        for red in run.wait(run.in_worker(lambda inside: try_pre_commit(inside, commit), Checked)).red:
+            why = f"{red.outcome}, with nothing staged: {text.last_line(red.tail)}"
+            found.append(("warning", f"the hook pre-commit {why}"))
+    return found
 
 
 class _Setups(View):

@@ -110,6 +110,18 @@ def try_messages(run: Run, commit: str, wanted: Sequence[tuple[Task, str]], held
     return in_room(run, room, commit, work)
 
 
+def try_pre_commit(run: Run, commit: str) -> Checked:
+    """What the `pre-commit` hook says of `commit` itself, with nothing staged."""
+    room = run.room(run.paths.room)
+
+    def work() -> Checked:
+        room.hold(commit)
+        result = room.hook("pre-commit", "hooks", "with nothing staged: ")
+        return Checked(commit=commit, checks=[result] if result else [])
+
+    return in_room(run, room, commit, work)
+
+
 def _red(room: Room, own: str) -> CheckResult | None:
     """The result of the hook that refuses a message; None if all let it pass."""
     results = room.said(own, "message", f"the message {text.one_line(own, 60)!r}: ")[1]

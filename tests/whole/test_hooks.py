@@ -174,3 +174,15 @@ def test_a_hook_that_commits_by_itself_loses_nothing(repo: Repo) -> None:
     code, _, printed = repo.run(repo.agent(MAKES))
     assert (code, repo.commits()) == (0, ["T1: Add t1"]), printed
     assert (repo.landed("T1.txt"), repo.landed("b.txt")) == ("good\n", "2\n")
+
+
+def test_doctor_tries_the_hook_for_files_with_nothing_staged(repo: Repo) -> None:
+    hook = repo.write(".git/hooks/pre-commit", "#!/no/such/program\n")
+    hook.chmod(0o755)
+    repo.plan(own("T1"))
+    done = repo.ralph("doctor", "--agent", "true")
+    (said,) = [line for line in done.stdout.splitlines() if "pre-commit" in line]
+    assert done.returncode == 0 and said.startswith("warning places: the hook pre-commit failed")
+    assert "cannot run" in said
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    assert "pre-commit" not in repo.ralph("doctor", "--agent", "true").stdout

@@ -434,7 +434,7 @@ attempt.work_here = work_here
 from _ralph.loop import candidate
 from _ralph.state import edit
 def check_commit(run, job, real=candidate.check_commit):
-    if job.tip:
+    if job.before:
         name = job.env["RALPH_TASK_ID"]
         edit.apply(run.plan, lambda plan: edit.set_passed(plan, plan.task(name), True))
     return real(run, job)
@@ -447,8 +447,8 @@ candidate.check_commit = check_commit
 from _ralph.loop import candidate
 def check_commit(run, job, real=candidate.check_commit):
     found = real(run, job)
-    if job.tip:
-        run.branch.land(found.commit, job.tip, "early")
+    if job.before:
+        run.branch.land(found.commit, run.branch.tip(), "early")
     return found
 candidate.check_commit = check_commit
 """,
