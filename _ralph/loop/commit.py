@@ -130,13 +130,14 @@ def _red(room: Room, own: str) -> CheckResult | None:
 
 def _refusal(run: Run, room: Room, task: Task, own: str, red: CheckResult) -> str:
     """The sentence about a message that a hook refuses, with the template that it lets pass, if any."""
-    helpful = (one for one in _HELPFUL if not _red(room, subject(run, task, 1, 1, one)))
+    others = () if red.timed_out else _HELPFUL
+    helpful = (one for one in others if not _red(room, subject(run, task, 1, 1, one)))
     template = next(helpful, "")
     help = f'"commit": "{template}", which it lets pass' if template else 'another "commit"'
-    why = text.one_line(text.tail(red.tail, 600), 300) or red.outcome
+    why = text.one_line(text.tail(red.tail, 600), 300)
     return (
         f"the hook {red.name} refuses ralph's message {text.one_line(own, 80)!r} for {task.id}; "
-        f"write {help}, in {run.paths.prd.name}; the hook says: {why}"
+        f"write {help}, in {run.paths.prd.name}; the hook {red.outcome}: {why or 'it printed nothing'}"
     )
 
 
