@@ -69,12 +69,8 @@ class Branch:
     @property
     def seat(self) -> Path | None:
         """The working tree of a person that has this branch checked out; None if there is none."""
-        entries = self.git("worktree", "list", "--porcelain", "-z").split("\0\0")
-        for first, *lines in (entry.lstrip("\0").split("\0") for entry in entries):
-            folder = Path(first.removeprefix("worktree "))
-            if f"branch {self.ref}" in lines and folder.is_dir():
-                return folder
-        return None
+        folder = self.git("for-each-ref", "--format=%(worktreepath)", self.ref).removesuffix("\n")
+        return Path(folder) if folder and Path(folder).is_dir() else None
 
     def beginning(self, before: str = "") -> str:
         """The commit that a run begins at: the branch's tip, or HEAD if that has all of its work. A new
@@ -184,7 +180,9 @@ class Branch:
                 code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=_SIGNING)
                 if code == 0:
                     return made.strip()
-        return self.git(*words, stdin=data).strip()
+        commit = self.git(*words, stdin=data).strip()
+        self.git.note_tree(commit, tree)
+        return commit
 
     @cached_property
     def signs(self) -> bool:
@@ -239,6 +237,13 @@ class Branch:
         grep = ("log", "-1", "--format=%H", f"--grep=^Ralph-Iteration: {since}$", tip)
         passed = "" if since is None else self.git(*grep, check=False).strip()
         return self.log(f"{passed}..{tip}") if passed else self.log("-5", tip)
+
+    def look(self) -> tuple[str, list[str]]:
+        """The commit that the branch is at, and its last commits, a line each; nothing if it is gone."""
+        form = ("--no-show-signature", "--no-mailmap", "-5", "--format=%H %h %s", self.ref, "--")
+        lines = self.git("log", *form, check=False).splitlines()
+        tip, recent = lines[0].partition(" ")[0] if lines else "", [line.partition(" ")[2] for line in lines]
+        return tip, [text.one_line(line, 100) for line in recent]
 
     def log(self, *span: str) -> list[str]:
         """The newest twenty commits of a span such as `base..tip`, a line each."""

@@ -109,6 +109,10 @@ class Git:
         if process.returncode:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.common))
 
+    def note_tree(self, commit: str, tree: str) -> None:
+        """Remember the tree of a commit that was just made."""
+        self._trees[commit] = tree
+
     def tree(self, commit: str) -> str:
         """The tree of a commit, or of a tree; git is asked once for each object id, as it never changes."""
         if found := self._trees.get(commit):
@@ -117,6 +121,11 @@ class Git:
         if re.fullmatch(rf"[0-9a-f]{{{len(found)}}}", commit):  # no ref, which moves
             self._trees[commit] = found
         return found
+
+    def entries(self, tree: str, check: bool = True) -> dict[str, str]:
+        """What a tree or commit holds: mode, kind and id of each file, by name."""
+        listed = self.names("ls-tree", "-r", "-z", tree, check=check, timeout=BULK)
+        return {name: meta for meta, _, name in (entry.partition("\t") for entry in listed)}
 
     def name_of(self, path: Path) -> str:
         """What git calls this file; nothing if it lies elsewhere."""

@@ -73,8 +73,8 @@ def _with_kept(git: Git, tree: str, tip: str, commit: str, names: list[str]) -> 
     inside = tuple(f"{name}/" for name in names)
 
     def entries(of: str) -> dict[str, str]:
-        listed = (entry.partition("\t") for entry in git.names("ls-tree", "-r", "-z", of, timeout=BULK))
-        return {name: meta for meta, _, name in listed if name in named or name.startswith(inside)}
+        found = git.entries(of).items()
+        return {name: meta for name, meta in found if name in named or name.startswith(inside)}
 
     removed = [f"0 {'0' * len(tip)}\t{name}" for name in entries(tree)]
     put = [f"{meta}\t{name}" for name, meta in entries(tip).items()]

@@ -39,6 +39,10 @@ class Entry:
         return self.mode.startswith("100")
 
 
+Changed = Mapping[str, tuple[Entry, Entry]]
+"""The entries that differ between two trees, as they are in both."""
+
+
 def take(git: Git, hiding: Sequence[str], apart: Iterable[str], start: str) -> tuple[str, list[str]]:
     """The tree of all files that git does not ignore, but for those `apart`, which stay as they are in the
     index; and a line for each that git could not add. `start` was checked out there; `hiding` are words that
@@ -82,8 +86,8 @@ def leads_out(root: Path, name: str) -> bool:
     return parent.resolve() != parent
 
 
-def differences(git: Git, before: str, after: str) -> dict[str, tuple[Entry, Entry]]:
-    """The entries that differ between two trees or commits, as they are in both."""
+def differences(git: Git, before: str, after: str) -> Changed:
+    """How two trees or commits differ."""
     if before == after:
         return {}
     how = ("-r", "-z", "--raw", "--no-renames", "--ignore-submodules=none")
@@ -93,9 +97,7 @@ def differences(git: Git, before: str, after: str) -> dict[str, tuple[Entry, Ent
     return dict(zip(fields[1::2], pairs, strict=True))
 
 
-def work(
-    git: Git, start: str, before: str, changed: Mapping[str, tuple[Entry, Entry]], fresh: Path
-) -> dict[str, tuple[Entry, Entry]]:
+def work(git: Git, start: str, before: str, changed: Changed, fresh: Path) -> Changed:
     """What an agent did to the tree `start` while what stood there changed from the snapshot `before`: the
     entries that it has to replace, as they are in `start` and as they are now. `fresh` is an unused path, for
     files to compare with."""
@@ -127,13 +129,15 @@ def restore(
     protect: Collection[str],
     allow: Collection[str],
     state: Collection[str],
+    changed: Changed | None = None,
 ) -> tuple[str, list[str], list[str]]:
     """The tree `after` with the files under `protect` as in `before`, but for those under `allow`: changed
     and deleted files are restored, new ones stay unless the pattern is a plain file name (`conftest.py`).
-    ralph's own files, `state`, are always restored. The tree, what was restored, and what is new."""
+    ralph's own files, `state`, are always restored. `changed` is how the trees differ, if that is known. The
+    tree, what was restored, and what is new."""
     if not (protect or state):
         return after, [], []
-    changed = differences(git, before, after)
+    changed = differences(git, before, after) if changed is None else changed
     kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
     plain = patterns.plain_names(protect)
     back, said, new = {}, [], []
@@ -164,9 +168,7 @@ def _attributes(git: Git) -> list[str]:
     return git.names("ls-files", "-z", "--", ":(top,glob)**/.gitattributes", timeout=BULK)
 
 
-def _unconverted(
-    git: Git, start: str, edited: Mapping[str, tuple[Entry, Entry]], fresh: Path
-) -> dict[str, tuple[Entry, Entry]]:
+def _unconverted(git: Git, start: str, edited: Changed, fresh: Path) -> Changed:
     """Those of the files `edited` that git stores otherwise than the change that was made in them. One that
     still has the bytes of a fresh checkout of `start` was merely touched. Where git would store the untouched
     file otherwise than `start` has it, byte for byte, the edited one is stored by the byte, too: else the

@@ -16,7 +16,7 @@ from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.git import patterns, snapshot
 from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, WHOLE, Git, Late, attempted, escaped, nul, setting
-from _ralph.git.snapshot import leads_out
+from _ralph.git.snapshot import Changed, leads_out
 from _ralph.model import HANDOFF
 
 _CARRIED = (
@@ -96,35 +96,30 @@ class Place:
         """Remove the index lock of a git call that was killed."""
         files.clear(self.index.with_name(f"{self.index.name}.lock"))
 
-    def reset(self, tree: str, clean: str = "-ffd") -> bool:
-        """Check out `tree`, whatever is there; whether the place is new. `clean` are the flags of `git clean`
-        for other files: `-ffd` leaves ignored ones, `-ffdx` none; if empty, all of them stay."""
+    def reset(self, tree: str) -> bool:
+        """Check out `tree`, whatever is there; whether the place is new. Files that are not in it stay."""
         new = self.open()
         files.clear(self._start)
-        if clean:
-            self.remove_unusable(tree)
-        else:
-            self.remove_special()
         self._make_modules_real(tree)
         read = (*(WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         if not self._succeeds(*read, timeout=_CHECKOUT):
             files.clear(self.root)
             new = self.open()
             self.git(*read, timeout=_CHECKOUT)
-        if clean:
-            self._succeeds(*self._hiding, "clean", "-q", clean)
         for name, module in self.modules(tree).items():
             commit = self._links(tree)[name]
             if attempted(self.git, f"--git-dir={module.home.dir}", "cat-file", "-e", commit)[0]:
                 raise BadInput(f"{name} has no commit {commit[:12]} here; see `git submodule update --init`")
-            module.reset(commit, clean)
+            module.reset(commit)
         return new
 
-    def is_checked_out_otherwise(self, tree: str) -> bool:
-        """Whether a clone of `tree` has other files than a checkout here: git writes only those again that
-        changed, though a `.gitattributes` decides how all of them look."""
-        words = ("diff-index", "--cached", "--name-only", "-z", tree, "--", ":(glob)**/.gitattributes")
-        return self.exists and bool(self.git.names(*words, timeout=BULK))
+    def clean(self, tree: str, flags: str = "-ffd") -> None:
+        """Remove what is not in `tree`, which is checked out here, but for ralph's own files and what git
+        ignores; with the flags `-ffdx`, that too."""
+        own = (f"--exclude={_only(name)}" for name in (*self.state, HANDOFF))
+        self._succeeds(*self._hiding, "clean", "-q", flags, *own)
+        for name, module in self.modules(tree).items():
+            module.clean(self._links(tree)[name], flags)
 
     def _succeeds(self, *words: str, timeout: float = BULK) -> bool:
         """Whether a git call succeeds, if not at once, then after `files.open_up`."""
@@ -150,16 +145,17 @@ class Place:
                 found[path] = Place(git, self.root / path, index)
         return found
 
-    def tracked(self, tree: str) -> set[str]:
-        """The files that git tracks here, by the index, and in submodules, with their `.git`. A submodule
-        that home has no copy of is a folder, though nothing is in it."""
-        listed = [entry.partition("\t") for entry in self.git.names("ls-files", "-s", "-z", timeout=BULK)]
-        links = {name: meta.split(" ")[1] for meta, _, name in listed if meta.startswith("160000 ")}
+    def tracked(self, tree: str, entries: Mapping[str, str]) -> set[str]:
+        """The files of `tree`, which has these `entries`, and of its submodules, with their `.git`. A
+        submodule that home has no copy of is a folder, though nothing is in it."""
+        links = {name: meta.split(" ")[2] for name, meta in entries.items() if meta.startswith("160000 ")}
         modules = self.modules(tree) if links else {}
-        found = {name for _, _, name in listed} - links.keys()
+        found = {*entries} - links.keys()
         for path, commit in links.items():
             module = modules.get(path)
-            inside = {*module.tracked(commit), ".git"} if module and module.exists else {"\0"}
+            inside = {"\0"}
+            if module:
+                inside = {*module.tracked(commit, module.git.entries(commit, check=False)), ".git"}
             found |= {f"{path}/{name}" for name in inside}
         return found
 
@@ -182,9 +178,8 @@ class Place:
         marks = (*self._kept_modules(), self.home.root / ".gitmodules")
         if not any(mark.exists() for mark in marks):
             return {}
-        listed = self.git.names("ls-tree", "-r", "-z", tree, timeout=BULK)
-        entries = (entry.split("\t", 1) for entry in listed if entry.startswith("160000"))
-        return {path: meta.split(" ")[2] for meta, path in entries}
+        entries = self.git.entries(tree).items()
+        return {path: meta.split(" ")[2] for path, meta in entries if meta.startswith("160000 ")}
 
     def carry(self, names: Iterable[str]) -> None:
         """Copy files that git ignores from home (`.worktreeinclude`), also those that links lead to, unless
@@ -276,12 +271,19 @@ class Place:
             )
         return made, [*said, *refused]
 
-    def dirt(self, tree: str = "") -> tuple[list[str], list[str]]:
-        """The tracked files that were changed, and the new files that are not ignored; with those in the
-        submodules of `tree`."""
-        self.remove_special()
-        words = ("status", "--porcelain", "-z", "-uall", "--no-renames", "--ignore-submodules=all")
-        entries = self.git.names(*words, timeout=BULK)
+    def settle(self, tree: str) -> str:
+        """Remove what is not in `tree`, which is checked out here, and not ignored; the snapshot of what is
+        left before an agent comes: mostly `tree` itself, as one look tells."""
+        changed, new = self.dirt(tree)
+        if new:
+            self.clean(tree)
+        return self.snapshot(tree)[0] if changed or new else tree
+
+    def dirt(self, tree: str = "", untracked: str = "all") -> tuple[list[str], list[str]]:
+        """The tracked files that were changed, and the new files that are not ignored, unless `untracked` is
+        `no`; with those in the submodules of `tree`."""
+        words = ("status", "--porcelain", "-z", f"-u{untracked}", "--no-renames", "--ignore-submodules=all")
+        entries = self.git.names(*self._hiding, *words, timeout=BULK)
         own = (*self.state, *self.carried)
         changed = [entry[3:] for entry in entries if entry[1] not in " ?"]
         new = [entry[3:] for entry in entries if entry[:2] == "??" and entry[3:] not in own]
@@ -289,7 +291,8 @@ class Place:
             if not module.exists:
                 changed.append(path)
                 continue
-            for names, found in zip((changed, new), module.dirt(self._links(tree)[path]), strict=True):
+            inside = module.dirt(self._links(tree)[path], untracked)
+            for names, found in zip((changed, new), inside, strict=True):
                 names += [f"{path}/{name}" for name in found]
         return changed, new
 
@@ -369,9 +372,9 @@ class Place:
     def _start(self) -> Path:
         return self.index.with_suffix(".start")
 
-    def work(self, start: Start, after: str) -> tuple[str, list[str], list[str]]:
-        """The tree that an attempt began with, with the work that the snapshot `after` shows; what is left
-        out of it, and notices."""
+    def work(self, start: Start, after: str) -> tuple[str, Changed, list[str], list[str]]:
+        """The tree that an attempt began with, with the work that the snapshot `after` shows; how it differs;
+        what is left out of it, and notices."""
         changed = snapshot.differences(self.git, start.snapshot, after)
         fresh = self.index.with_suffix(".fresh")
         found = snapshot.work(self.git, start.tree, start.snapshot, changed, fresh)
@@ -384,8 +387,9 @@ class Place:
             for name, size in large.items()
             if size > _LARGE
         ]
-        whole = start.tree == start.snapshot and work == {name: new for name, (_, new) in changed.items()}
-        return after if whole else snapshot.lay(self.git, start.tree, work), said, notices
+        found = {name: found[name] for name in work}
+        whole = start.tree == start.snapshot and found == changed
+        return after if whole else snapshot.lay(self.git, start.tree, work), found, said, notices
 
     def _copies_among(self, blobs: Mapping[str, str]) -> dict[str, str]:
         """Those of the files with these blobs that hold what a file of `.worktreeinclude` holds, each with
@@ -397,11 +401,6 @@ class Place:
         copies = {name: known[blob] for name, blob in blobs.items() if blob in known}
         return {name: f"a copy of {text.one_line(own)}, which git ignores" for name, own in copies.items()}
 
-    def remove_special(self) -> None:
-        """Remove FIFOs and other special files: git would wait for one that is called .gitignore."""
-        for path in _look(self.root)[0]:
-            files.clear(path)
-
     def remove_repositories(self, tree: str) -> None:
         """Remove what git cannot add, and the `.git` of the submodules of `tree`: git would enter them, and
         run their filters."""
@@ -412,6 +411,8 @@ class Place:
     def remove_unusable(self, tree: str) -> list[str]:
         """Remove what git cannot add, where `tree` was checked out: special files, and the `.git` of nested
         repositories that it does not ignore, so that it adds their files. A line for each."""
+        if not self.exists:
+            return []
         odd, nested = _look(self.root)
         for path in odd:
             files.clear(path)
@@ -450,7 +451,7 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     listed = git.names("diff-tree", *how, before, after, timeout=BULK)
     lines = [entry.split("\t", 2) for entry in listed]
     added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
-    names = [text.one_line(line[2]) for line in lines]
+    names = [line[2] for line in lines]
     return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
 
 

@@ -12,7 +12,7 @@ from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
 from _ralph.git.git import BULK
 from _ralph.git.merge import merge
-from _ralph.git.snapshot import NEW_AND_PROTECTED, restore
+from _ralph.git.snapshot import NEW_AND_PROTECTED, Changed, restore
 from _ralph.git.workspace import Place, Prepared, Start
 from _ralph.loop.candidate import (
     check_candidate,
@@ -20,8 +20,8 @@ from _ralph.loop.candidate import (
     know_before,
     known_before,
     make_candidate,
+    require_verified,
     setup_failed,
-    tip_of,
 )
 from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
@@ -45,7 +45,8 @@ def begin(run: Run, task: Task) -> Attempt:
     number, iteration = known.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, run.new_id(task))
     attempt.share = run.share or attempt.share
-    attempt.base = tip_of(run)
+    tip, attempt.recent = run.branch.look()
+    attempt.base = require_verified(run, tip)
     if known.left:
         resume_work(run, attempt)
     trim_logs(run.paths, [other.iteration for other in run.pool.attempts])
@@ -118,9 +119,10 @@ async def work(run: Run, attempt: Attempt) -> None:
 
 
 def take(run: Run, attempt: Attempt, found: Worked) -> None:
-    """Copy a result into the attempt, which has fields of the same names; `git gc` takes none of it."""
+    """Copy a result into the attempt, which has fields of the same names. What waits for the clean room is
+    protected from `git gc`; in there it is as a candidate."""
     vars(attempt).update(vars(found))
-    if attempt.left:
+    if attempt.left and (run.pool.line or attempt.left != attempt.tree):
         run.branch.pin_attempt(attempt.worker, attempt.left)
 
 
@@ -138,7 +140,7 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
     copies = place.copy_state()
     files.clear(run.paths.handoff(attempt.worker))
     prompt, env = prompt_for(run, attempt), run.env(run.names(attempt), place.root)
-    start = Start(attempt.id, tree, place.snapshot(tree)[0])
+    start = Start(attempt.id, tree, place.settle(tree))
     if {start.tree, start.snapshot} != {base}:
         run.branch.pin_attempt(attempt.worker, start.tree, start.snapshot)
     place.note_start(start)
@@ -150,11 +152,13 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
     return _left_behind(run, attempt, place, start, copies)
 
 
-def put_back(run: Run, attempt: Attempt, tree: str) -> tuple[str, list[str], list[str]]:
-    """`tree` with what is protected as in the base, but for what the task may change; what that is, and the
-    new files under protected patterns that stay."""
+def put_back(
+    run: Run, attempt: Attempt, tree: str, changed: Changed | None = None
+) -> tuple[str, list[str], list[str]]:
+    """`tree` with what is protected as in the base, from which `changed` tells it apart if that is known, but
+    for what the task may change; what that is, and the new files under protected patterns that stay."""
     allow = attempt.task.allow
-    return restore(run.git, attempt.base, tree, run.plan.protected, allow, run.state(allow))
+    return restore(run.git, attempt.base, tree, run.plan.protected, allow, run.state(allow), changed)
 
 
 def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies: dict[str, bytes]) -> Worked:
@@ -169,8 +173,8 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies:
     changed = _changed_copies(run, place, copies)
     removed = place.remove_unusable(start.tree)
     after, refused = place.snapshot(start.tree)
-    left, left_out, large = place.work(start, after)
-    found = _worked(run, attempt, left)
+    left, work, left_out, large = place.work(start, after)
+    found = _worked(run, attempt, left, work if start.tree == run.git.tree(attempt.base) else None)
     found.restored += [*left_out, *changed.values()]
     rulebook = run.git.name_of(run.paths.rulebook)
     found.protected += [rulebook] if rulebook in changed else []
@@ -179,9 +183,9 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies:
     return found
 
 
-def _worked(run: Run, attempt: Attempt, left: str) -> Worked:
+def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = None) -> Worked:
     """The result of an attempt that left this tree: the tree itself, and without what does not count."""
-    tree, restored, new = put_back(run, attempt, left)
+    tree, restored, new = put_back(run, attempt, left, changed)
     notices = [*attempt.notices, *(f"{name} is new under a protected pattern" for name in new)]
     return Worked(
         result=attempt.result,
@@ -229,6 +233,7 @@ def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -
     stamp, known = run.site.stamp(tree), place.noted_setup()
     if known.stamp != stamp:
         place.remove()
+    place.remove_unusable(tree)
     new = place.reset(tree)
     run.site.furnish(place, head)
     if not new:
@@ -262,7 +267,7 @@ def prompt_for(run: Run, attempt: Attempt) -> str:
         handoff=run.paths.handoff(attempt.worker),
         attempts=run.limits.attempts,
         reads_rulebook="AGENTS.md" in attempt.agent.row.get("reads", []),
-        recent=run.branch.recent(attempt.base),
+        recent=attempt.recent,
         beside=[f"{one.task.id}: {one.task.title}" for one in run.pool.attempts if one.task is not task],
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
@@ -277,6 +282,7 @@ def preview(run: Run, task: Task) -> str:
     known = run.history
     attempt = Attempt(task, known.of(task).attempts + 1, known.iteration + 1, run.agent(task))
     attempt.base, attempt.left = run.branch.tip() or "HEAD", known.of(task).left
+    attempt.recent = run.branch.recent(attempt.base)
     attempt.clean = is_last(run, attempt)
     return prompt_for(run, attempt)
 
@@ -332,5 +338,6 @@ def handoff_text(attempt: Attempt) -> str:
 def next_step(attempt: Attempt) -> str:
     """A handoff for an agent that wrote none."""
     red = [check.name for check in attempt.checks if not check.ok]
-    left = f"files: {', '.join(attempt.changed[:20])}\n" if attempt.changed else ""
+    names = ", ".join(map(text.one_line, attempt.changed[:20]))
+    left = f"files: {names}\n" if names else ""
     return left + (f"next step: make this check green: {red[0]}" if red else "")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, StopNow
-from _ralph.git.git import BULK
 from _ralph.git.merge import merge, still_marked
 from _ralph.git.workspace import changes
 from _ralph.loop.commit import commit_in_room, in_room, message, subject, try_messages
@@ -27,7 +25,7 @@ _MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
 def make_candidate(run: Run, attempt: Attempt) -> bool:
     """Merge the work with the tip of the branch; False, with the verdict, if they conflict, or if it still
     has the markers of an earlier conflict."""
-    attempt.tip = attempt.commit = tip_of(run)
+    attempt.tip = attempt.commit = run.tip
     if not attempt.tree:
         return True
     words, signs = message(run, attempt), run.branch.signs and not run.site.hooked()
@@ -49,24 +47,16 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     run.branch.pin_candidate(made)
     attempt.commit = made
     attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
-    if named := names_places(run, attempt.tip, made):
-        attempt.verdict = Verdict.FAILED
-        attempt.reason = f"{text.few(named)} names a checkout of ralph, which a clone does not have"
-        return False
     return True
 
 
-def names_places(run: Run, tip: str, commit: str) -> list[str]:
-    """The files in which the work names a checkout by its path: what follows it would be green on this
-    machine alone."""
-    folder = re.escape(str(run.paths.places))
-    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "-G", folder, tip, commit)
-    return run.git.names(*words, timeout=BULK)
-
-
 def tip_of(run: Run) -> str:
-    """The commit that the branch is at. NeedsPerson if it was deleted or rewritten during the run."""
-    tip = run.branch.tip()
+    """The commit that the branch is at now, as `require_verified` accepts it."""
+    return require_verified(run, run.branch.tip())
+
+
+def require_verified(run: Run, tip: str) -> str:
+    """The commit `tip`, at which the branch is. NeedsPerson if it was deleted or rewritten during the run."""
     if tip == run.tip or (tip and not run.tip) or (tip and run.branch.contains(run.tip, tip)):
         run.tip = tip
         return tip
@@ -90,10 +80,12 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
         reason = str(error) if isinstance(error, WorkerDied) else "ralph was stopped"
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=reason)
         return
-    attempt.checks, attempt.commit = found.checks, found.commit
+    attempt.checks, attempt.commit, attempt.naming = found.checks, found.commit, found.naming
     attempt.ignored = found.ignored or attempt.ignored
     hooks = [name for name in attempt.changed if Path(name).name in _MADE_OF]
-    attempt.notices += [f"the attempt changed {name}, which commit hooks are made of" for name in hooks]
+    attempt.notices += [
+        f"the attempt changed {text.one_line(name)}, which commit hooks are made of" for name in hooks
+    ]
     attempt.notices += found.notices
 
 
@@ -121,6 +113,7 @@ async def _look(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
         name=attempt.name,
         env=run.names(attempt),
         before=attempt.commit,
+        changed=attempt.changed,
     )
     found = await examined(run, job, attempt.worker)
     found = replace(found, checks=found.checks + hooked.checks, notices=hooked.notices + found.notices)
@@ -175,11 +168,10 @@ async def know_before(run: Run, attempt: Attempt) -> None:
     if known and not _untried(run, attempt):
         return
     async with run.turn(attempt):
-        tip = tip_of(run)
         if _untried(run, attempt):
-            attempt.cannot_pass = await _refused(run, attempt, tip)
+            attempt.cannot_pass = await _refused(run, attempt, run.tip)
         if not (known or attempt.cannot_pass):
-            await _know_own(run, attempt, tip)
+            await _know_own(run, attempt, run.tip)
 
 
 def _untried(run: Run, attempt: Attempt) -> bool:
@@ -278,6 +270,8 @@ def _check(job: CheckJob, room: Room) -> Checked:
         checks = [check for check in checks if check.command not in job.known]
     elif setup := room.prepare(job.commit, job.name, job.before):
         return Checked(commit=job.commit, checks=[setup])
+    elif naming := room.naming(job.changed):
+        return Checked(commit=job.commit, naming=naming)
     return Checked(commit=job.commit, checks=room.run(checks, job.name, job.label))
 
 

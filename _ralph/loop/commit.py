@@ -146,7 +146,8 @@ def in_room(run: Run, room: Room, commit: str, work: Callable[[], Checked]) -> C
     was stopped."""
     try:
         found = work()
-    except Late as error:  # a file of terabytes, from a hook or a check
+    except Late as error:  # a file of terabytes, from a hook or a check, or a FIFO called .gitattributes
+        room.remove()
         late = CheckResult("git", "git", False, None, 0.0, str(error), timed_out=True)
         found = Checked(commit=commit, checks=[late])
     if run.control.stop_now:

@@ -58,7 +58,8 @@ def restore(root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: 
 def _untracked(
     root: Path, tracked: set[str], kept: Callable[[str], bool]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The entries below `root` that git does not track, by their names, folders before what is in them."""
+    """The entries below `root` that git does not track, by their names, folders before what is in them; what
+    stands in the place of a tracked file is one of them."""
     folders = {parent for name in tracked for parent in _parents(name)}
     waiting = [""]
     while waiting:
@@ -69,7 +70,9 @@ def _untracked(
             continue  # removed by who looks, or nobody may look
         for entry in entries:
             name = f"{inside}{entry.name}"
-            if name == ".git" or name in tracked:
+            if name == ".git" or (
+                name in tracked and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
+            ):
                 continue
             if name not in folders or not entry.is_dir(follow_symlinks=False):
                 if kept(name):

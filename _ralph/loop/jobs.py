@@ -28,7 +28,7 @@ class Attempt(Work):
     number; `id` is random. It may spend `share`. `tree` is what the agent left, with all that is protected as
     before; `protected` are the names of that which a task's `allow` could let in; `clean` says that it began
     without the work of earlier attempts, which is kept at the ref `earlier`; `cannot_pass` why no work of
-    any agent could."""
+    any agent could; `recent` are the last commits when it began, for the prompt."""
 
     task: Task
     number: int
@@ -40,6 +40,7 @@ class Attempt(Work):
     clean: bool = False
     earlier: str = ""
     cannot_pass: str = ""
+    recent: list[str] = field(default_factory=list)
     tree: str = ""
     protected: list[str] = field(default_factory=list)
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
@@ -51,6 +52,7 @@ class Attempt(Work):
     said: str = ""
     changed: list[str] = field(default_factory=list)
     changes: str = ""
+    naming: list[str] = field(default_factory=list)
 
     @property
     def changes_tree(self) -> bool:
@@ -102,10 +104,11 @@ class Worked:
 @dataclass(kw_only=True)
 class CheckJob:
     """`checks` to be run on `commit` in the clean room; with `anew` in one made anew, which then is the clean
-    room; with `landing` in a checkout that is removed afterwards. `env` is added to their environment, their
-    logs are called `name`, and `label` stands before what is shown of them. `before` is what the commit was
-    before commit hooks rewrote it. `again` says that they are to run whatever is known of these files; else
-    the room may hold them as earlier checks left them, and the commands `known` do not run."""
+    room; with `landing` in a checkout that is removed afterwards. `env` is added to their environment,
+    their logs are called `name`, and `label` stands before what is shown of them. `before` is what the
+    commit was before commit hooks rewrote it, `changed` are the files that it changes. `again` says that
+    they are to run whatever is known of these files; else the room may hold them as earlier checks left
+    them, and the commands `known` do not run."""
 
     commit: str
     checks: list[Check]
@@ -115,6 +118,7 @@ class CheckJob:
     landing: bool = False
     env: dict[str, str] = field(default_factory=dict)
     before: str = ""
+    changed: list[str] = field(default_factory=list)
     again: bool = False
     known: list[str] = field(default_factory=list)
 
@@ -122,11 +126,13 @@ class CheckJob:
 @dataclass(kw_only=True)
 class Checked:
     """What checks, or commit hooks, say of `commit`: for hooks it is the one that they made. `refused` is why
-    they would let no message of ralph's pass."""
+    they would let no message of ralph's pass; `naming` are files that name a checkout of ralph's, for which
+    no check ran: what follows the path would be green on this machine alone."""
 
     checks: list[CheckResult] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    naming: list[str] = field(default_factory=list)
     commit: str = ""
     refused: str = ""
 

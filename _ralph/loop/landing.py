@@ -10,6 +10,7 @@ from dataclasses import fields
 from _ralph import text
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.branch import Moved
+from _ralph.loop.candidate import tip_of
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.news import notify
 from _ralph.loop.pool import Look
@@ -31,6 +32,7 @@ async def land(run: Run, attempt: Attempt) -> bool:
     try:
         run.branch.land(attempt.commit, attempt.tip, title)
     except Moved:
+        tip_of(run)
         return False
     run.tip = attempt.commit
     return True

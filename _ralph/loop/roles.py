@@ -57,7 +57,9 @@ def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:
 def place_of_role(run: Run, commit: str) -> Place:
     """A clean checkout of `commit` for a judge or a planner."""
     place = run.place(run.paths.role)
-    place.reset(commit, "-ffdx")
+    place.remove_unusable(commit)
+    place.reset(commit)
+    place.clean(commit, "-ffdx")
     run.site.furnish(place, commit)
     return place
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from _ralph.process.process import Control, run_process
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
+_LOOKED_AT = 8 << 20
+"""Bytes of a changed file in which the path of a place is looked for."""
 TAIL = 6000
 """Bytes of a red check's output that the next prompt shows."""
 MESSAGE_HOOKS = {"prepare-commit-msg": ("message",), "commit-msg": ()}
@@ -124,15 +126,14 @@ class Site:
         )
         return word if told.ended == "itself" and told.exit != 0 else ""
 
-    def stamp(self, tree: str) -> str:
-        """What a place that holds `tree` belongs to: `setup`, and the files that its `when` names, or all of
-        them. A place with another stamp is made anew."""
+    def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:
+        """What a place that holds `tree`, with these `entries`, belongs to: `setup`, and the files that its
+        `when` names, or all of them. A place with another stamp is made anew."""
         if self.setup is None:
             return "no setup"
         found = [self.home.tree(tree)]
         if self.setup.when:
-            listed = self.home.names("ls-tree", "-r", "-z", tree, timeout=BULK)
-            entries = {name: meta for meta, _, name in (entry.partition("\t") for entry in listed)}
+            entries = self.home.entries(tree) if entries is None else entries
             found = [
                 f"{entries[name]} {name}" for name in sorted(patterns.matching(self.setup.when, entries))
             ]
@@ -178,20 +179,22 @@ class Room:
         return self.place.root
 
     def prepare(self, commit: str, name: str, before: str = "") -> CheckResult | None:
-        """Make the room hold `commit`: one look at all that is there, or a room made anew, where it belongs
-        to another stamp or is not as `setup` left it. `before` is what the commit was before hooks rewrote
-        it, for which no setup is due. The result of `setup` if it is red."""
-        stamp, (noted, made) = self.site.stamp(before or commit), self._noted()
-        if stamp != noted:
-            return self._make_anew(commit, name)
-        self.hold(commit)
-        if not self.place.stamp.exists():  # the room was not there any more
-            return self._make_anew(commit, name)
+        """Make the room hold `commit`: one look at all that is there, then a checkout; or a room made anew,
+        where it belongs to another stamp or is not as `setup` left it. `before` is what the commit was before
+        hooks rewrote it, for which no setup is due. The result of `setup` if it is red."""
+        entries, (noted, made) = self.site.home.entries(commit), self._noted()
+        stamp = self._stamp(commit, entries, before or commit)
+        if stamp != noted or not self.place.exists:
+            return self._make_anew(commit, entries, name)
+        self.place.carry(self.site.gear.carried)
         as_noted = dict(made)
-        spoiled = exact.restore(self.path, self.place.tracked(commit), self._is_kept, made)
+        spoiled = exact.restore(self.path, self.place.tracked(commit, entries), self._is_kept, made)
         if spoiled:
             self.notices.append(f"the room is made again: {text.few(spoiled)} was not as setup had left it")
-            return self._make_anew(commit, name)
+            return self._make_anew(commit, entries, name)
+        self.hold(commit)
+        if not self.place.stamp.exists():  # git could not check it out where it was
+            return self._make_anew(commit, entries, name)
         if made != as_noted:
             self._note(stamp, made)
         return None
@@ -204,19 +207,22 @@ class Room:
         """Check out a commit, or a tree that is staged on the commit `head`, and give the room its `.git`;
         nothing that git does not track is touched."""
         self._tree, self._head = tree, head or tree
-        if self.place.is_checked_out_otherwise(tree):
-            files.clear(self.place.index)
-        if self.place.reset(tree, ""):
+        if self.place.reset(tree):
             files.clear(self.place.stamp)
         self.site.furnish(self.place, self._head)
 
     def go_on(self, commit: str) -> bool:
-        """Go on where earlier checks ended on these files: what they built stays, tracked files are put back.
-        False if the room is not fit for it."""
-        if not self.place.exists or self._noted()[0] != self.site.stamp(commit):
-            return False
-        self.hold(commit)
-        return self.place.stamp.exists()
+        """Go on where earlier checks ended on the files of `commit`: what they built stays, tracked files are
+        put back. False if the room is not there any more."""
+        self._tree = commit
+        if self.place.exists and self.place.stamp.exists():
+            self._put_back()
+        return self.place.exists and self.place.stamp.exists()
+
+    def naming(self, names: Iterable[str]) -> list[str]:
+        """Those of these files here that name the folder of all places, or links that lead there."""
+        folder = os.fsencode(self.path.parent)
+        return [name for name in names if folder in _content(self.path / name)]
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
         """Run all checks as one program: what one builds, the next can use; what one changes in tracked files
@@ -280,11 +286,19 @@ class Room:
 
     def _put_back(self) -> list[str]:
         """Undo what was done to tracked files; their names."""
-        if changed := self.place.dirt(self._tree)[0]:
+        if changed := self.place.dirt(self._tree, untracked="no")[0]:
             self.hold(self._tree)
         return changed
 
-    def _make_anew(self, commit: str, name: str) -> CheckResult | None:
+    def _stamp(self, commit: str, entries: Mapping[str, str], before: str) -> str:
+        """What a room that holds `commit`, which has these `entries`, belongs to, where `setup` ran on
+        `before`. A `.gitattributes` decides how all files look, and git writes only those again that
+        changed."""
+        setup = self.site.stamp(before, entries if before == commit else None)
+        decide = (f"{meta} {name}" for name, meta in entries.items() if name.endswith(".gitattributes"))
+        return files.digest("\0".join([setup, *decide]).encode("utf-8", "surrogatepass"))
+
+    def _make_anew(self, commit: str, entries: Mapping[str, str], name: str) -> CheckResult | None:
         """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it
         made; its result if it stays red."""
         self.remove()
@@ -295,8 +309,8 @@ class Room:
         if result:
             self._put_back()
             self.site.furnish(self.place, commit)
-        made = exact.listing(self.path, self.place.tracked(commit), self._is_kept)
-        self._note(self.site.stamp(commit), made)
+        made = exact.listing(self.path, self.place.tracked(commit, entries), self._is_kept)
+        self._note(self._stamp(commit, entries, commit), made)
         return None
 
     @functools.cached_property
@@ -315,6 +329,13 @@ class Room:
             return str(found["stamp"]), dict(found["made"])
         except (ValueError, TypeError, LookupError, RecursionError):
             return "", {}
+
+
+def _content(path: Path) -> bytes:
+    """The first bytes of a file, the target of a link."""
+    if path.is_symlink():
+        return os.fsencode(os.readlink(path))
+    return files.read_regular(path, _LOOKED_AT) or b""
 
 
 def carried_names(home: Git, include: Path) -> list[str]:

@@ -65,13 +65,14 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     steady = green - {*before.flaky}
     turned = {command for command in own & steady if before.own.get(command) is False}
     turned -= {command for command in own if before.tip.get(command)}  # by what landed meanwhile
+    named = f"{text.few(attempt.naming)} names a checkout of ralph, which a clone does not have"
     binding = {check.command for check in attempt.checks} & {*own, *before.tip} - red_before
     facts = Facts(
         attempt.result,
         changed=attempt.changes_tree,
         proved=bool(binding or judge or red_before & steady),
         complete=own <= {check.command for check in attempt.checks},
-        red=f"{red[0].name} {red[0].outcome}" if red else "",
+        red=named if attempt.naming else f"{red[0].name} {red[0].outcome}" if red else "",
         turned=bool(turned),
         suite=text.few(suite),
         left_out=attempt.left_out,

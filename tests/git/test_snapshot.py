@@ -137,7 +137,7 @@ def work(place: Place, start: Start) -> str:
     place.remove_unusable(start.tree)
     after, said = place.snapshot(start.tree)
     assert said == []
-    tree, left_out, notices = place.work(start, after)
+    tree, _, left_out, notices = place.work(start, after)
     assert left_out == notices == []
     return tree
 

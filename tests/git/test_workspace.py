@@ -165,6 +165,13 @@ DEEDS: dict[str, Callable[[Place], object]] = {
 }  # fmt: skip
 
 
+def begin(place: Place, tree: str) -> None:
+    """What is done in a place before an agent comes."""
+    place.remove_unusable(tree)
+    place.reset(tree)
+    assert place.settle(tree) == tree
+
+
 @pytest.mark.parametrize("deed", DEEDS)
 def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo, deed: str) -> None:
     place, site = place_of(project), site_of(project)
@@ -175,7 +182,7 @@ def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo
     site.furnish(place, head(project))
     assert on_disk(place.root) == wanted
     DEEDS[deed](place)
-    place.reset(head(project))
+    begin(place, tree_of(project))
     site.furnish(place, head(project))
     assert on_disk(place.root) == wanted
     assert in_it(place, "status", "--porcelain") == ""
@@ -184,17 +191,19 @@ def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo
 
 
 @pytest.mark.parametrize(
-    ("clean", "left"),
+    ("flags", "left"),
     [("-ffd", ["a.log", "build/x", "kept"]), ("-ffdx", []), ("", ["a.log", "build/x", "kept", "new.txt"])],
 )
-def test_what_git_ignores_stays_where_it_may(project: Repo, clean: str, left: list[str]) -> None:
+def test_what_git_ignores_stays_where_it_may(project: Repo, flags: str, left: list[str]) -> None:
     place = place_of(project)
     place.reset(head(project))
     for name in ("a.log", "build/x", "kept", "new.txt"):
         path = place.root / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
-    place.reset(head(project), clean)
+    place.reset(head(project))
+    if flags:
+        place.clean(head(project), flags)
     assert sorted(on_disk(place.root).keys() - listing(project, "HEAD").keys()) == left
 
 
@@ -320,7 +329,7 @@ def left_in(place: Place, start: Start) -> tuple[str, list[str]]:
     """The tree that an agent left, and what is said."""
     removed = place.remove_unusable(start.tree)
     after, said = place.snapshot(start.tree)
-    tree, *more = place.work(start, after)
+    tree, _, *more = place.work(start, after)
     return tree, [*removed, *said, *more[0], *more[1]]
 
 
@@ -624,7 +633,7 @@ def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
     (repo.path / "blob").write_bytes(b"\0\1")
     repo.commit("work")
     git = Git.at(repo.path)
-    assert changes(git, before, head(repo)) == (["a.txt", "blob", "é"], "3 files, +3 -1")
+    assert changes(git, before, head(repo)) == (["a.txt", "blob", "é\n"], "3 files, +3 -1")
     assert changes(git, before, before) == ([], "")
 
 
@@ -973,7 +982,7 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(project: Repo, name: st
     assert place.made_by_setup() == [name]
     place.hide([name])
     write(place, "left")
-    place.reset(tree_of(project))
+    begin(place, tree_of(project))
     assert (place.root / name).exists() and not (place.root / "left").exists()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from _ralph.errors import NeedsPerson
 from _ralph.git import git as git_module
+from _ralph.git import workspace
 from _ralph.loop.candidate import check_commit, check_twice, make_candidate, require_setup, tip_of
 from _ralph.loop.commit import commit_in_room
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
@@ -61,6 +62,7 @@ def test_a_candidate_is_the_work_on_the_tip(repo: Repo) -> None:
     assert make_candidate(run, one)
     assert repo.git("rev-parse", f"{one.commit}^").strip() == one.tip == base
     run.branch.land(work_on(repo, base, "other.txt"), base, "somebody")
+    assert tip_of(run) != base
     one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
     assert make_candidate(run, one)
     assert repo.git("rev-parse", f"{one.commit}^").strip() == one.tip != base
@@ -70,6 +72,7 @@ def test_a_candidate_is_the_work_on_the_tip(repo: Repo) -> None:
 def test_work_that_conflicts_with_the_tip_is_kept_for_the_next_attempt(repo: Repo) -> None:
     run, base = run_of(repo), head(repo)
     run.branch.land(work_on(repo, base, content="theirs\n"), base, "somebody")
+    assert tip_of(run) != base
     one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
     assert not make_candidate(run, one)
     assert (one.verdict, one.commit) == (Verdict.CONFLICT, one.tip) and "work.txt" in one.reason
@@ -255,16 +258,41 @@ def test_a_room_made_anew_has_a_new_name_and_nothing_in_it_before_and_is_the_roo
     assert run.paths.rooms == [run.paths.places / "room-2"] and not run.paths.landing.exists()
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_work_that_names_a_checkout_by_its_path_is_red(repo: Repo, named: bool) -> None:
+@pytest.mark.parametrize("said", ["source {}/work-1/lib.sh\n", "source ./lib.sh\n"])
+def test_work_that_names_a_checkout_by_its_path_is_red(repo: Repo, said: str) -> None:
+    repo.plan({"checks": ["true"]})
+    repo.run(repo.agent(f"P('run.sh').write_text({said.format(repo.places)!r})"), "--once")
+    (verdict,) = repo.records("verdict")
+    named = "{}" in said
+    assert verdict["verdict"] == ("failed" if named else "passed")
+    assert not named or verdict["reason"] == "run.sh names a checkout of ralph, which a clone does not have"
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_files_and_links_that_lead_to_a_checkout_are_found_in_the_room(repo: Repo, link: bool) -> None:
     run, base = run_of(repo), head(repo)
-    said = f"source {run.paths.places}/work-1/lib.sh\n" if named else "source ./lib.sh\n"
-    one = attempt_of(run, base, run.git.tree(work_on(repo, base, "run.sh", said)))
-    assert make_candidate(run, one) is not named
-    assert not named or (one.verdict, one.reason) == (
-        Verdict.FAILED,
-        "run.sh names a checkout of ralph, which a clone does not have",
-    )
+    there = f"{run.paths.places}/work-1/lib"
+    if link:
+        (repo.path / "lib").symlink_to(there)
+    else:
+        repo.write("lib", f"x\n{there}\n")
+    repo.commit("lib")
+    found = checked(run, head(repo), "true", changed=["lib", "a.txt", "gone"])
+    assert (found.naming, found.checks) == (["lib"], [])
+    assert not checked(run, base, "true", changed=["a.txt"]).naming
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes"])
+def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_holds_nobody(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where git waits for it, its deadline ends that, and the room is made anew."""
+    monkeypatch.setattr(workspace, "BULK", 2.0)
+    run = run_of(repo)
+    left = checked(run, head(repo), f"mkfifo {name}", "touch -d 2001-01-01 a.txt", "true")
+    assert [result.name for result in left.red] == (["git"] if name == ".gitattributes" else [])
+    with within(30):
+        assert not checked(run, head(repo), f"test ! -e {name}").red
 
 
 def test_the_room_of_an_earlier_version_gives_way_to_one_with_a_number(repo: Repo) -> None:
