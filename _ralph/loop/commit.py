@@ -35,7 +35,7 @@ def message(run: Run, attempt: Attempt) -> str:
 
 
 def _trailers(attempt: Attempt) -> list[str]:
-    agent = text.one_line(attempt.command, 80)  # linters of messages refuse lines of more than 100
+    agent = text.middle(attempt.command, 86)  # linters of messages refuse lines of more than 100
     return [f"Ralph-Iteration: {attempt.iteration}", f"Ralph-Agent: {agent}", f"Ralph-Attempt: {attempt.id}"]
 
 
