@@ -353,7 +353,8 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 
 def _team(run: Run) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
-    return preflight.agents_of(run) or [run.named(run.ladder()[0])]
+    workers = preflight.workers(run) or [run.named(run.ladder()[0])]
+    return [agent for agent in (*workers, run.judge) if agent]
 
 
 def _agents(run: Run) -> Findings:

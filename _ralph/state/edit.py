@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,8 +15,7 @@ from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
-PATIENCE = 2.0
-"""Seconds to wait for a plan that is half saved, or that an editor has moved away to write a new one."""
+_TRIES = 10
 LOCK_PATIENCE = 10.0
 _GONE = object()
 
@@ -97,36 +95,20 @@ def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) ->
     return _with_entries(plan, shaped if in_place_of_all else [*_entries(plan), *shaped])
 
 
-def apply(plan: Plan, change: Callable[[Plan], str], patience: float = PATIENCE) -> Plan:
+def apply(plan: Plan, change: Callable[[Plan], str]) -> Plan:
     """Write the text that `change` makes of the plan; the new plan.
 
-    If somebody saved the file since the plan was read, `change` is called again with the newer plan. One that
-    is half saved, broken or away is waited for, `patience` seconds. BadInput if it stays that way, or, before
-    anything is written, if the new text is no plan.
+    If somebody saved the file since the plan was read, `change` is called again with the newer plan.
+    BadInput, and nothing is written, if that cannot be read, or if the new text is no plan.
     """
-    end = time.monotonic() + patience
-    while True:
+    for _ in range(_TRIES):
         source = change(plan)
         new = prd.read(source, plan.path)
-        with contextlib.suppress(FileNotFoundError):  # deleted, or being replaced by an editor
+        with contextlib.suppress(FileNotFoundError):
             if replace_if(plan.path, source.encode(), plan.text.encode()):
                 return new
-            if time.monotonic() > end:
-                raise TryLater(
-                    f"{plan.path.name} keeps changing; close other programs that write it, and try again"
-                )
-        plan = load_settled(plan.path, end)
-
-
-def load_settled(path: Path, end: float) -> Plan:
-    """The plan at `path`; one that is half saved, broken or away is waited for until `end` (monotonic)."""
-    while True:
-        time.sleep(0.05)
-        try:
-            return prd.load(path)
-        except BadInput:
-            if time.monotonic() > end:
-                raise
+        plan = prd.load(plan.path)
+    raise TryLater(f"{plan.path.name} keeps changing; close other programs that write it, and try again")
 
 
 @contextlib.contextmanager
