@@ -24,7 +24,7 @@ _CARRIED = (
     "core.precomposeunicode", "core.bigfilethreshold", "core.sparsecheckout", "core.sparsecheckoutcone",
     "extensions.objectformat",
 )  # fmt: skip
-_PACKED = b"# pack-refs with: peeled fully-peeled sorted \n"
+_PACKED = "# pack-refs with: sorted \n"
 _DEEP, _NESTED = 3500, 300
 """Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
 _CHECKOUT = 1800.0
@@ -40,6 +40,15 @@ class Prepared:
 
     stamp: str = ""
     made: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Refs:
+    """Home's tags and remote-tracking branches, as lines of `packed-refs`; and those of the branches that
+    name another one (`refs/remotes/origin/HEAD`), each with that one's name."""
+
+    packed: str = ""
+    symbolic: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -209,14 +218,14 @@ class Place:
                 shutil.copymode(source, target)
         return data
 
-    def renew_git(self, head: str, branch: str, config: str, packed: bytes) -> None:
-        """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, tags (`packed`),
-        identity and filters (`config`), home's objects as alternates; no remotes, no hooks."""
+    def renew_git(self, head: str, branch: str, config: str, refs: Refs) -> None:
+        """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, home's tags and
+        remote-tracking branches (`refs`), identity and filters (`config`), home's objects as alternates; no
+        other branches, no remotes, no hooks."""
         own = self.root / ".git"
-        written = {
-            "HEAD": os.fsencode(f"ref: refs/heads/{branch}\n"),
-            "packed-refs": _PACKED + os.fsencode(f"{head} refs/heads/{branch}\n") + packed,
-        }
+        packed = f"{_PACKED}{head} refs/heads/{branch}\n{refs.packed}"
+        written = {"HEAD": os.fsencode(f"ref: refs/heads/{branch}\n"), "packed-refs": os.fsencode(packed)}
+        written |= {name: os.fsencode(f"ref: {to}\n") for name, to in refs.symbolic.items()}
         sources = [self.home.common / name for name in ("shallow", "info/attributes", "info/exclude")]
         sources += [] if self.full else [self.home.dir / "info/sparse-checkout"]
         for source in sources:
@@ -241,9 +250,9 @@ class Place:
         objects = str(self.home.common / "objects")
         line = f'"{escaped(objects)}"' if "\n" in objects else objects
         written["objects/info/alternates"] = os.fsencode(f"{line}\n")
-        for folder in ("refs", "info", "objects/info"):  # git makes the others as it needs them
-            (own / folder).mkdir(parents=True)
+        (own / "refs").mkdir(parents=True)
         for name, data in written.items():
+            (own / name).parent.mkdir(parents=True, exist_ok=True)
             (own / name).write_bytes(data)
         shutil.copyfile(self.index, own / "index")
 
@@ -455,6 +464,18 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
 
 
+def refs_of(home: Git) -> Refs:
+    """Those of home's refs that every place gets. Local branches stay away: with `main` there, an agent that
+    checks it out makes the deletion of all that has landed its work."""
+    form = "--format=%(objectname) %(refname) %(symref)"
+    listed = home("for-each-ref", form, "refs/remotes", "refs/tags", check=False)
+    entries = [line.split(" ") for line in listed.split("\n")[:-1]]
+    there = {name for _, name, to in entries if not to}
+    symbolic = {name: to for _, name, to in entries if to in there}
+    packed = (f"{commit} {name}\n" for commit, name, _ in entries if name not in symbolic)
+    return Refs("".join(packed), symbolic)
+
+
 def throwaway_config(home: Git) -> str:
     """The configuration of a throwaway `.git`: what decides how files are checked out, and the identity."""
     listed = home.names("config", "--includes", "--list", "-z", check=False)
@@ -463,6 +484,8 @@ def throwaway_config(home: Git) -> str:
         key, _, value = entry.partition("\n")
         if key in _CARRIED or key.startswith(_CARRIED_SECTIONS):
             kept[key] = value
+    if who := re.match("(.*) <(.*)>", home("var", "GIT_COMMITTER_IDENT", check=False)):
+        kept |= {"user.name": who[1], "user.email": who[2]}  # it may stand in the environment alone
     version = 1 if "extensions.objectformat" in kept else 0
     head = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n[commit]\n\tgpgsign = false\n"
     return head + "".join(setting(f"{key}\n{value}") for key, value in kept.items())

@@ -15,7 +15,7 @@ from _ralph import files, text
 from _ralph.agents.surroundings import shared_caches
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, environment, nul
-from _ralph.git.workspace import Place, throwaway_config
+from _ralph.git.workspace import Place, Refs, refs_of, throwaway_config
 from _ralph.loop import exact
 from _ralph.model import Check, CheckResult, Setup
 from _ralph.process.process import Control, run_process
@@ -39,24 +39,22 @@ _LONGEST = 1 << 16
 
 @dataclass(frozen=True)
 class Gear:
-    """What every place gets from home: git's configuration and tags, and the files that `.worktreeinclude`
-    names. `hooks` is the folder of the commit hooks."""
+    """What every place gets from home: git's configuration, tags and remote-tracking branches (`refs`), and
+    the files that `.worktreeinclude` names. `hooks` is the folder of the commit hooks."""
 
     config: str
-    tags: bytes
+    refs: Refs
     carried: list[str]
     hooks: str
 
 
 def gear_of(home: Git) -> Gear:
     """Ask git for it."""
-    form = "--format=%(objectname) %(refname)%(if)%(*objectname)%(then)%0a^%(*objectname)%(end)"
-    tags = home("for-each-ref", form, "refs/tags", check=False)
     scopes = home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
     own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
     hooks = own[-1] if own else str(home.common / "hooks")
     carried = carried_names(home, home.root / ".worktreeinclude")
-    return Gear(throwaway_config(home), os.fsencode(tags), carried, hooks)
+    return Gear(throwaway_config(home), refs_of(home), carried, hooks)
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Site:
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
         place.carry(self.gear.carried)
-        place.renew_git(head, self.branch, self.gear.config, self.gear.tags)
+        place.renew_git(head, self.branch, self.gear.config, self.gear.refs)
 
     def run(
         self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None

@@ -910,6 +910,57 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
     assert in_it(place, "fsck", "--full") == ""
 
 
+def test_a_place_has_home_s_remote_tracking_branches_and_of_local_ones_ralph_s_own(project: Repo) -> None:
+    project.git("branch", "main-of-mine")
+    project.git("tag", "-a", "v1", "-m", "annotated", "HEAD~1")
+    project.git("tag", "ralph/p", "HEAD~1")
+    for name in ("origin/main", "origin/a\u2028b", "up/ralph/p", "ralph/p"):
+        project.git("update-ref", f"refs/remotes/{name}", "HEAD~1")
+    project.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    project.git("symbolic-ref", "refs/remotes/up/HEAD", "refs/remotes/up/unborn")
+    project.git("symbolic-ref", "refs/remotes/ours/HEAD", "refs/heads/main-of-mine")
+    place, site = place_of(project), site_of(project)
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    there = in_it(place, "for-each-ref", "--format=%(refname) %(symref)").split("\n")[:-1]
+    assert there == [
+        "refs/heads/ralph/p ", "refs/remotes/origin/HEAD refs/remotes/origin/main",
+        "refs/remotes/origin/a\u2028b ", "refs/remotes/origin/main ", "refs/remotes/ours/HEAD ",
+        "refs/remotes/ralph/p ", "refs/remotes/up/ralph/p ", "refs/tags/ralph/p ", "refs/tags/v1 ",
+    ]  # fmt: skip
+    changed = [".gitignore", "link", "run.sh", "src/deep/er/x.txt", "src/main.py"]
+    for base in ("origin/main...", "origin", "v1"):  # as turbo, nx and diff-cover ask
+        assert in_it(place, "diff", "--name-only", base).split() == changed
+    assert in_it(place, "merge-base", "origin/main", "HEAD").strip() == head(project, "HEAD~1")
+    assert in_it(place, "rev-parse", "--abbrev-ref", "origin/HEAD").strip() == "origin/main"
+    assert in_it(place, "rev-parse", "--verify", "-q", "main-of-mine", check=False) == ""
+    in_it(place, "checkout", "-q", "main-of-mine", check=False)
+    assert in_it(place, "symbolic-ref", "HEAD").strip() == "refs/heads/ralph/p"
+    assert in_it(place, "fsck", "--full") == ""
+
+
+@pytest.mark.parametrize("where", ["the environment", "a person's settings"])
+def test_an_agent_commits_under_the_person_s_name(
+    project: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    for name in ("user.name", "user.email"):
+        project.git("config", "--unset", name)
+    project.git("config", "user.signingkey", "ABC")
+    if where == "the environment":
+        for who in ("AUTHOR", "COMMITTER"):
+            monkeypatch.setenv(f"GIT_{who}_NAME", 'Zo\u00eb "Z" O\'Neill')
+            monkeypatch.setenv(f"GIT_{who}_EMAIL", "zoe@example.invalid")
+    else:
+        settings = '[user]\n\tname = "Zo\u00eb \\"Z\\" O\'Neill"\n\temail = zoe@example.invalid\n'
+        (tmp_path / "gitconfig").write_text(settings)
+    place, site = place_of(project), site_of(project)
+    place.reset(head(project))
+    site.furnish(place, head(project))
+    in_it(place, "commit", "-q", "--allow-empty", "-m", "x")
+    who = in_it(place, "log", "-1", "--format=%an <%ae>, %cn <%ce>").strip()
+    assert who == ", ".join(['Zo\u00eb "Z" O\'Neill <zoe@example.invalid>'] * 2)
+
+
 def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -> None:
     project.git("tag", "v1")
     project.git("branch", "mine")
