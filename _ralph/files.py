@@ -15,6 +15,9 @@ from typing import BinaryIO
 
 TEMPORARY = ".ralph-tmp"
 """The suffix of files that are being written; after a kill, one can be left behind."""
+PIECE = 1 << 20
+"""Bytes of a large file that are in memory at once."""
+_HOLE = bytes(PIECE)
 
 
 def resource(name: str) -> Path:
@@ -142,6 +145,39 @@ def open_regular(path: Path) -> BinaryIO | None:
         return os.fdopen(fd, "rb")
     os.close(fd)
     return None
+
+
+def regular(path: str | Path, follow: bool = True) -> os.stat_result | None:
+    """What a regular file is like, or, with `follow`, one that a link leads to; None if there is none."""
+    try:
+        found = os.stat(path, follow_symlinks=follow)
+    except OSError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+def copy(source: str, target: str) -> bool:
+    """Copy a regular file, or the one that a link leads to, with its mode and time, unless `target` has its
+    size and time already; whether there is one. Of a sparse file the holes stay holes."""
+    wanted, there = regular(source), regular(target, follow=False)
+    if wanted is None:
+        return False
+    if there and (there.st_size, there.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
+        return True
+    file = open_regular(Path(os.path.realpath(source)))
+    if file is None:  # nobody may read it
+        return False
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with file, clear(Path(target)).open("xb") as out:
+        while piece := file.read(PIECE):
+            if piece == _HOLE[: len(piece)]:
+                out.seek(len(piece), os.SEEK_CUR)
+            else:
+                out.write(piece)
+        out.truncate()
+        os.fchmod(out.fileno(), stat.S_IMODE(wanted.st_mode))
+    os.utime(target, ns=(wanted.st_atime_ns, wanted.st_mtime_ns))
+    return True
 
 
 def signature(path: Path) -> list[int]:

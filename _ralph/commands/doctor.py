@@ -191,7 +191,7 @@ def _git(run: Run) -> Findings:
     hooks = run.site.hooks(run.paths.root)
     more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
     yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
-    yield from _warnings(opening.unseen(run))
+    yield from _warnings([*opening.unseen(run), *opening.uncopied(run)])
     yield from _warnings(_lacking(run))
 
 

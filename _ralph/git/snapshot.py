@@ -205,10 +205,14 @@ def _stored(git: Git, name: str) -> str:
     return git("hash-object", "-w", "--no-filters", "--", name, timeout=BULK).strip()
 
 
-def blob_of(data: bytes, like: str) -> str:
-    """What git calls a blob of these bytes in the repository that has the object `like`."""
-    kind = "sha256" if len(like) == 64 else "sha1"
-    return hashlib.new(kind, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+def blob_of(path: Path, like: str) -> str:
+    """What git calls a blob of a file's bytes in the repository that has the object `like`."""
+    found = hashlib.new("sha256" if len(like) == 64 else "sha1", usedforsecurity=False)
+    found.update(b"blob %d\0" % path.stat().st_size)
+    with path.open("rb") as file:
+        while piece := file.read(files.PIECE):
+            found.update(piece)
+    return found.hexdigest()
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -195,28 +195,25 @@ class Place:
         what is checked out here has files of these names; they are never committed."""
         wanted = list(names)
         tracked = set(self.git.names("ls-files", "-z", timeout=BULK) if wanted else ())
-        self.carried = [*self._copied(name for name in wanted if name not in tracked)]
+        own = [name for name in wanted if name not in tracked]
+        for folder in dict.fromkeys(map(os.path.dirname, own)):
+            self._make_folders_real(f"{folder}/.")
+        self.carried = [name for name in own if files.copy(f"{self.home.root}/{name}", f"{self.root}/{name}")]
 
     def copy_state(self) -> dict[str, bytes]:
-        """Copy the plan, the notes and the rulebook, for reading; their bytes, by name."""
-        return self._copied(self.state)
-
-    def _copied(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Copy those of home's files that are there, or that links lead to; their bytes, by name."""
-        copies = {name: self._copy(name, Path(os.path.realpath(self.home.root / name))) for name in names}
-        return {name: data for name, data in copies.items() if data is not None}
-
-    def _copy(self, name: str, source: Path) -> bytes | None:
-        """Copy a regular file and its mode to `name`, unless it is the same already; its bytes."""
-        data, target = files.read_regular(source), self.root / name
-        if data is not None:
-            self._make_folders_real(name)
-            if files.read_regular(target) != data:
-                files.clear(target)
+        """Copy the plan, the notes and the rulebook, for reading; the bytes of those that are there, or that
+        links lead to, by name."""
+        copies = {}
+        for name in self.state:
+            source = Path(os.path.realpath(self.home.root / name))
+            if (data := files.read_regular(source)) is not None:
+                self._make_folders_real(name)
+                target = files.clear(self.root / name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
                 shutil.copymode(source, target)
-        return data
+                copies[name] = data
+        return copies
 
     def renew_git(self, head: str, branch: str, config: str, refs: Refs) -> None:
         """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, home's tags and
@@ -403,10 +400,12 @@ class Place:
     def _copies_among(self, blobs: Mapping[str, str]) -> dict[str, str]:
         """Those of the files with these blobs that hold what a file of `.worktreeinclude` holds, each with
         what it is."""
+        sizes = {_size(self.root / name) for name in blobs} - {0}
         known = {}
-        for name in self.carried if blobs else ():
-            if data := files.read_regular(Path(os.path.realpath(self.home.root / name))):
-                known[snapshot.blob_of(data, next(iter(blobs.values())))] = name
+        for name in self.carried if sizes else ():
+            source = f"{self.home.root}/{name}"
+            if (about := files.regular(source)) and about.st_size in sizes:
+                known[snapshot.blob_of(Path(source), next(iter(blobs.values())))] = name
         copies = {name: known[blob] for name, blob in blobs.items() if blob in known}
         return {name: f"a copy of {text.one_line(own)}, which git ignores" for name, own in copies.items()}
 

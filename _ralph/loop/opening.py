@@ -53,7 +53,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     require_own_files(run)
     run.tip, said = run.branch.open(run.history.branch)
     note_plan(paths, run.branch.name)
-    warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *unprotected(run)]
+    warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *uncopied(run), *unprotected(run)]
     run.notices += [*said, *(f"! {warning}" for warning in warnings)]
     if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
@@ -96,6 +96,14 @@ def unseen(run: Run) -> list[str]:
     rest = [name for name in names if name not in named]
     said = f"not committed, so the agent will not see them: {text.few([*named, *rest])}"
     return [said + (f"; a check names {text.few(named)}: commit it" if named else "")]
+
+
+def uncopied(run: Run) -> list[str]:
+    """A warning of what `.worktreeinclude` names and cannot be copied, as links to folders are, or links that
+    lead nowhere."""
+    found = ((name, run.paths.root / name) for name in run.site.gear.carried)
+    names = [name for name, path in found if not (files.regular(path) and os.access(path, os.R_OK))]
+    return [f".worktreeinclude names what is no file to copy: {text.few(names)}"] if names else []
 
 
 def unprotected(run: Run) -> list[str]:

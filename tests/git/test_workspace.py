@@ -4,9 +4,12 @@ becomes a tree, and home is as it was."""
 
 from __future__ import annotations
 
+import filecmp
 import os
+import shutil
 import socket
 import subprocess
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from _ralph.git import git as git_module
 from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
-from _ralph.git.workspace import Place, Start, changes
+from _ralph.git.workspace import Place, Refs, Start, changes
 from _ralph.loop.room import Site, gear_of
 from _ralph.model import Setup
 from _ralph.process.process import Control
@@ -529,6 +532,38 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     assert copy.read_text() == "KEY=1\n"
 
 
+def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(project: Repo) -> None:
+    project.write(".gitignore", "data/\n")
+    project.write(".worktreeinclude", "data/\n")
+    project.commit("ignore")
+    large = project.write("data/large", "")
+    with large.open("r+b") as file:
+        for at in (0, 3 << 20, 32 << 20):
+            file.seek(at)
+            file.write(b"x")
+        file.truncate(40 << 20)
+    large.chmod(0o440)
+    before = large.stat()
+    place, site = place_of(project), site_of(project)
+    tracemalloc.start()
+    start = begun(project, place)
+    copy = place.root / "data/large"
+    shutil.copyfile(copy, place.root / "mine")
+    _, said = left_in(place, start)
+    assert said == ["mine (a copy of data/large, which git ignores; left out)"]
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    tracemalloc.stop()
+    after = copy.stat()
+    assert (after.st_mtime_ns, after.st_mode, after.st_nlink) == (before.st_mtime_ns, before.st_mode, 1)
+    assert filecmp.cmp(copy, large, shallow=False) and after.st_blocks * 512 < 8 << 20
+    copied = copy.stat().st_ctime_ns
+    site.furnish(place, head(project))
+    assert copy.stat().st_ctime_ns == copied
+    os.utime(large, ns=(0, before.st_mtime_ns + 1))
+    site.furnish(place, head(project))
+    assert copy.stat().st_ctime_ns > copied
+
+
 def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> None:
     project.write(".gitignore", "build/\nnode_modules/\n*.log\n__pycache__/\n.aider*\n.opencode/.gitignore\n")
     project.commit("ignore")
@@ -990,12 +1025,12 @@ def test_a_place_that_shares_home_s_git_is_caught(
 ) -> None:
     """The two short cuts that somebody could take instead of a throwaway `.git`."""
 
-    def shared(self: Place, at: str, branch: str, config: str, packed: bytes) -> None:
+    def shared(self: Place, at: str, branch: str, config: str, refs: Refs) -> None:
         own = files.clear(self.root / ".git")
         if kept == "shared .git":
             own.write_text(f"gitdir: {self.home.dir}\n")
             return
-        real(self, at, branch, config, packed)
+        real(self, at, branch, config, refs)
         files.clear(own / "objects")
         (own / "objects").symlink_to(self.home.common / "objects")
 

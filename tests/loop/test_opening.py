@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from _ralph import files
 from _ralph.errors import BadInput
 from _ralph.git import git as git_module
-from _ralph.loop.opening import branch_of, peek, unprotected, unseen
+from _ralph.loop.opening import branch_of, peek, uncopied, unprotected, unseen
 from _ralph.loop.run import Options, Run
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -56,6 +58,23 @@ def test_what_is_not_committed_is_named_and_first_what_a_check_needs(repo: Repo)
     repo.write("tools/check.sh", "true")
     (said,) = unseen(run_of(repo))
     assert "tools/check.sh, a/new.txt" in said and said.endswith("a check names tools/check.sh: commit it")
+
+
+def test_what_worktreeinclude_names_and_is_no_file_is_named(repo: Repo) -> None:
+    repo.write(".gitignore", "conf*\n")
+    repo.write(".worktreeinclude", "conf*\n")
+    repo.commit("ignore")
+    repo.plan({"checks": ["true"]})
+    repo.write("conf", "x")
+    (repo.path / "conf-link").symlink_to("conf")
+    assert uncopied(run_of(repo)) == []
+    (repo.path / "conf.d").symlink_to("..")
+    (repo.path / "conf-gone").symlink_to("nothing")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(str(repo.path / "conf-socket"))
+        (repo.path / "conf-door").symlink_to("conf-socket")
+    (said,) = uncopied(run_of(repo))
+    assert said == ".worktreeinclude names what is no file to copy: conf-door, conf-gone, conf.d"
 
 
 def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(repo: Repo) -> None:
