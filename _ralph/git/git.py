@@ -253,15 +253,16 @@ def git_output(
 def git_places(folder: Path) -> tuple[Path, Path] | None:
     """The root of the git working tree around `folder` and the repository's common folder, or None;
     BadInput if git cannot read it, or there is no working tree."""
-    code, out, err = _run(folder, ("rev-parse", "--is-bare-repository"), b"", {}, QUICK)
-    if out.strip() == b"true":
-        raise BadInput(f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work")
-    if code == 0:
+    try:
         top, common = _paths(folder, "--show-toplevel", "--git-common-dir")
         return top, common
-    if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
-        raise _error(folder, ("rev-parse",), code, err)
-    return None
+    except BadInput:
+        if git(folder, "rev-parse", "--is-bare-repository", check=False) == b"true\n":
+            bare = f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work"
+            raise BadInput(bare) from None
+        if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+            raise
+        return None
 
 
 def _paths(folder: Path, *asked: str) -> list[Path]:
