@@ -142,7 +142,7 @@ def test_a_task_that_mends_the_suite_passes_and_the_next_must_keep_it(repo: Repo
 def test_without_anything_that_binds_a_task_wants_a_check_of_its_own(repo: Repo) -> None:
     repo.plan({}, checks=["test -f fixed"])
     code, summary, _ = repo.run(repo.agent(MAKES), "--max-attempts", "1")
-    assert code == 4 and "give it a check of its own" in summary["tasks"][0]["reason"]
+    assert code == 4 and "add a check to this task" in summary["tasks"][0]["reason"]
 
 
 def test_a_database_that_dies_in_the_night_blocks_nobody(repo: Repo) -> None:
