@@ -77,7 +77,7 @@ def build(stage: Path) -> None:
 
 
 def play(stage: Path, env: dict[str, str]) -> list[int]:
-    """The same command twice, for the agent kills the first one; then what a person does next. How the runs
+    """The same command twice, as the agent kills the first one; then what a person does next. How the runs
     ended."""
 
     def ralph(*words: str) -> int:

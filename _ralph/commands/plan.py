@@ -197,10 +197,8 @@ def _require_proof(run: Run, plan: Plan) -> None:
     for task in plan.tasks:
         if not task.criteria:
             raise BadInput(f"{task.id} has no acceptanceCriteria; say what must be true when it is done")
-        if not task.checks and not plan.checks and not run.judge:
-            raise BadInput(
-                f"{task.id} has no checks; name a command that is red now, and green when it is done"
-            )
+    if (bare := prd.unproved(plan)) and not run.judge:
+        raise BadInput(f"{bare[0]} has no checks; name a command that is red now, and green when it is done")
 
 
 def _values(run: Run, brief: str) -> Json:

@@ -226,7 +226,7 @@ class Terminal(View):
 
 
 def complain(words: str) -> None:
-    """One message on stderr, cleaned, for it may quote any file."""
+    """One message on stderr, cleaned, because it may quote any file."""
     with contextlib.suppress(OSError, ValueError):  # a full disk under the log changes nothing
         send(unblocked(sys.stderr), f"ralph: {text.clean(words)}\n".encode("utf-8", "replace"), _PATIENCE)
 

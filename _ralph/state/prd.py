@@ -165,7 +165,7 @@ def unproved(plan: Plan) -> list[str]:
 
 def constraints(plan: Plan) -> Json:
     """What the plan says beside its tasks and ralph's own settings: rules, goals, context. `notes` come
-    first, for the prompt clips the rest."""
+    first, as the prompt clips the rest."""
     top = {"notes": plan.top.get("notes"), **plan.top}
     return {
         key: value
