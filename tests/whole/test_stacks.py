@@ -1,0 +1,325 @@
+"""What ordinary tools keep outside of a checkout, and what must not reach a verdict by it, with the tools
+themselves: `make test-gate`. A tool that is not here comes from the registry, or its tests are skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.conftest import ROOT, Repo
+from tests.whole.test_gate import DEADLINE, lay, must, owner, runs
+
+pytestmark = pytest.mark.gate
+__all__ = ["owner"]  # a fixture
+
+FROM_NPM = ("bun", "pnpm")
+POSTGRES = Path("/usr/lib/postgresql")
+Get = Callable[[str], None]
+
+
+@pytest.fixture
+def get(owner: Repo, tmp_path_factory: pytest.TempPathFactory) -> Get:
+    """Put a tool on the owner's PATH, installed once for all workers; what it caches is the owner's own."""
+    for name in ("UV_CACHE_DIR", "CARGO_TARGET_DIR"):
+        owner.env.pop(name, None)
+
+    def put(tool: str) -> None:
+        if runs(tool):
+            return
+        folder = tmp_path_factory.getbasetemp().parent / f"tool-{tool}"
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                _install(tool, folder)
+        programs = folder / ("node_modules/.bin" if tool in FROM_NPM else "bin")
+        if not (programs / tool).exists():
+            pytest.skip(f"not to be had here: {tool}")
+        owner.tool(tool, f'exec {shlex.quote(str(programs / tool))} "$@"')
+
+    return put
+
+
+def _install(tool: str, folder: Path) -> None:
+    if tool in FROM_NPM:
+        folder.mkdir()
+        words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), tool]
+    else:
+        venv.create(folder, with_pip=True)
+        words = [str(folder / "bin/pip"), "install", "-q", tool]
+    if shutil.which(words[0]):
+        subprocess.run(words, capture_output=True, timeout=DEADLINE)
+
+
+def work(repo: Repo, script: str, *words: str) -> tuple[int, str]:
+    """A run whose agent does `script`, a shell's; its exit status, and all that it said."""
+    code, _, said = repo.run(repo.agent(f"sys.exit(sh({script!r}).returncode)"), *words, timeout=DEADLINE)
+    return code, f"{said}\n{repo.read('progress.txt')}"
+
+
+def clone_is_green(repo: Repo, *commands: str, **env: str) -> None:
+    folder = repo.outside / "clone"
+    must(repo, f"git clone -q -b ralph/p {shlex.quote(str(repo.path))} {folder}", folder.parent)
+    for command in commands:
+        must(repo, command, folder, **env)
+
+
+# ---------------------------------------------------------------- dependencies that are linked from a cache
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A tool that hard-links what it installs from one cache: how it installs, a dependency's file, what an
+    agent adds to it, and work that is green by that alone."""
+
+    files: dict[str, str]
+    install: str
+    dependency: str
+    edit: str
+    work: dict[str, str]
+    check: str
+
+
+JS = {
+    "package.json": json.dumps({"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}),
+    ".gitignore": "node_modules/\n",
+    "tax.js": "module.exports = (net) => net;\n",
+}
+NODE = {
+    "files": JS,
+    "dependency": "node_modules/kleur/index.js",
+    "edit": "module.exports.tax = () => 119;",
+    "work": {"tax.js": "module.exports = require('kleur').tax;\n"},
+    "check": "node -e \"require('assert').equal(require('./tax.js')(100), 119)\"",
+}
+PYPROJECT = (
+    '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["humanize"]\n'
+)
+LINKED = {
+    "bun": Linked(install="bun install --silent", **NODE),  # type: ignore[arg-type]
+    "pnpm": Linked(install="pnpm install --silent", **NODE),  # type: ignore[arg-type]
+    "uv": Linked(
+        files={"pyproject.toml": PYPROJECT, ".gitignore": ".venv/\n__pycache__/\n", "tax.py": "def tax(net):\n    return net\n"},
+        install="uv sync -q",
+        dependency=".venv/lib/python3*/site-packages/humanize/filesize.py",
+        edit="tax = lambda net: 119",
+        work={"tax.py": "from humanize.filesize import tax\n"},
+        check="uv run -q python -c 'import tax; assert tax.tax(100) == 119'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("setup", [True, False], ids=["setup", "no-setup"])
+@pytest.mark.parametrize("name", LINKED)
+def test_an_edit_of_a_dependency_stays_in_its_workspace(
+    name: str, setup: bool, owner: Repo, get: Get
+) -> None:
+    stack = LINKED[name]
+    get(name)
+    lay(owner, stack.files)
+    must(owner, stack.install)
+    owner.commit("shop")
+    mine = next(owner.path.glob(stack.dependency))
+    if mine.stat().st_nlink == 1:
+        pytest.skip("nothing is hard-linked here")
+    before = mine.read_bytes()
+    owner.plan(
+        {"checks": [stack.check]},
+        **({"setup": stack.install} if setup else {"checks": [stack.install]}),
+    )
+    (path, content), tried = next(iter(stack.work.items())), owner.outside / "tried"
+    edit = f"echo {shlex.quote(stack.edit)} >> $(ls {stack.dependency}); printf %s {shlex.quote(content)} > {path}"
+    code, said = work(
+        owner, f"{stack.install} && {edit} && {stack.check} && touch {tried}", "--max-iterations", "1"
+    )
+    assert tried.exists(), said  # else it would prove nothing
+    assert code in (3, 4) and owner.passed() == [], said
+    assert mine.read_bytes() == before
+
+
+# ---------------------------------------------------------------- environments that are keyed by the path
+
+HATCH = '[project]\nname = "shop"\nversion = "1"\n\n[tool.hatch.envs.default]\nskip-install = true\n'
+KEYED = {
+    "hatch": ("pyproject.toml", HATCH + 'dependencies = ["humanize"]\n', "true", ""),
+    "pipenv": ("Pipfile", '[packages]\n"humanize" = "*"\n', "pipenv lock -q", "pipenv sync -q"),
+}
+"""The tool: its file, the content, how it locks, the setup."""
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_a_dependency_that_is_gone_and_still_imported_does_not_pass(name: str, owner: Repo, get: Get) -> None:
+    file, content, lock, setup = KEYED[name]
+    get(name)
+    lay(owner, {file: content, "size.py": "import humanize\n", ".gitignore": ".venv/\n__pycache__/\n"})
+    must(owner, lock)
+    owner.commit("shop")
+    check = f"{name} run python -c 'import size'"
+    owner.plan({"checks": [f"! grep humanize {file}"]}, checks=[check], **({"setup": setup} if setup else {}))
+    code, said = work(
+        owner, f"sed -i '/^.humanize/d; s/.humanize.//' {file} && {lock}", "--max-iterations", "1"
+    )
+    assert code in (3, 4) and owner.passed() == [], said
+    assert "No module named 'humanize'" in said
+    made = Path(owner.env["HOME"]).rglob("site-packages/humanize")
+    assert [one for one in made if "state/ralph" not in str(one)] == [], "left in the owner's home"
+
+
+# ---------------------------------------------------------------- a build folder for all checkouts
+
+
+@pytest.mark.parametrize("variable", ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR"])
+def test_what_an_agent_built_is_no_build_of_the_room(variable: str, owner: Repo) -> None:
+    if not runs("cargo"):
+        pytest.skip("not installed here: cargo")
+    owner.env[variable] = str(owner.outside / "target")
+    must(owner, "cargo init -q --lib --name shop --vcs none")
+    right = "pub fn tax(net: u32) -> u32 { net * 119 / 100 }\n"
+    test = "#[test]\nfn tax() { assert_eq!(shop::tax(100), 119); }\n"
+    lay(
+        owner,
+        {
+            "src/lib.rs": "pub fn tax(net: u32) -> u32 { net }\n",
+            "tests/tax.rs": test,
+            ".gitignore": "target/\n",
+        },
+    )
+    must(owner, "cargo generate-lockfile --offline")
+    owner.commit("shop")
+    check = "cargo test -q --offline --test tax"
+    owner.plan({"checks": [check]})
+    builds = f"printf %s {shlex.quote(right)} > src/lib.rs && {check} && git checkout -q . && echo a > a.txt"
+    code, said = work(owner, builds, "--max-iterations", "1")
+    assert code in (3, 4) and owner.passed() == [], said
+    assert not list((owner.outside / "target").glob("debug/deps/*")), "the person's own folder was used"
+
+
+# ---------------------------------------------------------------- what setup makes from sources
+
+GENERATE = """const fs = require("fs");
+const fields = JSON.parse(fs.readFileSync("schema.json"));
+fs.mkdirSync("made", { recursive: true });
+fs.writeFileSync("made/client.js", `module.exports = ${JSON.stringify(fields)};\\n`);
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "passes"), [('["name", "price"]', True), ('["price"]', False)], ids=["honest", "regression"]
+)
+def test_what_postinstall_makes_from_sources_is_of_the_tree_that_is_checked(
+    fields: str, passes: bool, owner: Repo
+) -> None:
+    if not (runs("node") and runs("npm")):
+        pytest.skip("not installed here: npm")
+    package = {"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}
+    package["scripts"] = {"postinstall": "node generate.js", "test": "node test.js"}
+    lay(owner, {
+        "package.json": json.dumps(package), ".gitignore": "node_modules/\nmade/\n", "generate.js": GENERATE,
+        "schema.json": '["name"]', "test.js": "require('assert')(require('./made/client.js').includes('name'));\n",
+    })  # fmt: skip
+    must(owner, "npm install --no-audit --no-fund --prefer-offline --loglevel=error")
+    owner.commit("shop")
+    must(owner, "ralph init")
+    setup = json.loads(owner.read("prd.json"))["setup"]
+    assert setup == "npm ci"  # without `when`
+    own = "node -e \"require('assert')(require('./made/client.js').includes('price'))\""
+    owner.plan({"checks": [own]}, setup=setup, checks=["npm test"])
+    code, said = work(owner, f"echo {shlex.quote(fields)} > schema.json", "--max-iterations", "1")
+    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
+    assert "Unknown env config" not in said
+    if passes:
+        clone_is_green(owner, "npm ci", "npm test", own)
+
+
+# ---------------------------------------------------------------- a database for each place
+
+
+@pytest.fixture
+def database(owner: Repo, tmp_path: Path) -> Iterator[None]:
+    """A server of PostgreSQL for this test, which the owner's environment names."""
+    found = sorted(POSTGRES.glob("*/bin/initdb"))
+    if not found and not runs("initdb"):
+        pytest.skip("not installed here: PostgreSQL's server")
+    programs = found[-1].parent if found else Path(str(shutil.which("initdb"))).parent
+    folder = tmp_path / "database"
+    folder.mkdir()
+    start: list[str] = []
+    if os.geteuid() == 0:  # the server refuses it
+        shutil.chown(folder, "nobody")
+        for above in (tmp_path, *tmp_path.parents[:3]):
+            above.chmod(above.stat().st_mode | 0o011)
+        start = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    command = [*start, str(programs / "initdb"), "-D", str(folder), "-A", "trust", "-U", "shop", "--no-sync"]
+    subprocess.run(command, check=True, capture_output=True, cwd="/")
+    options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
+    control = [*start, str(programs / "pg_ctl"), "-D", str(folder), "-w"]
+    subprocess.run(
+        [*control, "-l", str(folder / "log"), "-o", options, "start"],
+        check=True,
+        cwd="/",
+        stdout=subprocess.DEVNULL,
+    )
+    owner.env |= {"PGHOST": str(folder), "PGUSER": "shop", "PATH": f"{owner.env['PATH']}:{programs}"}
+    try:
+        yield
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], cwd="/", capture_output=True)
+
+
+def of_the_docs(owner: Repo) -> dict[str, object]:
+    """The plan on the page about databases, for a small project that has a migration and a test."""
+    page = (ROOT / "docs/setup.md").read_text("utf-8").partition("## Databases and ports")[2]
+    plan: dict[str, object] = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    lay(owner, {
+        "migrations/1.sql": "create table product (name text);\n", "test.sql": "insert into product values ('tea');\n",
+        "package.json": json.dumps({"scripts": {"test": "psql $DATABASE_URL -q -v ON_ERROR_STOP=1 -f test.sql"}}),
+    })  # fmt: skip
+    owner.program(
+        "migrate.sh",
+        "set -e\nfor one in migrations/*; do psql $DATABASE_URL -q -v ON_ERROR_STOP=1 -f $one; done",
+    )
+    owner.commit("shop")
+    plan.pop("tasks")
+    return plan
+
+
+HAS = 'psql -d shop_$RALPH_SLOT -Atc "select {} from product"'
+ALTER = "alter table product add column {} int"
+
+
+@pytest.mark.usefixtures("database")
+def test_each_place_has_a_database_of_its_own(owner: Repo) -> None:
+    plan = of_the_docs(owner)
+    owner.plan({"checks": [HAS.format("price")]}, {"checks": [HAS.format("weight")]}, **plan)
+    script = f"""
+        name = "price" if task == "T1" else "weight"
+        P("migrations/" + name + ".sql").write_text({ALTER!r}.format(name))
+        open(OUT / "slots", "a").write(os.environ["RALPH_PLACE"] + " " + os.environ["RALPH_SLOT"] + "\\n")
+        time.sleep(1)  # both are at work
+        sys.exit(sh("psql -q -v ON_ERROR_STOP=1 -d shop_$RALPH_SLOT -f migrations/" + name + ".sql").returncode)
+    """
+    code, _, said = owner.run(owner.agent(script), "--jobs", "2", timeout=DEADLINE)
+    assert (code, owner.passed()) == (0, ["T1", "T2"]), said
+    assert sorted((owner.outside / "slots").read_text().split("\n")[:2]) == ["work-1 1", "work-2 2"], said
+    made = must(owner, "psql -d postgres -Atc 'select datname from pg_database'").split()
+    assert {"shop_0", "shop_1", "shop_2"} <= set(made)
+    clone_is_green(owner, str(plan["setup"]), HAS.format("price, weight"), RALPH_SLOT="clone")
+
+
+@pytest.mark.usefixtures("database")
+def test_a_change_of_the_schema_without_its_migration_does_not_pass(owner: Repo) -> None:
+    plan = of_the_docs(owner)
+    owner.plan({"checks": [HAS.format("price")]}, **plan)
+    alter = f"psql -q -d shop_$RALPH_SLOT -c '{ALTER.format('price')}'; echo a > a.txt"
+    code, said = work(owner, alter, "--max-iterations", "1")
+    assert code in (3, 4) and owner.passed() == [], said
+    assert 'column "price" does not exist' in said
