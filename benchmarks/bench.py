@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -108,9 +109,9 @@ def timed(job: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def plan(cwd: Path, tasks: int, check: str = "") -> None:
-    """Write prd.json with new tasks, 250 bytes each; if no other, their check is that a file is there,
-    and it is not run again at the end."""
+def plan(cwd: Path, tasks: int, check: str = "", **top: Any) -> None:
+    """Write prd.json with new tasks, 250 bytes each, and what else it says at its `top`; if no other, their
+    check is that a file is there, and it is not run again at the end."""
     name, words = f"{time.monotonic_ns():x}", "What is to be done, and why, in some words. " * 2
     entries = [
         {
@@ -119,7 +120,7 @@ def plan(cwd: Path, tasks: int, check: str = "") -> None:
         }
         for i in range(tasks)
     ]  # fmt: skip
-    (cwd / "prd.json").write_text(json.dumps({"project": "p", "userStories": entries}, indent=1))
+    (cwd / "prd.json").write_text(json.dumps({"project": "p", **top, "userStories": entries}, indent=1))
 
 
 def repository(cwd: Path, files: int = 1) -> Path:
@@ -135,11 +136,13 @@ def repository(cwd: Path, files: int = 1) -> Path:
     return cwd
 
 
-def an_attempt(cwd: Path, agent: str, many: int = MANY, tasks: int = 40, check: str = "") -> float:
+def an_attempt(
+    cwd: Path, agent: str, many: int = MANY, tasks: int = 40, check: str = "", **top: Any
+) -> float:
     """Seconds of one attempt: what `many` take more in one run than one."""
     took = []
     for iterations in (1, 1 + many):
-        plan(cwd, tasks, check)
+        plan(cwd, tasks, check, **top)
         took.append(loop(cwd, agent, iterations)[0])
     return (took[1] - took[0]) / many
 
@@ -213,6 +216,60 @@ def a_check(cwd: Path) -> Measured:
     floor, few, many = medians(ROUNDS, check, lambda: one(0), lambda: one(more))
     ours = (many - few) / (2 * more) - floor
     return Measured(ours * 1000, floor, ours)
+
+
+def set_up(cwd: Path) -> Measured:
+    """An attempt where `setup` leaves 20,000 files in each place, in seconds; the floor is one look at them in
+    one place."""
+    count, home = scaled(20_000), repository(cwd / "home")
+    (home / ".gitignore").write_text(".ralph/\nprd.json\nprogress.txt\ndeps/\n")
+    (home / "some.lock").write_text("1\n")
+    run(["sh", "-c", "git add -A && git commit -qm lock"], home)
+    (cwd / "make.py").write_text(
+        f"""import os
+for i in range({count}):
+    i % 50 or os.makedirs(f"deps/{{i // 50}}")
+    open(f"deps/{{i // 50}}/{{i}}", "w").write(f"{{i}}\\n" * 100)
+"""
+    )
+    setup = {"run": f"{sys.executable} -S {cwd / 'make.py'}", "when": ["*.lock"]}
+    plan(home, 1, setup=setup)
+    loop(home, WORKS, 1)
+    (room,) = Path(ENV["XDG_STATE_HOME"], "ralph").glob("*/room-*")
+
+    def look() -> None:
+        waiting = [str(room)]
+        while waiting:
+            entries = [*os.scandir(waiting.pop())]
+            waiting += [entry.path for entry in entries if entry.is_dir() and entry.name != ".git"]
+            for entry in entries:
+                entry.stat(follow_symlinks=False)
+
+    found = medians(ROUNDS, lambda: timed(look), lambda: an_attempt(home, WORKS, setup=setup))
+    return Measured(found[1], *found)
+
+
+def runs_of(what: str, when: bool = False) -> Callable[[Path], Measured]:
+    """How often the whole suite, or `setup`, runs for ten tasks that all pass at once, of which one changes the
+    lock file."""
+
+    def measure(cwd: Path) -> Measured:
+        home, log = repository(cwd / "home"), cwd / "log"
+        (home / "some.lock").write_text("1\n")
+        run(["sh", "-c", "git add -A && git commit -qm lock"], home)
+        counts, most = f"echo x >> {shlex.quote(str(log))}", {"when": ["*.lock"]} if when else {}
+        top = (
+            {"checks": [counts]}
+            if what == "suite"
+            else {"checks": ["true"], "setup": {"run": counts, **most}}
+        )
+        plan(home, 10, **top)
+        changes = "case $RALPH_TASK_ID in *-5) echo 2 > some.lock;; esac"
+        loop(home, f"sh -c {shlex.quote(f'{changes}; : > $RALPH_TASK_ID')}", 20)
+        assert all(task["passes"] for task in json.loads((home / "prd.json").read_text())["userStories"])
+        return Measured(len(log.read_text().split()))
+
+    return measure
 
 
 def flood(agent: str) -> Callable[[Path], Measured]:
@@ -461,6 +518,10 @@ FIGURES = (
     Figure("status", "ralph status, 100 tasks", CLICK, 2.0, start("status")),
     Figure("git", "an attempt that passes", "its two processes, git add, git commit", 3.0, attempt_with_git(False)),
     Figure("durable", "the same", "the same with core.fsync=all, sync", float("inf"), attempt_with_git(True)),
+    Figure("setup", "an attempt where setup left 20,000 files, with `when`", "one look at them", 0.2, set_up, "s"),
+    Figure("suite", "runs of the suite for 10 tasks that pass", "", 1 + 10 + 1, runs_of("suite"), "runs"),
+    Figure("setups", "runs of setup for them, one changes the lock file", "", 1 + 10 + 10 + 1, runs_of("setup"), "runs"),
+    Figure("when", "the same with `when`", "", 2 + 2 + 1, runs_of("setup", when=True), "runs"),
     Figure("plain", "1 GB of plain output: speed", PIPE, 0.5, flood("talker"), speed=True, memory=60),
     Figure("stream", "1 GB of stream-json: speed", PIPE, 0.25, flood("claude"), speed=True, memory=60),
     Figure("line", "a line of 60 MB of stream-json", "", float("inf"), long_line, memory=200),
@@ -498,7 +559,7 @@ def row(figure: Figure) -> str:
     goal, value = [], []
     if figure.goal < float("inf"):
         goal.append(f"at {'least' if figure.speed else 'most'} {figure.goal:g} {figure.unit}")
-    if figure.goal < float("inf") or found.floor:
+    if figure.goal < float("inf") or found.floor or found.value:
         value.append(f"{found.value:.2f} {figure.unit}")
     if figure.memory < float("inf"):
         goal.append(f"{figure.memory:g} MB")

@@ -266,7 +266,7 @@ def _check(job: CheckJob, room: Room) -> Checked:
     """Run the checks of a job, where the room holds its files as earlier checks left them those that are not
     known."""
     checks = job.checks
-    if job.known and room.go_on(job.commit):
+    if job.known is not None and room.go_on(job.commit):
         checks = [check for check in checks if check.command not in job.known]
     elif setup := room.prepare(job.commit, job.name, job.before):
         return Checked(commit=job.commit, checks=[setup])

@@ -108,7 +108,7 @@ class CheckJob:
     their logs are called `name`, and `label` stands before what is shown of them. `before` is what the
     commit was before commit hooks rewrote it, `changed` are the files that it changes. `again` says that
     they are to run whatever is known of these files; else the room may hold them as earlier checks left
-    them, and the commands `known` do not run."""
+    them, where `known` are the commands that need not run."""
 
     commit: str
     checks: list[Check]
@@ -120,7 +120,7 @@ class CheckJob:
     before: str = ""
     changed: list[str] = field(default_factory=list)
     again: bool = False
-    known: list[str] = field(default_factory=list)
+    known: list[str] | None = None
 
 
 @dataclass(kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -286,3 +288,29 @@ def test_a_prompt_can_be_seen_before_the_first_commit(repo: Repo) -> None:
     repo.plan({"checks": ["true"]})
     done = repo.ralph("prompt")
     assert done.returncode == 0 and "task 1" in done.stdout
+
+
+def test_an_attempt_that_passes_makes_fourteen_calls_of_git_and_forks_three_workers(repo: Repo) -> None:
+    log, git = repo.outside / "calls", shutil.which("git")
+    repo.tool("git", f'echo git >> {log}; exec {git} "$@"')
+    forks = f"""
+from _ralph.loop import worker
+first = worker.start
+def noted(*given):
+    open({str(log)!r}, "a").write("fork\\n")
+    return first(*given)
+from _ralph.loop import run
+run.start = noted
+"""
+    counts = []
+    for number in (2, 5):
+        log.write_text("")
+        repo.plan(*({"checks": [{"run": f"test -f T{n}", "once": True}]} for n in range(1, number + 1)))
+        assert repo.run(repo.agent("P(task).touch()"), first=forks)[0] == 0
+        counts.append(Counter(log.read_text().split()))
+        repo.write("progress.txt", "")
+        repo.git("branch", "-qD", "ralph/p")
+    assert {what: (counts[1][what] - counts[0][what]) / 3 for what in ("git", "fork")} == {
+        "git": 14,
+        "fork": 3,
+    }

@@ -4,6 +4,7 @@ and hooks have their say."""
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -316,6 +317,55 @@ def test_a_room_that_is_less_clean_is_caught(
         monkeypatch.setattr(Site, "stamp", lambda *_: "x")
         with pytest.raises(AssertionError):
             test_nothing_that_a_refused_candidate_had_setup_make_stays(project)
+
+
+@pytest.mark.parametrize(
+    ("when", "most"),
+    [
+        ((), {"room-1": 1 + 10, "work-1": 10, "room-2": 1}),  # the start, candidates, agents, the re-check
+        (("*.lock",), {"room-1": 1 + 1, "work-1": 1 + 1, "room-2": 1}),
+    ],
+)
+def test_setup_runs_once_for_each_tree_that_a_place_gets_and_with_when_once_for_each_of_its_files(
+    repo: Repo, when: tuple[str, ...], most: dict[str, int]
+) -> None:
+    """Ten tasks, of which one changes the lock file."""
+    repo.write("a.lock", "1\n")
+    repo.commit("lock")
+    log = repo.outside / "setups"
+    setup = {"run": f"basename $PWD >> {log}", **({"when": [*when]} if when else {})}
+    repo.plan(*({"checks": [f"test -f T{n}"]} for n in range(1, 11)), setup=setup, checks=["true"])
+    code, _, printed = repo.run(
+        repo.agent("P('a.lock' if task == 'T5' else task).write_text('2'); P(task).touch()")
+    )
+    assert (code, len(repo.passed())) == (0, 10), printed
+    assert Counter(log.read_text().split()) == most
+
+
+def test_a_dependency_that_is_removed_while_its_import_stays_is_red(repo: Repo) -> None:
+    repo.write("deps.txt", "lib\n")
+    repo.write(".gitignore", "deps/\n")
+    repo.commit("lib")
+    setup = {"run": "mkdir deps && cd deps && xargs -r touch < ../deps.txt", "when": ["deps.txt"]}
+    repo.plan({"checks": ["test -f T1"]}, setup=setup, checks=["test -f deps/lib"])
+    agent = repo.agent("P('deps.txt').write_text(''); P(task).touch()")
+    assert repo.run(agent, "--max-attempts", "1")[0] == 4
+    assert (
+        repo.verdicts() == ["T1 failed"] and "test -f deps/lib failed" in repo.records("verdict")[0]["reason"]
+    )
+
+
+def test_a_refused_candidate_leaves_no_dependency_for_the_next_one(repo: Repo) -> None:
+    repo.write("deps.txt", "lib\n")
+    repo.write(".gitignore", "deps/\n")
+    repo.commit("lib")
+    setup = {"run": "mkdir deps && cd deps && xargs touch < ../deps.txt", "when": ["deps.txt"]}
+    uses = "test ! -f uses-new || test -f deps/new"  # an import that only a dependency makes green
+    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2"]}, setup=setup, checks=[uses])
+    adds = "P('deps.txt').write_text('lib\\nnew\\n')"
+    agent = repo.agent(f"if task == 'T1': {adds}\nelse: P('uses-new').touch()\nP(task).touch()")
+    assert repo.run(agent, "--max-attempts", "1")[0] == 4
+    assert repo.verdicts() == ["T1 failed", "T2 failed"]
 
 
 # ---------------------------------------------------------------- hooks
