@@ -52,6 +52,10 @@ class NeedsPerson(RalphError):
     exit = Exit.PERSON
 
 
+class SetupFailed(NeedsPerson):
+    """`setup` fails on the branch's own files."""
+
+
 class AgentUnavailable(RalphError):
     """The agent cannot run at all: missing, not logged in, not permitted."""
 

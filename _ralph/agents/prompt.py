@@ -45,11 +45,13 @@ def prompt_values(
     clean_start: bool,
     handoff: Path,
     parked: str = "",
+    setup_failed: str = "",
     conflict: Conflict | None = None,
 ) -> Json:
     """Everything that a prompt template can use, each part clipped to its share of BOUND. `beside` are the
     tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace,
-    `conflict` what conflicts with what landed meanwhile."""
+    `setup_failed` what `setup` said if it is red on the task's unfinished work alone, `conflict` what
+    conflicts with what landed meanwhile."""
     known = history.of(task)
     last = known.last
     rulebook = rules_of(paths.rulebook)
@@ -77,6 +79,7 @@ def prompt_values(
         "question": text.one_line(known.answered, 1500),
         "answer": text.clip(text.clean(known.answer), 2000),
         "red_before": _few(red_before, 1000),
+        "setup_failed": text.clip(setup_failed, 2000),
         "clean_start": clean_start,
         "conflict": _conflict(conflict) if conflict and conflict.own else None,
         "retry": _retry(last, known, parked) if last else None,

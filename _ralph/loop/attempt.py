@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
-from _ralph.errors import NeedsPerson, StopNow
+from _ralph.errors import SetupFailed, StopNow
 from _ralph.git import patterns
 from _ralph.git.git import BULK
 from _ralph.git.merge import merge
@@ -21,13 +21,13 @@ from _ralph.loop.candidate import (
     known_before,
     make_candidate,
     require_verified,
-    setup_failed,
 )
 from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
 from _ralph.loop.preflight import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.run import Run, trim_logs
+from _ralph.loop.setup import once_set_up, setup_failed
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
@@ -104,11 +104,7 @@ def is_last(run: Run, attempt: Attempt) -> bool:
 async def work(run: Run, attempt: Attempt) -> None:
     """Run the agent in a worker. If the worker is killed, only this attempt is lost."""
     try:
-        await know_before(run, attempt)
-        if attempt.cannot_pass:
-            attempt.result = AgentResult(Outcome.FAILED, "its agent was not started")
-            return
-        found = await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
+        found = await once_set_up(run, attempt, lambda: _work(run, attempt))
     except WorkerDied as error:
         attempt.result = cut_off(run, attempt.agent, attempt.name, str(error))
         salvage(run, attempt)
@@ -116,6 +112,15 @@ async def work(run: Run, attempt: Attempt) -> None:
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
         take(run, attempt, found)
+
+
+async def _work(run: Run, attempt: Attempt) -> Worked:
+    """What the agent left; it is not started if the attempt cannot pass."""
+    await know_before(run, attempt)
+    if attempt.cannot_pass:
+        result = AgentResult(Outcome.FAILED, "its agent was not started")
+        return Worked(result=result, left=attempt.left, notices=attempt.notices)
+    return await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
 
 
 def take(run: Run, attempt: Attempt, found: Worked) -> None:
@@ -133,13 +138,14 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
     place, base = run.workspace(attempt.worker, attempt.task.allow), run.git.tree(attempt.base)
     tree = put_back(run, attempt, attempt.left)[0] if attempt.left else base  # the prompt says what
     run.view.doing("preparing the workspace")
-    if red := prepare_workspace(run, place, tree, attempt.base, attempt.name):
-        if not attempt.left:  # else unfinished work may be the cause, and the agent will see
-            raise NeedsPerson(setup_failed(run, red))
-        attempt.notices.append(f"setup {red.outcome} in the workspace")
+    red = prepare_workspace(run, place, tree, attempt.base, attempt.name)
+    if red and (tree == base or prepare_workspace(run, place, base, attempt.base, f"{attempt.name}-tip")):
+        raise SetupFailed(setup_failed(run, red))
+    if red and (red := prepare_workspace(run, place, tree, attempt.base, attempt.name)):
+        attempt.notices.append(f"setup {red.outcome} in the workspace, on the task's unfinished work")
     copies = place.copy_state()
     files.clear(run.paths.handoff(attempt.worker))
-    prompt, env = prompt_for(run, attempt), run.env(run.names(attempt), place.root)
+    prompt, env = prompt_for(run, attempt, red), run.env(run.names(attempt), place.root)
     start = Start(attempt.id, tree, place.settle(tree))
     if {start.tree, start.snapshot} != {base}:
         run.branch.pin_attempt(attempt.worker, start.tree, start.snapshot)
@@ -252,8 +258,8 @@ def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -
     return None
 
 
-def prompt_for(run: Run, attempt: Attempt) -> str:
-    """The prompt of this attempt."""
+def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None) -> str:
+    """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the task's work."""
     task, known = attempt.task, run.history.of(attempt.task)
     checks = checks_of(run, task)
     own = run.results.before.get(task.key, {})
@@ -271,6 +277,7 @@ def prompt_for(run: Run, attempt: Attempt) -> str:
         beside=[f"{one.task.id}: {one.task.title}" for one in run.pool.attempts if one.task is not task],
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
+        setup_failed=red_setup.tail if red_setup else "",
         parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),
         conflict=attempt.conflict,
     )  # fmt: skip

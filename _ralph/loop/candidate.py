@@ -14,6 +14,7 @@ from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.room import HOOKS, MESSAGE_HOOKS, Room
 from _ralph.loop.run import Run
+from _ralph.loop.setup import once_set_up, red_setup, require_setup
 from _ralph.loop.verdict import Before, kept_away
 from _ralph.loop.worker import Job, WorkerDied
 from _ralph.model import Check, CheckResult, Outcome, Task, Verdict
@@ -71,13 +72,9 @@ def require_verified(run: Run, tip: str) -> str:
 async def check_candidate(run: Run, attempt: Attempt) -> None:
     """Put into the attempt what commit hooks make of its candidate, and what checks say of that."""
     try:
-        hooked = Checked(commit=attempt.commit)
-        if attempt.changes_tree:
-            await know_tip(run, attempt)
-            hooked = await _committed(run, attempt)
-        found = await _look(run, attempt, hooked)
+        found = await once_set_up(run, attempt, lambda: _examined(run, attempt))
     except (WorkerDied, StopNow) as error:
-        reason = str(error) if isinstance(error, WorkerDied) else "ralph was stopped"
+        reason = str(error) or "ralph was stopped"
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=reason)
         return
     attempt.checks, attempt.commit, attempt.naming = found.checks, found.commit, found.naming
@@ -87,6 +84,21 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
         f"the attempt changed {text.one_line(name)}, which commit hooks are made of" for name in hooks
     ]
     attempt.notices += found.notices
+
+
+async def _examined(run: Run, attempt: Attempt) -> Checked:
+    """What commit hooks and checks say of the candidate. SetupFailed if `setup` is red on it and on the tip:
+    it is not the work's fault."""
+    hooked = Checked(commit=attempt.commit)
+    if attempt.changes_tree:
+        await know_tip(run, attempt)
+        hooked = await _committed(run, attempt)
+    found = await _look(run, attempt, hooked)
+    if red_setup(found):
+        job = replace(baseline_job(attempt.tip, [], f"{attempt.name}-tip", {}), again=True)
+        require_setup(run, await examined(run, job, attempt.worker))
+        run.results.built = ""  # no check has run there
+    return found
 
 
 async def _committed(run: Run, attempt: Attempt) -> Checked:
@@ -161,7 +173,7 @@ def checks_of(run: Run, task: Task) -> list[Check]:
 async def know_before(run: Run, attempt: Attempt) -> None:
     """Learn, on the tip as it is when the room is free, what must be known before an agent is paid: whether
     the commit hooks let ralph's message pass, and, before the first attempt in this run, what the task's own
-    checks say behind the plan's. NeedsPerson if `setup` is red."""
+    checks say behind the plan's. SetupFailed if `setup` is red."""
     known = run.results.before.get(attempt.task.key, {}).keys() >= {
         one.command for one in attempt.task.checks
     }
@@ -339,22 +351,9 @@ def baseline_job(commit: str, checks: list[Check], name: str, env: dict[str, str
     return CheckJob(commit=commit, checks=checks, name=name, label="before the work: ", env=env)
 
 
-def require_setup(run: Run, found: Checked) -> Checked:
-    """The results of a job on the branch's own files. NeedsPerson if `setup` was red."""
-    if found.red and found.checks[0].name == "setup":
-        raise NeedsPerson(setup_failed(run, found.checks[0]))
-    return found
-
-
 def cannot_start(result: CheckResult) -> str:
     """The sentence about a check whose program is missing."""
     why = text.last_line(result.tail)
     return (
         f"check {result.name} cannot run here: {why}; a program is missing: install it, or let `setup` do it"
     )
-
-
-def setup_failed(run: Run, result: CheckResult) -> str:
-    """The message for a `setup` that fails on the branch's own files."""
-    command = run.plan.setup.run if run.plan.setup else ""
-    return f"setup {result.outcome}: {command}; its output is in {result.log}"

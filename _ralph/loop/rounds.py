@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from _ralph import files
 from _ralph.agents.registry import Agent
-from _ralph.errors import Exit, RalphError, Stop, StopNow
+from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import (
@@ -17,7 +17,6 @@ from _ralph.loop.candidate import (
     check_twice,
     examined_now,
     require_message,
-    require_setup,
     tip_of,
 )
 from _ralph.loop.jobs import Attempt, CheckJob
@@ -31,18 +30,16 @@ from _ralph.loop.landing import (
     set_back,
 )
 from _ralph.loop.news import notify
+from _ralph.loop.opening import shared_python
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop
-from _ralph.model import AgentResult, Check, Task, Verdict, spent_on
+from _ralph.loop.setup import require_setup
+from _ralph.model import AgentResult, Check, Plan, Task, Verdict, spent_on
 from _ralph.state import limits, prd
 from _ralph.state.history import NEVER, Away
 from _ralph.state.records import Rechecked, Record, Retried, RunBegan, Stopped, Waited
 from _ralph.text import clock, quote
 
-UNLIKE = (
-    ": green in the room, red in one made anew: something outside of the checkout, or a `when` that says too "
-    "little"
-)
 _LOOK = 2.0
 """Seconds after which a free worker looks for a task again."""
 DENIED = 3
@@ -75,7 +72,7 @@ def resume(run: Run) -> None:
         known = run.history.of(task)
         if not attempt.left and known.left:  # what stood there before, on the commit that it was made from
             attempt.left, attempt.base = known.left, known.base
-        note(run, attempt, by_person=before is not None and before.exit == Exit.PERSON)
+        note(run, attempt, by_person=before is not None and before.exit in (Exit.PERSON, Exit.LATER))
     restore_marks(run)
     if run.history.run is None and run.history.unchecked and not asked_to_stop(run):
         recheck(run)  # the last run came to its end without it
@@ -167,9 +164,12 @@ def open_run_record(run: Run) -> None:
         return
     run.recorded = True
     tip = tip_of(run)
-    said = _said_before(run, tip)
-    if task := next_task(run):
-        require_message(run, task, tip)
+    try:
+        said = _said_before(run, tip)
+        if task := next_task(run):
+            require_message(run, task, tip)
+    except SetupFailed as error:
+        raise BadInput(str(error)) from None
     continues = run.history.run is not None
     given = {name: value for name, value in run.options.limits.items() if value is not None}
     if run.options.until:
@@ -183,11 +183,13 @@ def open_run_record(run: Run) -> None:
 
 def _said_before(run: Run, tip: str) -> list[str]:
     """What the plan's checks say before the work: which are red, and what they change. `setup` runs, if there
-    is one."""
+    is one: BadInput where it installs into a Python that all places share."""
     checks = list(run.plan.checks)
     if not checks and not run.plan.setup:
         return []
     found = require_setup(run, examined_now(run, baseline_job(tip, checks, "baseline", {})))
+    if run.plan.setup and (led := shared_python(run, run.paths.room)):
+        raise BadInput(led)
     return [*(f"red before the work: {result.name}" for result in found.red), *found.notices]
 
 
@@ -344,8 +346,10 @@ def recheck(run: Run) -> bool:
     results, flaky = check_twice(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True))
     run.results.built = ""  # that was another room
     red = {result.command: result for result in results if not result.ok}
-    unlike = {check.command for check in run.plan.checks if _was_green(run, tip, check)} & red.keys()
-    run.red = [f"{one.name} {one.outcome}" + UNLIKE * (one.command in unlike) for one in red.values()]
+    green = {check.command for check in run.plan.checks if _was_green(run, tip, check)}
+    unlike = (green | {run.plan.setup.run if run.plan.setup else ""}) & red.keys()
+    why = _unlike(run.plan)
+    run.red = [f"{one.name} {one.outcome}" + why * (one.command in unlike) for one in red.values()]
     own = {task.key: [red[one.command] for one in task.checks if one.command in red] for task in passed}
     broken = [] if unlike else [task for task in passed if own[task.key]]
     found = Rechecked(
@@ -366,6 +370,17 @@ def recheck(run: Run) -> bool:
     set_back(run, found)
     run.rechecked = (tip, _checks_of(run, [task for task in passed if task not in broken])[1])
     return not broken
+
+
+def _unlike(plan: Plan) -> str:
+    """Why a check can be red in a place made anew that is green in the room."""
+    causes = ["something outside of the checkout"]
+    causes += ["what `keep` carried over"] if plan.settings.get("keep") else []
+    if plan.setup and plan.setup.when:
+        patterns = ", ".join(plan.setup.when)
+        little = f"a `when` of setup that says too little ({patterns})"
+        causes.append(f"{little}: name what else setup reads, or leave it out")
+    return f": green in the room, red in one made anew: {', or '.join(causes)}"
 
 
 def _was_green(run: Run, tip: str, check: Check) -> bool:

@@ -19,6 +19,7 @@ from _ralph.errors import (
     BadInput,
     NeedsPerson,
     RalphError,
+    SetupFailed,
     StopNow,
     TryLater,
     translate,
@@ -43,7 +44,7 @@ class WorkerDied(RalphError):
     """A worker ended without a result: it was killed, perhaps for want of memory."""
 
 
-_ERRORS = (BadInput, NeedsPerson, AgentUnavailable, TryLater, StopNow, WorkerDied, RalphError)
+_ERRORS = (BadInput, SetupFailed, NeedsPerson, AgentUnavailable, TryLater, StopNow, WorkerDied, RalphError)
 """What an error in a worker is to the loop: the first that it is an instance of."""
 
 

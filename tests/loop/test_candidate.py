@@ -12,11 +12,12 @@ import pytest
 from _ralph.errors import NeedsPerson
 from _ralph.git import git as git_module
 from _ralph.git import workspace
-from _ralph.loop.candidate import check_commit, check_twice, make_candidate, require_setup, tip_of
+from _ralph.loop.candidate import check_commit, check_twice, make_candidate, tip_of
 from _ralph.loop.commit import commit_in_room
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.opening import peek
 from _ralph.loop.run import Options, Run
+from _ralph.loop.setup import require_setup
 from _ralph.model import Check, Conflict, Verdict
 from tests.conftest import Repo
 from tests.git.test_branch import work_on

@@ -1,0 +1,65 @@
+"""What a red `setup` means. Its result on the branch's own files decides: red there, too, and nothing can be
+done but wait, as for a registry that is away; green there, and it is the work's fault."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from _ralph.errors import SetupFailed, StopNow, TryLater
+from _ralph.loop.jobs import Attempt, Checked
+from _ralph.loop.news import notify
+from _ralph.loop.pool import Look
+from _ralph.loop.run import Run, asked_to_stop
+from _ralph.model import CheckResult
+from _ralph.state.limits import BACKOFF
+from _ralph.text import clock
+
+Found = TypeVar("Found")
+
+
+def red_setup(found: Checked) -> CheckResult | None:
+    """The result of `setup`, if it was red: then it is the only one."""
+    return found.checks[0] if found.red and found.checks[0].name == "setup" else None
+
+
+def require_setup(run: Run, found: Checked) -> Checked:
+    """The results of a job on the branch's own files. SetupFailed if `setup` was red."""
+    if red := red_setup(found):
+        raise SetupFailed(setup_failed(run, red))
+    return found
+
+
+def setup_failed(run: Run, result: CheckResult) -> str:
+    """The message for a `setup` that fails on the branch's own files."""
+    command = run.plan.setup.run if run.plan.setup else ""
+    return f"setup {result.outcome}: {command}; its output is in {result.log}"
+
+
+async def once_set_up(run: Run, attempt: Attempt, step: Callable[[], Awaitable[Found]]) -> Found:
+    """What `step` returns. While it raises SetupFailed, that is said, and it is tried again, later and later.
+    StopNow when ralph must stop, TryLater when the run's time is up, or where nobody wants to wait."""
+    for seconds in itertools.chain(BACKOFF, itertools.repeat(BACKOFF[-1])):
+        try:
+            return await step()
+        except SetupFailed as error:
+            if run.options.no_wait or run.options.once:
+                raise TryLater(str(error)) from None
+            await _wait(run, attempt, str(error), min(time.time() + seconds, run.ends))
+    raise AssertionError  # the pauses have no end
+
+
+async def _wait(run: Run, attempt: Attempt, said: str, until: float) -> None:
+    """Say why, and wait until `until` (unix time). StopNow when ralph must stop, TryLater when the run's time
+    is up."""
+    when = f"until {clock(until, time.time(), seconds=True)}"
+    run.view.line(f"! {said}; it is tried again, waiting {when}", color="yellow")
+    run.view.doing(f"waiting for setup {when}", attempt.worker)
+    notify(run, None)
+    await Look(lambda: time.time() >= until or asked_to_stop(run) is not None)
+    if asked_to_stop(run):
+        raise StopNow
+    if time.time() >= run.ends:
+        raise TryLater(said)
