@@ -140,7 +140,9 @@ def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
     sabotage = """
 from _ralph.model import Paths
 from _ralph.loop import exact
+from _ralph.loop.room import Room
 Paths.room = property(Paths.workspace)
+Room._stamp = lambda *_: "no setup"  # as a workspace has it
 exact.restore = lambda *_: []
 """
     repo.ralph(*words, first=sabotage)
