@@ -118,8 +118,9 @@ LINKED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("setup", [True, False], ids=["setup", "no-setup"])
-@pytest.mark.parametrize("name", LINKED)
+@pytest.mark.parametrize(
+    ("name", "setup"), [*((name, True) for name in LINKED), ("bun", False), ("uv", False)]
+)
 def test_an_edit_of_a_dependency_stays_in_its_workspace(
     name: str, setup: bool, owner: Repo, get: Get
 ) -> None:
