@@ -18,6 +18,7 @@ from _ralph.git import patterns, snapshot
 from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, WHOLE, Git, Late, attempted, escaped, nul, setting
 from _ralph.git.snapshot import Changed, leads_out
 from _ralph.model import HANDOFF
+from _ralph.process.sandbox import CACHE
 
 _CARRIED = (
     "core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.symlinks",
@@ -321,8 +322,9 @@ class Place:
             files.clear(self.root / name)
 
     def remove(self) -> None:
-        """Remove it, and what is noted of it."""
-        for part in (self.stamp, self.root, self.index, self._ignore, self._start):
+        """Remove it, what is noted of it, and the cache that it has in a sandbox."""
+        cache = self.index.with_name(CACHE) / self.root.name
+        for part in (self.stamp, self.root, self.index, self._ignore, self._start, cache):
             files.clear(part)
 
     @property

@@ -14,6 +14,8 @@ from typing import Any
 
 from _ralph.errors import BadInput
 
+CACHE = "cache"
+"""The folder in a plan's private one in which each place has a cache, by the place's name."""
 _PROBE = 30.0
 # Below a home folder: credentials, and what is private.
 CREDENTIALS = (
@@ -93,7 +95,7 @@ def sandbox_for(
     hidden = (*_below(homes, below), *home, common)
     caches = _below(homes, [".cache"])
     private.mkdir(parents=True, exist_ok=True)
-    cache = private / "cache"
+    cache = private / CACHE
     box = Sandbox(common / "objects", _below(homes, own), hidden, caches, cache, network)
     words = box.wrap(["true"], private)
     try:
