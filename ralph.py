@@ -312,8 +312,8 @@ def init(prd: Path, eject: bool) -> None:
 def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
 
-    Takes every option of `ralph run`. Looks at the plan, the checks, agents, permissions, sandbox, git,
-    the lock and the disk. Exits with 2 if it finds an error.
+    Takes every option of `ralph run`. Looks at the plan, limits, git, agents, permissions, sandbox and
+    disk, then runs setup, commit hooks and every check, as a run would. Exits with 2 if it finds an error.
 
     \b
     ralph doctor --agent claude --full-permissions --probe
@@ -358,8 +358,8 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     """Merge finished work into the current branch.
 
     Merges each BRANCH (default: that of this plan) with the branch that you are on, and runs all checks
-    of its plan on the result in a new checkout. If they pass, your branch moves there and your
-    uncommitted edits stay. Otherwise nothing changes, and the exit status is 4.
+    of its plan on the result in a new checkout. If they pass, or fail on your branch, too, your branch
+    moves there and your uncommitted edits stay. Otherwise nothing changes, and the exit status is 4.
 
     \b
     git switch main && ralph land ralph/prices ralph/search

@@ -1,4 +1,4 @@
-"""The rooms of ralph; `ralph.py` tells the story that uses them."""
+"""The parts of ralph; `ralph.py` is the story that uses them."""
 
 import os
 import sys

@@ -128,7 +128,7 @@ JSON = click.option(
     "--json", is_flag=True, help="Print one JSON object on stdout; everything else goes to stderr."
 )
 RUN_OPTIONS = (
-    click.option("--once", is_flag=True, help="Make one attempt and do not wait for a provider."),
+    click.option("--once", is_flag=True, help="Make one attempt, and wait for nothing."),
     TASK,
     click.option(
         "-j",
@@ -188,7 +188,9 @@ RUN_OPTIONS = (
     click.option(
         "--allow-overage", is_flag=True, help="Continue when a subscription starts to bill extra usage."
     ),
-    click.option("--no-wait", is_flag=True, help="Exit with 75 instead of waiting for a provider."),
+    click.option(
+        "--no-wait", is_flag=True, help="Exit with 75 instead of waiting for a provider or for setup."
+    ),
     click.option("--full-permissions", is_flag=True, help="Let the agent do anything that you can do."),
     SANDBOX,
     click.option("--no-awake", is_flag=True, help="Let the machine sleep during the run."),

@@ -1,7 +1,7 @@
-"""Patterns of files, as `protect` and `allow` have them: read, and held against names.
+"""Patterns of files, as in `protect`, `allow`, `keep` and `when`: read, and matched with names.
 
-Without a slash a pattern holds in every folder, with one from the top folder of the repository, as in
-.gitignore; `*` stays within a folder, `**` stands for any number of them; a folder means all in it.
+Without a slash, a pattern matches in every folder; with one, it starts at the top of the repository, as in
+.gitignore. `*` stays within a folder, `**` crosses folders, and a folder means everything in it.
 """
 
 from __future__ import annotations

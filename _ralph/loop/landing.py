@@ -44,7 +44,7 @@ async def until_free(run: Run, attempt: Attempt) -> None:
     seat = run.branch.seat
     if seat is None:
         return
-    switch = f"{run.branch.name} is checked out in {seat}; switch away: git switch -"
+    switch = f"{run.branch.name} is checked out in {seat}; switch away: git switch - (or git switch --detach)"
     said = f"{attempt.task.id} passed and waits to land: {switch}"
     run.view.line(f"! {said}", color="yellow")
     run.view.doing(f"waiting to land: {run.branch.name} is checked out", attempt.worker)

@@ -67,7 +67,7 @@ def require_repository(run: Run) -> None:
     if seat := run.branch.seat:
         raise BadInput(
             f"{name} is checked out in {seat}, where it would change under somebody's hands; "
-            f"switch away: git switch -"
+            f"switch away: git switch - (or git switch --detach)"
         )
     if rival := run.branch.rival:
         raise BadInput(

@@ -374,13 +374,13 @@ def recheck(run: Run) -> bool:
 
 def _unlike(plan: Plan) -> str:
     """Why a check can be red in a place made anew that is green in the room."""
-    causes = ["something outside of the checkout"]
+    causes = ["something outside the checkout"]
     causes += ["what `keep` carried over"] if plan.settings.get("keep") else []
     if plan.setup and plan.setup.when:
         patterns = ", ".join(plan.setup.when)
         little = f"a `when` of setup that says too little ({patterns})"
         causes.append(f"{little}: name what else setup reads, or leave it out")
-    return f": green in the room, red in one made anew: {', or '.join(causes)}"
+    return f": it passed in the clean room, and fails in a new checkout: {', or '.join(causes)}"
 
 
 def _was_green(run: Run, tip: str, check: Check) -> bool:

@@ -330,7 +330,7 @@ def test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back(rep
     repo.plan({"checks": [f"{here}; test -f T1.txt"]}, checks=[here])
     code, summary, _ = repo.run(repo.agent(MAKES))
     assert (code, repo.passed()) == (4, ["T1"])
-    assert "green in the room, red in one made anew" in summary["reason"]
+    assert "it passed in the clean room, and fails in a new checkout" in summary["reason"]
     assert repo.records("recheck")[0].get("broken", []) == []
 
 

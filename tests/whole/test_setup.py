@@ -107,6 +107,7 @@ def test_a_when_that_says_too_little_is_named(repo: Repo, when: list[str]) -> No
     assert (code, repo.passed()) == (4, ["T1"]), said
     reason = summary["reason"]
     assert (
-        "green in the room, red in one made anew: something outside of the checkout, or what `keep`" in reason
+        "it passed in the clean room, and fails in a new checkout: something outside the checkout, or what `keep`"
+        in reason
     )
     assert ("a `when` of setup that says too little (*.lock): name what else" in reason) is bool(when)
