@@ -377,8 +377,8 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
 def clean(prd: Path, dry_run: bool) -> int:
     """Remove the checkouts of plans that are done or gone.
 
-    A plan is done when every task passes and HEAD contains its branch, and gone when its prd.json no
-    longer exists. Looks at all plans of this repository, or at that of --prd. Work that exists only in a
+    A plan is done when every task passes and HEAD has its work, and gone when its prd.json no longer
+    exists. Looks at all plans of this repository, or at that of --prd. Work that exists only in a
     workspace is parked first. Checkouts whose repository is missing are listed and kept.
 
     \b

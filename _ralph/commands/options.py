@@ -128,7 +128,7 @@ JSON = click.option(
     "--json", is_flag=True, help="Print one JSON object on stdout; everything else goes to stderr."
 )
 RUN_OPTIONS = (
-    click.option("--once", is_flag=True, help="Make one attempt, and wait for nothing."),
+    click.option("--once", is_flag=True, help="Make one attempt; do not wait for a provider or for setup."),
     TASK,
     click.option(
         "-j",

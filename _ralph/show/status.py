@@ -276,7 +276,7 @@ def _sentences(status: Status) -> list[str]:
         sentences.append(used)
     sentences += _loop(status) if status.running else [_last_run(history)]
     sentences += [FINAL_CHECK_DUE] * final_check_due(status)
-    sentences += [f"flaky in the last re-check: {text.few(history.flaky)}"] * bool(history.flaky)
+    sentences += [f"flaky in the last final check: {text.few(history.flaky)}"] * bool(history.flaky)
     if history.branch:
         sentences.append(f"verified work lands on branch {history.branch}")
     if status.places:
