@@ -154,7 +154,7 @@ def open_sandbox(run: Run) -> None:
 
 def branch_of(options: Options, plan: Plan, git: Git, before: str) -> str:
     """The branch that the work lands on: the one named, else that of the run `before`, else the plan's own.
-    It is never one of a person's: 0.2 landed on a feature branch that was checked out."""
+    That of the run before only if nobody sits on it: 0.2 landed on a feature branch that was checked out."""
     if named := options.branch or plan.branch:
         return named
     kept = before.startswith("ralph/") or (before and Branch(git, before, "").seat is None)
