@@ -124,7 +124,7 @@ def _park(git: Git, note: Noted, folder: Path, echo: Echo) -> None:
     if not place.index.is_file():
         place.git("read-tree", tip, timeout=BULK)
     start = place.noted_start() or Start("", git.tree(tip), git.tree(tip))
-    place.hide(place.noted_setup().made)
+    place.hide(place.noted()[1])
     trouble = place.remove_unusable(start.tree)
     after, refused = place.snapshot(start.tree)
     tree, trouble = place.work(start, after)[0], [*trouble, *refused]

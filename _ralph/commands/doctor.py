@@ -22,7 +22,7 @@ from _ralph.commands import init, probe
 from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import BULK, freeze_settings
-from _ralph.loop import detect, opening, preflight
+from _ralph.loop import detect, opening
 from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.candidate import cannot_start, checking, trying
 from _ralph.loop.commit import subject, try_pre_commit
@@ -150,7 +150,7 @@ def _plan(run: Run) -> Findings:
             "warning",
             f"no check of their own: {text.few(bare)}; any change passes them, so add one to each",
         )
-    preflight.try_templates(run)
+    opening.try_templates(run)
     run.journal.require_file()
 
 
@@ -186,8 +186,8 @@ def _lock(run: Run) -> Findings:
 
 
 def _git(run: Run) -> Findings:
-    preflight.require_repository(run)
-    version = ".".join(map(str, preflight.version_of(run.git)))
+    opening.require_repository(run)
+    version = ".".join(map(str, opening.version_of(run.git)))
     hooks = run.site.hooks(run.paths.root)
     more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
     yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
@@ -353,7 +353,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 
 def _team(run: Run) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
-    workers = preflight.workers(run) or [run.named(run.ladder()[0])]
+    workers = opening.workers(run) or [run.named(run.ladder()[0])]
     return [agent for agent in (*workers, run.judge) if agent]
 
 
@@ -363,7 +363,7 @@ def _agents(run: Run) -> Findings:
 
 
 def _agent(run: Run, agent: Agent) -> Findings:
-    preflight.require_agent(run, agent)
+    opening.require_agent(run, agent)
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
     key, login = registry.credentials(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]

@@ -14,7 +14,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents.registry import Agent
 from _ralph.errors import GOES_ON, BadInput, Exit
-from _ralph.loop import opening, preflight
+from _ralph.loop import opening
 from _ralph.loop.run import Options, load_plan
 from _ralph.model import Json
 from _ralph.state import layout
@@ -82,7 +82,7 @@ def planned(options: Options) -> Planned:
     prd, notes = (os.path.relpath(path, paths.root) for path in (paths.prd, paths.progress))
     words, prompt = ["--prd", prd] if prd != "prd.json" else [], str(options.prompt)
     words += [os.path.relpath(word, paths.root) if word == prompt else word for word in options.words]
-    team = preflight.agents_of(run)
+    team = opening.agents_of(run)
     keys = {key for agent in team for key in agent.row.get("keys", [])}
     origin = run.git("config", "--get", "remote.origin.url", check=False).strip()
     if not origin or re.match("https?://[^/]*@", origin):  # which can be a secret

@@ -15,8 +15,7 @@ from _ralph.git.git import BULK, Git, attempted, freeze_settings, no_space, top_
 from _ralph.git.merge import merge
 from _ralph.loop.candidate import checking
 from _ralph.loop.jobs import CheckJob
-from _ralph.loop.opening import open_sandbox, peek
-from _ralph.loop.preflight import require_git
+from _ralph.loop.opening import open_sandbox, peek, require_git
 from _ralph.loop.run import Options, Run, require_network
 from _ralph.loop.setup import require_setup
 from _ralph.model import Check, CheckResult

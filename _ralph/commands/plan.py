@@ -16,8 +16,7 @@ from _ralph.commands.run import alone
 from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
-from _ralph.loop.opening import peek
-from _ralph.loop.preflight import require_agent
+from _ralph.loop.opening import peek, require_agent
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Options, Run, is_starter
 from _ralph.loop.worker import WorkerDied

@@ -18,8 +18,7 @@ from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, translate
 from _ralph.git import git
 from _ralph.loop import opening, rounds
-from _ralph.loop.news import notify
-from _ralph.loop.run import Options, Run, asked_to_stop
+from _ralph.loop.run import Options, Run, asked_to_stop, notify
 from _ralph.process import mark
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control

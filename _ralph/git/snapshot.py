@@ -14,7 +14,6 @@ from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, WHOLE, Git, attempted, no_space, nul
 
-NEW_AND_PROTECTED = " (new and protected; left out)"
 _FATAL_NAME = re.compile(r"^fatal: (?:(.+): clean filter '.*' failed|.*'([^'\n]+)')", re.MULTILINE)
 _FAILED = re.compile(r"^(error|fatal): ", re.MULTILINE)
 _IGNORED = "The following paths are ignored by one of your .gitignore files"
@@ -130,25 +129,24 @@ def restore(
     allow: Collection[str],
     state: Collection[str],
     changed: Changed | None = None,
-) -> tuple[str, list[str], list[str]]:
+) -> tuple[str, dict[str, Entry], list[str]]:
     """The tree `after` with the files under `protect` as in `before`, but for those under `allow`: changed
     and deleted files are restored, new ones stay unless the pattern is a plain file name (`conftest.py`).
     ralph's own files, `state`, are always restored. `changed` is how the trees differ, if that is known. The
-    tree, what was restored, and what is new."""
+    tree, what was restored, as it was before, and the names of what is new and stays."""
     if not (protect or state):
-        return after, [], []
+        return after, {}, []
     changed = differences(git, before, after) if changed is None else changed
     kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
     plain = patterns.plain_names(protect)
-    back, said, new = {}, [], []
-    for name in sorted(kept):
-        was, _ = changed[name]
-        if not was.exists and Path(name).name not in plain and name not in state:
-            new.append(text.one_line(name))
-            continue
-        back[name] = was
-        said.append(f"{text.one_line(name)}{'' if was.exists else NEW_AND_PROTECTED}")
-    return lay(git, after, back), said, new
+    found = {name: changed[name][0] for name in sorted(kept)}
+    new = [
+        name
+        for name, was in found.items()
+        if not was.exists and Path(name).name not in plain and name not in state
+    ]
+    back = {name: was for name, was in found.items() if name not in new}
+    return lay(git, after, back), back, new
 
 
 def _converts(git: Git, changed: Iterable[str]) -> bool:

@@ -8,9 +8,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
@@ -33,14 +34,6 @@ _CHECKOUT = 1800.0
 _LARGE = 1 << 20
 """Bytes of a new file that a notice names."""
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The stamp that a place belongs to, and the files that `setup` made there and git does not ignore."""
-
-    stamp: str = ""
-    made: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -329,20 +322,21 @@ class Place:
 
     @property
     def stamp(self) -> Path:
-        """The file that says what `setup` last ran on here."""
+        """The file of what is noted of it."""
         return self.index.with_suffix(".setup")
 
-    def noted_setup(self) -> Prepared:
-        """What `note_setup` last wrote. An agent can have written there, too."""
+    def noted(self) -> tuple[str, dict[str, Any]]:
+        """What `note` last wrote; nothing where that cannot be read."""
         try:
             found = json.loads(files.read_regular(self.stamp) or b"{}")
-            return Prepared(str(found["stamp"]), [*map(str, found["made"])])
+            return str(found["stamp"]), dict(found["made"])
         except (ValueError, TypeError, LookupError, RecursionError):
-            return Prepared()
+            return "", {}
 
-    def note_setup(self, prepared: Prepared) -> None:
-        """Note that `setup` ran here."""
-        files.write_own(self.stamp, json.dumps(asdict(prepared)).encode())
+    def note(self, stamp: str, made: Mapping[str, Any]) -> None:
+        """Note the stamp that this place belongs to and, by name, what `setup` made here: without a note it
+        is made anew."""
+        files.write_own(self.stamp, json.dumps({"stamp": stamp, "made": made}).encode())
 
     def made_by_setup(self) -> list[str]:
         """The files here that git neither tracks nor ignores, right after `setup` ran; a repository of its

@@ -12,8 +12,8 @@ from _ralph.errors import SetupFailed, StopNow
 from _ralph.git import patterns
 from _ralph.git.git import BULK
 from _ralph.git.merge import merge
-from _ralph.git.snapshot import NEW_AND_PROTECTED, Changed, restore
-from _ralph.git.workspace import Place, Prepared, Start
+from _ralph.git.snapshot import Changed, Entry, restore
+from _ralph.git.workspace import Place, Start
 from _ralph.loop.candidate import (
     check_candidate,
     checks_of,
@@ -24,7 +24,7 @@ from _ralph.loop.candidate import (
 )
 from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
-from _ralph.loop.preflight import require_agent
+from _ralph.loop.opening import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.run import Run, trim_logs
 from _ralph.loop.setup import once_set_up, setup_failed
@@ -160,9 +160,10 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
 
 def put_back(
     run: Run, attempt: Attempt, tree: str, changed: Changed | None = None
-) -> tuple[str, list[str], list[str]]:
+) -> tuple[str, dict[str, Entry], list[str]]:
     """`tree` with what is protected as in the base, from which `changed` tells it apart if that is known, but
-    for what the task may change; what that is, and the new files under protected patterns that stay."""
+    for what the task may change; what that is, as it was, and the new files under protected patterns that
+    stay."""
     allow = attempt.task.allow
     return restore(run.git, attempt.base, tree, run.plan.protected, allow, run.state(allow), changed)
 
@@ -191,15 +192,16 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies:
 
 def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = None) -> Worked:
     """The result of an attempt that left this tree: the tree itself, and without what does not count."""
-    tree, restored, new = put_back(run, attempt, left, changed)
-    notices = [*attempt.notices, *(f"{name} is new under a protected pattern" for name in new)]
+    tree, back, new = put_back(run, attempt, left, changed)
+    said = [f"{text.one_line(name)} is new under a protected pattern" for name in new]
+    left_out = " (new and protected; left out)"
     return Worked(
         result=attempt.result,
         left=left,
         tree=tree,
-        restored=restored,
-        protected=[line.removesuffix(NEW_AND_PROTECTED) for line in restored],
-        notices=notices,
+        restored=[text.one_line(name) + left_out * (not was.exists) for name, was in back.items()],
+        protected=[text.one_line(name) for name in back],
+        notices=[*attempt.notices, *said],
         began=attempt.began,
     )
 
@@ -236,14 +238,14 @@ def salvage(run: Run, attempt: Attempt) -> None:
 def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -> CheckResult | None:
     """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another stamp is made anew,
     with `setup`; the result of that if it is red. Nothing that setup made is work."""
-    stamp, known = run.site.stamp(tree), place.noted_setup()
-    if known.stamp != stamp:
+    stamp, (noted, known) = run.site.stamp(tree), place.noted()
+    if noted != stamp:
         place.remove()
     place.remove_unusable(tree)
     new = place.reset(tree)
     run.site.furnish(place, head)
     if not new:
-        place.hide(known.made)
+        place.hide(known)
         return None
     result = run.site.set_up(place, name)
     made = place.made_by_setup() if result else []
@@ -254,7 +256,7 @@ def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -
         return result
     if result and place.git("diff", "--name-only", tree, check=False, timeout=BULK):
         stamp = ""  # what setup did to tracked files the next checkout undoes, so the place is used once
-    place.note_setup(Prepared(stamp, made))
+    place.note(stamp, dict.fromkeys(made))
     return None
 
 

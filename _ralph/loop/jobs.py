@@ -87,8 +87,7 @@ class Attempt(Work):
 
 @dataclass(kw_only=True)
 class Worked:
-    """The result of an agent at work: what it left, by the names of an `Attempt`. From elsewhere, `left` is
-    a commit of the tree."""
+    """The result of an agent at work: what it left, by the names of an `Attempt`."""
 
     result: AgentResult
     left: str = ""
@@ -96,7 +95,6 @@ class Worked:
     restored: list[str] = field(default_factory=list)
     protected: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
     said: str = ""
     began: float = 0.0
 

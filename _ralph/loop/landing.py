@@ -12,15 +12,14 @@ from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import tip_of
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.news import notify
 from _ralph.loop.pool import Look
-from _ralph.loop.run import Run, asked_to_stop
+from _ralph.loop.run import Run, asked_to_stop, notify
 from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
-from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
+from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked
 
 
 async def land(run: Run, attempt: Attempt) -> bool:
@@ -164,18 +163,12 @@ def set_back(run: Run, recheck: Rechecked) -> None:
 
 
 def redo_marks(run: Run) -> None:
-    """Write the marks that the last run did not come to: it was killed between a record and its mark, or
-    could not write the plan and says so in its last record."""
+    """Write the marks that the last run did not come to: it was killed between a record and its mark."""
     last = run.history.last
     if isinstance(last, AttemptEnded):
         mark(run, last)
     elif isinstance(last, Rechecked):
         set_back(run, last)
-    elif isinstance(last, Stopped):
-        for task in run.plan.tasks:
-            ended = run.history.of(task).last
-            if task.key in last.unmarked and ended:
-                mark(run, ended)
 
 
 def record_of(run: Run, attempt: Attempt) -> AttemptEnded:

@@ -4,6 +4,7 @@ no threads; workers do the jobs."""
 from __future__ import annotations
 
 import itertools
+import signal
 import time
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
@@ -140,7 +141,7 @@ class Pool:
         for job in list(self.jobs):
             if job.pipe in readable:
                 job.receive()
-            job.go_on()
+            job.send(signal.SIGCONT)  # its agent may have stopped it, and it could not end the agent
             if control.stop_now:
                 job.stop()
             if not job.open or job.result is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import shlex
@@ -180,7 +179,7 @@ class Room:
         """Make the room hold `commit`: one look at all that is there, then a checkout; or a room made anew,
         where it belongs to another stamp or is not as `setup` left it. `before` is what the commit was before
         hooks rewrote it, for which no setup is due. The result of `setup` if it is red."""
-        entries, (noted, made) = self.site.home.entries(commit), self._noted()
+        entries, (noted, made) = self.site.home.entries(commit), self.place.noted()
         stamp = self._stamp(commit, entries, before or commit)
         if stamp != noted or not self.place.exists:
             return self._make_anew(commit, entries, name)
@@ -194,7 +193,7 @@ class Room:
         if not self.place.stamp.exists():  # git could not check it out where it was
             return self._make_anew(commit, entries, name)
         if made != as_noted:
-            self._note(stamp, made)
+            self.place.note(stamp, made)
         return None
 
     def remove(self) -> None:
@@ -308,25 +307,13 @@ class Room:
             self._put_back()
             self.site.furnish(self.place, commit)
         made = exact.listing(self.path, self.place.tracked(commit, entries), self._is_kept)
-        self._note(self._stamp(commit, entries, commit), made)
+        self.place.note(self._stamp(commit, entries, commit), made)
         return None
 
     @functools.cached_property
     def _is_kept(self) -> Callable[[str], bool]:
         kept = patterns.matcher(self.site.keep)
         return lambda name: kept(name) or kept(f"{name}/\0")
-
-    def _note(self, stamp: str, made: exact.Listing) -> None:
-        """Note what the room belongs to, and what it holds: without a note it is none."""
-        files.write_own(self.place.stamp, json.dumps({"stamp": stamp, "made": made}).encode())
-
-    def _noted(self) -> tuple[str, exact.Listing]:
-        """What `_note` wrote; nothing where that cannot be read."""
-        try:
-            found = json.loads(files.read_regular(self.place.stamp) or b"{}")
-            return str(found["stamp"]), dict(found["made"])
-        except (ValueError, TypeError, LookupError, RecursionError):
-            return "", {}
 
 
 def _content(path: Path) -> bytes:

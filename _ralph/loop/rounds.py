@@ -29,10 +29,9 @@ from _ralph.loop.landing import (
     restore_marks,
     set_back,
 )
-from _ralph.loop.news import notify
 from _ralph.loop.opening import shared_python
 from _ralph.loop.roles import cut_off
-from _ralph.loop.run import Run, asked_to_stop
+from _ralph.loop.run import Run, asked_to_stop, notify
 from _ralph.loop.setup import require_setup
 from _ralph.model import AgentResult, Check, Plan, Task, Verdict, spent_on
 from _ralph.state import limits, prd
@@ -417,7 +416,7 @@ def close_run(run: Run, stop: Stop) -> Stop:
             stop = Stop("red-checks", Exit.PERSON, reason)
     if run.recorded or run.history.run:
         run.write(
-            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason, unmarked=run.unmarked),
+            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
         )
     if run.unmade:

@@ -30,19 +30,20 @@ from _ralph.loop.room import Gear, Room, Site, gear_of
 from _ralph.loop.view import Reporter, View
 from _ralph.loop.worker import Hear, Job, Result, start
 from _ralph.model import Json, Paths, Plan, Share, Task
-from _ralph.process.process import Control
+from _ralph.process.process import Control, run_process
 from _ralph.process.sandbox import Sandbox
 from _ralph.state import edit, limits, prd
-from _ralph.state.facts import command_line
+from _ralph.state.facts import command_line, summary
 from _ralph.state.history import Away, History
 from _ralph.state.layout import last_good, stop_is_asked
 from _ralph.state.log import Journal
 from _ralph.state.records import Record
+from _ralph.text import last_line
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
+_NOTIFY_TIMEOUT = 30.0
+"""Seconds that the command of --notify may take."""
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
-PATIENCE = 2.0
-"""Seconds that prd.json may be half saved before ralph says that it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +77,7 @@ class Options:
     """All of it, as a command line."""
 
 
-SetField = Callable[[Plan, list[Task], Any], str]
-
-
-@dataclass(frozen=True)
-class Change:
-    """A field of tasks in prd.json that is to be set."""
-
-    set_field: SetField
-    tasks: list[Task]
-    value: bool | str
-
-    def of(self, plan: Plan) -> str:
-        """The text of `plan` with it."""
-        return self.set_field(plan, self.tasks, self.value)
+SetField = Callable[[Plan, Task | Sequence[Task], Any], str]
 
 
 @dataclass
@@ -117,7 +105,7 @@ class Run:
     recorded: bool = False
     trouble: str = ""
     trouble_told: str = ""
-    unmade: list[Change] = field(default_factory=list)
+    unmade: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
     gear: Gear | None = None
@@ -320,53 +308,36 @@ class Run:
     def read_plan(self) -> None:
         """Read prd.json if it changed. While it cannot be read, `trouble` says why, and nothing new
         starts."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                found = files.read_regular(Path(os.path.realpath(self.paths.prd)))
-                if found != self.plan.text.encode():
-                    self._take_over(prd.load(self.paths.prd))
-                self.trouble = ""
-                self._make_edits()
-                files.clear(last_good(self.paths))
-                return
-            except BadInput as error:
-                if self.trouble or time.monotonic() > end or self.control.stop_now:
-                    self._wait_for_plan(str(error))
-                    return
-            self.pool.serve(self.control, 0.2)
+        try:
+            found = files.read_regular(Path(os.path.realpath(self.paths.prd)))
+            if found != self.plan.text.encode():
+                self._take_over(prd.load(self.paths.prd))
+            self.trouble = ""
+            self._make_edits()
+            files.clear(last_good(self.paths))
+        except BadInput as error:
+            self._wait_for_plan(str(error))
 
     def edit(self, set_field: SetField, tasks: Task | Sequence[Task], value: bool | str) -> None:
         """Set a field of tasks in prd.json, as `edit.set_passed`; if it cannot be read, as soon as it can."""
-        change = Change(set_field, [tasks] if isinstance(tasks, Task) else list(tasks), value)
-        self.unmade.append(change)
+        self.unmade.append(lambda plan: set_field(plan, tasks, value))
         try:
             self._make_edits()
         except BadInput as error:
             self._wait_for_plan(str(error))
-            self._use(replace(prd.read(change.of(self.plan), self.plan.path), checks=self.plan.checks))
-
-    @property
-    def unmarked(self) -> list[str]:
-        """The keys of the tasks whose marks prd.json lacks, as it could not be written."""
-        return [task.key for change in self.unmade for task in change.tasks]
+            changed = prd.read(set_field(self.plan, tasks, value), self.plan.path)
+            self._use(replace(changed, checks=self.plan.checks))
 
     def _make_edits(self) -> None:
         """Make the changes that prd.json lacks. BadInput if it cannot be read."""
         while self.unmade:
-            change, plans = self.unmade[0], list[Plan]()
-
-            def noted(plan: Plan, change: Change = change, seen: list[Plan] = plans) -> str:
-                seen.append(plan)
-                return change.of(plan)
-
             with edit.lock(self.paths.private):
-                new = edit.apply(self.plan, noted)
-            del self.unmade[0]
-            if len(plans) > 1:  # somebody saved it meanwhile
-                self._take_over(new)
-            else:
+                new = edit.apply(self.plan, self.unmade[0])
+            ours = self.unmade.pop(0)(self.plan)
+            if new.text == ours:
                 self._use(replace(new, checks=self.plan.checks))
+            else:  # somebody saved it meanwhile
+                self._take_over(new)
 
     def _wait_for_plan(self, trouble: str) -> None:
         """Note that prd.json cannot be read; `status` shows the last good one meanwhile."""
@@ -399,6 +370,20 @@ def asked_to_stop(run: Run) -> Stop | None:
         return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
     asked = stop_is_asked(run.paths, run.run_id)
     return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
+
+
+def notify(run: Run, stop: Stop | None) -> None:
+    """Give the summary to --notify's command. Its failure changes nothing. It is the person's own, and not
+    part of an attempt: it may call `ralph tell`, `retry` or `stop`."""
+    if run.options.notify:
+        payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
+        env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
+        told = run_process(
+            ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=env, timeout=_NOTIFY_TIMEOUT,
+            control=run.control, stdin=payload, out=run.log("notify.log"), spare=run.pool.children,
+        )  # fmt: skip
+        if told.exit != 0:
+            run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")
 
 
 def logs_folder(paths: Paths) -> Path:

@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from _ralph.errors import SetupFailed, StopNow, TryLater
 from _ralph.loop.jobs import Attempt, Checked
-from _ralph.loop.news import notify
 from _ralph.loop.pool import Look
-from _ralph.loop.run import Run, asked_to_stop
+from _ralph.loop.run import Run, asked_to_stop, notify
 from _ralph.model import CheckResult
 from _ralph.state.limits import BACKOFF
 from _ralph.text import clock

@@ -79,36 +79,27 @@ class Job(Generic[Result]):
         return self.result
 
     def receive(self) -> None:
-        """Handle the events that have come. A worker whose events cannot be read counts as dead."""
+        """Handle the events that have come."""
         data = os.read(self.pipe, 1 << 16)
         *lines, self.rest = (self.rest + data).split(b"\n")
         self.open = bool(data)
-        try:
-            for line in lines:
-                self._take(json.loads(line))
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):  # from an agent
-            self.open, self.result = False, None
-
-    def _take(self, event: Json) -> None:
-        match event["event"]:
-            case "done":
-                self.result = made(self.kind, event["value"])
-            case "error":
-                self.result = _ERRORS[event["kind"]](event["said"])
-            case _:
-                self.hear(event)
+        for event in map(json.loads, lines):
+            match event["event"]:
+                case "done":
+                    self.result = made(self.kind, event["value"])
+                case "error":
+                    self.result = _ERRORS[event["kind"]](event["said"])
+                case _:
+                    self.hear(event)
 
     def stop(self) -> None:
         """Terminate the worker; kill it if it was told so a minute ago."""
         self.asked = self.asked or time.monotonic()
         late = time.monotonic() - self.asked > _STOP_DEADLINE
-        self._send(signal.SIGKILL if late else signal.SIGTERM)
+        self.send(signal.SIGKILL if late else signal.SIGTERM)
 
-    def go_on(self) -> None:
-        """Continue a worker that its agent has stopped with a signal: it could not end the agent."""
-        self._send(signal.SIGCONT)
-
-    def _send(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
+        """Send the worker a signal, if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -117,9 +108,9 @@ class Job(Generic[Result]):
         children."""
         patience = 5.0 if self.result is None else _STOP_DEADLINE
         if self.result is None:
-            self._send(signal.SIGTERM)
+            self.send(signal.SIGTERM)
         while process.reap(self.pid, patience) is None:
-            self._send(signal.SIGKILL)
+            self.send(signal.SIGKILL)
             patience = 0.1
         process.sweep(0.0, spare=spare)
         os.close(self.pipe)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from _ralph.git import git as git_module
-from _ralph.git import snapshot, workspace
+from _ralph.git import snapshot
 from _ralph.git.workspace import Place, Start
 from _ralph.model import HANDOFF
 from tests.conftest import Repo
@@ -111,11 +111,11 @@ def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
     new = place.reset(tree)
     site = site_of(repo, REPOSITORIES[kind].setup)
     site.furnish(place, head(repo))
-    made = place.noted_setup().made
+    made = [*place.noted()[1]]
     if new and (result := site.set_up(place, "x")):
         assert result.ok
         made = [*place.made_by_setup()]
-    place.note_setup(workspace.Prepared("x", made))
+    place.note("x", dict.fromkeys(made))
     place.hide(made)
     place.remove_unusable(tree)
     if aged:

@@ -95,22 +95,6 @@ def test_a_worker_that_raises_anything_else_dies_and_is_no_second_loop(tmp_path:
     assert not (tmp_path / "second").exists()
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        7, {}, {"event": "done"}, {"event": "done", "value": 7}, {"event": "done", "value": {"checks": 7}},
-        {"event": "done", "value": {"checks": [{"name": "x"}]}}, {"event": "error"},
-        {"event": "error", "said": "x"}, {"event": "error", "said": "x", "kind": "y"},
-        {"event": "error", "said": "x", "kind": 99},
-    ],
-)  # fmt: skip
-def test_what_cannot_be_read_is_the_death_of_the_worker(pipe: Pipe, event: Any) -> None:
-    job = sent(pipe, event)
-    assert not job.open
-    with pytest.raises(WorkerDied):
-        assert job.value
-
-
 def test_a_result_survives_the_pipe_and_numbers_that_an_agent_made_up_are_cut() -> None:
     result = AgentResult(Outcome.FAILED, "why", usd=1e15, tokens=Tokens(10**15, 2, 3), exit=0, denials=["x"])
     found = made(Worked, json.loads(json.dumps(as_json(Worked(result=result, left="tree", notices=["n"])))))
