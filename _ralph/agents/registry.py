@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shlex
@@ -16,6 +15,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.agents import sums
 from _ralph.agents.events import StreamParser
+from _ralph.agents.surroundings import path_without
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process.process import Control, ProcessResult, run_process
@@ -287,19 +287,5 @@ def agent_env(extra: Mapping[str, str], home: Path) -> dict[str, str]:
     git's variables and ralph's own virtual environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     if venv := own_venv(home):
-        env["PATH"] = _path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
-        if _is_at(env.get("VIRTUAL_ENV", ""), venv, home):
-            del env["VIRTUAL_ENV"]
+        env["PATH"] = path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
     return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
-
-
-@functools.cache
-def _path_without(place: str, path: str, home: Path) -> str:
-    left = [one for one in path.split(os.pathsep) if not _is_at(one, place, home)]
-    return os.pathsep.join(left) or os.defpath  # an empty one means the current folder
-
-
-def _is_at(path: str, place: str, home: Path) -> bool:
-    """Whether `path` is another name of `place`; a link in the project is the project's own."""
-    inside = Path(os.path.abspath(path)).is_relative_to(home)
-    return bool(path) and os.path.realpath(path) == place and not inside

@@ -61,8 +61,18 @@ def _leave_venv(env: dict[str, str], place: Path) -> None:
     venv = env.get("VIRTUAL_ENV", "")
     if venv and not Path(venv).is_relative_to(place):
         del env["VIRTUAL_ENV"]
-        left = [one for one in env.get("PATH", "").split(os.pathsep) if one.rstrip("/") != f"{venv}/bin"]
-        env["PATH"] = os.pathsep.join(left) or os.defpath  # an empty one means the current folder
+        env["PATH"] = path_without(f"{venv}/bin", env.get("PATH", ""), place)
+
+
+def path_without(folder: str, path: str, project: Path) -> str:
+    """A PATH without a folder, by whatever name; a link in the `project` is the project's own."""
+    real = os.path.realpath(folder)
+
+    def is_it(one: str) -> bool:
+        return os.path.realpath(one) == real and not Path(os.path.abspath(one)).is_relative_to(project)
+
+    left = [one for one in path.split(os.pathsep) if not is_it(one)]
+    return os.pathsep.join(left) or os.defpath  # an empty one means the current folder
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from _ralph import text
 from _ralph.commands.run import with_signals
 from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.git.branch import Branch, current_branch
-from _ralph.git.git import BULK, Git, attempted, freeze_settings, no_space, top_level
+from _ralph.git.git import BULK, Git, freeze_settings, no_space, top_level
 from _ralph.git.merge import merge
 from _ralph.loop.candidate import checking
 from _ralph.loop.jobs import CheckJob
@@ -174,7 +174,7 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
     """Let git move the branch and the files of the person's own tree to `commit`; False if somebody moved the
     branch from `tip` meanwhile. NeedsPerson, with everything as it was, if edits are in the way."""
     words = ("merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-autostash")
-    code, _, answer = attempted(onto.git, *words, commit, timeout=BULK)
+    code, _, answer = onto.git.tried(*words, commit, timeout=BULK)
     if code == 0 and onto.tip() == commit:
         return True
     if onto.tip() != tip or current_branch(onto.git) != onto.name:

@@ -99,7 +99,12 @@ def make_plan(run: Run, brief: str, source: str) -> None:
             _note(run, f"there is no plan from {text.one_line(source, 80)}", results)
         raise
     tasks = text.count(len(run.plan.tasks), "task")
-    _note(run, f"{tasks} planned from {text.one_line(source, 80)}", results, run.plan_digest)
+    _note(
+        run,
+        f"{tasks} planned from {text.one_line(source, 80)}",
+        results,
+        files.digest(run.plan.text.encode()),
+    )
 
 
 def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, RalphError, StopNow, TryLater
-from _ralph.git.git import BULK, Git, Late, attempted, git_output, no_space, nul
+from _ralph.git.git import BULK, Git, Late, git_output, no_space, nul
 from _ralph.git.merge import merge
 
 PARKED = "refs/ralph/parked"
@@ -44,7 +44,7 @@ class Branch:
 
     def contains(self, commit: str, tip: str) -> bool:
         """Whether `commit` is in the history of `tip`."""
-        return attempted(self.git, "merge-base", "--is-ancestor", commit, tip)[0] == 0
+        return self.git.tried("merge-base", "--is-ancestor", commit, tip)[0] == 0
 
     @property
     def is_ahead(self) -> bool:
@@ -150,7 +150,7 @@ class Branch:
         for pause in (0.0, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0):  # somebody else's git may have a lock
             time.sleep(pause)
             words = ("update-ref", "-m", f"ralph: {why}", self.ref, commit, tip)
-            code, _, said = attempted(self.git, *words)
+            code, _, said = self.git.tried(*words)
             if code == 0:
                 return
             now = self.tip()
@@ -177,7 +177,7 @@ class Branch:
         data = message.encode("utf-8", "replace")
         if sign:
             with contextlib.suppress(Late):  # a key can need a passphrase, and nobody is there to type it
-                code, made, _ = attempted(self.git, *words, "-S", stdin=data, timeout=_SIGNING)
+                code, made, _ = self.git.tried(*words, "-S", stdin=data, timeout=_SIGNING)
                 if code == 0:
                     return made.strip()
         commit = self.git(*words, stdin=data).strip()

@@ -76,25 +76,26 @@ class Git:
         self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK, **env: str
     ) -> str:
         """The output. If the call fails: RalphError with git's own words, or "" without `check`."""
-        code, out, err = self.ended(words, stdin, timeout, env)
+        code, out, err = self.tried(*words, stdin=stdin, timeout=timeout, **env)
         if check and code != 0:
             raise _error(self.root, words, code, err)
-        return os.fsdecode(out) if code == 0 else ""
+        return out if code == 0 else ""
 
-    def ended(
-        self, words: Sequence[str], stdin: bytes, timeout: float, env: Mapping[str, str]
-    ) -> tuple[int, bytes, bytes]:
-        """The exit status, output and error text of a call. One that somebody else killed, as the kernel does
-        for want of memory, is done once more, without the locks that it left on ralph's own files."""
+    def tried(
+        self, *words: str, stdin: bytes = b"", timeout: float = QUICK, **env: str
+    ) -> tuple[int, str, str]:
+        """The exit status, output and error text of a call that may fail. One that somebody else killed, as
+        the kernel does for want of memory, is done once more, without the locks that it left on ralph's own
+        files."""
         env = {**self.env, **env}
         code, out, err = _run(self.root, words, stdin, env, timeout)
-        if code != -signal.SIGKILL:
-            return code, out, err
-        taken = [self.common / word for word in words if word.startswith("refs/")]
-        taken += [Path(env["GIT_INDEX_FILE"])] if "GIT_INDEX_FILE" in env else []
-        for path in taken:
-            files.clear(path.with_name(f"{path.name}.lock"))
-        return _run(self.root, words, stdin, env, timeout)
+        if code == -signal.SIGKILL:
+            taken = [self.common / word for word in words if word.startswith("refs/")]
+            taken += [Path(env["GIT_INDEX_FILE"])] if "GIT_INDEX_FILE" in env else []
+            for path in taken:
+                files.clear(path.with_name(f"{path.name}.lock"))
+            code, out, err = _run(self.root, words, stdin, env, timeout)
+        return code, os.fsdecode(out), err
 
     def names(self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK) -> list[str]:
         """The output of a call with -z."""
@@ -168,15 +169,9 @@ def git(
     return out if code == 0 else b""
 
 
-def attempted(git: Git, *words: str, stdin: bytes = b"", timeout: float = QUICK) -> tuple[int, str, str]:
-    """The exit status, output and error text of a call that may fail."""
-    code, out, err = git.ended(words, stdin, timeout, {})
-    return code, os.fsdecode(out), err.decode("utf-8", "replace")
-
-
 def _run(
     cwd: Path, words: Sequence[str], stdin: bytes, env: Mapping[str, str], timeout: float
-) -> tuple[int, bytes, bytes]:
+) -> tuple[int, bytes, str]:
     with buffer(stdin) as given, buffer() as out, buffer() as err:
         try:
             process = subprocess.Popen(
@@ -190,7 +185,7 @@ def _run(
             _wait(process, f"git {_verb(words)}", timeout)
         out.seek(0)
         err.seek(0)
-        return process.returncode, out.read(), err.read()
+        return process.returncode, out.read(), err.read().decode("utf-8", "replace")
 
 
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
@@ -212,9 +207,9 @@ def _verb(words: Iterable[str]) -> str:
     return next(word for word in words if word != "-c" and "=" not in word)
 
 
-def _error(cwd: Path, words: Iterable[str], code: int, err: bytes) -> RalphError:
+def _error(cwd: Path, words: Iterable[str], code: int, err: str) -> RalphError:
     """The error of a failed call, with what a person can do about it."""
-    said, what = text.one_line(err.decode("utf-8", "replace"), 300), _verb(words)
+    said, what = text.one_line(err, 300), _verb(words)
     if any(word in said for word in _BROKEN):
         return BadInput(f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it again")
     if code == -signal.SIGXFSZ:

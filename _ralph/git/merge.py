@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from _ralph import text
 from _ralph.errors import RalphError
-from _ralph.git.git import BULK, Git, attempted
+from _ralph.git.git import BULK, Git
 
 LOCK_FILES = frozenset({
     "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb",
@@ -37,7 +36,7 @@ class Merge:
 def merge(git: Git, tip: str, commit: str) -> Merge:
     """Merge `commit` with `tip`. RalphError if git cannot."""
     words = ("merge-tree", "--write-tree", "--allow-unrelated-histories", "--no-messages", "-z", tip, commit)
-    code, out, err = attempted(git, *words, timeout=BULK)
+    code, out, err = git.tried(*words, timeout=BULK)
     if code not in (0, 1):
         raise RalphError(f"git merge-tree failed: {text.one_line(err or f'exit {code}', 300)}")
     tree, *entries = out.strip("\n").split("\0")
@@ -45,7 +44,7 @@ def merge(git: Git, tip: str, commit: str) -> Merge:
         return Merge(tree.strip())
     listed = (entry.partition("\t")[2] for entry in entries if entry)
     names = [*dict.fromkeys(name.removesuffix(f"~{tip}").removesuffix(f"~{commit}") for name in listed)]
-    marked = [name for name in names if _is_marked(git, tree, name)]
+    marked = still_marked(git, tree, [one for one in names if PurePosixPath(one).name not in LOCK_FILES])
     kept = [name for name in names if name not in marked]
     return Merge(_with_kept(git, tree, tip, commit, kept) if kept else tree, marked, kept)
 
@@ -56,14 +55,7 @@ def still_marked(git: Git, tree: str, names: list[str]) -> list[str]:
         return []
     words = ("grep", "-z", "-l", "-a", "-E", "-e", _MARKER, tree, "--")
     found = git.names(*words, *(f":(top,literal){name}" for name in names), check=False, timeout=BULK)
-    return [name.partition(":")[2] for name in found]
-
-
-def _is_marked(git: Git, tree: str, name: str) -> bool:
-    if PurePosixPath(name).name in LOCK_FILES:
-        return False
-    blob = git("cat-file", "blob", f"{tree}:{name}", check=False, timeout=BULK)
-    return re.search(_MARKER, blob, re.MULTILINE) is not None
+    return [name for entry in found if (name := entry.partition(":")[2]) in names]
 
 
 def _with_kept(git: Git, tree: str, tip: str, commit: str, names: list[str]) -> str:

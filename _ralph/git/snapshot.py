@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from _ralph import files, text
 from _ralph.git import patterns
-from _ralph.git.git import BULK, WHOLE, Git, attempted, no_space, nul
+from _ralph.git.git import BULK, WHOLE, Git, no_space, nul
 
 _FATAL_NAME = re.compile(r"^fatal: (?:(.+): clean filter '.*' failed|.*'([^'\n]+)')", re.MULTILINE)
 _FAILED = re.compile(r"^(error|fatal): ", re.MULTILINE)
@@ -63,7 +63,7 @@ def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]
     for _ in range(_REFUSALS):
         excluded = [f":(top,exclude,literal){name}" for name in left_out]
         words = (*hiding, "add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
-        code, _, errors = attempted(git, *words, timeout=BULK)
+        code, _, errors = git.tried(*words, timeout=BULK)
         if code == 0 or (errors.startswith(_IGNORED) and not _FAILED.search(errors)):
             return said
         opened = "Permission denied" in errors and files.open_up(git.root)

@@ -16,7 +16,7 @@ from typing import Any
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.git import patterns, snapshot
-from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, WHOLE, Git, Late, attempted, escaped, nul, setting
+from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, WHOLE, Git, Late, escaped, nul, setting
 from _ralph.git.snapshot import Changed, leads_out
 from _ralph.model import HANDOFF
 from _ralph.process.sandbox import CACHE
@@ -111,7 +111,7 @@ class Place:
             self.git(*read, timeout=_CHECKOUT)
         for name, module in self.modules(tree).items():
             commit = self._links(tree)[name]
-            if attempted(self.git, f"--git-dir={module.home.dir}", "cat-file", "-e", commit)[0]:
+            if self.git.tried(f"--git-dir={module.home.dir}", "cat-file", "-e", commit)[0]:
                 raise BadInput(f"{name} has no commit {commit[:12]} here; see `git submodule update --init`")
             module.reset(commit)
         return new
@@ -126,10 +126,10 @@ class Place:
 
     def _succeeds(self, *words: str, timeout: float = BULK) -> bool:
         """Whether a git call succeeds, if not at once, then after `files.open_up`."""
-        if attempted(self.git, *words, timeout=timeout)[0] == 0:
+        if self.git.tried(*words, timeout=timeout)[0] == 0:
             return True
         files.open_up(self.root)
-        return attempted(self.git, *words, timeout=timeout)[0] == 0
+        return self.git.tried(*words, timeout=timeout)[0] == 0
 
     def modules(self, tree: str) -> dict[str, Place]:
         """The submodules in `tree` that home has copies of, by their paths."""
@@ -299,7 +299,7 @@ class Place:
     def _make_folders_real(self, name: str) -> None:
         """Remove links and files where the folders of `name` should be, so that a write stays here."""
         for parent in reversed((self.root / name).parents):
-            if parent.is_relative_to(self.root) and _is_leaf(parent):
+            if parent.is_relative_to(self.root) and (parent.is_symlink() or not parent.is_dir()):
                 files.clear(parent)
 
     def _make_modules_real(self, tree: str) -> list[str]:
@@ -518,10 +518,6 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
 def _only(name: str) -> str:
     """The pattern of an ignore file that only this name matches."""
     return "/" + re.sub(r"[\\*?\[ ]", r"\\\g<0>", name)
-
-
-def _is_leaf(path: Path) -> bool:
-    return path.is_symlink() or not path.is_dir()
 
 
 def _size(path: Path) -> int:

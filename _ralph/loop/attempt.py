@@ -124,9 +124,11 @@ async def _work(run: Run, attempt: Attempt) -> Worked:
 
 
 def take(run: Run, attempt: Attempt, found: Worked) -> None:
-    """Copy a result into the attempt, which has fields of the same names. What waits for the clean room is
-    protected from `git gc`; in there it is as a candidate."""
-    vars(attempt).update(vars(found))
+    """Copy what a worker found into the attempt. What waits for the clean room is protected from `git gc`; in
+    there it is as a candidate."""
+    attempt.result, attempt.began, attempt.said = found.result, found.began, found.said
+    attempt.left, attempt.tree = found.left, found.tree
+    attempt.restored, attempt.protected, attempt.notices = found.restored, found.protected, found.notices
     if attempt.left and (run.pool.line or attempt.left != attempt.tree):
         run.branch.pin_attempt(attempt.worker, attempt.left)
 
@@ -268,7 +270,7 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
     red = [
         check.command
         for check in checks
-        if not own.get(check.command, True) or run.results.is_red(attempt.base, check.command)
+        if not own.get(check.command, True) or run.results.was(attempt.base, check.command, ok=False)
     ]
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,

@@ -271,7 +271,7 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
         return in_room(run, room, job.commit, lambda: _check(job, room))
     finally:
         for old in [paths.landing] if job.landing else paths.rooms[:-1]:
-            run.room(old).remove()
+            run.room(old).place.remove()
 
 
 def _check(job: CheckJob, room: Room) -> Checked:

@@ -147,7 +147,7 @@ def in_room(run: Run, room: Room, commit: str, work: Callable[[], Checked]) -> C
     try:
         found = work()
     except Late as error:  # a file of terabytes, from a hook or a check, or a FIFO called .gitattributes
-        room.remove()
+        room.place.remove()
         late = CheckResult("git", "git", False, None, 0.0, str(error), timed_out=True)
         found = Checked(commit=commit, checks=[late])
     if run.control.stop_now:

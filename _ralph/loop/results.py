@@ -29,10 +29,10 @@ class Results:
         said = self._said.get((self.git.tree(commit), command)) if self._said else None
         return said[-1] if said else None
 
-    def is_red(self, commit: str, command: str) -> bool:
-        """Whether that is known, and red."""
+    def was(self, commit: str, command: str, ok: bool) -> bool:
+        """Whether that is known, and green (`ok`) or red."""
         found = self.newest(commit, command)
-        return found is not None and not found.ok
+        return found is not None and found.ok is ok
 
     def is_flaky(self, commit: str, command: str) -> bool:
         """Whether a check was red and green on the files of `commit`."""

@@ -196,10 +196,6 @@ class Room:
             self.place.note(stamp, made)
         return None
 
-    def remove(self) -> None:
-        """Remove it."""
-        self.place.remove()
-
     def hold(self, tree: str, head: str = "") -> None:
         """Check out a commit, or a tree that is staged on the commit `head`, and give the room its `.git`;
         nothing that git does not track is touched."""
@@ -298,7 +294,7 @@ class Room:
     def _make_anew(self, commit: str, entries: Mapping[str, str], name: str) -> CheckResult | None:
         """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it
         made; its result if it stays red."""
-        self.remove()
+        self.place.remove()
         self.hold(commit)
         result = self.site.set_up(self.place, name)
         if result and not result.ok:

@@ -36,7 +36,7 @@ from _ralph.loop.setup import require_setup
 from _ralph.model import AgentResult, Check, Plan, Task, Verdict, spent_on
 from _ralph.state import limits, prd
 from _ralph.state.history import NEVER, Away
-from _ralph.state.records import Rechecked, Record, Retried, RunBegan, Stopped, Waited
+from _ralph.state.records import Rechecked, Retried, RunBegan, Stopped, Waited
 from _ralph.text import clock, quote
 
 _LOOK = 2.0
@@ -100,7 +100,9 @@ def read_edits(run: Run) -> None:
     starts over; one that has passed and is not marked any more is marked again."""
     run.read_plan()
     for record in run.journal.news(run.plan, run.run_id):
-        _take_in(run, record)
+        run.history.apply(record)
+        if isinstance(record, Retried):
+            run.results.forget(record.key)
     if run.trouble:
         tell_trouble(run)
         return
@@ -109,13 +111,6 @@ def read_edits(run: Run) -> None:
     for opened in run.history.opened(run.plan):
         run.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
         run.results.forget(opened.key)
-
-
-def _take_in(run: Run, record: Record) -> None:
-    """Apply what somebody else wrote into the log."""
-    run.history.apply(record)
-    if isinstance(record, Retried):
-        run.results.forget(record.key)
 
 
 def tell_trouble(run: Run) -> None:
@@ -345,7 +340,7 @@ def recheck(run: Run) -> bool:
     results, flaky = check_twice(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True))
     run.results.built = ""  # that was another room
     red = {result.command: result for result in results if not result.ok}
-    green = {check.command for check in run.plan.checks if _was_green(run, tip, check)}
+    green = {check.command for check in run.plan.checks if run.results.was(tip, check.command, ok=True)}
     unlike = (green | {run.plan.setup.run if run.plan.setup else ""}) & red.keys()
     why = _unlike(run.plan)
     run.red = [f"{one.name} {one.outcome}" + why * (one.command in unlike) for one in red.values()]
@@ -380,12 +375,6 @@ def _unlike(plan: Plan) -> str:
         little = f"a `when` of setup that says too little ({patterns})"
         causes.append(f"{little}: name what else setup reads, or leave it out")
     return f": it passed in the clean room, and fails in a new checkout: {', or '.join(causes)}"
-
-
-def _was_green(run: Run, tip: str, check: Check) -> bool:
-    """Whether a check was green in the clean room on the branch's own files."""
-    known = run.results.newest(tip, check.command)
-    return known is not None and known.ok
 
 
 def _checks_of(run: Run, passed: Sequence[Task]) -> tuple[list[Check], str]:

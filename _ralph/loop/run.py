@@ -266,14 +266,10 @@ class Run:
         command = self.options.planner or settings.get("planner") or self.ladder()[0]
         return registry.find_agent(command, self.rows, "read")
 
-    @property
-    def own_prompt(self) -> Path | None:
-        """The user's own prompt template, if there is one."""
-        named = self.options.prompt or self.plan.settings.get("prompt")
-        return self.paths.prd.parent / named if named else None
-
     def template(self) -> Path:
-        return self.own_prompt or resource("templates/prompt.md")
+        """The template of prompts: the person's own, if there is one."""
+        named = self.options.prompt or self.plan.settings.get("prompt")
+        return self.paths.prd.parent / named if named else resource("templates/prompt.md")
 
     def commit_template(self) -> str:
         return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
@@ -295,10 +291,6 @@ class Run:
     def log(self, name: str) -> Path:
         """The path of a new file in the folder of logs."""
         return files.clear(logs_folder(self.paths) / name)
-
-    @property
-    def plan_digest(self) -> str:
-        return files.digest(self.plan.text.encode())
 
     def write(self, record: Record, headline: str, lines: Sequence[str] = ()) -> None:
         """Append a record of this run, and apply it to the history."""
@@ -447,11 +439,6 @@ def require_network(plan: Plan, options: Options) -> None:
 def examined(plan: Plan, options: Options) -> Plan:
     """The plan, validated against the schema, with the checks of the command line."""
     prd.validate(plan)
-    return with_checks(plan, options)
-
-
-def with_checks(plan: Plan, options: Options) -> Plan:
-    """The plan with the checks of the command line."""
     return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
 
 

@@ -219,12 +219,12 @@ def test_a_branch_that_somebody_moved_is_not_moved_back(repo: Repo, checked_out:
 
 
 def test_a_landing_without_compare_and_swap_is_caught(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = git_module.attempted
+    real = Git.tried
 
     def blind(git: Git, *words: str, **given: Any) -> tuple[int, str, str]:
         return real(git, *(words[:-1] if words[0] == "update-ref" else words), **given)
 
-    monkeypatch.setattr(branching, "attempted", blind)
+    monkeypatch.setattr(Git, "tried", blind)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_branch_that_somebody_moved_is_not_moved_back(repo, False)
 

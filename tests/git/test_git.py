@@ -12,7 +12,7 @@ import pytest
 
 from _ralph.errors import BadInput, RalphError, StopNow
 from _ralph.git import git as module
-from _ralph.git.git import Git, Late, attempted, freeze_settings, git_places, setting
+from _ralph.git.git import Git, Late, freeze_settings, git_places, setting
 from tests.conftest import Repo
 from tests.test_files import within
 
@@ -76,7 +76,7 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
     with pytest.raises(RalphError, match=r"git show failed: fatal: .*nothing"):
         git("show", "nothing")
     assert git("rev-parse", "--verify", "-q", "nothing", check=False) == ""
-    assert attempted(git, "rev-parse", "--verify", "-q", "nothing")[0] == 1
+    assert git.tried("rev-parse", "--verify", "-q", "nothing")[0] == 1
     repo.write(".git/config", "[core\n")
     with pytest.raises(BadInput, match=r"git cannot work here: .*see \.git/HEAD and \.git/config"):
         git("status")

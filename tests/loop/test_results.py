@@ -52,7 +52,7 @@ def test_red_and_green_on_one_tree_is_flaky_and_the_newest_counts(repo: Repo, re
     for ok in (True, False):
         assert not results.is_flaky(tip, "a")
         results.end(job(tip, "a"), said(tip, a=ok))
-    assert results.is_flaky(tip, "a") and results.is_red(tip, "a")
+    assert results.is_flaky(tip, "a") and results.was(tip, "a", ok=False)
     assert not results.is_flaky(work_on(repo, tip), "a")
 
 
