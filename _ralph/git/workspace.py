@@ -37,15 +37,6 @@ _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "su
 
 
 @dataclass(frozen=True)
-class Refs:
-    """Home's tags and remote-tracking branches, as lines of `packed-refs`; and those of the branches that
-    name another one (`refs/remotes/origin/HEAD`), each with that one's name."""
-
-    packed: str = ""
-    symbolic: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Start:
     """What an attempt, by its id, began with in a place: the tree that was checked out there, and the
     snapshot of what stood there when its agent came."""
@@ -209,14 +200,13 @@ class Place:
                 copies[name] = data
         return copies
 
-    def renew_git(self, head: str, branch: str, config: str, refs: Refs) -> None:
+    def renew_git(self, head: str, branch: str, config: str, refs: Mapping[str, str]) -> None:
         """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, home's tags and
-        remote-tracking branches (`refs`), identity and filters (`config`), home's objects as alternates; no
-        other branches, no remotes, no hooks."""
+        remote-tracking branches (`refs`, as files), identity and filters (`config`), home's objects as
+        alternates; no other branches, no remotes, no hooks."""
         own = self.root / ".git"
-        packed = f"{_PACKED}{head} refs/heads/{branch}\n{refs.packed}"
-        written = {"HEAD": os.fsencode(f"ref: refs/heads/{branch}\n"), "packed-refs": os.fsencode(packed)}
-        written |= {name: os.fsencode(f"ref: {to}\n") for name, to in refs.symbolic.items()}
+        refs = {"HEAD": f"ref: refs/heads/{branch}\n", f"refs/heads/{branch}": f"{head}\n", **refs}
+        written = {name: os.fsencode(content) for name, content in refs.items()}
         sources = [self.home.common / name for name in ("shallow", "info/attributes", "info/exclude")]
         sources += [] if self.full else [self.home.dir / "info/sparse-checkout"]
         for source in sources:
@@ -241,7 +231,7 @@ class Place:
         objects = str(self.home.common / "objects")
         line = f'"{escaped(objects)}"' if "\n" in objects else objects
         written["objects/info/alternates"] = os.fsencode(f"{line}\n")
-        (own / "refs").mkdir(parents=True)
+        (own / "refs").mkdir(parents=True)  # without it, git sees no repository
         for name, data in written.items():
             (own / name).parent.mkdir(parents=True, exist_ok=True)
             (own / name).write_bytes(data)
@@ -459,16 +449,17 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
 
 
-def refs_of(home: Git) -> Refs:
-    """Those of home's refs that every place gets. Local branches stay away: with `main` there, an agent that
-    checks it out makes the deletion of all that has landed its work."""
+def refs_of(home: Git) -> dict[str, str]:
+    """Those of home's refs that every place gets, as files of a git folder: its tags and remote-tracking
+    branches. Local branches stay away: with `main` there, an agent that checks it out makes the deletion of
+    all that has landed its work."""
     form = "--format=%(objectname) %(refname) %(symref)"
     listed = home("for-each-ref", form, "refs/remotes", "refs/tags", check=False)
     entries = [line.split(" ") for line in listed.split("\n")[:-1]]
     there = {name for _, name, to in entries if not to}
-    symbolic = {name: to for _, name, to in entries if to in there}
+    symbolic = {name: f"ref: {to}\n" for _, name, to in entries if to in there}
     packed = (f"{commit} {name}\n" for commit, name, _ in entries if name not in symbolic)
-    return Refs("".join(packed), symbolic)
+    return {"packed-refs": "".join([_PACKED, *packed]), **symbolic}
 
 
 def throwaway_config(home: Git) -> str:

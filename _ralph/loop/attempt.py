@@ -15,10 +15,10 @@ from _ralph.git.merge import merge
 from _ralph.git.snapshot import Changed, Entry, restore
 from _ralph.git.workspace import Place, Start
 from _ralph.loop.candidate import (
+    before_work,
     check_candidate,
     checks_of,
     know_before,
-    known_before,
     make_candidate,
     require_verified,
 )
@@ -313,7 +313,7 @@ async def examine(run: Run, attempt: Attempt) -> None:
         await check_candidate(run, attempt)
     if not attempt.handoff:
         attempt.handoff = parse_handoff(next_step(attempt))
-    weigh(attempt, known_before(run, attempt), judge=run.judge is not None)
+    weigh(attempt, before_work(run, attempt), judge=run.judge is not None)
     attempt.unjudged = False
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
         between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))

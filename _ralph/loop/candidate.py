@@ -195,7 +195,11 @@ def _untried(run: Run, attempt: Attempt) -> bool:
 async def _refused(run: Run, attempt: Attempt, commit: str) -> str:
     """Why the commit hooks refuse the attempt's message on the files of `commit`; nothing if they do not."""
     own = subject(run, attempt.task, attempt.iteration, attempt.number)
-    found = require_setup(run, await trying(run, commit, [(attempt.task, own)], attempt.worker))
+    return await _why_refused(run, attempt.task, own, commit, attempt.worker)
+
+
+async def _why_refused(run: Run, task: Task, own: str, commit: str, number: int = 0) -> str:
+    found = require_setup(run, await trying(run, commit, [(task, own)], number))
     if not found.refused:
         run.results.passable.add(own)
     return found.refused
@@ -205,10 +209,8 @@ def require_message(run: Run, task: Task, commit: str) -> None:
     """BadInput if the commit hooks refuse the message that the next attempt at `task` would have."""
     if run.site.hooked(MESSAGE_HOOKS):
         own = subject(run, task, run.history.iteration + 1, run.history.of(task).attempts + 1)
-        found = require_setup(run, run.wait(trying(run, commit, [(task, own)])))
-        if found.refused:
-            raise BadInput(found.refused)
-        run.results.passable.add(own)
+        if refused := run.wait(_why_refused(run, task, own, commit)):
+            raise BadInput(refused)
 
 
 def trying(run: Run, commit: str, messages: list[tuple[Task, str]], number: int = 0) -> Job[Checked]:
@@ -238,7 +240,7 @@ async def know_tip(run: Run, attempt: Attempt) -> None:
         require_setup(run, await examined(run, job, attempt.worker))
 
 
-def known_before(run: Run, attempt: Attempt) -> Before:
+def before_work(run: Run, attempt: Attempt) -> Before:
     """What is known of the attempt's checks from before its work."""
     results, commands = run.results, [check.command for check in checks_of(run, attempt.task)]
     tip = {command: results.newest(attempt.tip, command) for command in commands}
@@ -292,22 +294,14 @@ def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:
     return run.in_worker(lambda inside: check_commit(inside, job), Checked, number)
 
 
-async def examined(run: Run, job: CheckJob, number: int) -> Checked:
-    """The results of a `CheckJob`: as remembered for these files, else from the clean room."""
+async def examined(run: Run, job: CheckJob, number: int = 0, patient: bool = False) -> Checked:
+    """The results of a `CheckJob`: as remembered for these files, else from the clean room, `patient` as
+    `patiently` is."""
     results = remembered(run)
     if found := results.recall(job):
         return found
     begun = results.begin(job)
-    return results.end(begun, await checking(run, begun, number))
-
-
-def examined_now(run: Run, job: CheckJob) -> Checked:
-    """The same, before anything else goes on."""
-    results = remembered(run)
-    if found := results.recall(job):
-        return found
-    begun = results.begin(job)
-    return results.end(begun, check_now(run, begun))
+    return results.end(begun, await (patiently(run, begun) if patient else checking(run, begun, number)))
 
 
 def remembered(run: Run) -> Results:
@@ -319,13 +313,13 @@ def remembered(run: Run) -> Results:
     return run.results
 
 
-def check_now(run: Run, job: CheckJob) -> Checked:
-    """Do a `CheckJob` before anything else goes on. If its worker dies it is done again: a second death is a
-    red check, as a check may be what kills it."""
+async def patiently(run: Run, job: CheckJob) -> Checked:
+    """The results of a `CheckJob` from the clean room. If its worker dies it is done again: a second death is
+    a red check, as a check may be what kills it."""
     found = Checked(commit=job.commit)
     for _ in range(2):
         try:
-            return run.wait(checking(run, job))
+            return await checking(run, job)
         except WorkerDied as error:
             found.checks = [CheckResult("worker", "", False, None, 0.0, str(error))]
     return found
@@ -334,11 +328,11 @@ def check_now(run: Run, job: CheckJob) -> Checked:
 def check_twice(run: Run, job: CheckJob) -> tuple[list[CheckResult], list[str]]:
     """The results of a `CheckJob`, where what is red ran once more and is green if it was so in either run;
     and the names of those that were."""
-    first = check_now(run, job)
+    first = run.wait(patiently(run, job))
     if not first.red:
         return first.checks, []
     checks = up_to(job.checks, first.red)
-    second = check_now(run, replace(job, checks=checks, name=f"{job.name}-again"))
+    second = run.wait(patiently(run, replace(job, checks=checks, name=f"{job.name}-again")))
     if not {result.command for result in first.red} & {check.command for check in job.checks}:
         return second.checks, [result.name for result in first.red if not second.red]  # `setup`, a worker
     checks_now = better(first.checks, second.checks)

@@ -14,7 +14,7 @@ from _ralph import files, text
 from _ralph.agents.surroundings import shared_caches
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, environment, nul
-from _ralph.git.workspace import Place, Refs, refs_of, throwaway_config
+from _ralph.git.workspace import Place, refs_of, throwaway_config
 from _ralph.loop import exact
 from _ralph.model import Check, CheckResult, Setup
 from _ralph.process.process import Control, run_process
@@ -42,7 +42,7 @@ class Gear:
     the files that `.worktreeinclude` names. `hooks` is the folder of the commit hooks."""
 
     config: str
-    refs: Refs
+    refs: Mapping[str, str]
     carried: list[str]
     hooks: str
 

@@ -15,7 +15,7 @@ from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import (
     baseline_job,
     check_twice,
-    examined_now,
+    examined,
     require_message,
     tip_of,
 )
@@ -181,7 +181,8 @@ def _said_before(run: Run, tip: str) -> list[str]:
     checks = list(run.plan.checks)
     if not checks and not run.plan.setup:
         return []
-    found = require_setup(run, examined_now(run, baseline_job(tip, checks, "baseline", {})))
+    job = baseline_job(tip, checks, "baseline", {})
+    found = require_setup(run, run.wait(examined(run, job, patient=True)))
     if run.plan.setup and (led := shared_python(run, run.paths.room)):
         raise BadInput(led)
     return [*(f"red before the work: {result.name}" for result in found.red), *found.notices]

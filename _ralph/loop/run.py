@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -200,12 +200,19 @@ class Run:
         self.view.doing("in line for the clean room", attempt.worker)
         return self.pool.turn(attempt)
 
-    def wait(self, job: Job[Result]) -> Result:
-        """The result of a job. Other jobs go on meanwhile; attempts do not."""
-        while not job.ready:
-            self.pool.serve(self.control, LONGEST_WAIT)
-        self.view.doing("")
-        return job.value
+    def wait(self, awaited: Awaitable[Result]) -> Result:
+        """The result of a job, or of steps that wait for jobs alone. Other jobs go on meanwhile; attempts do
+        not."""
+        steps = awaited.__await__()
+        try:
+            while True:
+                job = next(steps)
+                while not job.ready:
+                    self.pool.serve(self.control, LONGEST_WAIT)
+                self.view.doing("")
+        except StopIteration as done:
+            found: Result = done.value
+            return found
 
     def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
         """Where an agent works, at a task that may change what `allow` has."""

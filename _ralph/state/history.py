@@ -159,7 +159,26 @@ class History(Spent):
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
         self.this_run.seconds = round(self.this_run.seconds + self._lasted(record), 3)
-        getattr(self, f"_{record.event}")(record)
+        match record:
+            case records.RunBegan():
+                self._run(record)
+            case records.AttemptBegan():
+                self._start(record)
+            case records.AttemptEnded():
+                self._verdict(record)
+            case records.Waited():
+                self.this_run.waited = record
+                self.this_run.vain += record.backoff
+            case records.Rechecked():
+                self._recheck(record)
+            case records.Retried():
+                self.reopen(record)
+                self.this_run.blocked_in_a_row = 0
+            case records.Added():  # the tasks are in prd.json; the cost of the planner is the plan's
+                self.add(record)
+                self.planned = record.prd or self.planned
+            case records.Stopped():
+                self.run, self.stopped = None, record
         self.last = record
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
 
@@ -300,10 +319,6 @@ class History(Spent):
         elif verdict in COUNTED or verdict is Verdict.PASSED:
             run.denied = []
 
-    def _wait(self, record: records.Waited) -> None:
-        self.this_run.waited = record
-        self.this_run.vain += record.backoff
-
     def _recheck(self, record: records.Rechecked) -> None:
         self.unchecked, self.flaky = 0, record.flaky
         if record.ok:
@@ -323,10 +338,6 @@ class History(Spent):
                 blocked="conflicting" if task.set_back > 1 else "",
             )
 
-    def _retry(self, record: records.Retried) -> None:
-        self.reopen(record)
-        self.this_run.blocked_in_a_row = 0
-
     def reopen(self, record: records.Retried) -> None:
         """Let a task begin anew, with a person's answer to what it had asked."""
         task = self.of(record)
@@ -334,17 +345,6 @@ class History(Spent):
         task.start_anew()
         task.holds = False
         (task.answered, task.answer), task.set_back = answer, 0
-
-    def _add(self, record: records.Added) -> None:
-        """The tasks are in prd.json; the cost of the planner is the plan's."""
-        self.add(record)
-        self.planned = record.prd or self.planned
-
-    def _land(self, record: records.Landed) -> None:
-        """Where the work is now is for git to say."""
-
-    def _stop(self, record: records.Stopped) -> None:
-        self.run, self.stopped = None, record
 
 
 def replay(found: Iterable[records.Record]) -> History:

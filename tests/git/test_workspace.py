@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from _ralph.git import git as git_module
 from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
-from _ralph.git.workspace import Place, Refs, Start, changes
+from _ralph.git.workspace import Place, Start, changes
 from _ralph.loop.room import Site, gear_of
 from _ralph.model import Setup
 from _ralph.process.process import Control
@@ -1025,7 +1025,7 @@ def test_a_place_that_shares_home_s_git_is_caught(
 ) -> None:
     """The two short cuts that somebody could take instead of a throwaway `.git`."""
 
-    def shared(self: Place, at: str, branch: str, config: str, refs: Refs) -> None:
+    def shared(self: Place, at: str, branch: str, config: str, refs: Mapping[str, str]) -> None:
         own = files.clear(self.root / ".git")
         if kept == "shared .git":
             own.write_text(f"gitdir: {self.home.dir}\n")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from _ralph.git.git import Git
-from _ralph.loop.candidate import examined_now, remembered
+from _ralph.loop.candidate import examined, remembered
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.run import Run
@@ -118,7 +118,7 @@ def test_a_job_goes_to_the_room_once(repo: Repo, opened: Opened) -> None:
     repo.plan({}, checks=["true"])
     run = opened()
     for _ in range(2):
-        found = examined_now(run, job(run.tip, f"echo x >> {log}", "false"))
+        found = run.wait(examined(run, job(run.tip, f"echo x >> {log}", "false")))
         assert [one.ok for one in found.checks] == [True, False]
     assert log.read_text() == "x\n"
 

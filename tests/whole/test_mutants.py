@@ -47,7 +47,7 @@ workspace.Place.renew_git = renew_git
 """,
     "no protection": """
 from _ralph.loop import attempt
-attempt.restore = lambda git, before, after, *_: (after, [], [])
+attempt.restore = lambda git, before, after, *_: (after, {}, [])
 """,
     "ignored files go unnamed": """
 from _ralph.git import workspace
