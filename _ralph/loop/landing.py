@@ -3,17 +3,15 @@ point; all that follows from it can be done twice."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from _ralph import text
-from _ralph.errors import NeedsPerson, StopNow
+from _ralph.errors import NeedsPerson
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import tip_of
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.pool import Look
-from _ralph.loop.run import Run, asked_to_stop, notify
+from _ralph.loop.run import Run, stand_by
 from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
@@ -45,16 +43,9 @@ async def until_free(run: Run, attempt: Attempt) -> None:
         return
     switch = f"{run.branch.name} is checked out in {seat}; switch away: git switch - (or git switch --detach)"
     said = f"{attempt.task.id} passed and waits to land: {switch}"
-    run.view.line(f"! {said}", color="yellow")
-    run.view.doing(f"waiting to land: {run.branch.name} is checked out", attempt.worker)
-    notify(run, None)
-
-    def is_over() -> bool:
-        return bool(asked_to_stop(run)) or time.time() >= run.ends
-
-    await Look(lambda: run.branch.seat is None or is_over())
-    if run.branch.seat is not None:
-        raise StopNow if asked_to_stop(run) else NeedsPerson(said)
+    doing = f"waiting to land: {run.branch.name} is checked out"
+    if not await stand_by(run, attempt, said, doing, lambda: run.branch.seat is None):
+        raise NeedsPerson(said)
 
 
 def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:

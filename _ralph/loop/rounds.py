@@ -104,21 +104,11 @@ def read_edits(run: Run) -> None:
         if isinstance(record, Retried):
             run.results.forget(record.key)
     if run.trouble:
-        tell_trouble(run)
         return
-    run.trouble_told = ""
     restore_marks(run)
     for opened in run.history.opened(run.plan):
         run.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
         run.results.forget(opened.key)
-
-
-def tell_trouble(run: Run) -> None:
-    """Say once that prd.json cannot be read, and why."""
-    if run.trouble != run.trouble_told:
-        run.trouble_told = run.trouble
-        run.view.line(f"! {run.trouble}; nothing new starts until it can be read", color="yellow")
-        notify(run, None)
 
 
 def next_task(run: Run) -> Task | None:

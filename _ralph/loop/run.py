@@ -16,7 +16,7 @@ from _ralph import files
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.agents.surroundings import in_place
-from _ralph.errors import BadInput, Exit, Stop
+from _ralph.errors import BadInput, Exit, Stop, StopNow
 from _ralph.files import resource
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
@@ -24,7 +24,7 @@ from _ralph.git.patterns import matching
 from _ralph.git.workspace import Place
 from _ralph.loop.detect import Project
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.pool import LONGEST_WAIT, Pool, Turn
+from _ralph.loop.pool import LONGEST_WAIT, Look, Pool, Turn
 from _ralph.loop.results import Results
 from _ralph.loop.room import Gear, Room, Site, gear_of
 from _ralph.loop.view import Reporter, View
@@ -104,7 +104,6 @@ class Run:
     pool: Pool = field(default_factory=Pool)
     recorded: bool = False
     trouble: str = ""
-    trouble_told: str = ""
     unmade: list[Callable[[Plan], str]] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
@@ -339,8 +338,11 @@ class Run:
                 self._take_over(new)
 
     def _wait_for_plan(self, trouble: str) -> None:
-        """Note that prd.json cannot be read; `status` shows the last good one meanwhile."""
-        self.trouble = trouble
+        """Note that prd.json cannot be read, and say it, once; `status` shows the last good one meanwhile."""
+        if trouble != self.trouble:
+            self.trouble = trouble
+            self.view.line(f"! {trouble}; nothing new starts until it can be read", color="yellow")
+            notify(self, None)
         files.write_own(last_good(self.paths), self.plan.text.encode())
 
     def _take_over(self, plan: Plan) -> None:
@@ -383,6 +385,20 @@ def notify(run: Run, stop: Stop | None) -> None:
         )  # fmt: skip
         if told.exit != 0:
             run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")
+
+
+async def stand_by(run: Run, attempt: Attempt, said: str, doing: str, is_over: Callable[[], bool]) -> bool:
+    """Say why an attempt has to wait, and wait until `is_over`; False if the run's time is up before. StopNow
+    when ralph must stop."""
+    run.view.line(f"! {said}", color="yellow")
+    run.view.doing(doing, attempt.worker)
+    notify(run, None)
+    await Look(lambda: is_over() or asked_to_stop(run) is not None or time.time() >= run.ends)
+    if is_over():
+        return True
+    if asked_to_stop(run):
+        raise StopNow
+    return False
 
 
 def logs_folder(paths: Paths) -> Path:

@@ -8,10 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from _ralph.errors import SetupFailed, StopNow, TryLater
+from _ralph.errors import SetupFailed, TryLater
 from _ralph.loop.jobs import Attempt, Checked
-from _ralph.loop.pool import Look
-from _ralph.loop.run import Run, asked_to_stop, notify
+from _ralph.loop.run import Run, stand_by
 from _ralph.model import CheckResult
 from _ralph.state.limits import BACKOFF
 from _ralph.text import clock
@@ -46,19 +45,13 @@ async def once_set_up(run: Run, attempt: Attempt, step: Callable[[], Awaitable[F
         except SetupFailed as error:
             if run.options.no_wait or run.options.once:
                 raise TryLater(str(error)) from None
-            await _wait(run, attempt, str(error), min(time.time() + seconds, run.ends))
+            await _wait(run, attempt, str(error), time.time() + seconds)
     raise AssertionError  # the pauses have no end
 
 
-async def _wait(run: Run, attempt: Attempt, said: str, until: float) -> None:
-    """Say why, and wait until `until` (unix time). StopNow when ralph must stop, TryLater when the run's time
-    is up."""
-    when = f"until {clock(until, time.time(), seconds=True)}"
-    run.view.line(f"! {said}; it is tried again, waiting {when}", color="yellow")
-    run.view.doing(f"waiting for setup {when}", attempt.worker)
-    notify(run, None)
-    await Look(lambda: time.time() >= until or asked_to_stop(run) is not None)
-    if asked_to_stop(run):
-        raise StopNow
-    if time.time() >= run.ends:
-        raise TryLater(said)
+async def _wait(run: Run, attempt: Attempt, why: str, until: float) -> None:
+    """Wait until `until` (unix time). StopNow when ralph must stop, TryLater when the run's time is up."""
+    when = f"until {clock(min(until, run.ends), time.time(), seconds=True)}"
+    said, doing = f"{why}; it is tried again, waiting {when}", f"waiting for setup {when}"
+    if not await stand_by(run, attempt, said, doing, lambda: time.time() >= until):
+        raise TryLater(why)

@@ -13,17 +13,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from _ralph import files
-from _ralph.errors import (
-    AgentUnavailable,
-    BadInput,
-    NeedsPerson,
-    RalphError,
-    SetupFailed,
-    StopNow,
-    TryLater,
-    translate,
-)
+from _ralph import errors, files
+from _ralph.errors import RalphError
 from _ralph.git import git
 from _ralph.model import Json
 from _ralph.process import process
@@ -44,7 +35,10 @@ class WorkerDied(RalphError):
     """A worker ended without a result: it was killed, perhaps for want of memory."""
 
 
-_ERRORS = (BadInput, SetupFailed, NeedsPerson, AgentUnavailable, TryLater, StopNow, WorkerDied, RalphError)
+_ERRORS = (
+    errors.BadInput, errors.SetupFailed, errors.NeedsPerson, errors.AgentUnavailable, errors.TryLater,
+    errors.StopNow, WorkerDied, RalphError,
+)  # fmt: skip
 """What an error in a worker is to the loop: the first that it is an instance of."""
 
 
@@ -161,6 +155,6 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> None:
             report({"event": "done", "value": as_json(value)})
     except Exception as error:
         process.sweep(0.0)
-        failed = translate(error)
+        failed = errors.translate(error)
         kind = [isinstance(failed, one) for one in _ERRORS].index(True)
         report({"event": "error", "kind": kind, "said": str(failed)})
