@@ -200,13 +200,12 @@ class Place:
                 copies[name] = data
         return copies
 
-    def renew_git(self, head: str, branch: str, config: str, refs: Mapping[str, str]) -> None:
-        """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, home's tags and
-        remote-tracking branches (`refs`, as files), identity and filters (`config`), home's objects as
-        alternates; no other branches, no remotes, no hooks."""
+    def renew_git(self, head: str, branch: str, common: Mapping[str, str]) -> None:
+        """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, the files of
+        `throwaway_git`, home's objects as alternates; no other branches, no remotes, no hooks."""
         own = self.root / ".git"
-        refs = {"HEAD": f"ref: refs/heads/{branch}\n", f"refs/heads/{branch}": f"{head}\n", **refs}
-        written = {name: os.fsencode(content) for name, content in refs.items()}
+        heads = {"HEAD": f"ref: refs/heads/{branch}\n", f"refs/heads/{branch}": f"{head}\n"}
+        written = {name: os.fsencode(content) for name, content in (heads | {**common}).items()}
         sources = [self.home.common / name for name in ("shallow", "info/attributes", "info/exclude")]
         sources += [] if self.full else [self.home.dir / "info/sparse-checkout"]
         for source in sources:
@@ -214,20 +213,20 @@ class Place:
                 written[source.name if source.name == "shallow" else f"info/{source.name}"] = data
         ignored = "\n".join(["", *map(_only, (HANDOFF, *self.state)), ""])
         written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
-        self._write_git(own, config, written)
+        self._write_git(own, written)
         (own / "hooks").mkdir()
         for path, module in self.modules(head).items():
             self._make_folders_real(f"{path}/.git")
             module.root.mkdir(parents=True, exist_ok=True)
             inside = own / "modules" / files.digest(os.fsencode(path))[:8]
             tree = setting(f"core.worktree\n{os.path.relpath(module.root, inside)}")
-            module._write_git(inside, config + tree, {"HEAD": f"{self._links(head)[path]}\n".encode()})
+            config = os.fsencode(common["config"] + tree)
+            module._write_git(inside, {"HEAD": f"{self._links(head)[path]}\n".encode(), "config": config})
             files.clear(module.root / ".git").write_text(f"gitdir: {os.path.relpath(inside, module.root)}\n")
 
-    def _write_git(self, own: Path, config: str, written: dict[str, bytes]) -> None:
+    def _write_git(self, own: Path, written: dict[str, bytes]) -> None:
         """Write a new git folder: the files `written`, this place's index, home's objects as alternates."""
         files.clear(own)
-        written["config"] = config.encode("utf-8", "surrogateescape")
         objects = str(self.home.common / "objects")
         line = f'"{escaped(objects)}"' if "\n" in objects else objects
         written["objects/info/alternates"] = os.fsencode(f"{line}\n")
@@ -449,21 +448,21 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
 
 
-def refs_of(home: Git) -> dict[str, str]:
-    """Those of home's refs that every place gets, as files of a git folder: its tags and remote-tracking
-    branches. Local branches stay away: with `main` there, an agent that checks it out makes the deletion of
-    all that has landed its work."""
+def throwaway_git(home: Git) -> dict[str, str]:
+    """What the throwaway `.git` of every place has from home, as files of a git folder: what decides how
+    files are checked out, the identity, tags and remote-tracking branches. Local branches stay away: with
+    `main` there, an agent that checks it out makes the deletion of all that has landed its work."""
     form = "--format=%(objectname) %(refname) %(symref)"
     listed = home("for-each-ref", form, "refs/remotes", "refs/tags", check=False)
     entries = [line.split(" ") for line in listed.split("\n")[:-1]]
     there = {name for _, name, to in entries if not to}
     symbolic = {name: f"ref: {to}\n" for _, name, to in entries if to in there}
     packed = (f"{commit} {name}\n" for commit, name, _ in entries if name not in symbolic)
-    return {"packed-refs": "".join([_PACKED, *packed]), **symbolic}
+    return {"config": _config(home), "packed-refs": "".join([_PACKED, *packed]), **symbolic}
 
 
-def throwaway_config(home: Git) -> str:
-    """The configuration of a throwaway `.git`: what decides how files are checked out, and the identity."""
+def _config(home: Git) -> str:
+    """The configuration of a throwaway `.git`."""
     listed = home.names("config", "--includes", "--list", "-z", check=False)
     kept: dict[str, str] = {}
     for entry in listed:

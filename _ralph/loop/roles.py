@@ -97,7 +97,7 @@ def run_role(
 ) -> AgentResult:
     """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
     called `name`, and it may spend `share`."""
-    left = run.time_left
+    left = max(run.ends - time.time(), 1.0)
     result = registry.run_agent(
         agent,
         prompt,

@@ -14,7 +14,7 @@ from _ralph import files, text
 from _ralph.agents.surroundings import shared_caches
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, environment, nul
-from _ralph.git.workspace import Place, refs_of, throwaway_config
+from _ralph.git.workspace import Place, throwaway_git
 from _ralph.loop import exact
 from _ralph.model import Check, CheckResult, Setup
 from _ralph.process.process import Control, run_process
@@ -38,11 +38,10 @@ _LONGEST = 1 << 16
 
 @dataclass(frozen=True)
 class Gear:
-    """What every place gets from home: git's configuration, tags and remote-tracking branches (`refs`), and
-    the files that `.worktreeinclude` names. `hooks` is the folder of the commit hooks."""
+    """What every place gets from home: the files of its `git`, and those that `.worktreeinclude` names.
+    `hooks` is the folder of the commit hooks."""
 
-    config: str
-    refs: Mapping[str, str]
+    git: Mapping[str, str]
     carried: list[str]
     hooks: str
 
@@ -53,7 +52,7 @@ def gear_of(home: Git) -> Gear:
     own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
     hooks = own[-1] if own else str(home.common / "hooks")
     carried = carried_names(home, home.root / ".worktreeinclude")
-    return Gear(throwaway_config(home), refs_of(home), carried, hooks)
+    return Gear(throwaway_git(home), carried, hooks)
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Site:
     def furnish(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
         place.carry(self.gear.carried)
-        place.renew_git(head, self.branch, self.gear.config, self.gear.refs)
+        place.renew_git(head, self.branch, self.gear.git)
 
     def run(
         self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None

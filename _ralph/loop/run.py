@@ -124,11 +124,6 @@ class Run:
         return limits.run_deadline(self.limits, self.seconds, time.time())
 
     @property
-    def time_left(self) -> float:
-        """The seconds until then, at least one."""
-        return max(self.ends - time.time(), 1.0)
-
-    @property
     def jobs(self) -> int:
         """How many tasks may be worked side by side."""
         return 1 if self.options.once else self.limits.jobs

@@ -1025,12 +1025,12 @@ def test_a_place_that_shares_home_s_git_is_caught(
 ) -> None:
     """The two short cuts that somebody could take instead of a throwaway `.git`."""
 
-    def shared(self: Place, at: str, branch: str, config: str, refs: Mapping[str, str]) -> None:
+    def shared(self: Place, at: str, branch: str, common: Mapping[str, str]) -> None:
         own = files.clear(self.root / ".git")
         if kept == "shared .git":
             own.write_text(f"gitdir: {self.home.dir}\n")
             return
-        real(self, at, branch, config, refs)
+        real(self, at, branch, common)
         files.clear(own / "objects")
         (own / "objects").symlink_to(self.home.common / "objects")
 
