@@ -192,9 +192,8 @@ def run_agent(
     saver.save()
     watch(parser)
     program, *rest = agent.argv(prompt_file, own_log, usd_left)
-    # It may be installed in ralph's own virtual environment, which `env` leaves out. A path leads from where
-    # ralph was started, and not to what an agent left in `cwd`: it could be the judge.
-    found = shutil.which(program, path=env.get("PATH")) or shutil.which(program)
+    # The one that the person's PATH finds: `env` leads to programs that an agent can have left in `cwd`.
+    found = shutil.which(program)
     process = run_process(
         wrap([os.path.abspath(found) if found else program, *rest]),
         cwd=cwd,

@@ -629,6 +629,17 @@ def test_a_trap_in_the_place_of_its_transcript_is_not_read(tmp_path: Path, trap:
         assert run(tmp_path, plain(f"sh {script}")).reason == "exit 1: no output"
 
 
+def test_its_program_is_the_person_s_and_not_one_that_was_left_in_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("mine", "left"):
+        (tmp_path / place).mkdir()
+        program(tmp_path / place / "some-agent", f"print({place!r})")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'mine'}:{os.environ['PATH']}")
+    env = {**os.environ, "PATH": f"{tmp_path / 'left'}:{os.environ['PATH']}"}
+    assert run(tmp_path, plain("some-agent"), env=env).text == "mine\n"
+
+
 def test_a_silent_command_is_not_active(tmp_path: Path) -> None:
     assert not run(tmp_path, plain("sh -c 'sleep 0.05; echo >&2'")).active
 
