@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,12 +92,12 @@ async def _examined(run: Run, attempt: Attempt) -> Checked:
     it is not the work's fault."""
     hooked = Checked(commit=attempt.commit)
     if attempt.changes_tree:
-        await know_tip(run, attempt)
+        if run.plan.checks:
+            await baseline(run, attempt.tip, run.plan.checks, f"{attempt.name}-tip", {}, attempt.worker)
         hooked = await _committed(run, attempt)
     found = await _look(run, attempt, hooked)
     if red_setup(found):
-        job = replace(baseline_job(attempt.tip, [], f"{attempt.name}-tip", {}), again=True)
-        require_setup(run, await examined(run, job, attempt.worker))
+        await baseline(run, attempt.tip, [], f"{attempt.name}-tip", {}, attempt.worker)
         run.results.built = ""  # no check has run there
     return found
 
@@ -223,21 +224,14 @@ def trying(run: Run, commit: str, messages: list[tuple[Task, str]], number: int 
 async def _know_own(run: Run, attempt: Attempt, tip: str) -> None:
     """Run the task's own checks behind the plan's. The attempt cannot pass if one of them can only be red."""
     before, own = run.results.before.get(attempt.task.key, {}), attempt.task.checks
-    job = baseline_job(tip, run.plan.checks_for(attempt.task), f"{attempt.name}-before", run.names(attempt))
-    found = require_setup(run, await examined(run, job, attempt.worker))
+    checks, name = run.plan.checks_for(attempt.task), f"{attempt.name}-before"
+    found = await baseline(run, tip, checks, name, run.names(attempt), attempt.worker)
     said = {result.command: result for result in found.checks}
     results = [said[check.command] for check in own if check.command in said]
     attempt.notices += found.notices
     attempt.cannot_pass = next((cannot_start(result) for result in results if result.missing), "")
     if not attempt.cannot_pass:
         run.results.before[attempt.task.key] = {result.command: result.ok for result in results} | before
-
-
-async def know_tip(run: Run, attempt: Attempt) -> None:
-    """Run the plan's checks on the commit that the candidate is made on, if nobody has."""
-    job = baseline_job(attempt.tip, list(run.plan.checks), f"{attempt.name}-tip", {})
-    if run.plan.checks:
-        require_setup(run, await examined(run, job, attempt.worker))
 
 
 def before_work(run: Run, attempt: Attempt) -> Before:
@@ -294,14 +288,14 @@ def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:
     return run.in_worker(lambda inside: check_commit(inside, job), Checked, number)
 
 
-async def examined(run: Run, job: CheckJob, number: int = 0, patient: bool = False) -> Checked:
-    """The results of a `CheckJob`: as remembered for these files, else from the clean room, `patient` as
-    `patiently` is."""
+async def examined(run: Run, job: CheckJob, number: int = 0) -> Checked:
+    """The results of a `CheckJob`: as remembered for these files, else from the clean room, for the attempt
+    of a worker; without one, `patiently`."""
     results = remembered(run)
     if found := results.recall(job):
         return found
     begun = results.begin(job)
-    return results.end(begun, await (patiently(run, begun) if patient else checking(run, begun, number)))
+    return results.end(begun, await (checking(run, begun, number) if number else patiently(run, begun)))
 
 
 def remembered(run: Run) -> Results:
@@ -340,9 +334,12 @@ def check_twice(run: Run, job: CheckJob) -> tuple[list[CheckResult], list[str]]:
     return checks_now, flaky
 
 
-def baseline_job(commit: str, checks: list[Check], name: str, env: dict[str, str]) -> CheckJob:
-    """The job that finds which checks are green on the branch before the work."""
-    return CheckJob(commit=commit, checks=checks, name=name, label="before the work: ", env=env)
+async def baseline(
+    run: Run, commit: str, checks: Iterable[Check], name: str, env: dict[str, str], number: int = 0
+) -> Checked:
+    """What checks say on a commit of the branch, before the work. SetupFailed if `setup` is red there."""
+    job = CheckJob(commit=commit, checks=[*checks], name=name, label="before the work: ", env=env)
+    return require_setup(run, await examined(run, job, number))
 
 
 def cannot_start(result: CheckResult) -> str:

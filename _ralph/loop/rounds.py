@@ -13,9 +13,8 @@ from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.candidate import (
-    baseline_job,
+    baseline,
     check_twice,
-    examined,
     require_message,
     tip_of,
 )
@@ -32,7 +31,6 @@ from _ralph.loop.landing import (
 from _ralph.loop.opening import shared_python
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop, notify
-from _ralph.loop.setup import require_setup
 from _ralph.model import AgentResult, Check, Plan, Task, Verdict, spent_on
 from _ralph.state import limits, prd
 from _ralph.state.history import NEVER, Away
@@ -168,11 +166,10 @@ def open_run_record(run: Run) -> None:
 def _said_before(run: Run, tip: str) -> list[str]:
     """What the plan's checks say before the work: which are red, and what they change. `setup` runs, if there
     is one: BadInput where it installs into a Python that all places share."""
-    checks = list(run.plan.checks)
+    checks = run.plan.checks
     if not checks and not run.plan.setup:
         return []
-    job = baseline_job(tip, checks, "baseline", {})
-    found = require_setup(run, run.wait(examined(run, job, patient=True)))
+    found = run.wait(baseline(run, tip, checks, "baseline", {}))
     if run.plan.setup and (led := shared_python(run, run.paths.room)):
         raise BadInput(led)
     return [*(f"red before the work: {result.name}" for result in found.red), *found.notices]
