@@ -181,8 +181,8 @@ class Place:
         wanted = list(names)
         tracked = set(self.git.names("ls-files", "-z", timeout=BULK) if wanted else ())
         own = [name for name in wanted if name not in tracked]
-        for folder in dict.fromkeys(map(os.path.dirname, own)):
-            self._make_folders_real(f"{folder}/.")
+        for name in {os.path.dirname(name): name for name in own}.values():  # one of each folder
+            self._make_folders_real(name)
         self.carried = [name for name in own if files.copy(f"{self.home.root}/{name}", f"{self.root}/{name}")]
 
     def copy_state(self) -> dict[str, bytes]:

@@ -213,8 +213,14 @@ class Room:
 
     def naming(self, names: Iterable[str]) -> list[str]:
         """Those of these files here that name the folder of all places, or links that lead there."""
-        folder = os.fsencode(self.path.parent)
-        return [name for name in names if folder in _content(self.path / name)]
+        return [name for name in names if self._names_places(self.path / name)]
+
+    def _names_places(self, path: Path) -> bool:
+        places = self.path.parent
+        if path.is_symlink():
+            end = Path(os.path.realpath(path))
+            return end.is_relative_to(places) and not end.is_relative_to(self.path)
+        return os.fsencode(places) in (files.read_regular(path, _LOOKED_AT) or b"")
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
         """Run all checks as one program: what one builds, the next can use; what one changes in tracked files
@@ -309,13 +315,6 @@ class Room:
     def _is_kept(self) -> Callable[[str], bool]:
         kept = patterns.matcher(self.site.keep)
         return lambda name: kept(name) or kept(f"{name}/\0")
-
-
-def _content(path: Path) -> bytes:
-    """The first bytes of a file, the target of a link."""
-    if path.is_symlink():
-        return os.fsencode(os.readlink(path))
-    return files.read_regular(path, _LOOKED_AT) or b""
 
 
 def carried_names(home: Git, include: Path) -> list[str]:
