@@ -185,7 +185,7 @@ def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
 
 
 # ralph with one safeguard taken out, the call at which it dies then, and what the audit says of it. The
-# fourth snapshot is of what the second attempt leaves, whose work is green.
+# second snapshot is of what the second attempt leaves, whose work is green.
 MUTANTS = {
     "marks are not made at the next start": (
         """
@@ -252,7 +252,7 @@ def test_every_step_of_going_on_is_needed(tmp_path: Path, mutant: str) -> None:
     sabotage, label, wrong = MUTANTS[mutant]
     counted = Repo(tmp_path / "count")
     calls = count(counted, prepare(counted), sabotage)
-    call = [call for call in calls if call.label.startswith(label)][3 if label == "git add -A" else 1]
+    call = [call for call in calls if call.label.startswith(label)][1]
     repo = Repo(tmp_path / "crash")
     agent = prepare(repo)
     assert crash(repo, agent, call.number, "before", first=sabotage) == -9

@@ -405,8 +405,7 @@ def make_candidate(run, one, real=candidate.make_candidate):
 def check_commit(run, job, real=candidate.check_commit):
     if job.commit not in alone:
         return real(run, job)
-    checked = real(run, replace(job, commit=alone[job.commit], tip=""))
-    return replace(checked, commit=job.commit, message=job.message)
+    return replace(real(run, replace(job, commit=alone[job.commit])), commit=job.commit)
 attempt.make_candidate, candidate.check_commit = make_candidate, check_commit
 """,
         "a red commit",

@@ -29,7 +29,7 @@ BETWEEN_RUNS = {
     "deletes a task": ("del t[2]" + SAVE, ""),
     "turns the order": ("del t[0]['blocked']; t.reverse()" + SAVE, "T2 passed, T3 passed"),
     "writes another plan with the same ids": ("for n in t: n.update(title='new', passes=False, blocked=None, checks=['grep -q better ' + n['id'] + '.txt'])" + SAVE, "T3 failed, T3 passed, T1 failed, T1 passed, T2 failed, T2 passed"),
-    "deletes progress.txt": ("P('progress.txt').unlink()", "T2 passed"),
+    "deletes progress.txt": ("P('progress.txt').unlink()", "T1 passed, T2 passed"),
     "adds to progress.txt": ("P('progress.txt').open('a').write('my own words\\n')", "T2 passed"),
     "deletes .ralph": ("shutil.rmtree('.ralph')", "T2 passed"),
     "deletes .git/ralph": ("shutil.rmtree('.git/ralph')", "T2 passed"),
