@@ -56,8 +56,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     open_sandbox(run)
     try_templates(run)
     require_own_files(run)
+    note_plan(paths, run.branch.name)  # before git: by it the locks are known that a power cut leaves
     run.tip, said = run.branch.open(run.history.branch)
-    note_plan(paths, run.branch.name)
     warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *uncopied(run), *unprotected(run)]
     run.notices += [*said, *(f"! {warning}" for warning in warnings)]
     if run.history.run is None:  # one that crashed continues with its own limits
