@@ -262,3 +262,22 @@ def test_every_step_of_going_on_is_needed(tmp_path: Path, mutant: str) -> None:
     except AssertionError as error:
         said = str(error)
     assert wrong in said if wrong else not said, said
+
+
+CUT_OFF_AT_THE_BRANCH = """
+import os
+from _ralph.git import branch
+def _make(own, *given):
+    lock = own.git.common / f"{own.ref}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    os.kill(os.getpid(), 9)
+branch.Branch._make = _make
+"""
+
+
+def test_a_lock_that_git_left_where_the_branch_was_to_be_made_ends_no_later_run(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    agent = repo.agent("P('T1.txt').touch()")
+    assert repo.ralph("run", "-q", "--agent", agent, first=CUT_OFF_AT_THE_BRANCH).returncode == -9
+    assert repo.run(agent)[0] == 0
