@@ -17,7 +17,7 @@ from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, 
 from _ralph.state import edit
 from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
-from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked
+from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
 
 
 async def land(run: Run, attempt: Attempt) -> bool:
@@ -154,12 +154,19 @@ def set_back(run: Run, recheck: Rechecked) -> None:
 
 
 def redo_marks(run: Run) -> None:
-    """Write the marks that the last run did not come to: it was killed between a record and its mark."""
+    """Write the marks that the last run did not come to: it was killed between a record and its mark, or
+    could not write the plan and says so in its last record. A block that is not marked looks like one that a
+    person took away."""
     last = run.history.last
     if isinstance(last, AttemptEnded):
         mark(run, last)
     elif isinstance(last, Rechecked):
         set_back(run, last)
+    elif isinstance(last, Stopped):
+        for task in run.plan.tasks:
+            ended = run.history.of(task).last
+            if task.key in last.unmarked and ended:
+                mark(run, ended)
 
 
 def record_of(run: Run, attempt: Attempt) -> AttemptEnded:

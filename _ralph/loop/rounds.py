@@ -393,7 +393,7 @@ def close_run(run: Run, stop: Stop) -> Stop:
             stop = Stop("red-checks", Exit.PERSON, reason)
     if run.recorded or run.history.run:
         run.write(
-            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
+            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason, unmarked=run.unmarked),
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
         )
     if run.unmade:

@@ -77,7 +77,22 @@ class Options:
     """All of it, as a command line."""
 
 
-SetField = Callable[[Plan, Task | Sequence[Task], Any], str]
+PATIENCE = 2.0
+"""Seconds that prd.json may be half saved before ralph says that it cannot be read."""
+SetField = Callable[[Plan, list[Task], Any], str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A field of tasks in prd.json that is to be set."""
+
+    set_field: SetField
+    tasks: list[Task]
+    value: bool | str
+
+    def of(self, plan: Plan) -> str:
+        """The text of `plan` with it."""
+        return self.set_field(plan, self.tasks, self.value)
 
 
 @dataclass
@@ -104,7 +119,7 @@ class Run:
     pool: Pool = field(default_factory=Pool)
     recorded: bool = False
     trouble: str = ""
-    unmade: list[Callable[[Plan], str]] = field(default_factory=list)
+    unmade: list[Change] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
     gear: Gear | None = None
@@ -301,32 +316,44 @@ class Run:
     def read_plan(self) -> None:
         """Read prd.json if it changed. While it cannot be read, `trouble` says why, and nothing new
         starts."""
-        try:
-            found = files.read_regular(Path(os.path.realpath(self.paths.prd)))
-            if found != self.plan.text.encode():
-                self._take_over(prd.load(self.paths.prd))
-            self.trouble = ""
-            self._make_edits()
-            files.clear(last_good(self.paths))
-        except BadInput as error:
-            self._wait_for_plan(str(error))
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                found = files.read_regular(Path(os.path.realpath(self.paths.prd)))
+                if found != self.plan.text.encode():
+                    self._take_over(prd.load(self.paths.prd))
+                self.trouble = ""
+                self._make_edits()
+                files.clear(last_good(self.paths))
+                return
+            except BadInput as error:
+                if self.trouble or time.monotonic() > end or self.control.stop_now:
+                    self._wait_for_plan(str(error))
+                    return
+            self.pool.serve(self.control, 0.2)
 
     def edit(self, set_field: SetField, tasks: Task | Sequence[Task], value: bool | str) -> None:
         """Set a field of tasks in prd.json, as `edit.set_passed`; if it cannot be read, as soon as it can."""
-        self.unmade.append(lambda plan: set_field(plan, tasks, value))
+        change = Change(set_field, [tasks] if isinstance(tasks, Task) else list(tasks), value)
+        self.unmade.append(change)
         try:
             self._make_edits()
         except BadInput as error:
             self._wait_for_plan(str(error))
-            changed = prd.read(set_field(self.plan, tasks, value), self.plan.path)
+            changed = prd.read(change.of(self.plan), self.plan.path)
             self._use(replace(changed, checks=self.plan.checks))
+
+    @property
+    def unmarked(self) -> list[str]:
+        """The keys of the tasks whose marks prd.json lacks, as it could not be written."""
+        return [task.key for change in self.unmade for task in change.tasks]
 
     def _make_edits(self) -> None:
         """Make the changes that prd.json lacks. BadInput if it cannot be read."""
         while self.unmade:
             with edit.lock(self.paths.private):
-                new = edit.apply(self.plan, self.unmade[0])
-            ours = self.unmade.pop(0)(self.plan)
+                new = edit.apply(self.plan, self.unmade[0].of)
+            ours = self.unmade.pop(0).of(self.plan)
             if new.text == ours:
                 self._use(replace(new, checks=self.plan.checks))
             else:  # somebody saved it meanwhile

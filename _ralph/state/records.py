@@ -156,11 +156,12 @@ class Landed(Record, event="land"):
 
 @dataclass(kw_only=True)
 class Stopped(Record, event="stop"):
-    """How a run ended, as in `Stop`."""
+    """How a run ended, as in `Stop`; `unmarked` are the keys of tasks whose marks it could not write."""
 
     stop: str = ""
     exit: int = 0
     reason: str = ""
+    unmarked: list[str] = field(default_factory=list)
 
 
 def from_json(found: Json) -> Record:
