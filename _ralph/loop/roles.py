@@ -87,13 +87,7 @@ def criteria_of(task: Task) -> list[str]:
 
 
 def run_role(
-    run: Run,
-    agent: Agent,
-    prompt: str,
-    name: str,
-    env: Mapping[str, str],
-    share: Share,
-    cwd: Path,
+    run: Run, agent: Agent, prompt: str, name: str, env: Mapping[str, str], share: Share, cwd: Path
 ) -> AgentResult:
     """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
     called `name`, and it may spend `share`."""

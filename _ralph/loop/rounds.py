@@ -12,22 +12,9 @@ from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
-from _ralph.loop.candidate import (
-    baseline,
-    check_twice,
-    require_message,
-    tip_of,
-)
+from _ralph.loop.candidate import baseline, check_twice, require_message, tip_of
 from _ralph.loop.jobs import Attempt, CheckJob
-from _ralph.loop.landing import (
-    failure_of,
-    note,
-    note_landed,
-    note_lost,
-    redo_marks,
-    restore_marks,
-    set_back,
-)
+from _ralph.loop.landing import failure_of, note, note_landed, note_lost, redo_marks, restore_marks, set_back
 from _ralph.loop.opening import shared_python
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop, notify

@@ -72,12 +72,7 @@ class Sandbox:
 
 
 def sandbox_for(
-    home: Sequence[Path],
-    common: Path,
-    private: Path,
-    rows: Mapping[str, Any],
-    names: set[str],
-    network: bool,
+    home: Sequence[Path], common: Path, private: Path, rows: Mapping[str, Any], names: set[str], network: bool
 ) -> Sandbox:
     """The sandbox of a plan for the agents called `names`: of the folders that `rows` list, only theirs are
     visible, and nothing of `home`, which includes all places; its cache is in `private`. BadInput if

@@ -271,11 +271,8 @@ class History(Spent):
 
     def _bills_extra(self, record: records.AttemptEnded) -> None:
         """Until when the providers of its agent and its judge bill extra usage."""
-        judge, reason = (
-            record.judge,
-            "the provider bills extra usage; --allow-overage permits it",
-        )
-        for name, one in ((record.agent, record), (judge.row, judge)):
+        reason = "the provider bills extra usage; --allow-overage permits it"
+        for name, one in ((record.agent, record), (record.judge.row, record.judge)):
             if one.overage:
                 reset = one.reset or record.time + _NO_RESET
                 self.overage[name] = Away(record.time, reset, reason=reason)
