@@ -167,8 +167,8 @@ class CheckResult:
     name: str
     command: str
     ok: bool
-    exit: int | None
-    seconds: float
+    exit: int | None = None
+    seconds: float = 0.0
     tail: str = ""  # the end of its output
     log: str = ""  # the file with all of it
     timed_out: bool = False

@@ -184,8 +184,8 @@ def to_json(record: Record) -> Json:
 
 def made(kind: type[Kind], found: object) -> Kind:
     """The dataclass `kind` of a JSON object; ValueError names the field that is wrong."""
-    readers, _, needed, nullable = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
-    given: Json = dict.fromkeys(nullable)
+    readers, _, needed = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
+    given: Json = {}
     for name, value in _exactly(dict, found).items():
         if name in readers and value is not None:
             try:
@@ -214,15 +214,14 @@ def as_json(value: Any) -> Any:
 
 
 @functools.cache
-def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str], set[str]]:
-    """A reader and the default for each field; the names of those that are required, and those of them that
-    may be None. Cached: a file can hold many thousand records."""
+def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str]]:
+    """A reader and the default for each field; the names of those that are required. Cached: a file can hold
+    many thousand records."""
     hints, defaults = get_type_hints(kind), {}
     for one in fields(kind):
         defaults[one.name] = one.default if one.default_factory is MISSING else one.default_factory()
     needed = {name for name, default in defaults.items() if default is MISSING}
-    nullable = {name for name in needed if type(None) in get_args(hints[name])}
-    return {name: _reader(hints[name]) for name in defaults}, defaults, needed, nullable
+    return {name: _reader(hints[name]) for name in defaults}, defaults, needed
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
