@@ -300,7 +300,7 @@ async def examined(run: Run, job: CheckJob, number: int = 0) -> Checked:
 
 def remembered(run: Run) -> Results:
     """The results of this run, as long as all that checks see beside a tree is the same."""
-    copied = [files.signature(run.paths.root / name) for name in run.site.gear.carried]
+    copied = [files.signature(run.paths.root / name) for name in run.gear.carried]
     now = files.digest(repr((run.plan.setup, run.site.keep, copied)).encode("utf-8", "surrogatepass"))
     if now != run.results.surroundings:
         run.results = Results(run.git, now, before=run.results.before, passable=run.results.passable)

@@ -184,7 +184,7 @@ def unseen(run: Run) -> list[str]:
 def uncopied(run: Run) -> list[str]:
     """A warning of what `.worktreeinclude` names and cannot be copied, as links to folders are, or links that
     lead nowhere."""
-    found = ((name, run.paths.root / name) for name in run.site.gear.carried)
+    found = ((name, run.paths.root / name) for name in run.gear.carried)
     names = [name for name, path in found if not (files.regular(path) and os.access(path, os.R_OK))]
     return [f".worktreeinclude names what is no file to copy: {text.few(names)}"] if names else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -122,7 +123,6 @@ class Run:
     unmade: list[Change] = field(default_factory=list)
     red: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
-    gear: Gear | None = None
     results: Results = field(init=False)
 
     def __post_init__(self) -> None:
@@ -169,10 +169,14 @@ class Run:
         found = (self.git.name_of(one) for one in (path, Path(os.path.realpath(path))))
         return [name for name in found if name]
 
+    @functools.cached_property
+    def gear(self) -> Gear:
+        """What places get from home."""
+        return gear_of(self.git)
+
     @property
     def site(self) -> Site:
         """What all places of this plan have in common."""
-        self.gear = self.gear or gear_of(self.git)
         return Site(
             self.git, self.gear, self.branch.name, self.plan.setup, self.plan.settings.get("keep", ()),
             self.control, lambda place: self.env({}, place), self.log, self.view.check, self.wrap,
@@ -190,9 +194,10 @@ class Run:
         def job(control: Control, report: Hear) -> Result:
             view = Reporter(report, self.view.stays, self.view.verbose)
             control.on_tick = view.tick if view.stays else None
-            return work(replace(self, control=control, view=view))
+            self.control, self.view = control, view  # of this process alone
+            return work(self)
 
-        self.gear = self.gear or gear_of(self.git)  # once, and not in each worker
+        assert self.gear  # found once, and not in each worker
         return start(job, kind, lambda event: self.view.hear(event, number), self.pool.jobs)
 
     def new_id(self, task: Task) -> str:
@@ -226,7 +231,7 @@ class Run:
     def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
         """Where an agent works, at a task that may change what `allow` has."""
         place = self.place(self.paths.workspace(worker), allow)
-        place.carried = self.site.gear.carried
+        place.carried = self.gear.carried
         return place
 
     def room(self, folder: Path, env: Mapping[str, str] | None = None) -> Room:
