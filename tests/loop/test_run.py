@@ -88,7 +88,10 @@ def test_which_plans_a_run_takes(
         assert load_plan(run.paths, given).tasks
 
 
-def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(repo: Repo, opened: Opened) -> None:
+def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(
+    repo: Repo, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
     repo.plan({"checks": ["true"]})
     run, whole = opened(), repo.read("prd.json")
     repo.write("prd.json", whole[:-9])
@@ -101,7 +104,10 @@ def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(repo: 
     assert repo.passed() == ["T1"] and not (run.trouble or run.unmade)
 
 
-def test_a_plan_that_an_editor_is_replacing_ends_no_run(repo: Repo, opened: Opened) -> None:
+def test_a_plan_that_an_editor_is_replacing_ends_no_run(
+    repo: Repo, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
     repo.plan({"checks": ["true"]})
     run = opened()
     renames = "while True: os.rename('prd.json', 'prd.json~'); os.rename('prd.json~', 'prd.json')"

@@ -6,14 +6,13 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
-from _ralph.loop.jobs import Attempt, Checked, Worked
+from _ralph.loop.jobs import Checked, Worked
 from _ralph.loop.worker import Job, WorkerDied, start
 from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
 from _ralph.state.records import MOST, as_json, made
@@ -100,7 +99,3 @@ def test_a_result_survives_the_pipe_and_numbers_that_an_agent_made_up_are_cut() 
     found = made(Worked, json.loads(json.dumps(as_json(Worked(result=result, left="tree", notices=["n"])))))
     assert (found.result.usd, found.result.tokens.input) == (MOST, MOST)
     assert (found.result.exit, found.result.denials, found.left, found.notices) == (0, ["x"], "tree", ["n"])
-
-
-def test_an_attempt_has_a_field_for_all_that_a_worker_found() -> None:
-    assert {one.name for one in fields(Worked)} <= {one.name for one in fields(Attempt)}
