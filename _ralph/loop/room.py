@@ -206,7 +206,7 @@ class Room:
     def go_on(self, commit: str) -> bool:
         """Go on where earlier checks ended on the files of `commit`: what they built stays, tracked files are
         put back. False if the room is not there any more."""
-        self._tree = commit
+        self._tree = self._head = commit
         if self.place.exists and self.place.stamp.exists():
             self._put_back()
         return self.place.exists and self.place.stamp.exists()

@@ -101,6 +101,14 @@ def test_a_hook_whose_folder_stands_in_the_tree_is_tried_there(repo: Repo) -> No
     assert repo.run(repo.agent(MAKES))[0] == 2 and paid(repo) == []
 
 
+def test_a_hook_finds_the_commit_that_it_is_asked_to_go_on_from(repo: Repo) -> None:
+    """Where the room still stands as the plan's checks left it, and where the candidate was checked out."""
+    repo.program(".git/hooks/commit-msg", f"git rev-parse --verify HEAD >> {repo.outside}/heads")
+    repo.plan({"checks": ["test -f T1.txt"]}, checks=["true"])
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert {*repo.read("../heads").split()} == {repo.git("rev-parse", "main").strip()}
+
+
 def test_without_a_hook_for_messages_there_is_nothing_to_try(repo: Repo) -> None:
     repo.program(".git/hooks/pre-commit", "true")
     repo.plan(own("T1"))
