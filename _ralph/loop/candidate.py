@@ -200,6 +200,7 @@ async def _refused(run: Run, attempt: Attempt, commit: str) -> str:
 
 
 async def _why_refused(run: Run, task: Task, own: str, commit: str, number: int = 0) -> str:
+    """The same for the message `own` of a task, by a worker of this number; what they let pass is noted."""
     found = require_setup(run, await trying(run, commit, [(task, own)], number))
     if not found.refused:
         run.results.passable.add(own)

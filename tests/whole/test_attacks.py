@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from _ralph import files
-from _ralph.loop import worker
-from _ralph.loop.jobs import Checked
 from _ralph.model import Check
 from _ralph.process import process
 from tests.conftest import Repo, sample
@@ -197,16 +195,6 @@ def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(rep
     repo.plan({"checks": ["test -f x"]}, {"checks": ["false"]}, checks=["false"])
     code, summary, _ = repo.run(repo.agent("P('x').touch()"), "--task", "T1")
     assert (code, summary["stop"]) == (4, "red-checks")
-
-
-def test_garbage_in_the_pipe_of_a_worker_is_its_death() -> None:
-    pipe, write = os.pipe()
-    os.write(write, b'garbage\n{"event": "done", "value": {}}\n')
-    job = worker.Job(pid=0, pipe=pipe, alive=os.dup(pipe), kind=Checked)
-    job.receive()
-    assert (job.open, job.result) == (False, None)
-    for fd in (write, job.pipe, job.alive):
-        os.close(fd)
 
 
 def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
