@@ -577,14 +577,16 @@ TWICE = [name for name in PROJECTS if name not in ("pip", "pre-commit")]
 
 @pytest.mark.parametrize("name", TWICE)
 def test_work_that_a_check_leaves_in_the_room_does_not_pass(name: str, begin: Begin) -> None:
-    """First an agent's own code, run by the check, puts the work there; the next attempt uses it."""
+    """First an agent's own code, run by the check, puts the work there; the next attempt uses it. What `keep`
+    names can carry it, on the word of whoever wrote that: then the final check is red."""
     project = PROJECTS[name]
     begun = begin(project)
     plants, wrong = writes(project.plants), writes(project.wrong)
     script = f"if attempt == 1:\n    {plants}\nelse:\n    {project.hides}\n    {wrong}"
     code, said = begun.run(begun.agent(script), "--max-iterations", "2")
     assert begun.tried.endswith(" 0 ") and not begun.tried.startswith("0"), said
-    assert code in (3, 4) and begun.repo.passed() == [], said
+    kept = begun.plan.get("keep") and code == 4 and "fails in a new checkout" in said
+    assert kept or (code in (3, 4) and begun.repo.passed() == []), said
 
 
 @pytest.mark.parametrize("name", TWICE)
