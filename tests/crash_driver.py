@@ -90,7 +90,7 @@ def _wrap(name: str, call: Callable[..., Any], half: Callable[..., Any] | None =
             _die()
         if number == AT and HOW == "full" and not _is_pipe(name, args):
             if name == "git":
-                return 128, b"", b"fatal: cannot write: No space left on device"
+                return 128, b"", "fatal: cannot write: No space left on device"
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if number == AT and HOW == "half" and half:
             half(*args, **given)
