@@ -58,8 +58,9 @@ print(json.dumps({PLAN!r}))
 # US-002 is done wrong at first and called complete all the same; told of the red check, the second
 # attempt does it right.
 AGENT = r"""
-import os, pathlib, sys
+import os, pathlib, sys, time
 P, prompt, task = pathlib.Path, sys.stdin.read(), os.environ["RALPH_TASK_ID"]
+time.sleep(0.1)  # what takes no time is shown without any
 if task == "US-001":
     P("prices.py").write_text("def total(items):\n    return sum(cents for _, cents in items)\n")
     P("test_total.py").write_text(
