@@ -516,7 +516,7 @@ FIGURES = (
     Figure("help", "ralph --help", CLICK, 1.3, start("--help")),
     Figure("version", "ralph --version", CLICK, 1.3, start("--version")),
     Figure("status", "ralph status, 100 tasks", CLICK, 2.0, start("status")),
-    Figure("git", "an attempt that passes", "its two processes, git add, git commit", 3.0, attempt_with_git(False)),
+    Figure("git", "an attempt that passes", "its two processes, git add, git commit", 8.0, attempt_with_git(False)),
     Figure("durable", "the same", "the same with core.fsync=all, sync", float("inf"), attempt_with_git(True)),
     Figure("setup", "an attempt where setup left 20,000 files, with `when`", "one look at them", 0.2, set_up, "s"),
     Figure("suite", "runs of the suite for 10 tasks that pass", "", 1 + 10 + 1, runs_of("suite"), "runs"),

@@ -78,6 +78,8 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
 def note_lost(run: Run, landed: Mapping[str, str]) -> None:
     """Note the start of what has landed (commits by the ids of attempts) and the log does not know: it was
     taken back with `git checkout` or `git stash`, or a clone has an older one."""
+    if landed.keys() <= run.history.begun:
+        return
     for task in run.plan.tasks:
         own = next((each for each in landed if each.endswith(run.mark_of(task))), "")
         if own and own not in run.history.begun:
