@@ -10,7 +10,7 @@ from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, StopNow
 from _ralph.git.merge import merge, still_marked
 from _ralph.git.workspace import changes
-from _ralph.loop.commit import commit_in_room, in_room, message, subject, try_messages
+from _ralph.loop.commit import commit_in_room, in_room, message, subject, subject_of, try_messages
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.room import HOOKS, MESSAGE_HOOKS, Room
@@ -189,14 +189,12 @@ async def know_before(run: Run, attempt: Attempt) -> None:
 
 def _untried(run: Run, attempt: Attempt) -> bool:
     """Whether there are hooks for messages, and they have not seen this one."""
-    own = subject(run, attempt.task, attempt.iteration, attempt.number)
-    return run.site.hooked(MESSAGE_HOOKS) and own not in run.results.passable
+    return run.site.hooked(MESSAGE_HOOKS) and subject_of(run, attempt) not in run.results.passable
 
 
 async def _refused(run: Run, attempt: Attempt, commit: str) -> str:
     """Why the commit hooks refuse the attempt's message on the files of `commit`; nothing if they do not."""
-    own = subject(run, attempt.task, attempt.iteration, attempt.number)
-    return await _why_refused(run, attempt.task, own, commit, attempt.worker)
+    return await _why_refused(run, attempt.task, subject_of(run, attempt), commit, attempt.worker)
 
 
 async def _why_refused(run: Run, task: Task, own: str, commit: str, number: int = 0) -> str:

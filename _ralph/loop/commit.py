@@ -28,10 +28,14 @@ def subject(run: Run, task: Task, iteration: int, attempt: int, template: str = 
     return render_line(compile_line(template or run.commit_template(), where), values, where)
 
 
+def subject_of(run: Run, attempt: Attempt) -> str:
+    """The message of an attempt's commit, without trailers."""
+    return subject(run, attempt.task, attempt.iteration, attempt.number)
+
+
 def message(run: Run, attempt: Attempt) -> str:
     """The whole message of an attempt's commit where no hook has a say in it."""
-    own = subject(run, attempt.task, attempt.iteration, attempt.number)
-    return f"{own}\n\n" + "".join(f"{trailer}\n" for trailer in _trailers(attempt))
+    return f"{subject_of(run, attempt)}\n\n" + "".join(f"{trailer}\n" for trailer in _trailers(attempt))
 
 
 def _trailers(attempt: Attempt) -> list[str]:
@@ -61,8 +65,7 @@ def commit_in_room(run: Run, attempt: Attempt) -> Checked:
         tree, results = _pre_commit(run, attempt, room)
         if not Checked(checks=results).red:
             room.hold(tree, attempt.tip)
-            own = subject(run, attempt.task, attempt.iteration, attempt.number)
-            said, more = room.said(own, attempt.name)
+            said, more = room.said(subject_of(run, attempt), attempt.name)
             results += more
         found = Checked(commit=attempt.commit, checks=results)
         if not found.red:

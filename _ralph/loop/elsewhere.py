@@ -3,12 +3,13 @@ places share."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from _ralph.agents.surroundings import names_of
@@ -29,13 +30,14 @@ def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
     checks = [*plan.checks, *(check for task in plan.tasks for check in task.checks)]
     commands = [(f"check {check.name}", check.command) for check in checks]
     commands += [("setup", plan.setup.run)] if plan.setup else []
+    find = functools.cache(functools.partial(shutil.which, path=env.get("PATH")))
     for what, command in commands:
         if found := _names_home(command, root, env):
             raise BadInput(
                 f"{what} names {found}, your working tree: it would test the files there and not the work; "
                 f"write paths from the top of the repository, without {found}/"
             )
-        if not plan.setup and (program := _program_of_home(command, root, env)):
+        if not plan.setup and (program := _program_of_home(command, root, find)):
             wanted = json.dumps((Project(root).setup or _VENV).run, ensure_ascii=False)
             raise BadInput(
                 f"{what} starts {program}, which no checkout has because git does not track it; let `setup` "
@@ -71,10 +73,10 @@ def _names_home(command: str, root: Path, env: Mapping[str, str]) -> str:
     return found[0] if found else ""
 
 
-def _program_of_home(command: str, root: Path, env: Mapping[str, str]) -> str:
-    """The program in a virtual environment of home that PATH finds for a command."""
+def _program_of_home(command: str, root: Path, find: Callable[[str], str | None]) -> str:
+    """The program in a virtual environment of home that PATH finds for a command; `find` asks it."""
     for word in _STARTED.findall(command):
-        found = Path(shutil.which(word, path=env.get("PATH")) or "/")
+        found = Path(find(word) or "/")
         if found.is_relative_to(root) and (found.parent.parent / "pyvenv.cfg").exists():
             return str(found)
     return ""

@@ -3,7 +3,7 @@ point; all that follows from it can be done twice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 
 from _ralph import text
@@ -11,7 +11,7 @@ from _ralph.errors import NeedsPerson
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import tip_of
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import Run, stand_by
+from _ralph.loop.run import RANDOM, Run, stand_by
 from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
@@ -75,13 +75,14 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
     mark(run, verdict)
 
 
-def note_lost(run: Run, landed: Mapping[str, str]) -> None:
+def note_lost(run: Run, landed: dict[str, str]) -> None:
     """Note the start of what has landed (commits by the ids of attempts) and the log does not know: it was
     taken back with `git checkout` or `git stash`, or a clone has an older one."""
     if landed.keys() <= run.history.begun:
         return
+    newest = {own[RANDOM:]: own for own in reversed(landed)}
     for task in run.plan.tasks:
-        own = next((each for each in landed if each.endswith(run.mark_of(task))), "")
+        own = newest.get(run.mark_of(task), "")
         if own and own not in run.history.begun:
             number, commit = run.history.iteration + 1, landed[own][:12]
             run.write(

@@ -104,9 +104,13 @@ def next_task(run: Run) -> Task | None:
     under_way = {attempt.task.id for attempt in run.pool.attempts}
     if len(under_way) >= run.jobs or run.trouble:
         return None
-    free = [task for task in ready(run) if under_way.isdisjoint((task.id, *task.depends_on))]
-    if any(run.history.of(attempt.task).conflicted for attempt in run.pool.attempts):
-        free = [task for task in free if not run.history.of(task).conflicted]
+    resolving = any(run.history.of(attempt.task).conflicted for attempt in run.pool.attempts)
+    free = (
+        task
+        for task in ready(run)
+        if under_way.isdisjoint((task.id, *task.depends_on))
+        and not (resolving and run.history.of(task).conflicted)
+    )
     found = next((task for task in free if not _back_at(run, task)), None)
     return found if found and run.share else None
 

@@ -45,6 +45,11 @@ DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
 _NOTIFY_TIMEOUT = 30.0
 """Seconds that the command of --notify may take."""
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
+PATIENCE = 2.0
+"""Seconds that prd.json may be half saved before ralph says that it cannot be read."""
+RANDOM = 32
+"""Letters of an attempt's id that are random; what it is an attempt at follows."""
+SetField = Callable[[Plan, list[Task], Any], str]
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,6 @@ class Options:
     verbose: bool = False
     words: tuple[str, ...] = ()
     """All of it, as a command line."""
-
-
-PATIENCE = 2.0
-"""Seconds that prd.json may be half saved before ralph says that it cannot be read."""
-SetField = Callable[[Plan, list[Task], Any], str]
 
 
 @dataclass(frozen=True)
