@@ -11,7 +11,10 @@
 # ///
 """ralph: picks the next failing task from prd.json, hands it to an agent, checks the work itself.
 
-Read it from the top: `run_loop` is a run, `run_attempt` an attempt. The commands follow.
+Read it from the top: `run_loop` is a night, `run_attempt` an attempt; the commands follow. Both are told in
+_ralph/loop, and an attempt goes through these modules, in this order: rounds (the next task), attempt
+(the agent, between two snapshots), candidate (the work on the tip of the branch), commit (hooks), room and
+exact (where checks run), verdict (what passes), landing (the branch, the log, the plan).
 """
 
 from __future__ import annotations
@@ -41,42 +44,41 @@ def run_loop(run: Run) -> Stop:
     state is on disk."""
     from _ralph.loop import rounds
     from _ralph.loop.attempt import begin
-    from _ralph.loop.run import asked_to_stop
 
     rounds.resume(run)
     stop: Stop | None = None
-    while True:
+    while stop is None or run.pool.lanes:
         rounds.read_edits(run)
-        end = stop or asked_to_stop(run)
         try:
-            task = None if end else rounds.next_task(run)
-            if task and not (end := rounds.limit_reached(run)):
+            if stop is None and (task := rounds.next_task(run)):
                 rounds.open_run_record(run)
                 attempt = begin(run, task)
                 run.pool.add(attempt, run_attempt(run, attempt))
-                continue
+            elif run.pool.lanes:
+                stop = rounds.await_attempt(run) or stop
+            else:
+                stop = rounds.wait_or_finish(run)
         except RalphError as error:
             stop = rounds.stop_after_others(run, error)
-        if run.pool.lanes:
-            stop = rounds.await_attempt(run) or stop
-        elif end := end or rounds.wait_or_finish(run):
-            return end
+    return stop
 
 
 async def run_attempt(run: Run, attempt: Attempt) -> None:
-    """One attempt at one task, a function from a commit to a commit: the agent works in a workspace, and the
-    clean room checks the commit that would land. While this waits, other attempts go on; there is one at a
-    time in the room."""
+    """One attempt at one task, a function from a commit to a commit. While it waits, for its agent or for the
+    clean room, other attempts go on."""
     from _ralph.loop.attempt import examine, work
+    from _ralph.loop.candidate import make_candidate
     from _ralph.loop.landing import land, note
 
     run.view.started(attempt, run.limits.attempts)
-    await work(run, attempt)
-    async with run.turn(attempt):
-        await examine(run, attempt)
-        while attempt.verdict == "passed" and not await land(run, attempt):
-            await examine(run, attempt)  # on the new tip
-        note(run, attempt)
+    await work(run, attempt)  # the agent, between two snapshots: what differs between them is its work
+    async with run.turn(attempt):  # for the clean room, where one attempt is at a time
+        while True:
+            if make_candidate(run, attempt):  # a commit on the tip of the branch; else they conflict
+                await examine(run, attempt)  # what hooks, checks and judge say of that commit
+            if attempt.verdict != "passed" or await land(run, attempt):
+                break  # else the branch has moved: once more, on its new tip
+        note(run, attempt)  # in progress.txt, then in prd.json
 
 
 # ---------------------------------------------------------------- the command line
@@ -417,7 +419,7 @@ def main() -> None:
 
             from _ralph.state.facts import summary
 
-            stop = Stop("error", Exit.USAGE, error.format_message())
+            stop = Stop("error", error.format_message(), Exit.USAGE)
             click.echo(json.dumps(summary(None, None, stop, 0.0)))
         sys.exit(Exit.USAGE)
     except click.Abort:

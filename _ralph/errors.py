@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import errno
 import os
-from typing import NamedTuple
+from dataclasses import dataclass
 
 SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EFBIG)
 """Errors that mean that the system is out of something for now."""
@@ -68,12 +68,38 @@ class TryLater(RalphError):
     exit = Exit.LATER
 
 
-class Stop(NamedTuple):
-    """Why a run ended: a word for `--json`, the exit status, a sentence for people."""
+STOPS = {
+    "complete": Exit.COMPLETE,
+    "once": Exit.LEFT,
+    "asked": Exit.LEFT,
+    "limit": Exit.LEFT,
+    "blocked": Exit.PERSON,
+    "stuck": Exit.PERSON,
+    "red-checks": Exit.PERSON,
+    "budget": Exit.PERSON,
+    "no-price": Exit.PERSON,
+    "unavailable": Exit.AGENT,
+    "limited": Exit.LATER,
+    "hung-up": Exit.HANGUP,
+    "interrupted": Exit.INTERRUPTED,
+    "terminated": Exit.TERMINATED,
+    "error": Exit.ERROR,
+}
+"""Every way in which a run ends: its word in `--json`, and the exit status."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a run ended: one of `STOPS`, and a sentence for people. `other` is the exit status where it is not
+    that of the table: an error has its own, and an attempt with --once may have passed."""
 
     word: str
-    exit: Exit
     reason: str
+    other: Exit | None = None
+
+    @property
+    def exit(self) -> Exit:
+        return STOPS[self.word] if self.other is None else self.other
 
 
 def translate(error: Exception) -> RalphError:

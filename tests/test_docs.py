@@ -248,7 +248,7 @@ def test_example_of_the_summary_has_the_real_keys(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
     path.write_text('{"tasks": [{"id": "A", "title": "a"}]}', "utf-8")
     plan = prd.load(path)
-    real = facts.summary(plan, History(), Stop("complete", Exit.COMPLETE, "done"), 1.0)
+    real = facts.summary(plan, History(), Stop("complete", "done"), 1.0)
     assert list(shown) == list(real)
     assert list(shown["tokens"]) == list(real["tokens"])
     assert {tuple(task) for task in shown["tasks"]} == {tuple(task) for task in real["tasks"]}

@@ -145,7 +145,7 @@ def _end_early(run: Run | None, control: Control, error: Exception) -> Stop:
 
 def _stop_for(error: Exception) -> Stop:
     failed = translate(error)
-    return Stop("error", failed.exit, str(failed))
+    return Stop("error", str(failed), failed.exit)
 
 
 def _headline(run: Run) -> str:

@@ -19,7 +19,6 @@ from _ralph.loop.candidate import (
     check_candidate,
     checks_of,
     know_before,
-    make_candidate,
     require_verified,
 )
 from _ralph.loop.detect import decided_by, deciding
@@ -112,6 +111,7 @@ async def work(run: Run, attempt: Attempt) -> None:
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
         take(run, attempt, found)
+    attempt.handoff = handoff_of(attempt)
 
 
 async def _work(run: Run, attempt: Attempt) -> Worked:
@@ -299,20 +299,13 @@ def preview(run: Run, task: Task) -> str:
 
 
 async def examine(run: Run, attempt: Attempt) -> None:
-    """Check the work on the tip of the branch, in the clean room; the verdict is put into the attempt."""
-    if attempt.cannot_pass:
-        attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_pass
-        return
-    attempt.handoff = parse_handoff(handoff_text(attempt))
-    if not make_candidate(run, attempt):
-        return
+    """Check the candidate in the clean room; the verdict is put into the attempt."""
     attempt.tests = changed_tests(run, attempt)
     if run.control.stop_now:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
     elif needs_checks(attempt):
         await check_candidate(run, attempt)
-    if not attempt.handoff:
-        attempt.handoff = parse_handoff(next_step(attempt))
+    attempt.handoff = handoff_of(attempt)
     weigh(attempt, before_work(run, attempt), judge=run.judge is not None)
     attempt.unjudged = False
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
@@ -336,6 +329,11 @@ def changed_tests(run: Run, attempt: Attempt) -> list[str]:
         before, after = (run.git("cat-file", "blob", version, check=False) for version in versions)
         found += [name] if decided_by(name, before) != decided_by(name, after) else []
     return found
+
+
+def handoff_of(attempt: Attempt) -> dict[str, str]:
+    """The agent's handoff; else one that says where it left off."""
+    return parse_handoff(handoff_text(attempt)) or parse_handoff(next_step(attempt))
 
 
 def handoff_text(attempt: Attempt) -> str:

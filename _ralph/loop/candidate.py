@@ -25,8 +25,11 @@ _MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
 
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
-    """Merge the work with the tip of the branch; False, with the verdict, if they conflict, or if it still
-    has the markers of an earlier conflict."""
+    """Merge the work with the tip of the branch; False, with the verdict, if they conflict, if it still has
+    the markers of an earlier conflict, or if no work could pass."""
+    if attempt.cannot_pass:
+        attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_pass
+        return False
     attempt.tip = attempt.commit = run.tip
     if not attempt.tree:
         return True

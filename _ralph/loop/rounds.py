@@ -98,11 +98,11 @@ def read_edits(run: Run) -> None:
 
 def next_task(run: Run) -> Task | None:
     """The next task for a free worker: the first that is ready and whose agent is available. None if no
-    worker is free, or the others may need the money that is left. A task under way has not passed, whatever
-    the plan says, and is the same under another title. Conflicts are resolved one after another: side by side
-    each would conflict with the others again."""
+    worker is free, if the run is to stop, or if the others may need the money that is left. A task under way
+    has not passed, whatever the plan says, and is the same under another title. Conflicts are resolved one
+    after another: side by side each would conflict with the others again."""
     under_way = {attempt.task.id for attempt in run.pool.attempts}
-    if len(under_way) >= run.jobs or run.trouble:
+    if len(under_way) >= run.jobs or run.trouble or asked_to_stop(run) or limit_reached(run):
         return None
     resolving = any(run.history.of(attempt.task).conflicted for attempt in run.pool.attempts)
     free = (
@@ -169,13 +169,8 @@ def _said_before(run: Run, tip: str) -> list[str]:
 def await_attempt(run: Run) -> Stop | None:
     """Wait for an attempt to end; the stop that it means, if any. Returns now and then without one, as a free
     worker may have a task now."""
-    try:
-        ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
-        return after_attempt(run, ended) if ended else None
-    except RalphError as error:
-        if run.journal.failed:
-            raise  # nothing may be recorded after it
-        return stop_after_others(run, error)
+    ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
+    return after_attempt(run, ended) if ended else None
 
 
 def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
@@ -185,27 +180,27 @@ def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
     if stop := asked_to_stop(run):
         return stop
     if attempt.result.no_price:
-        return Stop("no-price", Exit.PERSON, attempt.result.no_price)
+        return Stop("no-price", attempt.result.no_price)
     if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
         return fall_back(run, attempt)
     if len(run.history.this_run.denied) >= DENIED:
         reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
-        return Stop("unavailable", Exit.AGENT, f"{reason}; see --full-permissions")
+        return Stop("unavailable", f"{reason}; see --full-permissions")
     if run.options.once and (attempt.verdict is Verdict.PASSED or not attempt.leftover):
-        done = attempt.verdict is Verdict.PASSED
-        return Stop("once", Exit.COMPLETE if done else Exit.LEFT, f"one attempt, as asked: {attempt.verdict}")
+        passed = Exit.COMPLETE if attempt.verdict is Verdict.PASSED else None
+        return Stop("once", f"one attempt, as asked: {attempt.verdict}", passed)
     return None
 
 
 def stop_after_others(run: Run, error: RalphError) -> Stop:
-    """The stop for an attempt that raised an error; those under way finish first. Raises the error if there
-    are none."""
-    if not run.pool.lanes:
+    """The stop for an error; the attempts under way finish first. Raises it if there are none, or if the log
+    cannot be written: then nothing more may be recorded."""
+    if run.journal.failed or not run.pool.lanes:
         raise error
     if isinstance(error, StopNow) and (asked := asked_to_stop(run)):
         return asked
     run.view.line(f"! {error}; stopping after the attempts under way", color="yellow")
-    return Stop("error", error.exit, str(error))
+    return Stop("error", str(error), error.exit)
 
 
 def fall_back(run: Run, attempt: Attempt) -> Stop | None:
@@ -222,9 +217,10 @@ def fall_back(run: Run, attempt: Attempt) -> Stop | None:
 
 def wait_or_finish(run: Run) -> Stop | None:
     """Nothing is under way and nothing can start: wait for an agent (None), or the stop."""
+    if stop := asked_to_stop(run):
+        return stop
     if run.trouble:
-        stop = asked_to_stop(run) or limit_reached(run)
-        if not stop:
+        if not (stop := limit_reached(run)):
             wait(run, run.ends)
         return stop
     waiting = ready(run)
@@ -242,9 +238,9 @@ def wait_or_finish(run: Run) -> Stop | None:
 def not_now(run: Run, away: Away) -> Stop | None:
     """The stop for an agent that cannot be used now, if it is not to be waited for."""
     if away.reset == NEVER:
-        return Stop("unavailable", Exit.AGENT, f"the agent cannot run: {away.reason}")
+        return Stop("unavailable", f"the agent cannot run: {away.reason}")
     if run.options.no_wait or run.options.once:
-        return Stop("limited", Exit.LATER, f"no attempt can be made now: {away.reason}")
+        return Stop("limited", f"no attempt can be made now: {away.reason}")
     return None
 
 
@@ -291,12 +287,12 @@ def finish(run: Run) -> Stop | None:
         told = told or f"{left[0].id} waits for {', '.join(left[0].depends_on)}"
         if run.red:
             told = f"in a fresh checkout {', '.join(run.red)}; {told}"
-        return Stop("blocked", Exit.PERSON, f"{len(left)} left, and a person is needed: {told}")
+        return Stop("blocked", f"{len(left)} left, and a person is needed: {told}")
     done = f"{only or 'every task'} passes"
     if run.red:
-        return Stop("red-checks", Exit.PERSON, f"{done}, but not all checks are green: {', '.join(run.red)}")
+        return Stop("red-checks", f"{done}, but not all checks are green: {', '.join(run.red)}")
     green = ", and all checks are green" if run.plan.every_check else "; the plan has no checks to run"
-    return Stop("complete", Exit.COMPLETE, f"{done}{green}")
+    return Stop("complete", f"{done}{green}")
 
 
 def limit_reached(run: Run) -> Stop | None:
@@ -376,12 +372,10 @@ def close_run(run: Run, stop: Stop) -> Stop:
         run.read_plan()
         holds = time.time() >= run.ends or recheck(run)
         if not holds and stop.word == "once":
-            stop = Stop(
-                "once", Exit.LEFT, "one attempt, as asked, and a task that had passed no longer holds"
-            )
+            stop = Stop("once", "one attempt, as asked, and a task that had passed no longer holds")
         elif holds and run.red and _is_red_checks(run, stop):
             reason = f"{stop.reason}, and not all checks are green: {', '.join(run.red)}"
-            stop = Stop("red-checks", Exit.PERSON, reason)
+            stop = Stop("red-checks", reason)
     if run.recorded or run.history.run:
         run.write(
             Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason, unmarked=run.unmarked),

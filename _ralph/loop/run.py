@@ -17,7 +17,7 @@ from _ralph import files
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.agents.surroundings import in_place
-from _ralph.errors import BadInput, Exit, Stop, StopNow
+from _ralph.errors import BadInput, Stop, StopNow
 from _ralph.files import resource
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
@@ -388,16 +388,15 @@ class Run:
 
 def asked_to_stop(run: Run) -> Stop | None:
     """The stop that a signal or `ralph stop` asks for."""
-    ends = {
-        signal.SIGTERM: Stop("terminated", Exit.TERMINATED, "terminated"),
-        signal.SIGHUP: Stop("hung-up", Exit.HANGUP, "hung up"),
-    }
-    if run.control.stop_signal in ends:
-        return ends[signal.Signals(run.control.stop_signal)]
+    match run.control.stop_signal:
+        case signal.SIGTERM:
+            return Stop("terminated", "terminated")
+        case signal.SIGHUP:
+            return Stop("hung-up", "hung up")
     if run.control.interrupts:
-        return Stop("interrupted", Exit.INTERRUPTED, "interrupted")
+        return Stop("interrupted", "interrupted")
     asked = stop_is_asked(run.paths, run.run_id)
-    return Stop("asked", Exit.LEFT, "stopped, as `ralph stop` asked") if asked else None
+    return Stop("asked", "stopped, as `ralph stop` asked") if asked else None
 
 
 def notify(run: Run, stop: Stop | None) -> None:

@@ -13,6 +13,7 @@ from _ralph.errors import Stop
 from _ralph.model import AgentResult, Json, Outcome, Plan, Spent, Task, Tokens
 from _ralph.state import limits
 from _ralph.state.history import History, TaskHistory
+from _ralph.state.records import Stopped
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task: `failed` is open still, after an attempt."""
@@ -106,9 +107,12 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
     history = history or History()
     tasks = task_facts(plan, history) if plan else []
     last = history.stopped
-    ended = stop or ((last.stop, last.exit, last.reason) if last else (None, None, None))
+    if stop:
+        last = Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason)
     return {
-        **dict(zip(("stop", "exit", "reason"), ended, strict=True)),
+        "stop": last.stop if last else None,
+        "exit": last.exit if last else None,
+        "reason": last.reason if last else None,
         "passed": sum(facts.task.passed for facts in tasks),
         "total": len(tasks),
         "iterations": history.this_run.iterations if stop else history.iteration,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from _ralph import text
-from _ralph.errors import BadInput, Exit, Stop
+from _ralph.errors import BadInput, Stop
 from _ralph.model import Json, Share
 from _ralph.state.history import Away, History
 
@@ -102,7 +102,7 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
         if one.used >= one.limit:
             what = "dollars" if unit == "usd" else unit
             said = f"the plan's budget in {what} is spent; to go on, raise budget.{unit} in prd.json"
-            return Stop("budget", Exit.PERSON, said)
+            return Stop("budget", said)
     reached = {
         text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
@@ -112,10 +112,10 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
     }
     for what, over in reached.items():
         if over:
-            return Stop("limit", Exit.LEFT, f"limit reached: {what}")
+            return Stop("limit", f"limit reached: {what}")
     allowed = limits.stuck if run.passed else min(limits.stuck, BLOCKED_AT_ONCE)
     if run.blocked_in_a_row >= allowed:
-        return Stop("stuck", Exit.PERSON, f"stuck: {text.count(allowed, 'task')} blocked in a row")
+        return Stop("stuck", f"stuck: {text.count(allowed, 'task')} blocked in a row")
     return None
 
 
@@ -178,8 +178,8 @@ def wait_for(limits: Limits, away: Away, vain: int, now: float) -> float | Stop:
     at = back(limits, away)
     if not away.reset:
         said = f"{VAIN_WAITS} waits in a row did not help: {away.reason}"
-        return at if vain < VAIN_WAITS else Stop("limited", Exit.LATER, said)
+        return at if vain < VAIN_WAITS else Stop("limited", said)
     if at - now > limits.max_wait:
         said = f"the provider's limit ends in {text.duration(at - now)}, more than --max-wait allows"
-        return Stop("limited", Exit.LATER, said)
+        return Stop("limited", said)
     return at + random.uniform(1.0, JITTER)
