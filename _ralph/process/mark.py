@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import sys
-import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,13 +21,8 @@ def become_subreaper() -> None:
 
 
 def mark_run(run_id: str) -> None:
-    """Mark this process, and so all that it starts, with `run_id`: in the environment and, as that can be
-    cleared, on Linux in a resource limit that is never reached (tens of thousands of years)."""
+    """Mark all that this process starts from now on with `run_id`, in its environment."""
     os.environ["RALPH_RUN_ID"] = run_id
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, ValueError):
-            hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
-            resource.setrlimit(resource.RLIMIT_RTTIME, (_number(run_id), hard))
 
 
 def kill_run(run_id: str) -> None:
@@ -54,13 +47,6 @@ def _carries(one: psutil.Process, run_id: str) -> bool:
     import psutil
 
     with contextlib.suppress(psutil.Error, OSError):
-        if one.status() == psutil.STATUS_ZOMBIE:
-            return False
-        if one.environ().get("RALPH_RUN_ID") == run_id:
-            return True
-        return sys.platform == "linux" and one.rlimit(resource.RLIMIT_RTTIME)[0] == _number(run_id)
+        if one.status() != psutil.STATUS_ZOMBIE:
+            return one.environ().get("RALPH_RUN_ID") == run_id
     return False
-
-
-def _number(run_id: str) -> int:
-    return (1 << 60) + zlib.crc32(run_id.encode())
