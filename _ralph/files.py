@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
+import json
 import os
 import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 TEMPORARY = ".ralph-tmp"
 """The suffix of files that are being written; after a kill, one can be left behind."""
@@ -25,6 +27,13 @@ def resource(name: str) -> Path:
     package = Path(__file__).resolve().parent
     inside = package / name
     return inside if inside.exists() else package.parent / name
+
+
+@functools.cache
+def table(name: str) -> dict[str, Any]:
+    """What a JSON file of templates/ holds."""
+    found: dict[str, Any] = json.loads(resource(f"templates/{name}").read_text("utf-8"))
+    return found
 
 
 def digest(data: bytes) -> str:

@@ -4,15 +4,14 @@ nothing."""
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from _ralph.files import resource
+from _ralph.files import table
 
-_TABLE = json.loads(resource("templates/detect.json").read_text("utf-8"))["places"]
+_TABLE = table("detect.json")["places"]
 _ROLE = 65  # more than there can be workspaces
 
 

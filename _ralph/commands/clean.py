@@ -36,6 +36,7 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
     folders = [layout.locate(path).places] if this_plan else sorted(above.glob("*"))
 
     def work(control: Control) -> int:
+        git.calls.control = control
         if not dry_run:
             for rest in above.glob(f"*-{'[0-9a-f]' * 8}{_REMOVED}"):
                 files.clear(rest)

@@ -102,7 +102,7 @@ def _look(options: Options, control: Control) -> Run:
         plan = examined(prd.load(paths.prd), options)
     history = replay(Journal(paths.progress).records(plan))
     run = opening.glance(options, paths, plan, history)
-    run.control = control
+    run.heed(control)
     return run
 
 

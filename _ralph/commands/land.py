@@ -112,8 +112,10 @@ def _try(
     try:
         with lock.alone(paths, "land") as run_id:
             try:  # a command that leaves the lock with an error is taken for dead
-                branch = replace(onto, plan=paths.private.name)
-                run = replace(peek(options), branch=branch, control=control, view=view, run_id=run_id)
+                run = peek(options)
+                here = replace(onto.git, calls=run.git.calls)
+                branch = replace(onto, git=here, plan=paths.private.name)
+                run = replace(run, branch=branch, control=control, view=view, run_id=run_id)
                 _make_ready(run)
                 _land(run, name, proved)
             except StopNow:

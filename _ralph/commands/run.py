@@ -16,7 +16,6 @@ from click.core import ParameterSource
 
 from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, translate
-from _ralph.git import git
 from _ralph.loop import opening, rounds
 from _ralph.loop.run import Options, Run, asked_to_stop, notify
 from _ralph.process import mark
@@ -72,7 +71,6 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
     control.on_tick = view.tick if view and view.stays else None
     mark.become_subreaper()
     control.install()
-    git.hurry = lambda: control.stop_now
     try:
         return work(control)
     except Exception as error:

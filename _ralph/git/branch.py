@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput, NeedsPerson, RalphError, StopNow, TryLater
-from _ralph.git.git import BULK, Git, Late, git_output, no_space, nul
+from _ralph.git.git import BULK, Git, Late, no_space, nul
 from _ralph.git.merge import merge
 
 PARKED = "refs/ralph/parked"
@@ -253,7 +253,7 @@ class Branch:
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two trees or commits."""
         plain = ("--no-color", "--no-ext-diff", "--no-textconv")
-        with git_output(self.git.root, "diff-tree", "-r", "-p", *plain, before, after) as output:
+        with self.git.stream("diff-tree", "-r", "-p", *plain, before, after) as output:
             found = output.read(size + 1)
         return text.clip(found.decode("utf-8", "replace"), size, "cut here")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 
 from _ralph import text
-from _ralph.git.git import git_output
+from _ralph.git.git import Git
 
 _DEADLINE = 20.0
 _LINES, _WIDTH, _TOTAL = 300, 400, 30_000
@@ -60,7 +59,7 @@ class Change:
         self.lines.append((self._kind, said if len(said) <= _WIDTH else f"{said[:_WIDTH]} [cut]"))
 
 
-def passes(root: Path, branch: str, since: str) -> dict[str, Change]:
+def passes(git: Git, branch: str, since: str) -> dict[str, Change]:
     """What the newest passes on `branch`, or merged from it to HEAD, changed after the commit `since`,
     by iteration. One git call: what it does not tell in time is not there."""
     tips = [branch, "HEAD"] if branch.startswith("refs/heads/") else ["HEAD"]
@@ -68,7 +67,7 @@ def passes(root: Path, branch: str, since: str) -> dict[str, Change]:
     found: dict[str, Change] = {}
     change = Change("", "")
     words = (*_LOG, *tips, *start, "--")
-    with git_output(root, *words, timeout=_DEADLINE) as output:
+    with git.stream(*words, timeout=_DEADLINE) as output:
         for raw in output:
             if raw.startswith(b"\0"):
                 commit, iteration, subject = raw[1:].decode("utf-8", "replace").split("\x1f", 2)

@@ -11,14 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from _ralph import files, text
 from _ralph.errors import BadInput, RalphError, StopNow, TryLater
-from _ralph.process.process import buffer, pause
+from _ralph.process.process import Control, buffer, pause
 
 QUICK, BULK = 30.0, 180.0
 """Deadlines in seconds: of calls that read or move refs, and of those that read or write many files."""
@@ -40,30 +40,42 @@ _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
     "must be run in a work tree",
 )  # fmt: skip
+_KINDS = files.table("files.json")
+CACHES: list[str] = _KINDS["caches"]
+LEFT_BY_AGENTS: list[str] = _KINDS["left by agents"]
 _LITTLE = 1 << 16  # bytes: git does not say that the disk is full if it cannot write a ref
 _FULL = ("No space left on device", "Out of diskspace", "Disk quota exceeded")
 _IDENTITY = tuple(
     f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
 )
-_FROZEN: dict[str, str] = {}
-
-hurry: Callable[[], bool] = lambda: False  # noqa: E731
-"""Whether ralph must stop: a call under way then has five seconds left."""
 
 
 class Late(RalphError):
     """A git call did not end within its deadline."""
 
 
+@dataclass
+class Calls:
+    """What the calls of a run have in common."""
+
+    control: Control = field(default_factory=Control)  # once it says stop, a call has five seconds left
+    frozen: dict[str, str] = field(default_factory=dict)  # the environment since settings were frozen
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of each call."""
+        return self.frozen or environment()
+
+
 @dataclass(frozen=True)
 class Git:
-    """git in one working tree. `dir` is its git folder, `common` the one that all worktrees of the repository
-    share; `env` is added to the environment of each call."""
+    """git in one working tree."""
 
     root: Path
-    dir: Path
-    common: Path
-    env: dict[str, str] = field(default_factory=dict)
+    dir: Path  # its git folder
+    common: Path  # the one that all worktrees of the repository share
+    env: dict[str, str] = field(default_factory=dict)  # added to the environment of each call
+    calls: Calls = field(default_factory=Calls, repr=False, compare=False)
     _trees: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -88,25 +100,42 @@ class Git:
         the kernel does for want of memory, is done once more, without the locks that it left on ralph's own
         files."""
         env = {**self.env, **env}
-        code, out, err = _run(self.root, words, stdin, env, timeout)
+        code, out, err = _run(self.root, words, stdin, env, timeout, self.calls)
         if code == -signal.SIGKILL:
             taken = [self.common / word for word in words if word.startswith("refs/")]
             taken += [Path(env["GIT_INDEX_FILE"])] if "GIT_INDEX_FILE" in env else []
             for path in taken:
                 files.clear(path.with_name(f"{path.name}.lock"))
-            code, out, err = _run(self.root, words, stdin, env, timeout)
+            code, out, err = _run(self.root, words, stdin, env, timeout, self.calls)
         return code, os.fsdecode(out), err
 
     def names(self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK) -> list[str]:
         """The output of a call with -z."""
         return [name for name in self(*words, stdin=stdin, check=check, timeout=timeout).split("\0") if name]
 
+    @contextlib.contextmanager
+    def stream(self, *words: str, timeout: float = BULK) -> Iterator[IO[bytes]]:
+        """The output of a call as a stream, which may be large. It ends with the call or at `timeout`; there
+        is no error."""
+        with subprocess.Popen(
+            _quiet(words), cwd=self.root, env={**self.calls.env, **self.env},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            timer = threading.Timer(timeout, process.kill)
+            timer.start()
+            try:
+                yield process.stdout
+            finally:
+                timer.cancel()
+                process.kill()
+
     def sync(self) -> None:
         """Make all objects durable: agents sync nothing, and git little. In a child, as a disk that does not
         answer holds who waits for it: Late then, and StopNow if ralph must stop."""
         words = ["sync", *(["-f", str(self.common)] if sys.platform == "linux" else [])]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True) as process:
-            _wait(process, "sync", BULK)
+            _wait(process, "sync", BULK, self.calls.control)
         if process.returncode:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.common))
 
@@ -161,40 +190,42 @@ def git(
     check: bool = True,
     timeout: float = QUICK,
 ) -> bytes:
-    """The output of one git call, with hooks, fsmonitor and prompts off. RalphError if it fails and `check`,
-    or does not end within `timeout` seconds; StopNow if it had to be killed because ralph must stop."""
-    code, out, err = _run(cwd, words, stdin, env or {}, timeout)
+    """The output of one git call where there is no `Git` yet. RalphError if it fails and `check`, or does not
+    end within `timeout` seconds."""
+    code, out, err = _run(cwd, words, stdin, env or {}, timeout, Calls())
     if check and code != 0:
         raise _error(cwd, words, code, err)
     return out if code == 0 else b""
 
 
 def _run(
-    cwd: Path, words: Sequence[str], stdin: bytes, env: Mapping[str, str], timeout: float
+    cwd: Path, words: Sequence[str], stdin: bytes, env: Mapping[str, str], timeout: float, calls: Calls
 ) -> tuple[int, bytes, str]:
     with buffer(stdin) as given, buffer() as out, buffer() as err:
         try:
             process = subprocess.Popen(
-                _quiet(words), cwd=cwd, env={**environment(), **env}, start_new_session=True,
+                _quiet(words), cwd=cwd, env={**calls.env, **env}, start_new_session=True,
                 stdin=given, stdout=out, stderr=err,
             )  # fmt: skip
         except FileNotFoundError:
             missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
             raise BadInput(missing) from None
         with process:
-            _wait(process, f"git {_verb(words)}", timeout)
+            _wait(process, f"git {_verb(words)}", timeout, calls.control)
         out.seek(0)
         err.seek(0)
         return process.returncode, out.read(), err.read().decode("utf-8", "replace")
 
 
-def _wait(process: subprocess.Popen[bytes], what: str, timeout: float) -> None:
-    """Wait for a call until its deadline, or a few seconds once ralph must stop."""
+def _wait(process: subprocess.Popen[bytes], what: str, timeout: float, control: Control) -> None:
+    """Wait for a call. Late if it does not end within `timeout` seconds; StopNow if it had to be killed
+    because ralph must stop."""
     began, asked = time.monotonic(), False
     end = began + timeout
     while process.poll() is None:
         pause(began)
-        if hurry() and not asked and what != "git merge":  # it would leave a person's files half done
+        # A merge would leave a person's files half done.
+        if control.stop_now and not asked and what != "git merge":
             asked, end = True, min(end, time.monotonic() + _HURRY)
         if time.monotonic() >= end:
             with contextlib.suppress(ProcessLookupError):  # a filter that hangs is a child of it
@@ -223,26 +254,6 @@ def no_space(folder: Path, what: str, said: str) -> TryLater | None:
     if any(word in said for word in _FULL) or (disk and disk.f_bavail * disk.f_frsize < _LITTLE):
         return TryLater(f"the disk is full (git {what}: {text.one_line(said)}); run the same command again")
     return None
-
-
-@contextlib.contextmanager
-def git_output(
-    cwd: Path, *words: str, env: dict[str, str] | None = None, timeout: float = BULK
-) -> Iterator[IO[bytes]]:
-    """The output of one git call as a stream, which may be large. It ends with the call or at `timeout`;
-    there is no error."""
-    with subprocess.Popen(
-        _quiet(words), cwd=cwd, env={**environment(), **(env or {})},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        timer = threading.Timer(timeout, process.kill)
-        timer.start()
-        try:
-            yield process.stdout
-        finally:
-            timer.cancel()
-            process.kill()
 
 
 def git_places(folder: Path) -> tuple[Path, Path] | None:
@@ -276,38 +287,24 @@ def top_level(folder: Path) -> Path | None:
 
 
 def freeze_settings(home: Git, folder: Path) -> None:
-    """Copy this user's git settings, ignore rules and attributes into `folder`. Every later call reads the
-    copies, because an agent can change the originals."""
-    _FROZEN.clear()
+    """Copy this user's git settings, ignore rules and attributes into `folder`. Later calls of `home`, and of
+    all that is made from it, read the copies: an agent can change the originals."""
+    home.calls.frozen = {}
     listed = home.names("config", "--global", "--includes", "--list", "-z", check=False)
     config = folder / "gitconfig"
     files.clear(config).write_bytes(os.fsencode("".join(map(setting, listed))))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
     found = {"GIT_CONFIG_GLOBAL": str(config)}
+    left_behind = [*(f"{name}/" for name in CACHES), *_KINDS["left by tools"], *LEFT_BY_AGENTS]
     for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
         named = home("config", "--path", "--get", f"core.{key}", check=False).removesuffix("\n")
         source, copy = home.root / named if named else base / name, folder / name
         files.clear(copy).write_bytes(
-            (b"" if number else "\n".join(_LEFT_BEHIND).encode())
+            (b"" if number else "".join(f"{name}\n" for name in left_behind).encode())
             + (files.read_regular(Path(os.path.realpath(source))) or b"")
         )
         found |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}
-    _FROZEN.update(environment(), **found, GIT_CONFIG_COUNT="2")
-
-
-LEFT_BY_AGENTS = (
-    ".aider.tags.cache.v*", ".aider.chat.history.md", ".aider.input.history", ".aider.llm.history",
-    ".claude/.cc-writes", ".opencode/.gitignore", ".opencode/node_modules", ".opencode/package.json",
-    ".opencode/package-lock.json", ".opencode/bun.lock",
-)  # fmt: skip
-"""Files that the agents of agents.json write besides their work; seen in runs of their own programs."""
-CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".cache")
-"""Folders in which known tools keep what they can make again."""
-_LEFT_BEHIND = (
-    *(f"{name}/" for name in CACHES), "*.pyc", ".coverage", ".tox/", ".nox/", "node_modules/", ".venv/",
-    "*.egg-info/", ".DS_Store", *LEFT_BY_AGENTS, "",
-)  # fmt: skip
-"""Files that tools and agents leave behind: not part of the work unless git tracks them."""
+    home.calls.frozen = {**environment(), **found, "GIT_CONFIG_COUNT": "2"}
 
 
 def setting(entry: str) -> str:
@@ -330,10 +327,7 @@ def nul(names: Iterable[str]) -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """The environment of git calls, without variables that say where a repository is; what it was when the
-    settings were frozen, from then on."""
-    if _FROZEN:
-        return _FROZEN
+    """The environment of git calls, without variables that say where a repository is."""
     kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", *_IDENTITY)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in kept}
     ours = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}

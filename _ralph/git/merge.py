@@ -7,14 +7,10 @@ from pathlib import PurePosixPath
 
 from _ralph import text
 from _ralph.errors import RalphError
+from _ralph.files import table
 from _ralph.git.git import BULK, Git
 
-LOCK_FILES = frozenset({
-    "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb",
-    "uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "Cargo.lock", "go.sum", "Gemfile.lock",
-    "composer.lock", "mix.lock", "pubspec.lock", "Podfile.lock", "flake.lock", "gradle.lockfile",
-})  # fmt: skip
-"""Files that a tool writes as a whole: half of one side and half of the other is no lock file."""
+_LOCK_FILES = frozenset(table("files.json")["lock files"])
 _MARKER = "^(<<<<<<<+|>>>>>>>+) [0-9a-f]{40}"
 
 
@@ -44,7 +40,7 @@ def merge(git: Git, tip: str, commit: str) -> Merge:
         return Merge(tree.strip())
     listed = (entry.partition("\t")[2] for entry in entries if entry)
     names = [*dict.fromkeys(name.removesuffix(f"~{tip}").removesuffix(f"~{commit}") for name in listed)]
-    marked = still_marked(git, tree, [one for one in names if PurePosixPath(one).name not in LOCK_FILES])
+    marked = still_marked(git, tree, [one for one in names if PurePosixPath(one).name not in _LOCK_FILES])
     kept = [name for name in names if name not in marked]
     return Merge(_with_kept(git, tree, tip, commit, kept) if kept else tree, marked, kept)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents.surroundings import shared_caches
 from _ralph.git import patterns
-from _ralph.git.git import BULK, Git, environment, nul
+from _ralph.git.git import BULK, Git, nul
 from _ralph.git.workspace import Place, throwaway_git
 from _ralph.loop import exact
 from _ralph.model import Check, CheckResult, Setup
@@ -248,7 +248,7 @@ class Room:
         words = ["git", "-c", f"core.hooksPath={self.path / self.site.gear.hooks}", "hook", "run", hook]
         words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]] if hook in MESSAGE_HOOKS else []
         env = {"GIT_INDEX_FILE": str(self.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
-        env |= {key: value for key, value in environment().items() if key == "GIT_CONFIG_GLOBAL"}
+        env |= {key: value for key, value in self.site.home.calls.env.items() if key == "GIT_CONFIG_GLOBAL"}
         check = Check(hook, tuple(words), HOOK_TIMEOUT)
         result = self.site.run(check, self.path, f"{name}-{hook}", label, env)
         gone = "it removed or replaced the checkout that it ran in"

@@ -127,6 +127,11 @@ class Run:
 
     def __post_init__(self) -> None:
         self.results = Results(self.git)
+        self.heed(self.control)
+
+    def heed(self, control: Control) -> None:
+        """Heed the signals that `control` gets, as do the calls of git."""
+        self.control = self.git.calls.control = control
 
     @property
     def seconds(self) -> float:
@@ -194,7 +199,8 @@ class Run:
         def job(control: Control, report: Hear) -> Result:
             view = Reporter(report, self.view.stays, self.view.verbose)
             control.on_tick = view.tick if view.stays else None
-            self.control, self.view = control, view  # of this process alone
+            self.view = view  # of this process alone
+            self.heed(control)
             return work(self)
 
         assert self.gear  # found once, and not in each worker

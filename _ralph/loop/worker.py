@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from _ralph import errors, files
 from _ralph.errors import RalphError
-from _ralph.git import git
 from _ralph.model import Json
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
@@ -142,7 +141,6 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> None:
     become_subreaper()
     control = Control(alive)
     control.install()
-    git.hurry = lambda: control.stop_now
 
     def report(event: Json) -> None:
         with contextlib.suppress(BrokenPipeError):  # the loop is gone, as `control` will say

@@ -13,18 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from _ralph.errors import BadInput
+from _ralph.files import table
 
 CACHE = "cache"
 """The folder in a plan's private one in which each place has a cache, by the place's name."""
 _PROBE = 30.0
-# Below a home folder: credentials, and what is private.
-CREDENTIALS = (
-    ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".git-credentials",
-    ".config/gh", ".config/git/credentials", ".config/gcloud", ".config/google-chrome", ".config/chromium",
-    ".mozilla", ".password-store", ".local/share/keyrings", ".bash_history", ".zsh_history",
-)  # fmt: skip
-# Ways out that are not files: agents of ssh and gpg, the session's bus.
-DOORS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+_KINDS = table("files.json")
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Sandbox:
             words += ["--bind", str(path), str(path)]
         for shown in (self.objects, self.objects.with_name("hooks")):
             words += ["--ro-bind-try", str(shown), str(shown)]
-        for name in DOORS:
+        for name in _KINDS["doors"]:
             words += ["--unsetenv", name]
         words += ["--setenv", "TMPDIR", "/tmp", "--setenv", "IS_SANDBOX", "1"]  # Claude Code as root asks
         return [*words, "--chdir", str(place), "--", *argv]
@@ -86,7 +80,7 @@ def sandbox_for(
         homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir))
     own = [place for name in names for place in rows.get(name, {}).get("config", [])]
     others = [place for row in rows.values() for place in row.get("config", [])]
-    below = [place for place in (*CREDENTIALS, *others) if place not in own]
+    below = [place for place in (*_KINDS["credentials"], *others) if place not in own]
     hidden = (*_below(homes, below), *home, common)
     caches = _below(homes, [".cache"])
     private.mkdir(parents=True, exist_ok=True)

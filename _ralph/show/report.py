@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from _ralph import files, text
 from _ralph.files import resource
 from _ralph.git import diffs
-from _ralph.git.git import git
+from _ralph.git.git import Git, git
 from _ralph.loop.run import logs_folder
 from _ralph.model import Json, Paths, Plan
 from _ralph.show import timeline
@@ -115,7 +115,7 @@ def _costs(tasks: list[TaskFacts]) -> list[tuple[TaskFacts, float]]:
 
 def _commits(paths: Paths, history: History, records: list[Record]) -> dict[str, diffs.Change]:
     since = next((record.base for record in records if isinstance(record, AttemptBegan)), "")
-    return diffs.passes(paths.root, f"refs/heads/{history.branch}" if history.branch else "", since)
+    return diffs.passes(Git.at(paths.root), f"refs/heads/{history.branch}" if history.branch else "", since)
 
 
 def _ahead(paths: Paths, history: History) -> int:

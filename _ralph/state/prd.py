@@ -18,7 +18,7 @@ from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
 from _ralph.model import Check, Json, Plan, Setup, Task
 
-_DIALECTS = json.loads(files.resource("templates/dialects.json").read_text("utf-8"))
+_DIALECTS = files.table("dialects.json")
 ALIASES: dict[str, list[str]] = _DIALECTS["keys"]
 """Each meaning and its keys in files from real repositories, ours first."""
 DONE_WORDS: list[str] = _DIALECTS["done"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,6 @@ from tests.test_files import within
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_FROZEN", {})
     with within(60):
         yield
 
@@ -276,10 +276,11 @@ def slow_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
 
 def test_a_stop_while_the_branch_is_made_is_no_bad_name(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_git(repo, monkeypatch, "update-ref")
-    monkeypatch.setattr(git_module, "hurry", lambda: True)
     monkeypatch.setattr(git_module, "_HURRY", 3.0)
+    branch = branch_of(repo)
+    branch.git.calls.control.stop_signal = signal.SIGTERM
     with pytest.raises(StopNow):
-        branch_of(repo).open()
+        branch.open()
 
 
 # ---------------------------------------------------------------- commits, parked work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from tests.test_files import within
 @pytest.fixture(autouse=True)
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(module, "_FROZEN", {})
     with within(60):
         yield
 
@@ -52,23 +52,22 @@ def is_alive(pid: int) -> bool:
 
 def test_a_call_ends_soon_once_ralph_must_stop(slow: Git, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HURRY", 0.3)
-    asked = threading.Event()
-    threading.Timer(0.3, asked.set).start()
-    monkeypatch.setattr(module, "hurry", asked.is_set)
+    threading.Timer(0.3, setattr, (slow.calls.control, "stop_signal", signal.SIGTERM)).start()
     with pytest.raises(StopNow):
         slow("add", "-A")
 
 
 def test_a_merge_may_take_its_whole_time(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HURRY", 0.3)
-    monkeypatch.setattr(module, "hurry", lambda: True)
     repo.git("checkout", "-q", "-b", "next")
     repo.write(".gitattributes", "* filter=slow\n")
     repo.commit("next")
     repo.git("checkout", "-q", "-")
     repo.git("config", "filter.slow.smudge", "exec sleep 60")
+    git = Git.at(repo.path)
+    git.calls.control.stop_signal = signal.SIGTERM
     with pytest.raises(Late):
-        Git.at(repo.path)("merge", "-q", "--ff-only", "next", timeout=1.5)
+        git("merge", "-q", "--ff-only", "next", timeout=1.5)
 
 
 def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from _ralph.git import git as git_module
 from _ralph.git.git import Git
 from _ralph.git.merge import merge, still_marked
 from tests.conftest import Repo
@@ -18,7 +17,6 @@ from tests.git.test_workspace import head, listing
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_FROZEN", {})
     yield
 
 

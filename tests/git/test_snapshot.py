@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.git import git as git_module
 from _ralph.git import snapshot
 from _ralph.git.workspace import Place, Start
 from _ralph.model import HANDOFF
@@ -76,7 +75,6 @@ REPOSITORIES = {
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_FROZEN", {})
 
 
 def made(repo: Repo, kind: str) -> Repo:

@@ -17,7 +17,6 @@ import pytest
 
 from _ralph import files
 from _ralph.errors import BadInput
-from _ralph.git import git as git_module
 from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
@@ -34,7 +33,6 @@ def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """git here reads no one's settings, and nothing hangs."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_FROZEN", {})
     for module in (workspace, snapshot):  # a git that waits for a FIFO is killed by then
         monkeypatch.setattr(module, "BULK", 20.0)
     with within(120):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.git import git as git_module
 from _ralph.loop.opening import peek
 from _ralph.loop.run import Options, Run
 from _ralph.process.process import Control
@@ -21,7 +20,6 @@ def opened(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(name, "/dev/null")
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
-    monkeypatch.setattr(git_module, "_FROZEN", {})
 
     def run(**options: object) -> Run:
         made = peek(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]

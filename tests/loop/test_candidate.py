@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from _ralph.errors import NeedsPerson
-from _ralph.git import git as git_module
 from _ralph.git import workspace
 from _ralph.loop.candidate import check_commit, check_twice, make_candidate, tip_of
 from _ralph.loop.commit import commit_in_room
@@ -30,7 +29,6 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
-    monkeypatch.setattr(git_module, "_FROZEN", {})
     with within(90):
         yield
 

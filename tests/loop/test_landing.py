@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from _ralph.errors import NeedsPerson, StopNow
-from _ralph.git import git as git_module
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.landing import (
     failure_of,
@@ -38,7 +37,6 @@ def run(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
-    monkeypatch.setattr(git_module, "_FROZEN", {})
     repo.plan({"checks": ["true"]}, {"checks": ["true"], "passes": True})
     made = peek(Options(prd=repo.path / "prd.json"))
     made.paths.private.mkdir(parents=True, exist_ok=True)

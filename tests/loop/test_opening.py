@@ -12,7 +12,6 @@ import pytest
 
 from _ralph import files
 from _ralph.errors import AgentUnavailable, BadInput
-from _ralph.git import git as git_module
 from _ralph.loop.opening import (
     agents_of,
     branch_of,
@@ -38,7 +37,6 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
-    monkeypatch.setattr(git_module, "_FROZEN", {})
     yield
 
 

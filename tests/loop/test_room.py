@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from _ralph import files
-from _ralph.git import git as git_module
 from _ralph.loop import exact
 from _ralph.loop.room import Room, Site, first_word
 from _ralph.model import Check, Setup
@@ -26,7 +25,6 @@ from tests.test_files import within
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setattr(git_module, "_FROZEN", {})
     with within(90):
         yield
 
