@@ -24,7 +24,7 @@ from _ralph.commands.options import ENGINES
 from _ralph.commands.run import words_given
 from _ralph.files import resource
 from tests.conftest import ROOT, Repo
-from tests.whole.test_examples import block, shell
+from tests.test_examples import block, shell
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"

@@ -17,7 +17,7 @@ import pytest
 from tests.commands.test_job import ODD, agent_of, odd_repo
 from tests.conftest import MARK, ROOT, Repo
 from tests.slurm import CannotBeHad, Slurm
-from tests.whole.test_examples import line, shell
+from tests.test_examples import line, shell
 
 pytestmark = pytest.mark.slurm
 OWN = {"checks": ["test -f T1.txt"]}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.whole.test_landing import COUNTS, sh, tip
 from tests.whole.test_loop import own
+from tests.whole.test_own_branch import COUNTS, sh, tip
 
 Plan = dict[str, Any]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import LITTLE_GRACE, Repo, is_ralph, sample
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
 from tests.whole.deeds import source
-from tests.whole.test_vandals import VANDALS
+from tests.whole.test_home import VANDALS
 
 # What an agent leaves behind before something of ralph's is killed.
 LEAVES = "\n".join(

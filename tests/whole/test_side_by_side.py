@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Repo, sample
 from tests.loop.test_waits import LIMIT, RESULT, ROW, speaker, wait_for_records
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
-from tests.whole.test_core_kills import paid, ralphs, runs
+from tests.whole.test_kills import paid, ralphs, runs
 
 WORKS = "P(f'{task}.txt').write_text('good')"
 # For agents that wait for each other: marks in a folder that all can see, and what has landed.
