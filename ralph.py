@@ -181,7 +181,7 @@ def prompt(**given: Any) -> None:
     ralph prompt --task US-003 | less
     """
     from _ralph.commands import requests
-    from _ralph.loop.run import Options
+    from _ralph.loop.options import Options
 
     click.echo(requests.prompt(Options(**given)), nl=False)
 
@@ -210,7 +210,7 @@ def plan(brief: str, force: bool, **given: Any) -> int:
     ralph plan brief.md --planner 'claude --model opus'
     """
     from _ralph.commands.plan import plan_from
-    from _ralph.loop.run import Options
+    from _ralph.loop.options import Options
 
     return plan_from(brief, Options(**given), force)
 
@@ -367,7 +367,7 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     git switch main && ralph land ralph/prices ralph/search
     """
     from _ralph.commands.land import land_branches
-    from _ralph.loop.run import Options
+    from _ralph.loop.options import Options
 
     return land_branches(branches, Options(**given), options.was_given("prd") or not branches)
 

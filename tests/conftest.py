@@ -31,7 +31,7 @@ import ralph
 from _ralph import files, text
 from _ralph.agents import prompt
 from _ralph.loop.jobs import Checked, Worked
-from _ralph.loop.run import DEFAULT_COMMIT
+from _ralph.loop.settings import DEFAULT_COMMIT
 from _ralph.state import prd, records
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -281,10 +281,10 @@ def own_venv(home: Path) -> str:
     return "" if sys.prefix == sys.base_prefix or Path(found).is_relative_to(home) else found
 
 
-def agent_env(extra: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The environment of agents, checks and hooks of the project at `home`: ralph's own and `extra`, without
-    git's variables and ralph's own virtual environment."""
+def agent_env(home: Path) -> dict[str, str]:
+    """The environment of agents, checks and hooks of the project at `home`: ralph's own, without git's
+    variables and ralph's own virtual environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
     if venv := own_venv(home):
         env["PATH"] = path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
-    return {**env, "GIT_TERMINAL_PROMPT": "0", **extra}
+    return {**env, "GIT_TERMINAL_PROMPT": "0"}

@@ -13,7 +13,7 @@ from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryL
 from _ralph.git.branch import PARKED, Branch
 from _ralph.git.git import BULK, Git, freeze_settings, git_places
 from _ralph.git.workspace import Place, Start
-from _ralph.loop.room import carried_names
+from _ralph.loop.places import carried_names
 from _ralph.process.process import Control
 from _ralph.state import layout, lock, prd
 from _ralph.state.layout import Noted, noted

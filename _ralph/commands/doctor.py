@@ -27,8 +27,9 @@ from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.candidate import cannot_start, checking, trying
 from _ralph.loop.commit import subject, try_pre_commit
 from _ralph.loop.jobs import Checked, CheckJob
-from _ralph.loop.room import MESSAGE_HOOKS
-from _ralph.loop.run import Options, Run, examined, load_plan
+from _ralph.loop.options import Options, examined, load_plan
+from _ralph.loop.places import MESSAGE_HOOKS
+from _ralph.loop.run import Run
 from _ralph.loop.view import View
 from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
 from _ralph.process.process import Control
@@ -101,9 +102,7 @@ def _look(options: Options, control: Control) -> Run:
     with contextlib.suppress(RalphError, OSError):
         plan = examined(prd.load(paths.prd), options)
     history = replay(Journal(paths.progress).records(plan))
-    run = opening.glance(options, paths, plan, history)
-    run.heed(control)
-    return run
+    return opening.glance(options, paths, plan, history, control)
 
 
 def _caught(part: Findings) -> Findings:
@@ -188,7 +187,7 @@ def _lock(run: Run) -> Findings:
 def _git(run: Run) -> Findings:
     opening.require_repository(run)
     version = ".".join(map(str, opening.version_of(run.git)))
-    hooks = run.site.hooks(run.paths.root)
+    hooks = run.places.hooks(run.paths.root)
     more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
     yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
     yield from _warnings([*opening.unseen(run), *opening.uncopied(run)])
@@ -214,14 +213,15 @@ def _warnings(lines: Iterable[str]) -> Findings:
 
 def _places(run: Run) -> Findings:
     """Setup in every place, and every check in the clean room, as a run does them."""
-    if layout.running(run.paths) or (run.options.sandbox and not run.box):
+    if layout.running(run.paths) or (run.options.sandbox and not run.places.box):
         return  # they would disturb the loop, or run outside the sandbox
     yield "trying", "setup and every check, as a run would; that can take minutes"
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
     checks = {check.command: check for check in (*run.plan.every_check, *own)}
     commit = run.branch.beginning()
     job = CheckJob(commit=commit, checks=list(checks.values()), name="doctor")
-    run.view = heard = _Setups()
+    heard = _Setups()
+    run.use(run.control, heard)
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
@@ -238,7 +238,7 @@ def _places(run: Run) -> Findings:
     if run.plan.setup and (led := opening.shared_python(run, run.paths.room)):
         yield "error", led
     said = f"; setup is green there{heard.told}" if run.plan.setup else ""
-    more = f" to work-{run.jobs}" if run.jobs > 1 else ""
+    more = f" to work-{run.settings.jobs}" if run.settings.jobs > 1 else ""
     yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
     if run.plan.setup and not run.plan.setup.when and heard.seconds >= 1:
         yield "now", _slow(run.plan.setup, heard.seconds, run.paths.root)
@@ -256,11 +256,11 @@ def _places(run: Run) -> Findings:
 def _hooks(run: Run, commit: str) -> list[Finding]:
     """What the commit hooks say before any work, of the message of each open task and with nothing staged."""
     found: list[Finding] = []
-    if run.site.hooked(MESSAGE_HOOKS):
+    if run.places.hooked(MESSAGE_HOOKS):
         messages = [(task, subject(run, task, 1, 1)) for task in run.plan.tasks if not task.passed]
         refused = run.wait(trying(run, commit, messages)).refused
         found += [("error", refused)] if refused else []
-    if run.site.hooked(["pre-commit"]):
+    if run.places.hooked(["pre-commit"]):
         for red in run.wait(run.in_worker(lambda inside: try_pre_commit(inside, commit), Checked)).red:
             why = f"{red.outcome}, with nothing staged: {text.last_line(red.tail)}"
             found.append(("warning", f"the hook pre-commit {why}"))
@@ -317,8 +317,8 @@ def _always_green(command: str) -> str:
 
 def _workspaces(run: Run, commit: str) -> Checked:
     """Make the workspaces, if no cut-off run left work there: the first `setup` that is red, if any."""
-    for worker in [] if run.history.open_starts else range(1, run.jobs + 1):
-        place = run.workspace(worker)
+    for worker in [] if run.history.open_starts else range(1, run.settings.jobs + 1):
+        place = run.places.workspace(worker)
         if red := prepare_workspace(run, place, run.git.tree(commit), commit, "doctor"):
             return Checked(checks=[red])
     return Checked()
@@ -332,7 +332,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
         return "ok", state
     why = text.last_line(result.tail)
     lacks = f"check {result.name} cannot run here: {why}"
-    if os.environ.get("VIRTUAL_ENV") != run.env({}, run.paths.room).get("VIRTUAL_ENV"):
+    if os.environ.get("VIRTUAL_ENV") != run.places.env(run.paths.room).get("VIRTUAL_ENV"):
         lacks += " (checks run without ralph's own virtual environment)"
     hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
     if hint:
@@ -353,8 +353,8 @@ def _judged(run: Run, result: CheckResult) -> Finding:
 
 def _team(run: Run) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
-    workers = opening.workers(run) or [run.named(run.ladder()[0])]
-    return [agent for agent in (*workers, run.judge) if agent]
+    workers = run.agents.workers or [run.agents.named(run.agents.ladder()[0])]
+    return [agent for agent in (*workers, run.agents.judge) if agent]
 
 
 def _agents(run: Run) -> Findings:
@@ -419,11 +419,11 @@ def _permissions(run: Run, agent: Agent) -> Findings:
 def _sandbox(run: Run) -> Findings:
     if run.options.sandbox:
         opening.open_sandbox(run)
-        network = "open" if run.box and run.box.network else "cut"
+        network = "open" if run.places.box and run.places.box.network else "cut"
         yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
         return
     try:
-        sandbox_for([run.paths.root], run.git.common, run.paths.private, run.rows, set(), True)
+        sandbox_for([run.paths.root], run.git.common, run.paths.private, run.agents.rows, set(), True)
         yield "ok", "off; --sandbox bwrap would work here"
     except RalphError as error:
         yield "ok", f"off, and not possible here: {error}"

@@ -15,7 +15,7 @@ from _ralph import files, text
 from _ralph.agents.registry import Agent
 from _ralph.errors import GOES_ON, BadInput, Exit
 from _ralph.loop import opening
-from _ralph.loop.run import Options, load_plan
+from _ralph.loop.options import Options, load_plan
 from _ralph.model import Json
 from _ralph.state import layout
 from _ralph.state.history import History

@@ -16,7 +16,8 @@ from _ralph.git.merge import merge
 from _ralph.loop.candidate import checking
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import open_sandbox, peek, require_git
-from _ralph.loop.run import Options, Run, require_network
+from _ralph.loop.options import Options, require_network
+from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
 from _ralph.model import Check, CheckResult
 from _ralph.process.process import Control
@@ -112,10 +113,10 @@ def _try(
     try:
         with lock.alone(paths, "land") as run_id:
             try:  # a command that leaves the lock with an error is taken for dead
-                run = peek(options)
+                run = peek(options, control, view, run_id)
                 here = replace(onto.git, calls=run.git.calls)
-                branch = replace(onto, git=here, plan=paths.private.name)
-                run = replace(run, branch=branch, control=control, view=view, run_id=run_id)
+                run.branch = replace(onto, git=here, plan=paths.private.name)
+                run.places.branch = onto.name
                 _make_ready(run)
                 _land(run, name, proved)
             except StopNow:

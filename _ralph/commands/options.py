@@ -17,7 +17,7 @@ from _ralph.errors import BadInput, RalphError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _ralph.loop.run import Options
+    from _ralph.loop.options import Options
     from _ralph.model import Json
 
 ENGINES = ("cron", "systemd", "slurm", "kubernetes", "github")
@@ -238,7 +238,7 @@ def run_options(given: Json, *own: str) -> Options:
     """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
     of that command alone."""
     from _ralph.commands.run import words_given
-    from _ralph.loop.run import Options
+    from _ralph.loop.options import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}

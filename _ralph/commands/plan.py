@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import click
 
@@ -17,8 +16,9 @@ from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphEr
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
 from _ralph.loop.opening import peek, require_agent
+from _ralph.loop.options import Options, is_starter
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
-from _ralph.loop.run import Options, Run, is_starter
+from _ralph.loop.run import Run
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
 from _ralph.process.process import Control
@@ -26,6 +26,7 @@ from _ralph.show.live import Terminal
 from _ralph.state import edit, jsontext, layout, limits, prd
 from _ralph.state.facts import spent
 from _ralph.state.history import RunHistory, replay
+from _ralph.state.layout import new_log
 from _ralph.state.records import Added
 
 _BRIEF, _ANSWER = 24 * 1024, 12 * 1024
@@ -47,7 +48,7 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     view = Terminal()
 
     def work(control: Control, run_id: str) -> int:
-        run = replace(peek(options), control=control, view=view, run_id=run_id)
+        run = peek(options, control, view, run_id)
         return _plan(run, brief, source, force)
 
     return alone(options, "plan", work, view)
@@ -63,10 +64,10 @@ def _plan(run: Run, brief: str, source: str, force: bool) -> int:
     run.history.this_run = RunHistory()  # what a run has used is no limit of the planner
     if stop := limits.spent(run.limits, run.history, 0.0, time.time()):
         raise NeedsPerson(stop.reason)
-    if run.back_at(run.planner):
-        raise TryLater(f"the planner cannot run now: {run.away(run.planner).reason}")
-    require_agent(run, run.planner)
-    run.view.line(f"planning with {run.planner.command}", color="cyan")
+    if run.agents.back_at(run.agents.planner):
+        raise TryLater(f"the planner cannot run now: {run.agents.away(run.agents.planner).reason}")
+    require_agent(run, run.agents.planner)
+    run.view.line(f"planning with {run.agents.planner.command}", color="cyan")
     run.view.doing("planning")
     try:
         make_plan(run, brief, source)
@@ -109,7 +110,7 @@ def make_plan(run: Run, brief: str, source: str) -> None:
 
 def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
     """Ask the planner, at most twice, and put its plan in place; `results` gets what each turn cost."""
-    whole = run.log("brief.md")
+    whole = new_log(run.paths, "brief.md")
     whole.write_text(brief, encoding="utf-8")
     brief = text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {whole}")
     values: Json = {**_values(run, brief), "errors": "", "answer": ""}
@@ -137,21 +138,24 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
     here = run.branch.beginning()
     whole = limits.share(run.limits, run.history, [], 1) or Share()
     share = whole.without(spent_on(before))
-    run.log(name + sums.SUFFIX)  # an earlier planner's are cleared: they are not what this one used
+    new_log(
+        run.paths, name + sums.SUFFIX
+    )  # an earlier planner's are cleared: they are not what this one used
 
     def job(inside: Run) -> AgentResult:
         place = place_of_role(inside, here)
-        return run_role(inside, inside.planner, prompt, name, inside.env({}, place.root), share, place.root)
+        env = inside.places.env(place.root)
+        return run_role(inside, inside.agents.planner, prompt, name, env, share, place.root)
 
     try:
         return run.wait(run.in_worker(job, AgentResult))
     except WorkerDied as error:
-        return cut_off(run, run.planner, name, str(error))
+        return cut_off(run, run.agents.planner, name, str(error))
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:
     """Everything that the planner said; of a command that prints no events, its whole output."""
-    if run.planner.streams:
+    if run.agents.planner.streams:
         return result.text[-_LONGEST:]
     printed = files.read_regular(run.paths.logs / f"{name}.out") or b""
     return printed[-_LONGEST:].decode("utf-8", "replace")
@@ -201,7 +205,7 @@ def _require_proof(run: Run, plan: Plan) -> None:
     for task in plan.tasks:
         if not task.criteria:
             raise BadInput(f"{task.id} has no acceptanceCriteria; say what must be true when it is done")
-    if (bare := prd.unproved(plan)) and not run.judge:
+    if (bare := prd.unproved(plan)) and not run.agents.judge:
         raise BadInput(f"{bare[0]} has no checks; name a command that is red now, and green when it is done")
 
 
@@ -240,7 +244,7 @@ def _adopt(run: Run, said: str) -> None:
             run.view.line(f"the old {run.paths.prd.name} is kept at {kept}")
         return read_answer(run, now, said).text
 
-    run.plan = edit.apply(run.plan, planned)
+    run.settings.plan = edit.apply(run.plan, planned)
     run.history = replay(run.journal.records(run.plan))
 
 
@@ -248,5 +252,5 @@ def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str = "")
     """Record what it cost, which counts toward the plan's budget."""
     took = spent_on(results)
     run.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
-    planner = text.one_line(run.planner.command, 80)
+    planner = text.one_line(run.agents.planner.command, 80)
     run.write(Added(**vars(took), prd=prd_digest), what, [f"- planner: {planner}, {spent(took)}"])

@@ -62,7 +62,7 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
     with tempfile.TemporaryDirectory(prefix="ralph-probe-") as name:
         folder = Path(name).resolve()
         git(folder, "init", "-q")
-        box = run.box
+        box = run.places.box
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
         names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
         return registry.run_agent(

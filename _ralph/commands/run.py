@@ -17,7 +17,8 @@ from click.core import ParameterSource
 from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, translate
 from _ralph.loop import opening, rounds
-from _ralph.loop.run import Options, Run, asked_to_stop, notify
+from _ralph.loop.options import Options
+from _ralph.loop.run import Run, asked_to_stop, notify
 from _ralph.process import mark
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
@@ -89,7 +90,7 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
     control.on_interrupt = lambda: view.line("stopping after what is under way; interrupt again to stop now")
     try:
         run = opening.open_run(options, control, view, run_id)
-        view.named, view.sums = run.jobs > 1, functools.partial(_sums, run)
+        view.named, view.sums = run.settings.jobs > 1, functools.partial(_sums, run)
         layout.note_words(run.paths, options.words)
         view.line(_headline(run), color="cyan")
         with kept_awake(not options.no_awake) as run.pool.spare:
@@ -148,11 +149,13 @@ def _stop_for(error: Exception) -> Stop:
 
 def _headline(run: Run) -> str:
     """What this run is about to do: how many tasks, where, with which agents, within which limits."""
-    tasks, agents = run.plan.tasks, [run.named(command) for command in run.ladder()]
+    tasks, agents = run.plan.tasks, [run.agents.named(command) for command in run.agents.ladder()]
     to_do = f"{sum(not task.passed for task in tasks)} of {text.count(len(tasks), 'task')} to do"
     named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)
     plain = all(agent.name == "plain" for agent in agents)
-    permissions = "full permissions in a sandbox" if run.box else f"{run.permissions} permissions"
+    permissions = (
+        "full permissions in a sandbox" if run.places.box else f"{run.settings.permissions} permissions"
+    )
     may = "" if plain else f" with {permissions}"
     used = limits_words(limits.used(run.limits, run.history), "this run")
     until = f", until {run.options.until}" if run.options.until else ""

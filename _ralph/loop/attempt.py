@@ -23,15 +23,17 @@ from _ralph.loop.candidate import (
 )
 from _ralph.loop.detect import decided_by, deciding
 from _ralph.loop.jobs import Attempt, Worked
+from _ralph.loop.landing import new_id
 from _ralph.loop.opening import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
-from _ralph.loop.run import Run, trim_logs
+from _ralph.loop.run import Run
 from _ralph.loop.setup import once_set_up, setup_failed
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
 from _ralph.state import prd
 from _ralph.state.history import parse_handoff
+from _ralph.state.layout import trim_logs
 from _ralph.state.records import AttemptBegan
 
 
@@ -39,10 +41,10 @@ def begin(run: Run, task: Task) -> Attempt:
     """Decide where the next attempt at `task` starts, which agent works it and what it may spend; write the
     `start` record."""
     known = run.history.of(task)
-    agent = run.agent(task)
+    agent = run.agents.agent(task)
     require_agent(run, agent)  # the plan may have changed since
     number, iteration = known.attempts + 1, run.history.iteration + 1
-    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, run.new_id(task))
+    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, new_id(run, task))
     attempt.share = run.share or attempt.share
     tip, attempt.recent = run.branch.look()
     attempt.base = require_verified(run, tip)
@@ -51,7 +53,7 @@ def begin(run: Run, task: Task) -> Attempt:
     trim_logs(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.logs.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
         files.clear(old)
-    compile_prompt(run.template())
+    compile_prompt(run.settings.prompt)
     run.write(
         AttemptBegan(
             iteration=attempt.iteration,
@@ -77,7 +79,7 @@ def resume_work(run: Run, attempt: Attempt) -> None:
     before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
     if known.lacks == "judge" or (known.lacks and before != known.base):
         attempt.leftover, attempt.base, attempt.left = known.lacks, known.base, known.left
-        attempt.agent = run.named(known.command) if known.command else attempt.agent
+        attempt.agent = run.agents.named(known.command) if known.command else attempt.agent
         ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
         attempt.result = AgentResult(ended, "an attempt was cut off; what it left was checked")
         return
@@ -137,7 +139,7 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
     """Prepare the workspace, run the agent there between two snapshots; what it left."""
     if attempt.leftover:
         return _worked(run, attempt, attempt.left)
-    place, base = run.workspace(attempt.worker, attempt.task.allow), run.git.tree(attempt.base)
+    place, base = run.places.workspace(attempt.worker, attempt.task.allow), run.git.tree(attempt.base)
     tree = put_back(run, attempt, attempt.left)[0] if attempt.left else base  # the prompt says what
     run.view.doing("preparing the workspace")
     red = prepare_workspace(run, place, tree, attempt.base, attempt.name)
@@ -147,7 +149,8 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
         attempt.notices.append(f"setup {red.outcome} in the workspace, on the task's unfinished work")
     copies = place.copy_state()
     files.clear(run.paths.handoff(attempt.worker))
-    prompt, env = prompt_for(run, attempt, red), run.env(run.names(attempt), place.root)
+    prompt, env = prompt_for(run, attempt, red), run.places.env(place.root)
+    env |= attempt.variables(run.paths)
     start = Start(attempt.id, tree, place.settle(tree))
     if {start.tree, start.snapshot} != {base}:
         run.branch.pin_attempt(attempt.worker, start.tree, start.snapshot)
@@ -167,7 +170,7 @@ def put_back(
     for what the task may change; what that is, as it was, and the new files under protected patterns that
     stay."""
     allow = attempt.task.allow
-    return restore(run.git, attempt.base, tree, run.plan.protected, allow, run.state(allow), changed)
+    return restore(run.git, attempt.base, tree, run.plan.protected, allow, run.places.state(allow), changed)
 
 
 def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies: dict[str, bytes]) -> Worked:
@@ -223,7 +226,7 @@ def _changed_copies(run: Run, place: Place, copies: dict[str, bytes]) -> dict[st
 def salvage(run: Run, attempt: Attempt) -> None:
     """Take what an attempt left that was cut off, if its agent had started. If the worker that takes it is
     killed, too, this work is lost."""
-    place = run.workspace(attempt.worker, attempt.task.allow)
+    place = run.places.workspace(attempt.worker, attempt.task.allow)
     start = place.noted_start()
     if start is None or start.attempt != attempt.id:
         return
@@ -240,16 +243,16 @@ def salvage(run: Run, attempt: Attempt) -> None:
 def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -> CheckResult | None:
     """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another stamp is made anew,
     with `setup`; the result of that if it is red. Nothing that setup made is work."""
-    stamp, (noted, known) = run.site.stamp(tree), place.noted()
+    stamp, (noted, known) = run.places.stamp(tree), place.noted()
     if noted != stamp:
         place.remove()
     place.remove_unusable(tree)
     new = place.reset(tree)
-    run.site.furnish(place, head)
+    run.places.furnish(place, head)
     if not new:
         place.hide(known)
         return None
-    result = run.site.set_up(place, name)
+    result = run.places.set_up(place, name)
     made = place.made_by_setup() if result else []
     place.hide(made)
     if result:
@@ -285,13 +288,13 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
         parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),
         conflict=attempt.conflict,
     )  # fmt: skip
-    return render_prompt(run.template(), values)
+    return render_prompt(run.settings.prompt, values)
 
 
 def preview(run: Run, task: Task) -> str:
     """The prompt that an attempt would get now; nothing is run."""
     known = run.history
-    attempt = Attempt(task, known.of(task).attempts + 1, known.iteration + 1, run.agent(task))
+    attempt = Attempt(task, known.of(task).attempts + 1, known.iteration + 1, run.agents.agent(task))
     attempt.base, attempt.left = run.branch.tip() or "HEAD", known.of(task).left
     attempt.recent = run.branch.recent(attempt.base)
     attempt.clean = is_last(run, attempt)
@@ -306,13 +309,13 @@ async def examine(run: Run, attempt: Attempt) -> None:
     elif needs_checks(attempt):
         await check_candidate(run, attempt)
     attempt.handoff = handoff_of(attempt)
-    weigh(attempt, before_work(run, attempt), judge=run.judge is not None)
+    weigh(attempt, before_work(run, attempt), judge=run.agents.judge is not None)
     attempt.unjudged = False
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
         between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
-    if attempt.verdict is Verdict.PASSED and run.judge:
-        await ask_judge(run, attempt, run.judge)
+    if attempt.verdict is Verdict.PASSED and run.agents.judge:
+        await ask_judge(run, attempt, run.agents.judge)
 
 
 def changed_tests(run: Run, attempt: Attempt) -> list[str]:

@@ -12,8 +12,9 @@ from _ralph.git.merge import merge, still_marked
 from _ralph.git.workspace import changes
 from _ralph.loop.commit import commit_in_room, in_room, message, subject, subject_of, try_messages
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
+from _ralph.loop.places import HOOKS, MESSAGE_HOOKS
 from _ralph.loop.results import Results, up_to
-from _ralph.loop.room import HOOKS, MESSAGE_HOOKS, Room
+from _ralph.loop.room import Room
 from _ralph.loop.run import Run
 from _ralph.loop.setup import once_set_up, red_setup, require_setup
 from _ralph.loop.verdict import Before, kept_away
@@ -33,7 +34,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
     attempt.tip = attempt.commit = run.tip
     if not attempt.tree:
         return True
-    words, signs = message(run, attempt), run.branch.signs and not run.site.hooked()
+    words, signs = message(run, attempt), run.branch.signs and not run.places.hooked()
     made = run.branch.commit(attempt.tree, attempt.base, words, sign=signs)
     if made == attempt.base:
         return True
@@ -108,7 +109,7 @@ async def _examined(run: Run, attempt: Attempt) -> Checked:
 async def _committed(run: Run, attempt: Attempt) -> Checked:
     """The commit that the commit hooks make of the candidate, and what they say. A message that they refuse
     on the branch's own files, too, is ralph's fault, and no other attempt can mend it."""
-    if not run.site.hooked():
+    if not run.places.hooked():
         return Checked(commit=attempt.commit)
     run.results.built = ""  # hooks do what they like in the room
     found = await run.in_worker(lambda inside: commit_in_room(inside, attempt), Checked, attempt.worker)
@@ -127,7 +128,7 @@ async def _look(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
         commit=hooked.commit,
         checks=checks_of(run, attempt.task),
         name=attempt.name,
-        env=run.names(attempt),
+        env=attempt.variables(run.paths),
         before=attempt.commit,
         changed=attempt.changed,
     )
@@ -192,7 +193,7 @@ async def know_before(run: Run, attempt: Attempt) -> None:
 
 def _untried(run: Run, attempt: Attempt) -> bool:
     """Whether there are hooks for messages, and they have not seen this one."""
-    return run.site.hooked(MESSAGE_HOOKS) and subject_of(run, attempt) not in run.results.passable
+    return run.places.hooked(MESSAGE_HOOKS) and subject_of(run, attempt) not in run.results.passable
 
 
 async def _refused(run: Run, attempt: Attempt, commit: str) -> str:
@@ -210,7 +211,7 @@ async def _why_refused(run: Run, task: Task, own: str, commit: str, number: int 
 
 def require_message(run: Run, task: Task, commit: str) -> None:
     """BadInput if the commit hooks refuse the message that the next attempt at `task` would have."""
-    if run.site.hooked(MESSAGE_HOOKS):
+    if run.places.hooked(MESSAGE_HOOKS):
         own = subject(run, task, run.history.iteration + 1, run.history.of(task).attempts + 1)
         if refused := run.wait(_why_refused(run, task, own, commit)):
             raise BadInput(refused)
@@ -227,7 +228,7 @@ async def _know_own(run: Run, attempt: Attempt, tip: str) -> None:
     """Run the task's own checks behind the plan's. The attempt cannot pass if one of them can only be red."""
     before, own = run.results.before.get(attempt.task.key, {}), attempt.task.checks
     checks, name = run.plan.checks_for(attempt.task), f"{attempt.name}-before"
-    found = await baseline(run, tip, checks, name, run.names(attempt), attempt.worker)
+    found = await baseline(run, tip, checks, name, attempt.variables(run.paths), attempt.worker)
     said = {result.command: result for result in found.checks}
     results = [said[check.command] for check in own if check.command in said]
     attempt.notices += found.notices
@@ -254,7 +255,7 @@ def before_work(run: Run, attempt: Attempt) -> Before:
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:
     """What the attempt made in the workspace that git ignores."""
-    place = run.workspace(attempt.worker)
+    place = run.places.workspace(attempt.worker)
     found = place.ignored_since(attempt.began) if attempt.began and place.exists else []
     return [text.one_line(name) for name in found[:20]]
 
@@ -264,12 +265,14 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
     StopNow if ralph was stopped."""
     run.view.doing("running checks")
     paths = run.paths
-    room = run.room(paths.landing if job.landing else paths.next_room if job.anew else paths.room, job.env)
+    room = Room.at(
+        run.places, paths.landing if job.landing else paths.next_room if job.anew else paths.room, job.env
+    )
     try:
         return in_room(run, room, job.commit, lambda: _check(job, room))
     finally:
         for old in [paths.landing] if job.landing else paths.rooms[:-1]:
-            run.room(old).place.remove()
+            Room.at(run.places, old).place.remove()
 
 
 def _check(job: CheckJob, room: Room) -> Checked:
@@ -302,8 +305,8 @@ async def examined(run: Run, job: CheckJob, number: int = 0) -> Checked:
 
 def remembered(run: Run) -> Results:
     """The results of this run, as long as all that checks see beside a tree is the same."""
-    copied = [files.signature(run.paths.root / name) for name in run.gear.carried]
-    now = files.digest(repr((run.plan.setup, run.site.keep, copied)).encode("utf-8", "surrogatepass"))
+    copied = [files.signature(run.paths.root / name) for name in run.places.gear.carried]
+    now = files.digest(repr((run.plan.setup, run.places.keep, copied)).encode("utf-8", "surrogatepass"))
     if now != run.results.surroundings:
         run.results = Results(run.git, now, before=run.results.before, passable=run.results.passable)
     return run.results

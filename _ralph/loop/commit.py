@@ -25,7 +25,7 @@ def subject(run: Run, task: Task, iteration: int, attempt: int, template: str = 
     """The message of a passed task's commit, without trailers: a line of the plan's template."""
     where = f"{run.paths.prd.name}: commit"
     values = {"task": task, "iteration": iteration, "attempt": attempt}
-    return render_line(compile_line(template or run.commit_template(), where), values, where)
+    return render_line(compile_line(template or run.settings.commit, where), values, where)
 
 
 def subject_of(run: Run, attempt: Attempt) -> str:
@@ -57,7 +57,7 @@ def commit_in_room(run: Run, attempt: Attempt) -> Checked:
     becomes the tree, the hooks for messages see ralph's without its trailers. The commit, and what the hooks
     said; where one is red it is the candidate as it was, and where `setup` is, that is the only result."""
     run.view.doing("running commit hooks")
-    room = run.room(run.paths.room, run.names(attempt))
+    room = Room.at(run.places, run.paths.room, attempt.variables(run.paths))
 
     def work() -> Checked:
         if setup := room.prepare(attempt.commit, attempt.name):
@@ -87,7 +87,7 @@ def _pre_commit(run: Run, attempt: Attempt, room: Room) -> tuple[str, list[Check
         if not result or not room.place.exists:
             break
         before, tree = tree, room.staged()
-        tree, _, _ = restore(run.git, attempt.tip, tree, run.plan.protected, allow, run.state(allow))
+        tree, _, _ = restore(run.git, attempt.tip, tree, run.plan.protected, allow, run.places.state(allow))
         if result.ok or tree == before:
             break
     return tree, [result] if result else []
@@ -97,7 +97,7 @@ def try_messages(run: Run, commit: str, wanted: Sequence[tuple[Task, str]], held
     """Try messages of ralph's with the hooks that see them, on the files of `commit`: the sentence about the
     first of these tasks whose message they refuse. `held` says that the room holds these files as earlier
     checks left them. If `setup` is red, it is the only result."""
-    room = run.room(run.paths.room)
+    room = Room.at(run.places, run.paths.room)
 
     def work() -> Checked:
         found = Checked(commit=commit)
@@ -115,7 +115,7 @@ def try_messages(run: Run, commit: str, wanted: Sequence[tuple[Task, str]], held
 
 def try_pre_commit(run: Run, commit: str) -> Checked:
     """What the `pre-commit` hook says of `commit` itself, with nothing staged."""
-    room = run.room(run.paths.room)
+    room = Room.at(run.places, run.paths.room)
 
     def work() -> Checked:
         room.hold(commit)

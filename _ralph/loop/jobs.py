@@ -13,6 +13,7 @@ from _ralph.model import (
     CheckResult,
     Judgement,
     Outcome,
+    Paths,
     Share,
     Spent,
     Task,
@@ -78,6 +79,15 @@ class Attempt(Work):
         if self.judgement:
             total.add(self.judgement)
         return total
+
+    def variables(self, paths: Paths) -> dict[str, str]:
+        """Its environment variables, in its workspace and in the clean room."""
+        return {
+            "RALPH_TASK_ID": self.task.id.replace("\0", "").encode("utf-8", "replace").decode(),
+            "RALPH_ITERATION": str(self.iteration),
+            "RALPH_ATTEMPT": str(self.number),
+            "RALPH_HANDOFF": str(paths.handoff(self.worker)),
+        }
 
     @property
     def name(self) -> str:

@@ -3,21 +3,36 @@ point; all that follows from it can be done twice."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import fields
 
-from _ralph import text
+from _ralph import files, text
 from _ralph.errors import NeedsPerson
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import tip_of
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import RANDOM, Run, stand_by
+from _ralph.loop.run import Run, stand_by
 from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
 from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
 from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
+
+RANDOM = 32
+"""Letters of an attempt's id that are random; what it is an attempt at follows."""
+
+
+def new_id(run: Run, task: Task) -> str:
+    """The id of an attempt: random, and what it is an attempt at."""
+    return f"{uuid.uuid4().hex}{mark_of(run, task)}"
+
+
+def mark_of(run: Run, task: Task) -> str:
+    """The end of the ids of all attempts at a task: it is the same in a clone, and no other plan's."""
+    plan = run.git.name_of(run.paths.prd) or run.paths.prd.name
+    return files.digest(f"{plan}@{run.plan.branch}\n{task.key}".encode("utf-8", "surrogatepass"))
 
 
 async def land(run: Run, attempt: Attempt) -> bool:
@@ -82,7 +97,7 @@ def note_lost(run: Run, landed: dict[str, str]) -> None:
         return
     newest = {own[RANDOM:]: own for own in reversed(landed)}
     for task in run.plan.tasks:
-        own = newest.get(run.mark_of(task), "")
+        own = newest.get(mark_of(run, task), "")
         if own and own not in run.history.begun:
             number, commit = run.history.iteration + 1, landed[own][:12]
             run.write(

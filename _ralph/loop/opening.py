@@ -22,7 +22,11 @@ from _ralph.git.branch import Branch
 from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import elsewhere
 from _ralph.loop.detect import RUNNER_FILES
-from _ralph.loop.run import Options, Run, examined, load_plan
+from _ralph.loop.options import Options, examined, load_plan
+from _ralph.loop.places import Places
+from _ralph.loop.run import Run
+from _ralph.loop.settings import Settings
+from _ralph.loop.supply import Supply
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
 from _ralph.process.process import Control
@@ -47,8 +51,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
         notices.append(
             f"a new plan on branch {plan.branch}; the notes of {text.few(others)} are another plan's"
         )
-    run = glance(options, paths, plan, replay(journal.records(plan)))
-    run = replace(run, journal=journal, control=control, view=view, run_id=run_id, notices=notices)
+    run = glance(options, paths, plan, replay(journal.records(plan)), control, view, run_id)
+    run.journal, run.notices = journal, notices
     require_repository(run)
     freeze_settings(run.git, paths.private)
     for agent in agents_of(run):
@@ -78,15 +82,7 @@ def remove_half_written(paths: Paths) -> None:
 
 def agents_of(run: Run) -> list[Agent]:
     """The agents of the open tasks, and the judge."""
-    return [agent for agent in (*workers(run), run.judge) if agent]
-
-
-def workers(run: Run) -> list[Agent]:
-    """The agents of the open tasks, each once, with every rung of their ladders; and the fallback."""
-    ladders = {run.ladder(task) for task in run.plan.tasks if not task.passed}
-    commands = dict.fromkeys(command for ladder in sorted(ladders) for command in ladder)
-    other = [run.fallback] if commands and run.fallback else []
-    return [*map(run.named, commands), *other]
+    return [agent for agent in (*run.agents.workers, run.agents.judge) if agent]
 
 
 def require_agent(run: Run, agent: Agent) -> None:
@@ -105,11 +101,11 @@ def require_agent(run: Run, agent: Agent) -> None:
 def try_templates(run: Run) -> None:
     """BadInput for a template of prompts or commit messages that cannot be rendered."""
     where = f"{run.paths.prd.name}: commit"
-    commit = compile_line(run.commit_template(), where)
+    commit = compile_line(run.settings.commit, where)
     for task in run.plan.tasks:
         if not task.passed:
             render_line(commit, {"task": task, "iteration": 1, "attempt": 1}, f"{where}, for {task.id}")
-    template = run.template()
+    template = run.settings.prompt
     if not template.is_file():
         raise BadInput(
             f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
@@ -157,8 +153,8 @@ def version_of(git: Git) -> tuple[int, ...]:
 def beyond_limits(run: Run) -> list[str]:
     """A warning of agents for which a limit is only known to be reached after the attempt."""
     limited = run.limits.in_dollars or run.limits.in_tokens
-    late = dict.fromkeys(agent.name for agent in workers(run) if limited and agent.tells_late)
-    which = "one attempt of each worker" if run.jobs > 1 else "one attempt"
+    late = dict.fromkeys(agent.name for agent in run.agents.workers if limited and agent.tells_late)
+    which = "one attempt of each worker" if run.settings.jobs > 1 else "one attempt"
     return (
         [f"{text.few([*late])} reports usage only when it exits, so {which} can exceed the limit"]
         if late
@@ -169,8 +165,10 @@ def beyond_limits(run: Run) -> list[str]:
 def unseen(run: Run) -> list[str]:
     """A warning of uncommitted files, which the agent will not see; those first that a check names."""
     entries = run.git.names("status", "--porcelain", "-z", "-uall", "--no-renames", timeout=BULK)
-    own = {*run.state(), ".gitignore", ".worktreeinclude"}
-    own |= {run.git.name_of(Path(word)) for one in run.ladder() for word in one.split()}  # run from here
+    own = {*run.places.state(), ".gitignore", ".worktreeinclude"}
+    own |= {
+        run.git.name_of(Path(word)) for one in run.agents.ladder() for word in one.split()
+    }  # run from here
     names = [entry[3:] for entry in entries if entry[3:] not in own]
     if not names:
         return []
@@ -184,7 +182,7 @@ def unseen(run: Run) -> list[str]:
 def uncopied(run: Run) -> list[str]:
     """A warning of what `.worktreeinclude` names and cannot be copied, as links to folders are, or links that
     lead nowhere."""
-    found = ((name, run.paths.root / name) for name in run.gear.carried)
+    found = ((name, run.paths.root / name) for name in run.places.gear.carried)
     names = [name for name, path in found if not (files.regular(path) and os.access(path, os.R_OK))]
     return [f".worktreeinclude names what is no file to copy: {text.few(names)}"] if names else []
 
@@ -209,7 +207,7 @@ def unprotected(run: Run) -> list[str]:
 def require_own_files(run: Run) -> None:
     """BadInput where checks would test something else than the work: files of home, or a Python in use that
     has the project installed from there. What `setup` makes is looked at when it has run."""
-    elsewhere.require_own_files(run.plan, run.paths.root, registry.agent_env({}, run.paths.root))
+    elsewhere.require_own_files(run.plan, run.paths.root, registry.agent_env(run.paths.root))
     if not run.plan.setup and (found := shared_python(run, run.paths.room)):
         raise BadInput(found)
 
@@ -217,7 +215,7 @@ def require_own_files(run: Run) -> None:
 def shared_python(run: Run, place: Path) -> str:
     """What is wrong with the Python that checks use in a place; nothing if that is its own."""
     commands = [check.command for check in run.plan.every_check]
-    return elsewhere.shared_python(run.env({}, place), run.paths.places, run.paths.root, commands)
+    return elsewhere.shared_python(run.places.env(place), run.paths.places, run.paths.root, commands)
 
 
 def open_sandbox(run: Run) -> None:
@@ -228,10 +226,10 @@ def open_sandbox(run: Run) -> None:
         network = run.plan.settings.get("network") is not False
         run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
         home = (run.paths.root, state_folder(), run.paths.places)
-        run.box = sandbox_for(home, run.git.common, run.paths.private, run.rows, names, network)
+        run.places.box = sandbox_for(home, run.git.common, run.paths.private, run.agents.rows, names, network)
         for agent in agents_here:
             found = Path(shutil.which(agent.program) or agent.program)
-            if not run.box.sees(found):
+            if not run.places.box.sees(found):
                 raise BadInput(f"{found} is hidden inside the sandbox; install {agent.program} elsewhere")
 
 
@@ -244,21 +242,30 @@ def branch_of(options: Options, plan: Plan, git: Git, before: str) -> str:
     return before if kept else own_branch(plan)
 
 
-def peek(options: Options) -> Run:
-    """A run for reading only: nothing is locked, written or made."""
+def peek(options: Options, control: Control | None = None, view: View | None = None, run_id: str = "") -> Run:
+    """A run of the plan and the notes as they are; nothing is locked, written or made."""
     paths, plan, history = read_state(options.prd)
-    return glance(options, paths, examined(plan, options), history)
+    return glance(options, paths, examined(plan, options), history, control, view, run_id)
 
 
-def glance(options: Options, paths: Paths, plan: Plan, history: History) -> Run:
-    """A run for reading only, from a plan and a history."""
-    found = limits.resolve(plan.settings, options.limits)
+def glance(
+    options: Options,
+    paths: Paths,
+    plan: Plan,
+    history: History,
+    control: Control | None = None,
+    view: View | None = None,
+    run_id: str = "",
+) -> Run:
+    """A run, from a plan and a history; nothing is locked, written or made."""
+    allowed = limits.resolve(plan.settings, options.limits)
     if options.until:
-        found = replace(found, until=limits.next_time(options.until, time.time()))
-    rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
-    git = Git.at(paths.root)
+        allowed = replace(allowed, until=limits.next_time(options.until, time.time()))
+    git, control, view = Git.at(paths.root), control or Control(), view or View()
     branch = Branch(git, branch_of(options, plan, git, history.branch), paths.private.name)
-    return Run(
-        options, paths, plan, git, branch, Journal(paths.progress), history, found, rows,
-        Control(), View(), "",
-    )  # fmt: skip
+    settings = Settings(options, paths, plan, allowed)
+    rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
+    agents = Supply(settings, rows, history)
+    places = Places(settings, paths, git, branch.name, rows, control, view)
+    journal = Journal(paths.progress)
+    return Run(settings, agents, places, git, branch, journal, history, run_id, control, view)

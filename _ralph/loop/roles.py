@@ -20,6 +20,7 @@ from _ralph.loop.run import Run
 from _ralph.loop.verdict import weigh_judge
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, Json, Judgement, Outcome, Share, Task, spent_on
+from _ralph.state.layout import new_log
 
 _DIFF = 24 * 1024
 _ANSWER = 1 << 16
@@ -49,18 +50,19 @@ def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:
     """Run the judge on a checkout of the candidate."""
     run.view.doing("judge")
     place = place_of_role(run, attempt.commit)
-    prompt, env = _judge_prompt(run, attempt), run.env(run.names(attempt), place.root)
+    prompt, env = _judge_prompt(run, attempt), run.places.env(place.root)
     share = attempt.share.without(spent_on([attempt.result]))
+    env |= attempt.variables(run.paths)
     return run_role(run, judge, prompt, f"{attempt.name}-judge", env, share, place.root)
 
 
 def place_of_role(run: Run, commit: str) -> Place:
     """A clean checkout of `commit` for a judge or a planner."""
-    place = run.place(run.paths.role)
+    place = run.places.place(run.paths.role)
     place.remove_unusable(commit)
     place.reset(commit)
     place.clean(commit, "-ffdx")
-    run.site.furnish(place, commit)
+    run.places.furnish(place, commit)
     return place
 
 
@@ -95,7 +97,7 @@ def run_role(
     result = registry.run_agent(
         agent,
         prompt,
-        log=lambda ending: run.log(name + ending),
+        log=lambda ending: new_log(run.paths, name + ending),
         cwd=cwd,
         env=env,
         timeout=min(run.options.agent_timeout, left),
@@ -105,7 +107,7 @@ def run_role(
         tokens_left=share.tokens,
         dearest=run.history.dearest[agent.command],
         watch=run.view.watch,
-        wrap=lambda argv: run.wrap(argv, cwd),
+        wrap=lambda argv: run.places.wrap(argv, cwd),
     )
     if result.reset is not None and result.reset <= time.time():
         result.reset = None  # it is over, and was told all the same: it is not one

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import functools
 import os
-import re
-import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.agents.surroundings import shared_caches
 from _ralph.git import patterns
-from _ralph.git.git import BULK, Git, nul
-from _ralph.git.workspace import Place, throwaway_git
+from _ralph.git.git import BULK, nul
+from _ralph.git.workspace import Place
 from _ralph.loop import exact
-from _ralph.model import Check, CheckResult, Setup
-from _ralph.process.process import Control, run_process
+from _ralph.loop.places import MESSAGE_HOOKS, Places
+from _ralph.model import Check, CheckResult
 
-SETUP_TIMEOUT = 1800.0
-"""Seconds that `setup` may take in a place."""
 _LOOKED_AT = 8 << 20
 """Bytes of a changed file in which the path of a place is looked for."""
-TAIL = 6000
-"""Bytes of a red check's output that the next prompt shows."""
-MESSAGE_HOOKS = {"prepare-commit-msg": ("message",), "commit-msg": ()}
-"""The hooks that see the message of a commit, with what git gives them beside its file."""
-HOOKS = ("pre-commit", *MESSAGE_HOOKS)
-"""The commit hooks, in the order of `git commit`."""
 HOOK_TIMEOUT = 600.0
 """Seconds that a commit hook may take."""
 _MESSAGE = ".git/COMMIT_EDITMSG"
@@ -36,138 +25,23 @@ _LONGEST = 1 << 16
 """Bytes of a message that are read."""
 
 
-@dataclass(frozen=True)
-class Gear:
-    """What every place gets from home: the files of its `git`, and those that `.worktreeinclude` names.
-    `hooks` is the folder of the commit hooks."""
-
-    git: Mapping[str, str]
-    carried: list[str]
-    hooks: str
-
-
-def gear_of(home: Git) -> Gear:
-    """Ask git for it."""
-    scopes = home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
-    own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
-    hooks = own[-1] if own else str(home.common / "hooks")
-    carried = carried_names(home, home.root / ".worktreeinclude")
-    return Gear(throwaway_git(home), carried, hooks)
-
-
-@dataclass(frozen=True)
-class Site:
-    """What all places of a plan have in common: the repository, what they get from it, the branch, the plan's
-    `setup`, and how a command is run: `env` is the environment in a place."""
-
-    home: Git
-    gear: Gear
-    branch: str
-    setup: Setup | None
-    keep: Sequence[str]
-    control: Control
-    env: Callable[[Path], dict[str, str]]
-    log: Callable[[str], Path]
-    show: Callable[[CheckResult, str], None]
-    wrap: Callable[[list[str], Path], list[str]]
-
-    def hooks(self, place: Path) -> list[str]:
-        """The names of the commit hooks in a place. With a relative `core.hooksPath` they are its own."""
-        return [name for name in HOOKS if os.access(place / self.gear.hooks / name, os.X_OK)]
-
-    def hooked(self, names: Collection[str] = HOOKS) -> bool:
-        """Whether a candidate may have one of these commit hooks: as home has, or its own."""
-        return not os.path.isabs(self.gear.hooks) or not {*names}.isdisjoint(self.hooks(self.home.root))
-
-    def furnish(self, place: Place, head: str) -> None:
-        """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
-        place.carry(self.gear.carried)
-        place.renew_git(head, self.branch, self.gear.git)
-
-    def run(
-        self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None
-    ) -> CheckResult | None:
-        """Run a command in a place, its log called `name`; its result, None if ralph was stopped."""
-        argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
-        log = self.log(f"{name}.log")
-        done = run_process(
-            self.wrap(argv, cwd), cwd=cwd, env={**self.env(cwd), **(env or {})}, timeout=check.timeout,
-            control=self.control, out=log,
-        )  # fmt: skip
-        if done.ended == "interrupted":
-            return None
-        result = CheckResult(
-            name=check.name,
-            command=check.command,
-            ok=done.ended == "itself" and done.exit == 0,
-            exit=done.exit,
-            seconds=round(done.seconds, 1),
-            tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
-            log=str(log),
-            timed_out=done.ended == "deadline",
-            missing=self._missing(check, cwd, log) if done.exit == 127 else "",
-        )
-        self.show(result, label)
-        return result
-
-    def _missing(self, check: Check, cwd: Path, log: Path) -> str:
-        """The program that a check begins with, if it is a bare name that the shell does not know in this
-        place. Another one may be what a task is to make."""
-        word = first_word(check)
-        if not word or "/" in word:
-            return ""
-        asked = self.wrap(["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], cwd)
-        told = run_process(
-            asked, cwd=cwd, env=self.env(cwd), timeout=60, control=self.control, out=log.with_suffix(".which")
-        )
-        return word if told.ended == "itself" and told.exit != 0 else ""
-
-    def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:
-        """What a place that holds `tree`, with these `entries`, belongs to: `setup`, and the files that its
-        `when` names, or all of them. A place with another stamp is made anew."""
-        if self.setup is None:
-            return "no setup"
-        found = [self.home.tree(tree)]
-        if self.setup.when:
-            entries = self.home.entries(tree) if entries is None else entries
-            found = [
-                f"{entries[name]} {name}" for name in sorted(patterns.matching(self.setup.when, entries))
-            ]
-        return files.digest("\0".join([self.setup.run, *found]).encode("utf-8", "surrogatepass"))
-
-    def set_up(self, place: Place, name: str) -> CheckResult | None:
-        """Run the plan's `setup` in a place, once more if it is red; its result, None without a setup or if
-        ralph was stopped. Files that it took from a cache of others are the place's own afterwards."""
-        if self.setup is None:
-            return None
-        check, caches = Check("setup", self.setup.run, SETUP_TIMEOUT), shared_caches(os.environ)
-        result = self.run(check, place.root, f"{name}-setup", env=caches)
-        if result and not result.ok:
-            result = self.run(check, place.root, f"{name}-setup-again", env=caches)
-        if result and result.ok:
-            exact.unshare(place.root)
-        return result
-
-
-def first_word(check: Check) -> str:
-    """The word that a check begins with, if it is a plain one: no variable, no operator of the shell."""
-    try:
-        words = shlex.split(check.run) if isinstance(check.run, str) else check.run
-    except ValueError:
-        return ""
-    return words[0] if words and re.fullmatch(r"[\w.+/-]+", words[0]) else ""
-
-
 @dataclass
 class Room:
     """The clean room: it holds the files of one commit and what `setup` made, nothing else but what `keep`
     names. No agent ever works there."""
 
-    site: Site
+    places: Places
     place: Place
+    env: Mapping[str, str]
     notices: list[str] = field(default_factory=list)
     _tree: str = ""
     _head: str = ""
+
+    @classmethod
+    def at(cls, places: Places, folder: Path, env: Mapping[str, str] | None = None) -> Room:
+        """The room at `folder`; `env` is added to the environment of all that runs there."""
+        index = places.paths.private / f"{folder.name}.index"
+        return cls(places, Place(places.home, folder, index, full=True), env or {})
 
     @property
     def path(self) -> Path:
@@ -178,11 +52,11 @@ class Room:
         """Make the room hold `commit`: one look at all that is there, then a checkout; or a room made anew,
         where it belongs to another stamp or is not as `setup` left it. `before` is what the commit was before
         hooks rewrote it, for which no setup is due. The result of `setup` if it is red."""
-        entries, (noted, made) = self.site.home.entries(commit), self.place.noted()
+        entries, (noted, made) = self.places.home.entries(commit), self.place.noted()
         stamp = self._stamp(commit, entries, before or commit)
         if stamp != noted or not self.place.exists:
             return self._make_anew(commit, entries, name)
-        self.place.carry(self.site.gear.carried)
+        self.place.carry(self.places.gear.carried)
         as_noted = dict(made)
         spoiled = exact.restore(self.path, self.place.tracked(commit, entries), self._is_kept, made)
         if spoiled:
@@ -201,7 +75,7 @@ class Room:
         self._tree, self._head = tree, head or tree
         if self.place.reset(tree):
             files.clear(self.place.stamp)
-        self.site.furnish(self.place, self._head)
+        self.places.furnish(self.place, self._head)
 
     def go_on(self, commit: str) -> bool:
         """Go on where earlier checks ended on the files of `commit`: what they built stays, tracked files are
@@ -230,7 +104,7 @@ class Room:
             if number and (changed := self._put_back()):
                 what = f"check {checks[number - 1].name} changed {text.few(changed)}"
                 self.notices.append(f"{what}; put back before the next check")
-            result = self.site.run(check, self.path, f"{name}-check{number + 1}", label)
+            result = self.places.run(check, self.path, f"{name}-check{number + 1}", label, self.env)
             if not result:
                 break  # ralph was stopped
             results.append(result)
@@ -243,20 +117,20 @@ class Room:
 
     def hook(self, hook: str, name: str, label: str = "") -> CheckResult | None:
         """Run a commit hook, as git does; its result, None if there is none or ralph was stopped."""
-        if hook not in self.site.hooks(self.path):
+        if hook not in self.places.hooks(self.path):
             return None
-        words = ["git", "-c", f"core.hooksPath={self.path / self.site.gear.hooks}", "hook", "run", hook]
+        words = ["git", "-c", f"core.hooksPath={self.path / self.places.gear.hooks}", "hook", "run", hook]
         words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]] if hook in MESSAGE_HOOKS else []
         env = {"GIT_INDEX_FILE": str(self.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
-        env |= {key: value for key, value in self.site.home.calls.env.items() if key == "GIT_CONFIG_GLOBAL"}
+        env |= {key: value for key, value in self.places.home.calls.env.items() if key == "GIT_CONFIG_GLOBAL"}
         check = Check(hook, tuple(words), HOOK_TIMEOUT)
-        result = self.site.run(check, self.path, f"{name}-{hook}", label, env)
+        result = self.places.run(check, self.path, f"{name}-{hook}", label, {**self.env, **env})
         gone = "it removed or replaced the checkout that it ran in"
         return replace(result, ok=False, tail=gone) if result and not self.place.exists else result
 
     def said(self, message: str, name: str, label: str = "") -> tuple[str, list[CheckResult]]:
         """What the hooks for messages make of one, and their results, up to the first that is red."""
-        self.site.furnish(self.place, self._head)  # an earlier hook can have spoiled it
+        self.places.furnish(self.place, self._head)  # an earlier hook can have spoiled it
         path, results = self.path / _MESSAGE, list[CheckResult]()
         files.clear(path).write_text(f"{message}\n", encoding="utf-8", errors="replace")
         for hook in MESSAGE_HOOKS:
@@ -292,7 +166,7 @@ class Room:
         """What a room that holds `commit`, which has these `entries`, belongs to, where `setup` ran on
         `before`. A `.gitattributes` decides how all files look, and git writes only those again that
         changed."""
-        setup = self.site.stamp(before, entries if before == commit else None)
+        setup = self.places.stamp(before, entries if before == commit else None)
         decide = (f"{meta} {name}" for name, meta in entries.items() if name.endswith(".gitattributes"))
         return files.digest("\0".join([setup, *decide]).encode("utf-8", "surrogatepass"))
 
@@ -301,27 +175,17 @@ class Room:
         made; its result if it stays red."""
         self.place.remove()
         self.hold(commit)
-        result = self.site.set_up(self.place, name)
+        result = self.places.set_up(self.place, name, self.env)
         if result and not result.ok:
             return result
         if result:
             self._put_back()
-            self.site.furnish(self.place, commit)
+            self.places.furnish(self.place, commit)
         made = exact.listing(self.path, self.place.tracked(commit, entries), self._is_kept)
         self.place.note(self._stamp(commit, entries, commit), made)
         return None
 
     @functools.cached_property
     def _is_kept(self) -> Callable[[str], bool]:
-        kept = patterns.matcher(self.site.keep)
+        kept = patterns.matcher(self.places.keep)
         return lambda name: kept(name) or kept(f"{name}/\0")
-
-
-def carried_names(home: Git, include: Path) -> list[str]:
-    """The files at home that git ignores and that match the patterns in the file `include`."""
-    if not include.is_file():
-        return []
-    words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
-    named = home.names(*words, timeout=BULK)
-    hidden = set(home.names("check-ignore", "-z", "--stdin", stdin=nul(named), check=False))
-    return [name for name in named if name in hidden]

@@ -43,7 +43,7 @@ def resume(run: Run) -> None:
     for start in list(run.history.open_starts.values()):
         task = run.plan.task_with(start.key)
         task = task or Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
-        agent = run.named(start.command) if start.command else run.agent(task)
+        agent = run.agents.named(start.command) if start.command else run.agents.agent(task)
         attempt = Attempt(task, start.attempt, start.iteration, agent, start.worker or 1, start.id)
         attempt.base, attempt.leftover, attempt.conflict = start.base, start.leftover, start.conflict
         attempt.result = _recovered(run, attempt, why)
@@ -74,8 +74,8 @@ def forget_lost_work(run: Run) -> None:
 def _recovered(run: Run, attempt: Attempt, why: str) -> AgentResult:
     """What is known of an attempt that died with ralph: agent and judge together."""
     result = cut_off(run, attempt.agent, attempt.name, why)
-    if run.judge:
-        both = spent_on([result, cut_off(run, run.judge, f"{attempt.name}-judge", why)])
+    if run.agents.judge:
+        both = spent_on([result, cut_off(run, run.agents.judge, f"{attempt.name}-judge", why)])
         result = replace(result, usd=both.usd, at_least=both.at_least, tokens=both.tokens)
     return result
 
@@ -88,7 +88,7 @@ def read_edits(run: Run) -> None:
         run.history.apply(record)
         if isinstance(record, Retried):
             run.results.forget(record.key)
-    if run.trouble:
+    if run.settings.trouble:
         return
     restore_marks(run)
     for opened in run.history.opened(run.plan):
@@ -102,7 +102,12 @@ def next_task(run: Run) -> Task | None:
     has not passed, whatever the plan says, and is the same under another title. Conflicts are resolved one
     after another: side by side each would conflict with the others again."""
     under_way = {attempt.task.id for attempt in run.pool.attempts}
-    if len(under_way) >= run.jobs or run.trouble or asked_to_stop(run) or limit_reached(run):
+    if (
+        len(under_way) >= run.settings.jobs
+        or run.settings.trouble
+        or asked_to_stop(run)
+        or limit_reached(run)
+    ):
         return None
     resolving = any(run.history.of(attempt.task).conflicted for attempt in run.pool.attempts)
     free = (
@@ -127,7 +132,7 @@ def ready(run: Run) -> list[Task]:
 
 def _back_at(run: Run, task: Task) -> float:
     """When (unix time) a task's agent and judge are available; 0 is now."""
-    return max(run.back_at(agent) for agent in (run.agent(task), run.judge) if agent)
+    return max(run.agents.back_at(agent) for agent in (run.agents.agent(task), run.agents.judge) if agent)
 
 
 def open_run_record(run: Run) -> None:
@@ -169,7 +174,7 @@ def _said_before(run: Run, tip: str) -> list[str]:
 def await_attempt(run: Run) -> Stop | None:
     """Wait for an attempt to end; the stop that it means, if any. Returns now and then without one, as a free
     worker may have a task now."""
-    ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.jobs else 60.0)
+    ended = run.pool.next(run.control, _LOOK if len(run.pool.lanes) < run.settings.jobs else 60.0)
     return after_attempt(run, ended) if ended else None
 
 
@@ -207,10 +212,10 @@ def fall_back(run: Run, attempt: Attempt) -> Stop | None:
     """Say which agent takes over from the one that this attempt could not get, if any; with --once, the
     stop."""
     if run.options.once:
-        missing = run.judge if attempt.unjudged and run.judge else attempt.agent
-        return not_now(run, run.away(missing))
-    other = run.agent(attempt.task)
-    if not attempt.unjudged and other.command != attempt.command and not run.back_at(other):
+        missing = run.agents.judge if attempt.unjudged and run.agents.judge else attempt.agent
+        return not_now(run, run.agents.away(missing))
+    other = run.agents.agent(attempt.task)
+    if not attempt.unjudged and other.command != attempt.command and not run.agents.back_at(other):
         run.view.line(f"{other.command} takes over from {attempt.command}", "  ", "yellow")
     return None
 
@@ -219,7 +224,7 @@ def wait_or_finish(run: Run) -> Stop | None:
     """Nothing is under way and nothing can start: wait for an agent (None), or the stop."""
     if stop := asked_to_stop(run):
         return stop
-    if run.trouble:
+    if run.settings.trouble:
         if not (stop := limit_reached(run)):
             wait(run, run.ends)
         return stop
@@ -229,10 +234,10 @@ def wait_or_finish(run: Run) -> Stop | None:
     if stop := limit_reached(run):
         return stop
     task = min(waiting, key=lambda task: _back_at(run, task))
-    agent = max((one for one in (run.agent(task), run.judge) if one), key=run.back_at)
-    if not run.back_at(agent):  # it is back by now
+    agent = max((one for one in (run.agents.agent(task), run.agents.judge) if one), key=run.agents.back_at)
+    if not run.agents.back_at(agent):  # it is back by now
         return None
-    return not_now(run, run.away(agent)) or wait_for_agent(run, agent)
+    return not_now(run, run.agents.away(agent)) or wait_for_agent(run, agent)
 
 
 def not_now(run: Run, away: Away) -> Stop | None:
@@ -247,8 +252,8 @@ def not_now(run: Run, away: Away) -> Stop | None:
 def wait_for_agent(run: Run, agent: Agent) -> Stop | None:
     """Wait until an agent can be used again, and note that, once; the stop that ends the run instead, if
     any."""
-    now, waited, away = time.time(), run.history.this_run.waited, run.away(agent)
-    if waited.command != agent.command or waited.until < min(run.back_at(agent), run.ends):
+    now, waited, away = time.time(), run.history.this_run.waited, run.agents.away(agent)
+    if waited.command != agent.command or waited.until < min(run.agents.back_at(agent), run.ends):
         until = limits.wait_for(run.limits, away, run.history.this_run.vain, now)
         if isinstance(until, Stop):
             return until
@@ -378,11 +383,11 @@ def close_run(run: Run, stop: Stop) -> Stop:
             stop = Stop("red-checks", reason)
     if run.recorded or run.history.run:
         run.write(
-            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason, unmarked=run.unmarked),
+            Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason, unmarked=run.settings.unmarked),
             f"iteration {run.history.iteration} | stopped: {stop.reason}",
         )
-    if run.unmade:
-        run.view.line(f"! {run.trouble}; the next run marks what passed", color="yellow")
+    if run.settings.unmade:
+        run.view.line(f"! {run.settings.trouble}; the next run marks what passed", color="yellow")
     run.control.stop_signal = None  # only another signal cuts --notify short
     notify(run, stop)
     return stop

@@ -12,12 +12,12 @@ from _ralph import files, text
 from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import Git, git
-from _ralph.loop.run import logs_folder
 from _ralph.model import Json, Paths, Plan
 from _ralph.show import timeline
 from _ralph.state import layout, prd
 from _ralph.state.facts import STATES, TaskFacts, agents_words, spent, summary, task_facts
 from _ralph.state.history import History
+from _ralph.state.layout import logs_folder
 from _ralph.state.log import Journal
 from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Record, Stopped
 

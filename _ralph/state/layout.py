@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +23,7 @@ from _ralph.state.records import Record, as_json, made
 NOTE = "plan.json"
 """The file that says which plan a private folder, or a folder of places, belongs to."""
 RUNNING = "running.json"
+_IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
 Kind = TypeVar("Kind")
 
 
@@ -228,3 +229,33 @@ def weight(folder: Path) -> int:
         with contextlib.suppress(OSError):
             total += path.lstat().st_blocks * 512
     return total
+
+
+def new_log(paths: Paths, name: str) -> Path:
+    """The path of a new file in the folder of logs."""
+    return files.clear(logs_folder(paths) / name)
+
+
+def logs_folder(paths: Paths) -> Path:
+    """The folder `.ralph/log`, made if needed. Git is told to ignore it and the report; all else in `.ralph`
+    is a person's."""
+    for folder in (paths.logs.parent, paths.logs):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise BadInput(f"{folder} is not a folder, and ralph needs one there for its logs; move it away")
+    paths.logs.mkdir(parents=True, exist_ok=True)
+    ignore = paths.private.parents[1] / "info/exclude"
+    there = ignore.read_bytes() if ignore.is_file() else b""
+    if _IGNORED not in there:
+        ignore.parent.mkdir(exist_ok=True)
+        files.atomic_write(ignore, there + (b"" if there.endswith(b"\n") or not there else b"\n") + _IGNORED)
+    return paths.logs
+
+
+def trim_logs(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
+    """Delete the logs of all attempts but the newest `keep` and those `under_way`, by their iterations."""
+    names = [(entry.name.partition("-")[0], entry) for entry in logs_folder(paths).iterdir()]
+    numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
+    newest = sorted({number for number, _ in numbered})[-keep:]
+    for number, entry in numbered:
+        if number not in newest and number not in under_way and entry.is_file():
+            entry.unlink(missing_ok=True)

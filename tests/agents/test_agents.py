@@ -772,8 +772,9 @@ def test_a_row_of_one_s_own_is_parsed_without_code(tmp_path: Path) -> None:
     assert (bad.outcome, bad.reason, bad.reset, bad.active) == ("limited", "as asked", 1795299183, True)
 
 
-def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path) -> None:
-    env = agent_env({"RALPH_RUN_ID": "r1"}, tmp_path) | dict.fromkeys(NESTED, "1")
+def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RALPH_RUN_ID", "r1")
+    env = agent_env(tmp_path) | dict.fromkeys(NESTED, "1")
     result = run(tmp_path, plain("env"), env=env)
     found = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
     assert not set(NESTED) & set(found)
@@ -783,4 +784,4 @@ def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path) -> None:
 def test_the_environment_has_nothing_of_git_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/elsewhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/elsewhere")
-    assert [key for key in agent_env({}, tmp_path) if key.startswith("GIT_")] == ["GIT_TERMINAL_PROMPT"]
+    assert [key for key in agent_env(tmp_path) if key.startswith("GIT_")] == ["GIT_TERMINAL_PROMPT"]

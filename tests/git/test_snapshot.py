@@ -15,7 +15,7 @@ from _ralph.git import snapshot
 from _ralph.git.workspace import Place, Start
 from _ralph.model import HANDOFF
 from tests.conftest import Repo
-from tests.git.test_workspace import head, place_of, site_of, tree_of, write
+from tests.git.test_workspace import head, place_of, places_of, tree_of, write
 
 LF, CRLF, MIXED = b"one\ntwo\nthree\n", b"one\r\ntwo\r\nthree\r\n", b"one\r\ntwo\nthree\r\n"
 RANDOM = "sed 's/ *#.*//' | sed \"s/$/ #$(date +%N)/\""
@@ -107,10 +107,10 @@ def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
     git then believes that what has the same times is the same."""
     place = place_of(repo)
     new = place.reset(tree)
-    site = site_of(repo, REPOSITORIES[kind].setup)
-    site.furnish(place, head(repo))
+    places = places_of(repo, REPOSITORIES[kind].setup)
+    places.furnish(place, head(repo))
     made = [*place.noted()[1]]
-    if new and (result := site.set_up(place, "x")):
+    if new and (result := places.set_up(place, "x")):
         assert result.ok
         made = [*place.made_by_setup()]
     place.note("x", dict.fromkeys(made))

@@ -5,12 +5,14 @@ becomes a tree, and home is as it was."""
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import shutil
 import socket
 import subprocess
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +23,13 @@ from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
 from _ralph.git.workspace import Place, Start, changes
-from _ralph.loop.room import Site, gear_of
+from _ralph.loop.options import Options
+from _ralph.loop.places import Places
+from _ralph.loop.settings import Settings
+from _ralph.loop.view import View
 from _ralph.model import Setup
 from _ralph.process.process import Control
+from _ralph.state import layout, limits, prd
 from tests.conftest import Repo
 from tests.test_files import within
 
@@ -44,17 +50,15 @@ def place_of(repo: Repo, *state: str, name: str = "work-1") -> Place:
     return Place(git, repo.outside / "places" / name, git.common / "ralph/plan" / f"{name}.index", state)
 
 
-def site_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralph/p") -> Site:
-    """What the places of a plan have in common, its commands' output in a folder beside the repository."""
-    logs = repo.outside / "logs"
-    logs.mkdir(exist_ok=True)
+def places_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralph/p") -> Places:
+    """The places of a plan with this `setup` and `keep`."""
     made = Setup(setup) if isinstance(setup, str) and setup else setup or None
     assert not isinstance(made, str)
-    home = Git.at(repo.path)
-    return Site(
-        home, gear_of(home), branch, made, keep, Control(), lambda _: dict(repo.env),
-        lambda name: logs / name, lambda *_: None, lambda argv, _: argv,
-    )  # fmt: skip
+    home, path = Git.at(repo.path), repo.path / "prd.json"
+    plan = prd.read(json.dumps({"keep": keep, "userStories": [{"title": "T1"}]}), path)
+    paths = layout.paths_of(repo.path, home.common, path)
+    settings = Settings(Options(), paths, replace(plan, setup=made), limits.resolve({}, {}))
+    return Places(settings, paths, home, branch, {}, Control(), View())
 
 
 def in_it(place: Place, *words: str, check: bool = True) -> str:
@@ -175,16 +179,16 @@ def begin(place: Place, tree: str) -> None:
 
 @pytest.mark.parametrize("deed", DEEDS)
 def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo, deed: str) -> None:
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     (place.root.parent / "elsewhere").mkdir(parents=True)
     (place.root.parent / "elsewhere/main.py").write_text("theirs")
     before, wanted = seen(project), listing(project, "HEAD")
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert on_disk(place.root) == wanted
     DEEDS[deed](place)
     begin(place, tree_of(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert on_disk(place.root) == wanted
     assert in_it(place, "status", "--porcelain") == ""
     assert (place.root.parent / "elsewhere/main.py").read_text() == "theirs"
@@ -321,7 +325,7 @@ def begun(repo: Repo, place: Place, commit: str = "HEAD") -> Start:
     """A place with the files of a commit, as an agent finds it."""
     tree = tree_of(repo, commit)
     place.reset(tree)
-    site_of(repo).furnish(place, head(repo, commit))
+    places_of(repo).furnish(place, head(repo, commit))
     place.hide([])
     return Start("x", tree, place.snapshot(tree)[0])
 
@@ -491,7 +495,7 @@ def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(pro
     project.write(".env", "mine\n")
     place = place_of(project)
     place.reset(branch)
-    site_of(project).furnish(place, branch)
+    places_of(project).furnish(place, branch)
     assert (place.root / ".env").read_text() == "the branch's\n"
     assert place.snapshot(branch)[0] == project.git("rev-parse", f"{branch}^{{tree}}").strip()
 
@@ -507,7 +511,7 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     (project.path / ".env.link").symlink_to("../shared/env")
     (project.path / ".env.folder").symlink_to("../shared")
     project.write(".worktreeinclude", ".env*\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     start = begun(project, place)
     assert place.carried == [".env", ".env.link", "secrets/deep/key"]
     copy = place.root / ".env.link"
@@ -526,7 +530,7 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     ]
     assert project.read(".env") == "KEY=1\n"
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert copy.read_text() == "KEY=1\n"
 
 
@@ -542,7 +546,7 @@ def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(project: Rep
         file.truncate(40 << 20)
     large.chmod(0o440)
     before = large.stat()
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     tracemalloc.start()
     start = begun(project, place)
     copy = place.root / "data/large"
@@ -555,10 +559,10 @@ def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(project: Rep
     assert (after.st_mtime_ns, after.st_mode, after.st_nlink) == (before.st_mtime_ns, before.st_mode, 1)
     assert filecmp.cmp(copy, large, shallow=False) and after.st_blocks * 512 < 8 << 20
     copied = copy.stat().st_ctime_ns
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert copy.stat().st_ctime_ns == copied
     os.utime(large, ns=(0, before.st_mtime_ns + 1))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert copy.stat().st_ctime_ns > copied
 
 
@@ -841,9 +845,9 @@ def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> N
     project.commit("other")
     project.git("sparse-checkout", "set", "--cone", "src")
     assert not (project.path / "other").exists()
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert not (place.root / "other").exists() and (place.root / "src/main.py").exists()
     assert in_it(place, "status", "--porcelain") == ""
     assert place.snapshot(head(project)) == (tree_of(project), [])
@@ -867,9 +871,9 @@ def test_a_repository_with_sha256(tmp_path: Path) -> None:
     made.git("config", "user.email", "test@example.invalid")
     made.git("config", "user.name", "Test")
     made.commit("start")
-    place, site = place_of(made), site_of(made)
+    place, places = place_of(made), places_of(made)
     place.reset(head(made))
-    site.furnish(place, head(made))
+    places.furnish(place, head(made))
     assert in_it(place, "log", "--format=%H").strip() == head(made)
     write(place, "a.txt", "b\n")
     in_it(place, "commit", "-qam", "of an agent")
@@ -881,7 +885,7 @@ def test_a_path_with_a_line_feed(tmp_path: Path) -> None:
     repo = Repo(tmp_path / 'a\n"b')
     place = place_of(repo)
     place.reset(head(repo))
-    site_of(repo).furnish(place, head(repo))
+    places_of(repo).furnish(place, head(repo))
     assert in_it(place, "rev-parse", "HEAD^{commit}").strip() == head(repo)
 
 
@@ -905,9 +909,9 @@ def test_a_shallow_clone(project: Repo) -> None:
     project.git("clone", "-q", "--depth=1", f"file://{project.path}", str(project.outside / "shallow"))
     shallow = Repo.__new__(Repo)
     shallow.__dict__.update(project.__dict__, path=project.outside / "shallow")
-    place, site = place_of(shallow), site_of(shallow)
+    place, places = place_of(shallow), places_of(shallow)
     place.reset(head(shallow))
-    site.furnish(place, head(shallow))
+    places.furnish(place, head(shallow))
     assert in_it(place, "log", "--format=%s").split() == ["second"]
     assert in_it(place, "fsck", "--connectivity-only") == ""
     write(place, "new.txt")
@@ -925,9 +929,9 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
     project.git("config", "credential.helper", "store")
     project.git("config", "alias.x", "!touch /tmp/x")
     project.program(".git/hooks/pre-commit", "exit 1")
-    place, site = place_of(project), site_of(project, branch="feature/é x".replace(" ", "-"))
+    place, places = place_of(project), places_of(project, branch="feature/é x".replace(" ", "-"))
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert in_it(place, "describe").strip() == "v1.1"
     assert in_it(place, "rev-parse", "v1.0^{commit}", "v1.1^{commit}").split() == [
         head(project, "HEAD~1"),
@@ -952,9 +956,9 @@ def test_a_place_has_home_s_remote_tracking_branches_and_of_local_ones_ralph_s_o
     project.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
     project.git("symbolic-ref", "refs/remotes/up/HEAD", "refs/remotes/up/unborn")
     project.git("symbolic-ref", "refs/remotes/ours/HEAD", "refs/heads/main-of-mine")
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     there = in_it(place, "for-each-ref", "--format=%(refname) %(symref)").split("\n")[:-1]
     assert there == [
         "refs/heads/ralph/p ", "refs/remotes/origin/HEAD refs/remotes/origin/main",
@@ -986,9 +990,9 @@ def test_an_agent_commits_under_the_person_s_name(
     else:
         settings = '[user]\n\tname = "Zo\u00eb \\"Z\\" O\'Neill"\n\temail = zoe@example.invalid\n'
         (tmp_path / "gitconfig").write_text(settings)
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     in_it(place, "commit", "-q", "--allow-empty", "-m", "x")
     who = in_it(place, "log", "-1", "--format=%an <%ae>, %cn <%ce>").strip()
     assert who == ", ".join(['Zo\u00eb "Z" O\'Neill <zoe@example.invalid>'] * 2)
@@ -997,9 +1001,9 @@ def test_an_agent_commits_under_the_person_s_name(
 def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -> None:
     project.git("tag", "v1")
     project.git("branch", "mine")
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     before, objects = seen(project), len(list(files.walk(project.path / ".git/objects")))
     for words in (
         ("commit", "-q", "--allow-empty", "-m", "x"), ("tag", "-d", "v1"), ("tag", "v9"), ("branch", "other"),
@@ -1011,7 +1015,7 @@ def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -
     assert seen(project) == before
     assert len(list(files.walk(project.path / ".git/objects"))) == objects
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert in_it(place, "tag").split() == ["v1"]
     assert in_it(place, "branch", "--format=%(refname:short)").split() == ["ralph/p"]
     assert in_it(place, "stash", "list") == ""
@@ -1046,9 +1050,9 @@ def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
     project.write("y.crlf", "one\r\n")
     project.commit("filtered")
     assert project.git("show", "HEAD:x.up") == "HELLO\n"
-    place, site = place_of(project), site_of(project)
+    place, places = place_of(project), places_of(project)
     place.reset(head(project))
-    site.furnish(place, head(project))
+    places.furnish(place, head(project))
     assert (place.root / "x.up").read_text() == "hello\n"
     assert (place.root / "y.crlf").read_bytes() == b"one\r\n"
     assert in_it(place, "status", "--porcelain") == ""

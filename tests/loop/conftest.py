@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from _ralph.loop.opening import peek
-from _ralph.loop.run import Options, Run
+from _ralph.loop.options import Options
+from _ralph.loop.run import Run
 from _ralph.process.process import Control
 from tests.conftest import Repo
 from tests.test_files import within

@@ -22,6 +22,7 @@ from _ralph.loop.attempt import (
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.run import Run
 from _ralph.model import AgentResult, Check, CheckResult, Outcome, Verdict
+from _ralph.state.layout import new_log
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
@@ -41,7 +42,7 @@ def left_behind(run: Run, commit: str, attempts: int = 0, lacks: str = "") -> No
 def test_an_attempt_begins_with_its_record_and_at_the_tip(repo: Repo, opened: Opened) -> None:
     repo.plan(*TWO, agent="sh")
     run = opened()
-    run.log("0001-T1.out").write_text("of an older run")
+    new_log(run.paths, "0001-T1.out").write_text("of an older run")
     one = begin(run, run.plan.tasks[0])
     assert (one.number, one.iteration, one.base, one.left) == (1, 1, head(repo), "")
     assert not (run.paths.logs / "0001-T1.out").exists()
@@ -145,14 +146,14 @@ def test_an_agent_that_removes_its_workspace_loses_its_work(repo: Repo, opened: 
     run, one = agent_at_work(repo, opened, 'rm -rf "$PWD"')
     found = work_here(run, one)
     assert found.left == "" and "all work in it is lost" in found.notices[0]
-    assert run.workspace(1).root.is_dir()
+    assert run.places.workspace(1).root.is_dir()
 
 
 def test_a_setup_that_fails_on_the_branch_needs_a_person(repo: Repo, opened: Opened) -> None:
     run, one = agent_at_work(repo, opened, "touch ran", setup="echo no; exit 3")
     with pytest.raises(NeedsPerson, match="setup failed with exit 3"):
         work_here(run, one)
-    assert not (run.workspace(1).root / "ran").exists()
+    assert not (run.places.workspace(1).root / "ran").exists()
 
 
 def test_only_what_an_agent_began_is_salvaged(repo: Repo, opened: Opened) -> None:

@@ -15,7 +15,8 @@ from _ralph.loop.candidate import check_commit, check_twice, make_candidate, tip
 from _ralph.loop.commit import commit_in_room
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.opening import peek
-from _ralph.loop.run import Options, Run
+from _ralph.loop.options import Options
+from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
 from _ralph.model import Check, Conflict, Verdict
 from tests.conftest import Repo
@@ -44,7 +45,7 @@ def run_of(repo: Repo, **top: Any) -> Run:
 
 def attempt_of(run: Run, base: str, tree: str) -> Attempt:
     task = run.plan.tasks[0]
-    return Attempt(task, 1, 1, run.agent(task), base=base, left=tree, tree=tree)
+    return Attempt(task, 1, 1, run.agents.agent(task), base=base, left=tree, tree=tree)
 
 
 def checked(run: Run, commit: str, *commands: str, **more: Any) -> Checked:

@@ -22,7 +22,8 @@ from _ralph.loop.landing import (
     set_back_claim,
 )
 from _ralph.loop.opening import peek
-from _ralph.loop.run import Options, Run
+from _ralph.loop.options import Options
+from _ralph.loop.run import Run
 from _ralph.model import CheckResult, Task, Verdict
 from _ralph.state import edit
 from _ralph.state.records import AttemptEnded, Rechecked, Retried
@@ -46,7 +47,7 @@ def run(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
 
 def attempt_of(run: Run, number: int, verdict: Verdict) -> Attempt:
     task = run.plan.tasks[number]
-    return Attempt(task, 1, 1, run.agent(task), verdict=verdict)
+    return Attempt(task, 1, 1, run.agents.agent(task), verdict=verdict)
 
 
 def passed_record(run: Run, commit: str, **fields: Any) -> AttemptEnded:
@@ -157,8 +158,8 @@ def test_a_plan_that_somebody_saves_during_an_edit_is_examined(
     theirs = {**json.loads(repo.read("prd.json")), "project": "renamed", key: value}
     repo.write("prd.json", json.dumps(theirs))
     run.edit(edit.set_passed, run.plan.tasks[0], True)
-    assert repo.passed() == ["T1", "T2"] and run.plan.tasks[0].passed and not run.unmade
-    assert bool(run.trouble) is (key == "network") and len(run.plan.checks) == (key == "checks")
+    assert repo.passed() == ["T1", "T2"] and run.plan.tasks[0].passed and not run.settings.unmade
+    assert bool(run.settings.trouble) is (key == "network") and len(run.plan.checks) == (key == "checks")
 
 
 LOSES: dict[str, Any] = {

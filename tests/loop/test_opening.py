@@ -24,7 +24,8 @@ from _ralph.loop.opening import (
     unseen,
     version_of,
 )
-from _ralph.loop.run import Options, Run
+from _ralph.loop.options import Options
+from _ralph.loop.run import Run
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head
@@ -189,10 +190,10 @@ def test_an_agent_must_be_there_and_report_what_is_limited(
     repo.plan({"checks": ["true"]}, agent=command)
     run = opened(limits=limits)
     if not said:
-        require_agent(run, run.named(command))
+        require_agent(run, run.agents.named(command))
         return
     with pytest.raises((BadInput, AgentUnavailable), match=said):
-        require_agent(run, run.named(command))
+        require_agent(run, run.agents.named(command))
 
 
 @pytest.mark.parametrize(

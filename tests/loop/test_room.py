@@ -12,12 +12,13 @@ import pytest
 
 from _ralph import files
 from _ralph.loop import exact
-from _ralph.loop.room import Room, Site, first_word
+from _ralph.loop.places import Places, first_word
+from _ralph.loop.room import Room
 from _ralph.model import Check, Setup
 from _ralph.process.sandbox import CACHE
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing, on_disk, place_of, site_of
+from tests.git.test_workspace import head, listing, on_disk, place_of, places_of
 from tests.test_files import within
 
 
@@ -31,7 +32,7 @@ def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def room_of(repo: Repo, setup: str | Setup = "", *keep: str) -> Room:
     """The room as a new run finds it."""
-    return Room(site_of(repo, setup, *keep), place_of(repo, name="room"))
+    return Room(places_of(repo, setup, *keep), place_of(repo, name="room"), {})
 
 
 @pytest.fixture
@@ -330,7 +331,7 @@ def test_a_room_that_is_less_clean_is_caught(
         with pytest.raises(AssertionError):
             test_a_check_that_changes_what_setup_made_leads_to_another_room(project, "echo EVIL > deps/made")
     else:
-        monkeypatch.setattr(Site, "stamp", lambda *_: "x")
+        monkeypatch.setattr(Places, "stamp", lambda *_: "x")
         with pytest.raises(AssertionError):
             test_nothing_that_a_refused_candidate_had_setup_make_stays(project)
 
@@ -474,11 +475,11 @@ def test_a_hook_in_the_tree_is_the_candidate_s(project: Repo) -> None:
     project.git("config", "core.hooksPath", ".husky")
     made = room_of(project)
     made.prepare(head(project), "0001")
-    assert made.site.hooks(made.path) == [] and made.site.hooked()
+    assert made.places.hooks(made.path) == [] and made.places.hooked()
     project.program(".husky/commit-msg", "true")
     project.commit("hooks")
     made.prepare(head(project), "0002")
-    assert made.site.hooks(made.path) == ["commit-msg"]
+    assert made.places.hooks(made.path) == ["commit-msg"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ Opened = Callable[..., Run]
 
 def attempt_of(run: Run, number: int = 0, **more: Any) -> Attempt:
     task = run.plan.tasks[number]
-    return Attempt(task, 1, 1, run.agent(task), **more)
+    return Attempt(task, 1, 1, run.agents.agent(task), **more)
 
 
 def under_way(run: Run, number: int, worker: int) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from _ralph.errors import BadInput
-from _ralph.loop import run as module
-from _ralph.loop.run import Run, load_plan, logs_folder, trim_logs
+from _ralph.loop import settings as module
+from _ralph.loop.options import Options, load_plan
+from _ralph.loop.run import Run
 from _ralph.state import edit
 from _ralph.state.history import NEVER, Away
+from _ralph.state.layout import logs_folder, new_log, trim_logs
 from tests.conftest import Repo
 
 Opened = Callable[..., Run]
@@ -49,8 +51,8 @@ def test_the_rung_of_the_ladder_or_the_fallback_while_it_is_away(
     resets = {name: time.time() + 60 + number for number, name in enumerate(away)}
     resets |= dict.fromkeys(gone, NEVER)
     known.away = {name: Away(time.time(), reset) for name, reset in resets.items()}
-    assert run.agent(run.plan.tasks[0]).command == agent
-    assert run.back_at(run.named("a")) == resets.get("a", 0.0)
+    assert run.agents.agent(run.plan.tasks[0]).command == agent
+    assert run.agents.back_at(run.agents.named("a")) == resets.get("a", 0.0)
 
 
 @pytest.mark.parametrize(("allowed", "waits"), [(False, True), (True, False)])
@@ -60,7 +62,7 @@ def test_extra_usage_is_waited_out_unless_it_is_allowed(
     repo.plan({"checks": ["true"]})
     run = opened(allow_overage=allowed)
     run.history.overage = {"claude": Away(time.time(), time.time() + 60)}
-    assert bool(run.back_at(run.named("claude"))) is waits
+    assert bool(run.agents.back_at(run.agents.named("claude"))) is waits
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_which_plans_a_run_takes(
     repo.plan({"checks": ["true"]})
     run = opened()
     repo.write("prd.json", json.dumps(plan))
-    given = module.Options(prd=repo.path / "prd.json", **options)
+    given = Options(prd=repo.path / "prd.json", **options)
     if said:
         with pytest.raises(BadInput, match=said):
             load_plan(run.paths, given)
@@ -96,12 +98,12 @@ def test_a_mark_for_a_plan_that_is_broken_is_kept_until_it_can_be_written(
     run, whole = opened(), repo.read("prd.json")
     repo.write("prd.json", whole[:-9])
     run.edit(edit.set_passed, run.plan.tasks[0], True)
-    assert run.plan.tasks[0].passed and run.unmade and repo.read("prd.json") == whole[:-9]
+    assert run.plan.tasks[0].passed and run.settings.unmade and repo.read("prd.json") == whole[:-9]
     run.read_plan()
-    assert run.trouble and run.plan.tasks[0].passed
+    assert run.settings.trouble and run.plan.tasks[0].passed
     repo.write("prd.json", whole)
     run.read_plan()
-    assert repo.passed() == ["T1"] and not (run.trouble or run.unmade)
+    assert repo.passed() == ["T1"] and not (run.settings.trouble or run.settings.unmade)
 
 
 def test_a_plan_that_an_editor_is_replacing_ends_no_run(
@@ -137,8 +139,8 @@ def test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts(repo: Repo,
     repo.plan({"checks": ["true"]})
     run = opened()
     for number in range(1, 6):
-        run.log(f"{number:04}-T1.out").touch()
-    run.log("notify.log").touch()
+        new_log(run.paths, f"{number:04}-T1.out").touch()
+    new_log(run.paths, "notify.log").touch()
     trim_logs(run.paths, under_way=[1], keep=2)
     left = sorted(path.name for path in run.paths.logs.iterdir())
     assert left == ["0001-T1.out", "0004-T1.out", "0005-T1.out", "notify.log"]

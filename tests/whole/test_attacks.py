@@ -83,7 +83,7 @@ def test_a_submodule_that_is_replaced_leads_nowhere_and_is_put_back(repo: Repo, 
         True,
     ]
     room.run([Check("as a hook does", deed)], "0001", "a label")
-    room.site.furnish(room.place, head(repo))
+    room.places.furnish(room.place, head(repo))
     assert (room.path / "vendor/lib/.git").is_file() and seen(repo) == before
 
 

@@ -405,7 +405,7 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any], Callable[[Repo], None]]] = {
         test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
     ),
     "127 is red like any other": (
-        "_ralph.loop.room.Site._missing",
+        "_ralph.loop.places.Places._missing",
         lambda *_: "",
         test_a_check_that_cannot_start_costs_no_agent,
     ),

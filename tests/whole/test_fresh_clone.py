@@ -41,10 +41,11 @@ _ralph.git.workspace.Place.hidden = contextlib.contextmanager(lambda place: (yie
 # And: the clean room keeps whatever was left in it.
 NOT_CLEANED = """
 from _ralph.loop import exact
-from _ralph.loop.room import Room, Site
+from _ralph.loop.places import Places
+from _ralph.loop.room import Room
 exact.restore = lambda *_: []
 Room._put_back = lambda *_: []
-Site.stamp = lambda *_: "the same"
+Places.stamp = lambda *_: "the same"
 """
 
 # In the table @ is the task's id. A way is what the agent does, the checks, and how it ends:

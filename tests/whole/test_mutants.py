@@ -326,26 +326,26 @@ events.StreamParser._apply = _apply
     ),
     "no fallback": (
         """
-from _ralph.loop import run
-run.Run.fallback = property(lambda self: None)
+from _ralph.loop.supply import Supply
+Supply.fallback = property(lambda self: None)
 """,
         {"the fallback did not work"},
     ),
     "the fallback for work that failed": (
         """
-from _ralph.loop import run
+from _ralph.loop.supply import Supply
 def back_at(self, agent):
     return float(self.history.iteration > 0 and agent.command != self.fallback.command)
-run.Run.back_at = back_at
+Supply.back_at = back_at
 """,
         {"the fallback worked what had failed"},
     ),
     "one rung for all": (
         """
-from _ralph.loop import run
-def ladder(self, task=None, real=run.Run.ladder):
+from _ralph.loop.supply import Supply
+def ladder(self, task=None, real=Supply.ladder):
     return real(self, task)[:1]
-run.Run.ladder = ladder
+Supply.ladder = ladder
 """,
         {"the second rung was never asked"},
     ),

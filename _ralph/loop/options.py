@@ -1,0 +1,113 @@
+"""What a person asks for on the command line, and which plans a run accepts with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from _ralph.errors import BadInput
+from _ralph.files import resource
+from _ralph.loop.detect import Project
+from _ralph.model import Json, Paths, Plan
+from _ralph.state import prd
+from _ralph.state.facts import command_line
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line; None and empty mean that prd.json or the default decides."""
+
+    prd: Path = Path("prd.json")
+    once: bool = False
+    task: str | None = None
+    agent: tuple[str, ...] = ()
+    fallback: str | None = None
+    checks: tuple[str, ...] = ()
+    judge: str | None = None
+    planner: str | None = None
+    prompt: Path | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    until: str | None = None
+    agent_timeout: float = 3600.0
+    idle_timeout: float = 1200.0
+    branch: str | None = None
+    no_wait: bool = False
+    allow_overage: bool = False
+    full_permissions: bool = False
+    sandbox: str | None = None
+    no_awake: bool = False
+    notify: str | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    words: tuple[str, ...] = ()
+    """All of it, as a command line."""
+
+
+def load_plan(paths: Paths, options: Options) -> Plan:
+    """The plan of a run, as `admit` returns it; BadInput if --task names none of its tasks."""
+    plan = admit(prd.load(paths.prd), paths, options)
+    if options.task is not None:
+        plan.task(options.task)
+    return plan
+
+
+def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
+    """The plan, validated, with the checks of the command line. BadInput if nothing could prove a task."""
+    plan = examined(plan, options)
+    if "launch" in plan.top or any("launch" in task.raw for task in plan.tasks):  # else it would run here
+        raise BadInput(
+            f"{paths.prd.name}: `launch` is gone since version 0.3; remove it, and run the whole plan on the "
+            f"other machine or in the container (see `ralph job --help`)"
+        )
+    if is_starter(plan):
+        raise BadInput(
+            f"{paths.prd.name} has only the example that `ralph init` wrote; edit it, or: "
+            f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
+        )
+    require_network(plan, options)
+    if (unproved := prd.unproved(plan)) and not options.judge:
+        raise BadInput(_no_checks(paths, plan, unproved, options.prd))
+    return plan
+
+
+def require_network(plan: Plan, options: Options) -> None:
+    """BadInput if the plan forbids the network and there is no sandbox to enforce it."""
+    if plan.settings.get("network") is False and not options.sandbox:
+        raise BadInput(f"{plan.path.name}: network: false needs --sandbox bwrap")
+
+
+def examined(plan: Plan, options: Options) -> Plan:
+    """The plan, validated against the schema, with the checks of the command line."""
+    prd.validate(plan)
+    return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
+
+
+def is_starter(plan: Plan) -> bool:
+    """Whether its tasks are still the example that `ralph init` wrote."""
+    return bool([task.raw for task in plan.tasks] == starter()["userStories"])
+
+
+def starter() -> Json:
+    """The plan that `ralph init` writes, before it is filled in."""
+    found: Json = json.loads(resource("templates/prd.json").read_text("utf-8"))
+    return found
+
+
+def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
+    own = prd.foreign_gates(plan)
+    commands = own or Project(paths.root).checks(plan.setup.run if plan.setup else "")
+    words = [word for one in commands or ["your test command"] for word in ("--check", one)]
+    source = "that stand in the plan" if own else "found in this project"
+    init = f", as `{command_line('init', given)}` does" if commands and not own else ""
+    which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"
+    hints = "".join(f"\n{hint}" for hint in prd.misspelt(plan))
+    return (
+        f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
+        f"({which}). With the checks {source if commands else 'that you name'}:\n\n"
+        f"    {command_line('run', given, words)}\n\n"
+        f'or write them under "checks" in {paths.prd.name}{init}{hints}'
+    )

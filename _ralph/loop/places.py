@@ -1,0 +1,212 @@
+"""Places: the checkouts of ralph's own in which agents, setup, hooks and checks run, and what they get from
+home."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _ralph import files, text
+from _ralph.agents import registry
+from _ralph.agents.surroundings import in_place, shared_caches
+from _ralph.git import patterns
+from _ralph.git.git import BULK, Git, nul
+from _ralph.git.workspace import Place, throwaway_git
+from _ralph.loop import exact
+from _ralph.loop.settings import Settings
+from _ralph.loop.view import View
+from _ralph.model import Check, CheckResult, Paths, Setup
+from _ralph.process.process import Control, run_process
+from _ralph.process.sandbox import Sandbox
+from _ralph.state.layout import new_log
+
+SETUP_TIMEOUT = 1800.0
+"""Seconds that `setup` may take in a place."""
+TAIL = 6000
+"""Bytes of a red check's output that the next prompt shows."""
+MESSAGE_HOOKS = {"prepare-commit-msg": ("message",), "commit-msg": ()}
+"""The hooks that see the message of a commit, with what git gives them beside its file."""
+HOOKS = ("pre-commit", *MESSAGE_HOOKS)
+"""The commit hooks, in the order of `git commit`."""
+
+
+@dataclass(frozen=True)
+class Gear:
+    """What every place gets from home: the files of its `git`, and those that `.worktreeinclude` names.
+    `hooks` is the folder of the commit hooks."""
+
+    git: Mapping[str, str]
+    carried: list[str]
+    hooks: str
+
+
+def gear_of(home: Git) -> Gear:
+    """Ask git for it."""
+    scopes = home("config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False)
+    own = [line.split("\t", 1)[1] for line in scopes.splitlines() if not line.startswith("command\t")]
+    hooks = own[-1] if own else str(home.common / "hooks")
+    carried = carried_names(home, home.root / ".worktreeinclude")
+    return Gear(throwaway_git(home), carried, hooks)
+
+
+@dataclass
+class Places:
+    """The places of a plan: how each is furnished, and how a command runs there. `box` is the sandbox, if
+    there is one; a worker has its own `control` and `view`."""
+
+    settings: Settings
+    paths: Paths
+    home: Git
+    branch: str
+    rows: Mapping[str, Any]
+    control: Control
+    view: View
+    box: Sandbox | None = None
+
+    @functools.cached_property
+    def gear(self) -> Gear:
+        """What places get from home."""
+        return gear_of(self.home)
+
+    @property
+    def setup(self) -> Setup | None:
+        return self.settings.plan.setup
+
+    @property
+    def keep(self) -> list[str]:
+        """Patterns of what stays in the clean room from one candidate to the next."""
+        return list(self.settings.plan.settings.get("keep", ()))
+
+    def state(self, allow: Collection[str] = ()) -> tuple[str, ...]:
+        """What git calls the files that no work may change: the plan, the notes and, unless `allow` has it,
+        the rulebook; for a link, also what it leads to."""
+        *always, rulebook = map(self._names_of, (self.paths.prd, self.paths.progress, self.paths.rulebook))
+        kept = always if patterns.matching(allow, rulebook) else [*always, rulebook]
+        return tuple(dict.fromkeys(name for names in kept for name in names))
+
+    def _names_of(self, path: Path) -> list[str]:
+        names = (self.home.name_of(one) for one in (path, Path(os.path.realpath(path))))
+        return [name for name in names if name]
+
+    def place(self, folder: Path, allow: Collection[str] = ()) -> Place:
+        """The place at `folder`, with its index in the private folder. A rulebook that `allow` has is a file
+        like any other there."""
+        return Place(self.home, folder, self.paths.private / f"{folder.name}.index", self.state(allow))
+
+    def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
+        """Where an agent works, at a task that may change what `allow` has."""
+        place = self.place(self.paths.workspace(worker), allow)
+        place.carried = self.gear.carried
+        return place
+
+    def env(self, place: Path) -> dict[str, str]:
+        """The environment of agents, setup, checks and hooks in a place."""
+        here = registry.agent_env(self.paths.root)
+        return in_place(here, self.paths.root, place, registry.config_variables(self.rows))
+
+    def wrap(self, argv: list[str], place: Path) -> list[str]:
+        """A command as it runs in a place: inside the sandbox, if there is one."""
+        return self.box.wrap(argv, place) if self.box else argv
+
+    def hooks(self, place: Path) -> list[str]:
+        """The names of the commit hooks in a place. With a relative `core.hooksPath` they are its own."""
+        return [name for name in HOOKS if os.access(place / self.gear.hooks / name, os.X_OK)]
+
+    def hooked(self, names: Collection[str] = HOOKS) -> bool:
+        """Whether a candidate may have one of these commit hooks: as home has, or its own."""
+        return not os.path.isabs(self.gear.hooks) or not {*names}.isdisjoint(self.hooks(self.home.root))
+
+    def furnish(self, place: Place, head: str) -> None:
+        """Give a place its throwaway `.git`, with HEAD at `head`, and what `.worktreeinclude` names."""
+        place.carry(self.gear.carried)
+        place.renew_git(head, self.branch, self.gear.git)
+
+    def run(
+        self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None
+    ) -> CheckResult | None:
+        """Run a command in a place, its log called `name`; its result, None if ralph was stopped."""
+        argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
+        log = new_log(self.paths, f"{name}.log")
+        done = run_process(
+            self.wrap(argv, cwd), cwd=cwd, env={**self.env(cwd), **(env or {})}, timeout=check.timeout,
+            control=self.control, out=log,
+        )  # fmt: skip
+        if done.ended == "interrupted":
+            return None
+        result = CheckResult(
+            name=check.name,
+            command=check.command,
+            ok=done.ended == "itself" and done.exit == 0,
+            exit=done.exit,
+            seconds=round(done.seconds, 1),
+            tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
+            log=str(log),
+            timed_out=done.ended == "deadline",
+            missing=self._missing(check, cwd, log) if done.exit == 127 else "",
+        )
+        self.view.check(result, label)
+        return result
+
+    def _missing(self, check: Check, cwd: Path, log: Path) -> str:
+        """The program that a check begins with, if it is a bare name that the shell does not know in this
+        place. Another one may be what a task is to make."""
+        word = first_word(check)
+        if not word or "/" in word:
+            return ""
+        asked = self.wrap(["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], cwd)
+        told = run_process(
+            asked, cwd=cwd, env=self.env(cwd), timeout=60, control=self.control, out=log.with_suffix(".which")
+        )
+        return word if told.ended == "itself" and told.exit != 0 else ""
+
+    def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:
+        """What a place that holds `tree`, with these `entries`, belongs to: `setup`, and the files that its
+        `when` names, or all of them. A place with another stamp is made anew."""
+        if self.setup is None:
+            return "no setup"
+        found = [self.home.tree(tree)]
+        if self.setup.when:
+            entries = self.home.entries(tree) if entries is None else entries
+            found = [
+                f"{entries[name]} {name}" for name in sorted(patterns.matching(self.setup.when, entries))
+            ]
+        return files.digest("\0".join([self.setup.run, *found]).encode("utf-8", "surrogatepass"))
+
+    def set_up(self, place: Place, name: str, env: Mapping[str, str] | None = None) -> CheckResult | None:
+        """Run the plan's `setup` in a place, once more if it is red; its result, None without a setup or if
+        ralph was stopped. Files that it took from a cache of others are the place's own afterwards."""
+        if self.setup is None:
+            return None
+        check = Check("setup", self.setup.run, SETUP_TIMEOUT)
+        env = {**(env or {}), **shared_caches(os.environ)}
+        result = self.run(check, place.root, f"{name}-setup", env=env)
+        if result and not result.ok:
+            result = self.run(check, place.root, f"{name}-setup-again", env=env)
+        if result and result.ok:
+            exact.unshare(place.root)
+        return result
+
+
+def first_word(check: Check) -> str:
+    """The word that a check begins with, if it is a plain one: no variable, no operator of the shell."""
+    try:
+        words = shlex.split(check.run) if isinstance(check.run, str) else check.run
+    except ValueError:
+        return ""
+    return words[0] if words and re.fullmatch(r"[\w.+/-]+", words[0]) else ""
+
+
+def carried_names(home: Git, include: Path) -> list[str]:
+    """The files at home that git ignores and that match the patterns in the file `include`."""
+    if not include.is_file():
+        return []
+    words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
+    named = home.names(*words, timeout=BULK)
+    hidden = set(home.names("check-ignore", "-z", "--stdin", stdin=nul(named), check=False))
+    return [name for name in named if name in hidden]
