@@ -32,7 +32,7 @@ IN_THE_WORKSPACE = """
 import _ralph.loop.room
 def run(room, checks, name, label=""):
     place = room.place.root.with_name("work-1")
-    return [room.site.run(check, place, f"{name}-check{n}", label) for n, check in enumerate(checks)]
+    return [room.places.run(check, place, f"{name}-check{n}", label) for n, check in enumerate(checks)]
 _ralph.loop.room.Room.run = run
 import contextlib, _ralph.git.workspace
 _ralph.git.workspace.Place.hidden = contextlib.contextmanager(lambda place: (yield))
