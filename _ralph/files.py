@@ -71,16 +71,6 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     fsync_dir(path.parent)
 
 
-def own(path: Path) -> Path:
-    """`path`, for a file that is ralph's alone; a folder in its place is removed."""
-    return clear(path) if path.is_dir() else path
-
-
-def write_own(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replace a file that is ralph's alone, whatever is in its place."""
-    atomic_write(own(path), data, mode)
-
-
 def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
     """Replace `path` by `data`, as `atomic_write` does, but only if it holds `expected`: whether it did. What
     somebody else saved is never overwritten. FileNotFoundError if the file was deleted; it is not made again.

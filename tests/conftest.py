@@ -28,7 +28,7 @@ import psutil
 import pytest
 
 import ralph
-from _ralph import files, text
+from _ralph import codec, files, text
 from _ralph.agents import prompt
 from _ralph.loop.jobs import Checked, Worked
 from _ralph.loop.settings import DEFAULT_COMMIT
@@ -261,7 +261,7 @@ class Repo:
         return [task["id"] for task in json.loads(self.read("prd.json"))["userStories"] if task["passes"]]
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
-        from _ralph.state.log import parse
+        from _ralph.state.records import parse
 
         found = parse((self.path / "progress.txt").read_bytes().split(b"\n"))
         return [record for record in found if event in ("", record["event"])]
@@ -408,7 +408,7 @@ def imported() -> None:
     psutil.Process()
     for kind in (*records.KINDS.values(), Worked, Checked):
         with contextlib.suppress(ValueError):
-            records.made(kind, {})
+            codec.made(kind, {})
     gc.freeze()  # nothing of it goes before the end
 
 

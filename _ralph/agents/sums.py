@@ -11,8 +11,8 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents.events import StreamParser
+from _ralph.codec import as_json, made
 from _ralph.model import AgentResult, Outcome
-from _ralph.state.records import as_json, made
 
 SUFFIX = ".sums.json"
 _A_SECOND = 40

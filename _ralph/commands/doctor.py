@@ -37,7 +37,7 @@ from _ralph.process.sandbox import sandbox_for
 from _ralph.show.live import Terminal
 from _ralph.state import facts, layout, limits, lock, prd
 from _ralph.state.history import RunHistory, replay
-from _ralph.state.log import Journal
+from _ralph.state.records import Journal
 
 _PERMISSIONS = {
     "plain": ("ok", "your own command; it runs as given, and can do all that you can"),

@@ -14,8 +14,7 @@ from _ralph.errors import BadInput
 from _ralph.loop.options import Options, is_starter
 from _ralph.model import Json, Plan, Task
 from _ralph.state import edit, layout, prd
-from _ralph.state.log import Journal
-from _ralph.state.records import Retried
+from _ralph.state.records import Journal, Retried
 
 _LARGEST = 16 << 20
 

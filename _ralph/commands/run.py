@@ -91,7 +91,6 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
     try:
         run = opening.open_run(options, control, view, run_id)
         view.named, view.sums = run.settings.jobs > 1, functools.partial(_sums, run)
-        layout.note_words(run.paths, options.words)
         view.line(_headline(run), color="cyan")
         with kept_awake(not options.no_awake) as run.pool.spare:
             gc.freeze()  # a collection in a forked worker would copy all that the loop knows

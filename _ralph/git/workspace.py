@@ -325,7 +325,7 @@ class Place:
     def note(self, stamp: str, made: Mapping[str, Any]) -> None:
         """Note the stamp that this place belongs to and, by name, what `setup` made here: without a note it
         is made anew."""
-        files.write_own(self.stamp, json.dumps({"stamp": stamp, "made": made}).encode())
+        files.atomic_write(self.stamp, json.dumps({"stamp": stamp, "made": made}).encode())
 
     def made_by_setup(self) -> list[str]:
         """The files here that git neither tracks nor ignores, right after `setup` ran; a repository of its

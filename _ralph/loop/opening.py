@@ -34,7 +34,7 @@ from _ralph.process.sandbox import sandbox_for
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import locate, note_plan, own_branch, read_state, state_folder
-from _ralph.state.log import Journal
+from _ralph.state.records import Journal
 
 OLDEST = (2, 38)
 """The first git with `merge-tree --write-tree`."""
@@ -47,11 +47,9 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     notices = journal.open()
     plan = load_plan(paths, options)
     remove_half_written(paths)
-    if others := journal.others(plan):
-        notices.append(
-            f"a new plan on branch {plan.branch}; the notes of {text.few(others)} are another plan's"
-        )
     run = glance(options, paths, plan, replay(journal.records(plan)), control, view, run_id)
+    if others := text.few(journal.others):
+        notices.append(f"a new plan on branch {plan.branch}; the notes of {others} are another plan's")
     run.journal, run.notices = journal, notices
     require_repository(run)
     freeze_settings(run.git, paths.private)
@@ -60,7 +58,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     open_sandbox(run)
     try_templates(run)
     require_own_files(run)
-    note_plan(paths, run.branch.name)  # before git: by it the locks are known that a power cut leaves
+    # before git: by it the locks are known that a power cut leaves
+    note_plan(paths, run.branch.name, options.words)
     run.tip, said = run.branch.open(run.history.branch)
     warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *uncopied(run), *unprotected(run)]
     run.notices += [*said, *(f"! {warning}" for warning in warnings)]

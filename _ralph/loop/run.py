@@ -27,8 +27,7 @@ from _ralph.state import limits
 from _ralph.state.facts import summary
 from _ralph.state.history import History
 from _ralph.state.layout import new_log, stop_is_asked
-from _ralph.state.log import Journal
-from _ralph.state.records import Record
+from _ralph.state.records import Journal, Record
 from _ralph.text import last_line
 
 _NOTIFY_TIMEOUT = 30.0

@@ -122,7 +122,7 @@ class Settings:
         if trouble != self.trouble:
             self.trouble = trouble
             self.notices.append(f"! {trouble}; nothing new starts until it can be read")
-        files.write_own(last_good(self.paths), self.plan.text.encode())
+        files.atomic_write(last_good(self.paths), self.plan.text.encode())
 
     def _take_over(self, plan: Plan) -> None:
         """Use a plan that somebody saved. BadInput if no run could use it."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from _ralph import errors, files
+from _ralph.codec import as_json, made
 from _ralph.errors import RalphError
 from _ralph.model import Json
 from _ralph.process import process
 from _ralph.process.mark import become_subreaper
 from _ralph.process.process import Control
-from _ralph.state.records import as_json, made
 
 _STOP_DEADLINE = 60.0
 

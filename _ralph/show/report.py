@@ -18,8 +18,7 @@ from _ralph.state import layout, prd
 from _ralph.state.facts import STATES, TaskFacts, agents_words, spent, summary, task_facts
 from _ralph.state.history import History
 from _ralph.state.layout import logs_folder
-from _ralph.state.log import Journal
-from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Record, Stopped
+from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Journal, Record, Stopped
 
 if TYPE_CHECKING:
     import jinja2

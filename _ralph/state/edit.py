@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph.errors import BadInput, TryLater
-from _ralph.files import own, replace_if
+from _ralph.files import replace_if
 from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
@@ -119,7 +119,7 @@ def lock(folder: Path) -> Iterator[None]:
 
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(own(folder / "prd.lock"), timeout=LOCK_PATIENCE):
+        with filelock.FileLock(folder / "prd.lock", timeout=LOCK_PATIENCE):
             yield
     except filelock.Timeout:
         raise TryLater("another ralph is changing the plan; try again in a moment") from None

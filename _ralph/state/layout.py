@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -12,13 +13,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from _ralph import files, text
+from _ralph.codec import as_json, made
 from _ralph.errors import BadInput
 from _ralph.git.git import git_places
 from _ralph.model import Paths, Plan
 from _ralph.state import prd
 from _ralph.state.history import History, replay
-from _ralph.state.log import Journal
-from _ralph.state.records import Record, as_json, made
+from _ralph.state.records import Journal, Record
 
 NOTE = "plan.json"
 """The file that says which plan a private folder, or a folder of places, belongs to."""
@@ -29,13 +30,13 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Noted:
-    """A plan as it was noted when it was last worked: its prd.json, the working tree and the git folder
-    around it, and the branch on which its work lands, if one is known."""
+    """A plan as it was noted when it was last worked."""
 
     prd: Path
-    root: Path
-    common: Path
-    branch: str = ""
+    root: Path  # the working tree around it
+    common: Path  # the git folder around it
+    branch: str = ""  # on which its work lands, if one is known
+    words: list[str] = field(default_factory=list)  # the options of its last run; only in the private folder
 
     @property
     def paths(self) -> Paths:
@@ -44,15 +45,13 @@ class Noted:
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that runs here: what it does (`run`, `plan`, `land`), since when as people say it, and as
-    `began` does; the id that all it started carries, and the boot of the machine."""
+    """The process that runs here."""
 
     pid: int
-    created: float
-    run_id: str
-    since: str = ""
-    what: str = "run"
-    boot: str = ""
+    run_id: str  # what all that it started carries
+    since: str = ""  # for people
+    what: str = "run"  # or `plan`, `land`, `doctor`, `clean`
+    boot: str = ""  # of the machine
 
 
 def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
@@ -110,19 +109,19 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
     )
 
 
-def note_plan(paths: Paths, branch: str = "") -> None:
-    """Leave a note on this plan for `ralph land` and `ralph clean`: where it is, and the branch on which its
-    work lands; without one, that which was noted before."""
-    common, before = paths.private.parent.parent, noted(paths.private)
-    branch = branch or (before.branch if before else "")
-    note = Noted(paths.prd, paths.root, common, branch)
-    data = json.dumps(as_json(note)).encode()
+def note_plan(paths: Paths, branch: str = "", words: Sequence[str] | None = None) -> None:
+    """Leave a note on this plan, for `ralph land`, `clean`, `status` and `report`: where it is, the branch on
+    which its work lands, and the options of its last run; what is not given is as it was noted before."""
+    here = Noted(paths.prd, paths.root, paths.private.parent.parent)
+    before = noted(paths.private) or here
+    note = replace(here, branch=branch or before.branch, words=before.words if words is None else [*words])
     if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()
     paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for path in (paths.private / NOTE, paths.places / NOTE):
+    for path, kept in ((paths.private / NOTE, note), (paths.places / NOTE, replace(note, words=[]))):
+        data = json.dumps(as_json(kept)).encode()
         if files.read_regular(path) != data:
-            files.atomic_write(files.clear(path), data)
+            files.atomic_write(files.clear(path), data, 0o600)
 
 
 def noted(folder: Path) -> Noted | None:
@@ -133,23 +132,18 @@ def noted(folder: Path) -> Noted | None:
 def _read(kind: type[Kind], path: Path) -> Kind | None:
     """A dataclass from a JSON file; None if it cannot be read."""
     try:
-        said = json.loads(files.read_regular(path, 1 << 16) or b"")
-        json.dumps(said, ensure_ascii=False).encode()  # half a surrogate pair is no path and no id
-        return made(kind, said)
+        data = files.read_regular(path, 1 << 16) or b""
+        entry = json.loads(data if b"\\u0000" not in data else b"")  # no path has it
+        json.dumps(entry, ensure_ascii=False).encode()  # half a surrogate pair is no path and no id
+        return made(kind, entry)
     except (ValueError, RecursionError):
         return None
 
 
-def note_words(paths: Paths, words: Sequence[str]) -> None:
-    """Remember the options of this run, for what `status` and `report` say of going on."""
-    files.write_own(paths.private / "words", json.dumps(list(words)).encode(), 0o600)
-
-
 def last_words(paths: Paths) -> list[str]:
-    """The options of the last run; none where they are not known."""
-    with contextlib.suppress(ValueError, TypeError, RecursionError):
-        return [*map(str, json.loads(files.read_regular(paths.private / "words", 1 << 16) or b"[]"))]
-    return []
+    """The options of the last run, for what `status` and `report` say of going on."""
+    note = noted(paths.private)
+    return note.words if note else []
 
 
 def places_folder() -> Path:
@@ -168,27 +162,18 @@ def state_folder() -> Path:
 
 
 def running(paths: Paths) -> Holder | None:
-    """The process that is at work on this plan, or None; takes no lock."""
-    holder = last_holder(paths)
-    try:
-        return holder if holder and abs(began(holder.pid) - holder.created) < 1 else None
-    except ValueError:
-        return None
+    """The process that is at work on this plan, as the lock shows, or None."""
+    with contextlib.suppress(OSError), lock_file(paths).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return last_holder(paths)
+    return None
 
 
-def began(pid: int) -> float:
-    """When a process began, in seconds since a moment that does not move with the clock; ValueError if
-    there is no such process."""
-    import psutil
-
-    try:
-        boot = psutil.boot_time() if psutil.LINUX else 0.0  # there psutil adds it, by the clock of now
-        found = psutil.Process(pid)
-        if found.status() == psutil.STATUS_ZOMBIE:  # dead, and its parent does not ask
-            raise ValueError(f"process {pid} has ended")
-        return found.create_time() - boot
-    except psutil.Error:
-        raise ValueError(f"no process {pid}") from None
+def lock_file(paths: Paths) -> Path:
+    """The file that who is at work on this plan has locked."""
+    return paths.private / "lock"
 
 
 def loop_at_work(paths: Paths) -> Holder | None:

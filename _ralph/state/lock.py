@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _ralph import files
+from _ralph.codec import as_json
 from _ralph.errors import TryLater
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
-from _ralph.state.layout import RUNNING, Holder, began, last_holder, noted, running
-from _ralph.state.records import as_json
+from _ralph.state.layout import RUNNING, Holder, last_holder, lock_file, noted, running
 
 if TYPE_CHECKING:
     import filelock
@@ -28,11 +28,9 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
     import filelock
 
     paths.private.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(files.own(paths.private / "lock"))
+    lock = filelock.FileLock(lock_file(paths))
     try:
         lock.acquire(timeout=0.2)
-        if running(paths):  # its lock was deleted under it
-            raise filelock.Timeout(lock.lock_file)
     except filelock.Timeout:
         holder = running(paths)
         who, since = "another ralph", ""
@@ -52,9 +50,8 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
     try:
         end_killed_run(paths)
         mark_run(run_id)  # so that every child can be told from a stranger
-        now, pid = time.strftime("%Y-%m-%d %H:%M:%S"), os.getpid()
-        holder = Holder(pid, began(pid), run_id, now, what, boot())
-        files.write_own(paths.private / RUNNING, json.dumps(as_json(holder)).encode())
+        holder = Holder(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot())
+        files.atomic_write(paths.private / RUNNING, json.dumps(as_json(holder)).encode())
         yield run_id
         with contextlib.suppress(OSError):  # a run that is over ends as it ended
             (paths.private / RUNNING).unlink()

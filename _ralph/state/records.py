@@ -1,36 +1,40 @@
-"""The records of progress.txt, a dataclass for each kind of event. Their JSON holds only what is not empty,
-and is checked when it is read: anybody may have written it."""
+"""progress.txt: its records, a dataclass for each kind of event, and the file, to which they are appended
+durably and which is never rewritten."""
 
 from __future__ import annotations
 
-import enum
-import functools
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import ClassVar
 
+from _ralph import files, text
+from _ralph.codec import as_json, made
 from _ralph.errors import BadInput
-from _ralph.model import Conflict, Json, Judgement, Spent, Verdict, Work, task_key
+from _ralph.model import Conflict, Json, Judgement, Plan, Spent, Verdict, Work, task_key
 
 VERSION = 2
-MOST = 10**12
-"""Larger numbers are refused: none of them is a time, a price or a count."""
-Kind = TypeVar("Kind")
 KINDS: dict[str, type[Record]] = {}
 """The classes below, by their events."""
+_RECORD = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
+_HEADER = re.compile(rb"## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\|")
+_CUT_OFF = b"    | (the record above was cut off)\n"
 
 
 @dataclass(kw_only=True)
 class Record:
-    """What all have: the unix time, the plan's key, the id of the run that wrote it (empty between runs) and
-    its branch. Every default is empty, and what is empty is not written."""
+    """What all have. Every default is empty, and what is empty is not written."""
 
     event: ClassVar[str]
-    time: float = 0.0
-    plan: str = ""
-    run: str = ""
-    branch: str = ""
+    time: float = 0.0  # unix time
+    plan: str = ""  # as `Plan.key`
+    run: str = ""  # the id of the run that wrote it, if one did
+    branch: str = ""  # on which its work lands
 
     def __init_subclass__(cls, event: str = "") -> None:
         if event:
@@ -52,51 +56,48 @@ class OfTask(Record):
 
 @dataclass(kw_only=True)
 class RunBegan(Record, event="run"):
-    """`continues` says that the run before was killed and goes on; `base` is the branch's tip; `limits` are
-    those of this run alone, by their names in `Limits`."""
+    """A run begins."""
 
-    continues: bool = False
-    base: str = ""
-    limits: dict[str, float] = field(default_factory=dict)
+    continues: bool = False  # the run before was killed, and goes on
+    base: str = ""  # the branch's tip
+    limits: dict[str, float] = field(default_factory=dict)  # of this run alone, by their names in `Limits`
 
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """`base`, `command`, `leftover` and `conflict` as in `Work`; `id` is random, and stands in the commit
-    that lands; the number of the `worker`, if it is not the first."""
+    """An attempt begins."""
 
     iteration: int
-    id: str = ""
+    id: str = ""  # random, and in the commit that lands
     attempt: int = 0
-    command: str = ""
-    worker: int = 0
-    conflict: Conflict = field(default_factory=Conflict)
+    command: str = ""  # the agent, as a person named it
+    worker: int = 0  # its number, if it is not the first
+    conflict: Conflict = field(default_factory=Conflict)  # as in `Work`, like those that follow
     base: str = ""
     leftover: str = ""
 
 
 @dataclass(kw_only=True)
 class Failure:
-    """The first red check, the end of its output, and its log; the names of the `others`."""
+    """The first red check."""
 
     name: str = ""
-    tail: str = ""
+    tail: str = ""  # the end of its output
     log: str = ""
-    others: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)  # the names of the other red ones
 
 
 @dataclass(kw_only=True)
 class AttemptEnded(Spent, Work, OfTask, event="verdict"):
-    """The verdict on an attempt; a pass has landed. `command` is the agent, as a person named it, and
-    `agent` the row that knows it. Only a pass has a `commit`, only the others have what is `left`. `checks`
-    says which were green; `task_before` is the digest of the task's entry in prd.json at that time."""
+    """The verdict on an attempt. A pass has landed; only a pass has a `commit`, only the others have what is
+    `left`."""
 
     iteration: int
     attempt: int = 0
-    command: str = ""
-    agent: str = ""
+    command: str = ""  # the agent, as a person named it
+    agent: str = ""  # the row that knows it
     verdict: Verdict
-    checks: dict[str, bool] = field(default_factory=dict)
+    checks: dict[str, bool] = field(default_factory=dict)  # which were green, by their commands
     failure: Failure = field(default_factory=Failure)
     judge: Judgement = field(default_factory=Judgement)
     session: str = ""
@@ -105,30 +106,28 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     overload: str = ""
     overage: bool = False
     denials: list[str] = field(default_factory=list)
-    task_before: str = ""
+    task_before: str = ""  # the digest of the task's entry in prd.json at that time
 
 
 @dataclass(kw_only=True)
 class Waited(Record, event="wait"):
-    """For the provider of the agent `command`, until a unix time; `backoff` if that is a guess."""
+    """The run waits for an agent's provider."""
 
-    until: float = 0.0
-    backoff: bool = False
-    command: str = ""
+    until: float = 0.0  # unix time
+    backoff: bool = False  # that is a guess
+    command: str = ""  # the agent
 
 
 @dataclass(kw_only=True)
 class Rechecked(Record, event="recheck"):
-    """All checks, with the digest `checks_digest`, were run again on `commit`: the keys of the tasks that are
-    `broken`, for each of them its red check (`failures`) and the commits `since` it passed; the names of the
-    checks that are `flaky`."""
+    """All checks were run again on `commit`."""
 
     ok: bool = False
     commit: str = ""
     checks_digest: str = ""
-    broken: list[str] = field(default_factory=list)
-    since: dict[str, list[str]] = field(default_factory=dict)
-    failures: dict[str, Failure] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)  # the keys of tasks whose own checks are red
+    since: dict[str, list[str]] = field(default_factory=dict)  # the commits since each of them passed
+    failures: dict[str, Failure] = field(default_factory=dict)  # their red checks
     flaky: list[str] = field(default_factory=list)
 
 
@@ -141,39 +140,38 @@ class Retried(OfTask, event="retry"):
 
 @dataclass(kw_only=True)
 class Added(Spent, Record, event="add"):
-    """A planner's work: `prd` is the digest of the plan that it wrote, if it did."""
+    """A planner's work."""
 
-    prd: str = ""
+    prd: str = ""  # the digest of the plan that it wrote, if it did
 
 
 @dataclass(kw_only=True)
 class Landed(Record, event="land"):
-    """A person let the work land: their branch `onto` is at `commit`."""
+    """A person let the work land."""
 
-    onto: str = ""
+    onto: str = ""  # their branch
     commit: str = ""
 
 
 @dataclass(kw_only=True)
 class Stopped(Record, event="stop"):
-    """How a run ended, as in `Stop`; `unmarked` are the keys of tasks whose marks it could not write."""
+    """How a run ended, as in `Stop`."""
 
     stop: str = ""
     exit: int = 0
     reason: str = ""
-    unmarked: list[str] = field(default_factory=list)
+    unmarked: list[str] = field(default_factory=list)  # the keys of tasks whose marks it could not write
 
 
-def from_json(found: Json) -> Record:
-    """The record of a machine line with a known event. Unknown fields are ignored, and null is as if the
-    field were missing. BadInput if a field is missing or has a wrong type."""
+def from_json(entry: Json) -> Record:
+    """The record of a machine line with a known event. BadInput if a field is missing or has a wrong type."""
     try:
-        return made(KINDS[found["event"]], found)
+        return made(KINDS[entry["event"]], entry)
     except ValueError as error:
-        iteration = found.get("iteration")
+        iteration = entry.get("iteration")
         where = f" of iteration {iteration}" if type(iteration) is int else ""
         raise BadInput(
-            f"progress.txt: the record {found['event']}{where} is damaged ({error}); move the file away"
+            f"progress.txt: the record {entry['event']}{where} is damaged ({error}); move the file away"
         ) from None
 
 
@@ -182,83 +180,99 @@ def to_json(record: Record) -> Json:
     return {"v": VERSION, "event": record.event, **as_json(record)}
 
 
-def made(kind: type[Kind], found: object) -> Kind:
-    """The dataclass `kind` of a JSON object; ValueError names the field that is wrong."""
-    readers, _, needed = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
-    given: Json = {}
-    for name, value in _exactly(dict, found).items():
-        if name in readers and value is not None:
-            try:
-                given[name] = readers[name](value)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-    if missing := needed - given.keys():
-        raise ValueError(f"no {min(missing)}")
-    return kind(**given)
+# ---------------------------------------------------------------- the file
 
 
-def as_json(value: Any) -> Any:
-    """A dataclass as a JSON object for `made`, without the fields that are as by default. Numbers are capped:
-    some come from agents."""
-    if is_dataclass(value):
-        defaults = _fields(value.__class__)[1]
-        parts = {name: getattr(value, name) for name in defaults}
-        return {name: as_json(part) for name, part in parts.items() if part != defaults[name]}
-    if isinstance(value, list):
-        return [as_json(one) for one in value]
-    if isinstance(value, dict):
-        return {key: as_json(one) for key, one in value.items()}
-    if type(value) in (int, float):
-        return min(value, MOST)
-    return str(value) if isinstance(value, Path) else value
+class Journal:
+    """progress.txt. People may edit it; agents only see a copy."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failed = False
+        """Whether an `append` could not be finished: only the next `open` knows what stands where."""
+        self.others: list[str] = []
+        """The branches of other features that were worked with this file, if the plan whose `records` were
+        read has none yet."""
+        self._read = 0
+
+    def open(self) -> list[str]:
+        """Terminate a record that was cut off; a line about it. BadInput if it is no file."""
+        self.require_file()
+        torn = False
+        for line in self._lines():
+            if _HEADER.match(line):
+                torn = True
+            elif line == _CUT_OFF or _RECORD.fullmatch(line):
+                torn = False
+        if torn:
+            files.append(self._target, b"\n" + _CUT_OFF)
+        return ["a record in progress.txt was cut off; its text was kept"] * torn
+
+    def require_file(self) -> None:
+        """BadInput if there is something that is no file."""
+        if os.path.lexists(self._target) and files.read_regular(self._target, 0) is None:
+            raise BadInput(f"{self.path} is not a regular file; move it away")
+
+    def records(self, plan: Plan) -> Iterator[Record]:
+        """The records of a plan, oldest first. Other text is ignored; BadInput for a damaged record.
+
+        Version 0.2 wrote the project's name in place of the file's. What was worked before a plan had a
+        branchName belongs to the first that it got.
+        """
+        key = re.compile(f"(?:{re.escape(plan.path.name)}|{re.escape(plan.project)})@(.*)", re.DOTALL)
+        keys = ((key.fullmatch(str(entry.get("plan"))), entry) for entry in parse(self._lines()))
+        of_file = [(match[1], entry) for match, entry in keys if match]
+        named = [branch for branch in dict.fromkeys(branch for branch, _ in of_file) if branch]
+        own = plan.branch or ""
+        self.others = named if own and own not in named else []
+        ours = {own, ""} if named[:1] in ([], [own]) else {own}
+        return (from_json(entry) for branch, entry in of_file if branch in ours)
+
+    def news(self, plan: Plan, run: str) -> Iterator[Record]:
+        """The records that others than this run appended since the file was last read."""
+        for entry in parse(self._lines(self._read)):
+            if entry.get("plan") == plan.key and entry.get("run") != run:
+                yield from_json(entry)
+
+    def _lines(self, start: int | None = None) -> Iterator[bytes]:
+        """The lines of the file with their ends; with `start` those from that byte on, as far as whoever
+        writes them has come."""
+        if file := files.open_regular(self._target):
+            with file:
+                self._read = file.seek(start or 0)
+                for line in file:
+                    if start is not None and not line.endswith(b"\n"):
+                        return
+                    self._read += len(line)
+                    yield line
+
+    def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
+        """Append a record with the current time, in one write, and fsync it; the record as it will be read.
+        OSError if it could not be made durable; BadInput, before anything is written, if it could not be
+        read again."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
+        machine = json.dumps(to_json(replace(record, time=round(time.time(), 3))), ensure_ascii=True)
+        as_read = from_json(json.loads(machine))
+        lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
+        shown = machine.replace("<", "\\u003c").replace(">", "\\u003e")
+        block = "\n".join(["", head, *lines, f"<!-- ralph {shown} -->", ""]).encode("utf-8", "replace")
+        self.failed = True
+        files.append(self._target, block)
+        self.failed = False
+        return as_read
+
+    @property
+    def _target(self) -> Path:
+        """The file itself: `path` may be a person's link to it."""
+        return Path(os.path.realpath(self.path))
 
 
-@functools.cache
-def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str]]:
-    """A reader and the default for each field; the names of those that are required. Cached: a file can hold
-    many thousand records."""
-    hints, defaults = get_type_hints(kind), {}
-    for one in fields(kind):
-        defaults[one.name] = one.default if one.default_factory is MISSING else one.default_factory()
-    needed = {name for name, default in defaults.items() if default is MISSING}
-    return {name: _reader(hints[name]) for name in defaults}, defaults, needed
-
-
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """Makes a value of this type from its JSON; ValueError for any other."""
-    if type(None) in get_args(hint):
-        return _reader(get_args(hint)[0])
-    if isinstance(hint, type) and is_dataclass(hint):
-        return functools.partial(made, hint)
-    if hint is Path:
-        return lambda value: _path(_exactly(str, value))
-    if get_origin(hint) is list:
-        entry = _reader(get_args(hint)[0])
-        return lambda value: [entry(one) for one in _exactly(list, value)]
-    if get_origin(hint) is dict:
-        entry = _reader(get_args(hint)[1])
-        return lambda value: {
-            key: entry(one) for key, one in _exactly(dict, value).items() if one is not None
-        }
-    if issubclass(hint, enum.Enum):
-        return lambda value: hint(_exactly(str, value))
-    return functools.partial(_number if hint in (int, float) else _exactly, hint)
-
-
-def _path(value: str) -> Path:
-    if "\0" in value:
-        raise ValueError("expected a path, found a null character")
-    return Path(value)
-
-
-def _exactly(kind: type[Kind], value: object) -> Kind:
-    if not isinstance(value, kind):
-        raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
-    return value
-
-
-def _number(kind: Any, value: Any) -> Any:
-    least = -MOST if kind is int else 0  # an exit status can be below zero
-    if type(value) not in (kind, int) or not least <= value <= MOST:
-        raise ValueError(f"expected a number from {least} to {MOST}")
-    return value
+def parse(lines: Iterable[bytes]) -> Iterator[Json]:
+    """The machine lines with a known event, oldest first, as JSON objects."""
+    for line in lines:
+        if match := _RECORD.fullmatch(line):
+            with contextlib.suppress(ValueError, RecursionError):
+                entry = json.loads(match[1].decode())
+                if entry.get("v") in (1, VERSION) and str(entry.get("event")) in KINDS:
+                    yield entry

@@ -90,7 +90,7 @@ def shown(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 def exits(repo: Repo, prd: str = "prd.json") -> list[int]:
     """The exit status of every run of a plan."""
-    from _ralph.state.log import parse
+    from _ralph.state.records import parse
 
     notes = (repo.path / prd).parent / "progress.txt"
     return [

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from _ralph.codec import MOST, as_json, made
 from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
 from _ralph.loop.jobs import Checked, Worked
 from _ralph.loop.worker import Job, WorkerDied, start
 from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
-from _ralph.state.records import MOST, as_json, made
 
 Pipe = tuple[Job[Checked], int]
 

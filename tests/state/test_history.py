@@ -11,8 +11,7 @@ import pytest
 
 from _ralph.model import Check, Task, Tokens
 from _ralph.state.history import NEVER, Away, History, newest, parse_handoff, replay
-from _ralph.state.log import Journal
-from _ralph.state.records import from_json
+from _ralph.state.records import Journal, from_json
 from tests.state.test_log import OF_PLAN, journal, made, record, start, verdict
 
 TASK = Task("T1", "t", 0, {})

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from _ralph.codec import as_json
 from _ralph.errors import BadInput
 from _ralph.model import Paths, Verdict
-from _ralph.state import layout, prd
+from _ralph.state import layout, lock, prd
 from _ralph.state.layout import Holder
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo
@@ -62,19 +62,16 @@ def test_the_folder_of_all_places(monkeypatch: pytest.MonkeyPatch, env: dict[str
     assert layout.places_folder() == Path(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "running", "loop"),
-    [({}, True, True), ({"what": "plan"}, True, False), ({"pid": 2**22 + 1}, False, False), ({"created": 1.0}, False, False)],
-)  # fmt: skip
-def test_only_a_process_that_lives_is_at_work(
-    paths: Paths, change: dict[str, object], running: bool, loop: bool
-) -> None:
-    """Its number may be another's by now."""
+def test_only_who_holds_the_lock_is_at_work(paths: Paths) -> None:
+    """The number of a process that was killed may be another's by now."""
     paths.private.mkdir(parents=True)
-    me = Holder(os.getpid(), layout.began(os.getpid()), "id")
-    (paths.private / layout.RUNNING).write_text(json.dumps({**asdict(me), **change}))
-    assert (layout.running(paths) is not None, layout.loop_at_work(paths) is not None) == (running, loop)
-    assert layout.last_holder(paths) is not None
+    for what, loop in (("run", True), ("plan", False)):
+        me = Holder(os.getpid(), "id", what=what)
+        (paths.private / layout.RUNNING).write_text(json.dumps(as_json(me)))
+        assert layout.running(paths) is None and layout.last_holder(paths) == me
+        with lock.acquire(paths):
+            assert layout.running(paths) == me and (layout.loop_at_work(paths) is not None) == loop
+        assert layout.running(paths) is None
 
 
 def test_a_stop_is_for_one_run(paths: Paths) -> None:
@@ -84,17 +81,14 @@ def test_a_stop_is_for_one_run(paths: Paths) -> None:
     assert layout.stop_is_asked(paths, "id") and not layout.stop_is_asked(paths, "other")
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [(None, []), (b'["--max-usd", "3"]', ["--max-usd", "3"]), (b"{", []), (b"7", []), (b"[" * 9999, [])],
-)  # fmt: skip
-def test_the_words_of_the_last_run(paths: Paths, said: bytes | None, words: list[str]) -> None:
+def test_the_words_of_the_last_run_are_for_this_person_alone(paths: Paths) -> None:
     paths.private.mkdir(parents=True)
-    if said is not None:
-        (paths.private / "words").write_bytes(said)
-    assert layout.last_words(paths) == words
-    layout.note_words(paths, ["--once"])
-    assert layout.last_words(paths) == ["--once"]
+    assert layout.last_words(paths) == []
+    layout.note_plan(paths, "ralph/x", ["--notify", "post TOKEN"])
+    layout.note_plan(paths)
+    assert layout.last_words(paths) == ["--notify", "post TOKEN"]
+    assert (paths.private / layout.NOTE).stat().st_mode & 0o77 == 0
+    assert b"TOKEN" not in (paths.places / layout.NOTE).read_bytes()
 
 
 def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:

@@ -20,8 +20,7 @@ from _ralph.loop.landing import record_lines
 from _ralph.model import AgentResult, CheckResult, Outcome, Plan, Task, Tokens, Verdict
 from _ralph.state import prd
 from _ralph.state.history import parse_handoff
-from _ralph.state.log import Journal, parse
-from _ralph.state.records import Record, from_json
+from _ralph.state.records import Journal, Record, from_json, parse
 from tests.test_files import lay, within
 
 PLAN = "prd.json@b"
@@ -324,11 +323,16 @@ def test_a_log_belongs_to_the_plan_s_file_and_branch(
 
 def test_the_next_feature_in_the_same_file_is_told_of_the_others(tmp_path: Path) -> None:
     notes = journal(tmp_path)
-    assert notes.others(plan_called("b")) == []
+
+    def others(branch: str) -> list[str]:
+        notes.records(plan_called(branch))
+        return notes.others
+
+    assert others("b") == []
     append(notes, "x", [], start(1, plan="prd.json@a"))
-    assert notes.others(plan_called("b")) == ["a"] and notes.others(plan_called("a")) == []
+    assert others("b") == ["a"] and others("a") == []
     append(notes, "x", [], start(2, plan="prd.json@b"))
-    assert notes.others(plan_called("b")) == []
+    assert others("b") == []
 
 
 def test_what_another_process_appends_is_read_once(tmp_path: Path) -> None:

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from _ralph.codec import MOST
 from _ralph.errors import BadInput
 from _ralph.model import Judgement, Tokens, Verdict
 from _ralph.state import records
 from _ralph.state.history import replay
-from _ralph.state.log import parse
 from _ralph.state.records import (
     KINDS,
-    MOST,
     AttemptEnded,
     Failure,
     Record,
     Stopped,
     Waited,
     from_json,
+    parse,
     to_json,
 )
 

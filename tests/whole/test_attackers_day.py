@@ -49,7 +49,7 @@ from _ralph.agents.registry import load_rows
 from _ralph.errors import BadInput
 from _ralph.state import prd
 from _ralph.state.history import replay
-from _ralph.state.log import Journal
+from _ralph.state.records import Journal
 from tests.conftest import LITTLE_GRACE, ROOT, Repo, sample
 from tests.loop.test_waits import RESULT
 from tests.test_files import within

@@ -24,8 +24,7 @@ from _ralph.show import status
 from _ralph.state import edit, prd
 from _ralph.state.history import Away, parse_handoff, replay
 from _ralph.state.limits import Limits, wait_for
-from _ralph.state.log import Journal, parse
-from _ralph.state.records import Added
+from _ralph.state.records import Added, Journal, parse
 from _ralph.text import moment
 from tests.conftest import ROOT, Repo
 

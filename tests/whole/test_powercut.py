@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from _ralph.state.log import parse
+from _ralph.state.records import parse
 from tests.conftest import Repo
 from tests.whole.test_crash import audit, prepare
 

@@ -1,0 +1,91 @@
+"""Dataclasses as JSON objects that hold only what is not as by default, and back: what anybody may have
+written is checked, field by field."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from _ralph.model import Json
+
+MOST = 10**12
+"""Larger numbers are refused: none of them is a time, a price or a count."""
+Kind = TypeVar("Kind")
+
+
+def made(kind: type[Kind], value: object) -> Kind:
+    """The dataclass `kind` of a JSON object. Unknown fields are ignored, and null is as if the field were
+    missing. ValueError names the field that is wrong."""
+    readers, _, needed = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
+    given: Json = {}
+    for name, part in _exactly(dict, value).items():
+        if name in readers and part is not None:
+            try:
+                given[name] = readers[name](part)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+    if missing := needed - given.keys():
+        raise ValueError(f"no {min(missing)}")
+    return kind(**given)
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON for `made`. Numbers are capped: some come from agents."""
+    if is_dataclass(value):
+        defaults = _fields(value.__class__)[1]
+        parts = {name: getattr(value, name) for name in defaults}
+        return {name: as_json(part) for name, part in parts.items() if part != defaults[name]}
+    if isinstance(value, list):
+        return [as_json(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: as_json(entry) for key, entry in value.items()}
+    if type(value) in (int, float):
+        return min(value, MOST)
+    return str(value) if isinstance(value, Path) else value
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str]]:
+    """A reader and the default for each field; the names of those that are required."""
+    hints, defaults = get_type_hints(kind), {}
+    for field in fields(kind):
+        defaults[field.name] = field.default if field.default_factory is MISSING else field.default_factory()
+    needed = {name for name, default in defaults.items() if default is MISSING}
+    return {name: _reader(hints[name]) for name in defaults}, defaults, needed
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Makes a value of this type from its JSON; ValueError for any other."""
+    kinds = get_args(hint)
+    if type(None) in kinds:
+        return _reader(kinds[0])
+    if get_origin(hint) is list:
+        entry = _reader(kinds[0])
+        return lambda value: [entry(part) for part in _exactly(list, value)]
+    if get_origin(hint) is dict:
+        entry = _reader(kinds[1])
+        return lambda value: {
+            key: entry(part) for key, part in _exactly(dict, value).items() if part is not None
+        }
+    if isinstance(hint, type) and is_dataclass(hint):
+        return functools.partial(made, hint)
+    if issubclass(hint, (enum.Enum, Path)):
+        return lambda value: hint(_exactly(str, value))
+    return functools.partial(_number if hint in (int, float) else _exactly, hint)
+
+
+def _exactly(kind: type[Kind], value: object) -> Kind:
+    if not isinstance(value, kind):
+        raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def _number(kind: Any, value: Any) -> Any:
+    least = -MOST if kind is int else 0  # an exit status can be below zero
+    if type(value) not in (kind, int) or not least <= value <= MOST:
+        raise ValueError(f"expected a number from {least} to {MOST}")
+    return value
