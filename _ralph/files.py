@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +19,8 @@ TEMPORARY = ".ralph-tmp"
 """The suffix of files that are being written; after a kill, one can be left behind."""
 PIECE = 1 << 20
 """Bytes of a large file that are in memory at once."""
-_HOLE = bytes(PIECE)
+_PATIENCE = 600.0
+"""Seconds that a copy of a file, or a look through a folder, may take."""
 
 
 def resource(name: str) -> Path:
@@ -66,9 +67,7 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     path = Path(os.path.realpath(path))
     if mode is None and path.exists():
         mode = stat.S_IMODE(path.stat().st_mode)
-    with _temporary(path, data, mode) as temporary:
-        os.replace(temporary, path)
-    fsync_dir(path.parent)
+    _replace(path, data, mode, lambda: True)
 
 
 def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
@@ -76,36 +75,27 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
     somebody else saved is never overwritten. FileNotFoundError if the file was deleted; it is not made again.
     """
     path = Path(os.path.realpath(path))
-    if data == expected:
-        path.lstat()
-        return read_regular(path) == data
-    with _temporary(path, data, stat.S_IMODE(path.stat().st_mode)) as temporary:
-        if read_regular(path) != expected:
-            temporary.unlink()
-            path.lstat()  # raises if it was deleted
-            return False
-        os.replace(temporary, path)
-    fsync_dir(path.parent)
-    return True
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return _replace(path, data, mode, lambda: read_regular(path) == expected)
 
 
-@contextlib.contextmanager
-def _temporary(path: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """A new file beside `path` that holds `data`, synced, to replace it; removed on an error."""
+def _replace(path: Path, data: bytes, mode: int | None, may: Callable[[], bool]) -> bool:
+    """Put a new file that holds `data` in the place of `path`, if it still may be: whether it was."""
     name = path.with_name(f".{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode else 0o666)
     try:
-        try:
+        with os.fdopen(fd, "wb", buffering=0):
             write_all(fd, data)
             if mode is not None:
                 os.fchmod(fd, mode)
             os.fsync(fd)
-        finally:
-            os.close(fd)
-        yield name
-    except BaseException:
+        if replaced := may():
+            os.replace(name, path)
+    finally:
         name.unlink(missing_ok=True)
-        raise
+    if replaced:
+        fsync_dir(path.parent)
+    return replaced
 
 
 def append(path: Path, data: bytes) -> None:
@@ -157,26 +147,15 @@ def regular(path: str | Path, follow: bool = True) -> os.stat_result | None:
 
 def copy(source: str, target: str) -> bool:
     """Copy a regular file, or the one that a link leads to, with its mode and time, unless `target` has its
-    size and time already; whether there is one. Of a sparse file the holes stay holes."""
+    size and time already; whether there is one. `cp` keeps the holes of a sparse file."""
     wanted, there = regular(source), regular(target, follow=False)
     if wanted is None:
         return False
     if there and (there.st_size, there.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
         return True
-    file = open_regular(Path(os.path.realpath(source)))
-    if file is None:  # nobody may read it
-        return False
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    with file, clear(Path(target)).open("xb") as out:
-        while piece := file.read(PIECE):
-            if piece == _HOLE[: len(piece)]:
-                out.seek(len(piece), os.SEEK_CUR)
-            else:
-                out.write(piece)
-        out.truncate()
-        os.fchmod(out.fileno(), stat.S_IMODE(wanted.st_mode))
-    os.utime(target, ns=(wanted.st_atime_ns, wanted.st_mtime_ns))
-    return True
+    words = ["cp", "-pL", "--", source, str(clear(Path(target)))]
+    return subprocess.run(words, stderr=subprocess.DEVNULL, timeout=_PATIENCE).returncode == 0
 
 
 def signature(path: Path) -> list[int]:
@@ -197,30 +176,16 @@ def clear(path: Path) -> Path:
                 open_up(path)
                 shutil.rmtree(path, ignore_errors=True)
         except RecursionError:  # thousands of folders, one in the other
-            subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=60)
+            subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=_PATIENCE)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a folder on the way can be a file now
         path.unlink()
     return path
 
 
-def open_up(folder: Path) -> bool:
-    """Give the owner of `folder` access to all in it: some tools leave read-only caches, and agents anything.
-    Whether a mode was changed."""
-    opened = _open_one(str(folder))
-    for path, folders, names in os.walk(folder):  # goes into a folder after its mode was changed
-        for name in (*folders, *names):
-            opened = _open_one(os.path.join(path, name)) or opened
-    return opened
-
-
-def _open_one(entry: str) -> bool:
-    with contextlib.suppress(OSError):  # it is gone, or another user's
-        mode = os.lstat(entry).st_mode
-        needed = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(mode), 0)
-        if needed & ~mode:
-            os.chmod(entry, stat.S_IMODE(mode) | needed)
-            return True
-    return False
+def open_up(folder: Path) -> None:
+    """Give its owner access to all in `folder`: some tools leave read-only caches, and agents anything."""
+    words = ["chmod", "-R", "u+rwX", str(folder)]
+    subprocess.run(words, stderr=subprocess.DEVNULL, timeout=_PATIENCE)
 
 
 def walk(top: Path) -> Iterator[Path]:

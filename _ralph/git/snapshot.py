@@ -15,11 +15,10 @@ from _ralph.git import patterns
 from _ralph.git.git import BULK, WHOLE, Git, no_space, nul
 
 _FATAL_NAME = re.compile(r"^fatal: (?:(.+): clean filter '.*' failed|.*'([^'\n]+)')", re.MULTILINE)
-_FAILED = re.compile(r"^(error|fatal): ", re.MULTILINE)
 _IGNORED = "The following paths are ignored by one of your .gitignore files"
 """git ends with 1 where a file is named to be left out that it ignores anyway; it has added the rest."""
 _REFUSALS = 22
-"""How many files that git cannot convert are left out, one after the other: each ends a call."""
+"""How many files that git cannot convert are left out, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -57,26 +56,32 @@ def take(git: Git, hiding: Sequence[str], apart: Iterable[str], start: str) -> t
 
 
 def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]:
-    """`git add` all but `apart`; a line for each thing that git could not add."""
-    said: list[str] = []
+    """`git add` all but `apart`; a line for each thing that git could not add. One that a filter refuses ends
+    the whole call, so it is left out of the next."""
     left_out = [name for name in apart if not leads_out(git.root, name)]  # git would add nothing at all
+    said, opened = list[str](), False
     for _ in range(_REFUSALS):
         excluded = [f":(top,exclude,literal){name}" for name in left_out]
         words = (*hiding, "add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
         code, _, errors = git.tried(*words, timeout=BULK)
-        if code == 0 or (errors.startswith(_IGNORED) and not _FAILED.search(errors)):
+        failed = [line for line in errors.splitlines() if line.startswith(("error: ", "fatal: "))]
+        if code == 0 or (errors.startswith(_IGNORED) and not failed):
             return said
-        opened = "Permission denied" in errors and files.open_up(git.root)
-        found = [plain or quoted for plain, quoted in _FATAL_NAME.findall(errors)]
-        named = [name for name in found if name not in left_out]
-        if not (named or opened):
+        named = [
+            name for pair in _FATAL_NAME.findall(errors) for name in pair if name and name not in left_out
+        ]
+        if not named and (opened or "Permission denied" not in errors):
             break
         said += [f"git cannot add {text.one_line(name)}; it is not part of the work" for name in named]
         left_out += named
+        if not named:
+            files.open_up(git.root)
+            opened = True
     if full := no_space(git.root, "add", errors):
         raise full
-    refused = [line[6:].strip() for line in errors.splitlines() if line.startswith("error:")] or [errors]
-    return said + [f"git cannot add a part of the work: {text.one_line(line)}" for line in refused[:3]]
+    return said + [
+        f"git cannot add a part of the work: {text.one_line(line)}" for line in (failed or [errors])[:3]
+    ]
 
 
 def leads_out(root: Path, name: str) -> bool:
@@ -167,40 +172,16 @@ def _attributes(git: Git) -> list[str]:
 
 
 def _unconverted(git: Git, start: str, edited: Changed, fresh: Path) -> Changed:
-    """Those of the files `edited` that git stores otherwise than the change that was made in them. One that
-    still has the bytes of a fresh checkout of `start` was merely touched. Where git would store the untouched
-    file otherwise than `start` has it, byte for byte, the edited one is stored by the byte, too: else the
-    change of a line would be a change of all lines."""
+    """Those of the files `edited` that still have the bytes of a fresh checkout of `start`, as `start` has
+    them: one that was merely touched is no work, whatever git would make of it."""
     look = git.seen_at(files.clear(fresh) / "files", fresh / "index")
     look.root.mkdir(parents=True)
     look(*WHOLE, "read-tree", start, timeout=BULK)
     for names in (_attributes(look), edited):  # git heeds the attributes that stand there
         words = (*WHOLE, "checkout-index", "-f", "-z", "--stdin")
         look(*words, stdin=nul(names), check=False, timeout=BULK)
-    same = {name for name in edited if _same(look.root / name, git.root / name)}
-    blobs = {name: edited[name][0].blob for name in same}
-    if len(same) < len(edited):
-        bases = {name: base.blob for name, (base, _) in edited.items() if name not in same}
-        blobs |= {name: _stored(git, name) for name in _by_the_byte(look, bases)}
-    return {name: (edited[name][0], replace(edited[name][1], blob=blob)) for name, blob in blobs.items()}
-
-
-def _by_the_byte(look: Git, bases: Mapping[str, str]) -> list[str]:
-    """Those of the files with the blobs `bases` that the checkout `look` has byte for byte, and of which git
-    would store other bytes; but not what goes through a filter, which may be to keep a secret."""
-    look("add", "-u", "--sparse", "--ignore-errors", "--", ":/", check=False, timeout=BULK)
-    entries = (entry.split("\t", 1) for entry in look.names("ls-files", "-s", "-z", timeout=BULK))
-    stored = {name: meta.split(" ")[1] for meta, name in entries}
-    odd = [name for name, blob in bases.items() if stored.get(name, blob) != blob]
-    asked = look.names("check-attr", "-z", "--stdin", "filter", stdin=nul(odd)) if odd else []
-    values = dict(zip(asked[::3], asked[2::3], strict=True))
-    plain = [name for name in odd if values[name] in ("unspecified", "unset")]
-    return [name for name in plain if _stored(look, name) == bases[name]]
-
-
-def _stored(git: Git, name: str) -> str:
-    """The blob of a file's bytes as they are."""
-    return git("hash-object", "-w", "--no-filters", "--", name, timeout=BULK).strip()
+    same = [name for name in edited if _same(look.root / name, git.root / name)]
+    return {name: (base, replace(now, blob=base.blob)) for name in same for base, now in [edited[name]]}
 
 
 def blob_of(path: Path, like: str) -> str:
