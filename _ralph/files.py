@@ -76,6 +76,8 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
     """
     path = Path(os.path.realpath(path))
     mode = stat.S_IMODE(path.stat().st_mode)
+    if data == expected:
+        return read_regular(path) == data
     return _replace(path, data, mode, lambda: read_regular(path) == expected)
 
 
