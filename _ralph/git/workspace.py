@@ -21,19 +21,12 @@ from _ralph.git.snapshot import Changed, leads_out
 from _ralph.model import HANDOFF
 from _ralph.process.sandbox import CACHE
 
-_CARRIED = (
-    "core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.symlinks",
-    "core.precomposeunicode", "core.bigfilethreshold", "core.sparsecheckout", "core.sparsecheckoutcone",
-    "extensions.objectformat",
-)  # fmt: skip
-_PACKED = "# pack-refs with: sorted \n"
 _DEEP, _NESTED = 3500, 300
 """Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
 _CHECKOUT = 1800.0
 """Seconds that a checkout may take: with LFS, it downloads files."""
 _LARGE = 1 << 20
 """Bytes of a new file that a notice names."""
-_CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 
 
 @dataclass(frozen=True)
@@ -63,6 +56,10 @@ class Place:
     @cached_property
     def git(self) -> Git:
         return self.home.seen_at(self.root, self.index)
+
+    @cached_property
+    def modules(self) -> Submodules:
+        return Submodules(self)
 
     @property
     def exists(self) -> bool:
@@ -94,17 +91,13 @@ class Place:
         """Check out `tree`, whatever is there; whether the place is new. Files that are not in it stay."""
         new = self.open()
         files.clear(self._start)
-        self._make_modules_real(tree)
+        self.modules.make_real(tree)
         read = (*(WHOLE if self.full else ()), "read-tree", "--reset", "-u", tree)
         if not self._succeeds(*read, timeout=_CHECKOUT):
             files.clear(self.root)
             new = self.open()
             self.git(*read, timeout=_CHECKOUT)
-        for name, module in self.modules(tree).items():
-            commit = self._links(tree)[name]
-            if self.git.tried(f"--git-dir={module.home.dir}", "cat-file", "-e", commit)[0]:
-                raise BadInput(f"{name} has no commit {commit[:12]} here; see `git submodule update --init`")
-            module.reset(commit)
+        self.modules.reset(tree)
         return new
 
     def clean(self, tree: str, flags: str = "-ffd") -> None:
@@ -112,8 +105,8 @@ class Place:
         ignores; with the flags `-ffdx`, that too."""
         own = (f"--exclude={_only(name)}" for name in (*self.state, HANDOFF))
         self._succeeds(*self._hiding, "clean", "-q", flags, *own)
-        for name, module in self.modules(tree).items():
-            module.clean(self._links(tree)[name], flags)
+        for commit, module in self.modules.of(tree).values():
+            module.clean(commit, flags)
 
     def _succeeds(self, *words: str, timeout: float = BULK) -> bool:
         """Whether a git call succeeds, if not at once, then after `files.open_up`."""
@@ -122,58 +115,10 @@ class Place:
         files.open_up(self.root)
         return self.git.tried(*words, timeout=timeout)[0] == 0
 
-    def modules(self, tree: str) -> dict[str, Place]:
-        """The submodules in `tree` that home has copies of, by their paths."""
-        links = self._links(tree)
-        if not links:
-            return {}
-        listed = self.git.names("config", "-z", "--blob", f"{tree}:.gitmodules", "--list", check=False)
-        named = dict(entry.split("\n", 1) for entry in listed if "\n" in entry)
-        found = {}
-        for key, path in named.items():
-            name = key.removeprefix("submodule.").removesuffix(".path")
-            where = self._module_folder(name, path)
-            if key.endswith(".path") and path in links and where:
-                git = Git(self.root / path, where, where, {"GIT_WORK_TREE": str(self.root / path)})
-                index = self.index.with_name(f"{self.index.name}-{files.digest(os.fsencode(path))[:8]}")
-                found[path] = Place(git, self.root / path, index)
-        return found
-
     def tracked(self, tree: str, entries: Mapping[str, str]) -> set[str]:
-        """The files of `tree`, which has these `entries`, and of its submodules, with their `.git`. A
-        submodule that home has no copy of is a folder, though nothing is in it."""
-        links = {name: meta.split(" ")[2] for name, meta in entries.items() if meta.startswith("160000 ")}
-        modules = self.modules(tree) if links else {}
-        found = {*entries} - links.keys()
-        for path, commit in links.items():
-            module = modules.get(path)
-            inside = {"\0"}
-            if module:
-                inside = {*module.tracked(commit, module.git.entries(commit, check=False)), ".git"}
-            found |= {f"{path}/{name}" for name in inside}
-        return found
-
-    def _module_folder(self, name: str, path: str) -> Path | None:
-        """The git folder of a submodule at home: below `modules` of the worktree or of the repository, or,
-        from an old git, in the tree. Its name comes from the candidate, so it must lead nowhere else: its
-        configuration holds commands."""
-        kept = (*(folder / name for folder in self._kept_modules()), self.home.root / path / ".git")
-        if ".." in name or os.path.isabs(name):
-            return None
-        there = (folder for folder in kept if (folder / "objects").is_dir())
-        return next((folder for folder in there if Path(os.path.realpath(folder)) == folder), None)
-
-    def _kept_modules(self) -> tuple[Path, Path]:
-        """Where home keeps submodules: a linked worktree has its own."""
-        return self.home.dir / "modules", self.home.common / "modules"
-
-    def _links(self, tree: str) -> dict[str, str]:
-        """The commits of the submodules of a tree, by their paths."""
-        marks = (*self._kept_modules(), self.home.root / ".gitmodules")
-        if not any(mark.exists() for mark in marks):
-            return {}
-        entries = self.git.entries(tree).items()
-        return {path: meta.split(" ")[2] for path, meta in entries if meta.startswith("160000 ")}
+        """The files of `tree`, which has these `entries`, and of its submodules, with their `.git`."""
+        links = links_among(entries)
+        return ({*entries} - links.keys()) | (self.modules.tracked(tree, links) if links else set())
 
     def carry(self, names: Iterable[str]) -> None:
         """Copy files that git ignores from home (`.worktreeinclude`), also those that links lead to, unless
@@ -182,7 +127,7 @@ class Place:
         tracked = set(self.git.names("ls-files", "-z", timeout=BULK) if wanted else ())
         own = [name for name in wanted if name not in tracked]
         for name in {os.path.dirname(name): name for name in own}.values():  # one of each folder
-            self._make_folders_real(name)
+            self.make_folders_real(name)
         self.carried = [name for name in own if files.copy(f"{self.home.root}/{name}", f"{self.root}/{name}")]
 
     def copy_state(self) -> dict[str, bytes]:
@@ -192,7 +137,7 @@ class Place:
         for name in self.state:
             source = Path(os.path.realpath(self.home.root / name))
             if (data := files.read_regular(source)) is not None:
-                self._make_folders_real(name)
+                self.make_folders_real(name)
                 target = files.clear(self.root / name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
@@ -215,13 +160,12 @@ class Place:
         written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
         self._write_git(own, written)
         (own / "hooks").mkdir()
-        for path, module in self.modules(head).items():
-            self._make_folders_real(f"{path}/.git")
+        for path, (commit, module) in self.modules.of(head).items():
+            self.make_folders_real(f"{path}/.git")
             module.root.mkdir(parents=True, exist_ok=True)
             inside = own / "modules" / files.digest(os.fsencode(path))[:8]
-            tree = setting(f"core.worktree\n{os.path.relpath(module.root, inside)}")
-            config = os.fsencode(common["config"] + tree)
-            module._write_git(inside, {"HEAD": f"{self._links(head)[path]}\n".encode(), "config": config})
+            config = common["config"] + setting(f"core.worktree\n{os.path.relpath(module.root, inside)}")
+            module._write_git(inside, {"HEAD": f"{commit}\n".encode(), "config": os.fsencode(config)})
             files.clear(module.root / ".git").write_text(f"gitdir: {os.path.relpath(inside, module.root)}\n")
 
     def _write_git(self, own: Path, written: dict[str, bytes]) -> None:
@@ -241,24 +185,13 @@ class Place:
     def snapshot(self, tree: str) -> tuple[str, list[str]]:
         """The tree of all files here that git does not ignore, where `tree` was checked out; and lines about
         what is not in it. Files of ralph's own, and submodules, stand in it as `tree` has them."""
-        replaced, links = self._make_modules_real(tree), self._links(tree)
-        apart = [*links, *([".gitmodules"] if links else []), *self.state, HANDOFF]
-        said: list[str] = []
+        replaced, apart = self.modules.make_real(tree), [*self.state, HANDOFF, *self.modules.names(tree)]
         try:
             made, refused = snapshot.take(self.git, self._hiding, apart, tree)
         except Late as error:  # a sparse file of terabytes
             self.remove_lock()
-            return self.git.tree(tree), [*said, f"git could not add the work: {error}"]
-        for path, module in self.modules(tree).items():
-            if path in replaced or (module.exists and any(module.dirt())):
-                said.append(
-                    f"{text.one_line(path)} is a submodule; what was changed in it is not part of the work"
-                )
-        if links and self.git("diff", "--name-only", "--", ".gitmodules"):
-            said.append(
-                ".gitmodules says where the submodules are; what was changed in it is not part of the work"
-            )
-        return made, [*said, *refused]
+            return self.git.tree(tree), [f"git could not add the work: {error}"]
+        return made, [*self.modules.changed(tree, replaced), *refused]
 
     def settle(self, tree: str) -> str:
         """Remove what is not in `tree`, which is checked out here, and not ignored; the snapshot of what is
@@ -276,27 +209,19 @@ class Place:
         own = (*self.state, *self.carried)
         changed = [entry[3:] for entry in entries if entry[1] not in " ?"]
         new = [entry[3:] for entry in entries if entry[:2] == "??" and entry[3:] not in own]
-        for path, module in (self.modules(tree) if tree else {}).items():
+        for path, (commit, module) in (self.modules.of(tree) if tree else {}).items():
             if not module.exists:
                 changed.append(path)
                 continue
-            inside = module.dirt(self._links(tree)[path], untracked)
-            for names, found in zip((changed, new), inside, strict=True):
-                names += [f"{path}/{name}" for name in found]
+            for names, inside in zip((changed, new), module.dirt(commit, untracked), strict=True):
+                names += [f"{path}/{name}" for name in inside]
         return changed, new
 
-    def _make_folders_real(self, name: str) -> None:
+    def make_folders_real(self, name: str) -> None:
         """Remove links and files where the folders of `name` should be, so that a write stays here."""
         for parent in reversed((self.root / name).parents):
             if parent.is_relative_to(self.root) and (parent.is_symlink() or not parent.is_dir()):
                 files.clear(parent)
-
-    def _make_modules_real(self, tree: str) -> list[str]:
-        """Remove links where the submodules of `tree` or folders above them should be; these submodules."""
-        replaced = [path for path in self._links(tree) if leads_out(self.root, f"{path}/.git")]
-        for path in replaced:
-            self._make_folders_real(f"{path}/.git")
-        return replaced
 
     def clear(self, name: str) -> None:
         """Remove a file or folder here. Where a folder on the way is a link, `name` is not here."""
@@ -398,7 +323,7 @@ class Place:
         """Remove what git cannot add, and the `.git` of the submodules of `tree`: git would enter them, and
         run their filters."""
         self.remove_unusable(tree)
-        for path in self._links(tree):
+        for path in self.modules.links(tree):
             self.clear(f"{path}/.git")
 
     def remove_unusable(self, tree: str) -> list[str]:
@@ -410,7 +335,7 @@ class Place:
         for path in odd:
             files.clear(path)
         said = [f"git cannot add {text.one_line(self._name(path))}; it was removed" for path in odd]
-        inner = tuple(f"{path}/" for path in self._links(tree))
+        inner = tuple(f"{path}/" for path in self.modules.links(tree))
         names = {path: self._name(path.parent) for path in nested if not self._name(path).startswith(inner)}
         words, stdin = (*self._hiding, "check-ignore", "-z", "--stdin"), nul(names.values())
         ignored = self.git.names(*words, stdin=stdin, check=False) if names else []
@@ -436,6 +361,98 @@ class Place:
         return found
 
 
+@dataclass(frozen=True)
+class Submodules:
+    """The submodules that stand in a place, each a place of its own, seen through home's copy of its
+    repository. Where home has no copy of one, its folder stays empty."""
+
+    place: Place
+
+    def links(self, tree: str) -> dict[str, str]:
+        """The commits of the submodules of a tree, by their paths."""
+        marks = (*self._kept(), self.place.home.root / ".gitmodules")
+        return links_among(self.place.git.entries(tree)) if any(mark.exists() for mark in marks) else {}
+
+    def names(self, tree: str) -> list[str]:
+        """What stands in every snapshot as `tree` has it: the submodules, and the file that lists them."""
+        links = self.links(tree)
+        return [*links, *([".gitmodules"] if links else [])]
+
+    def of(self, tree: str) -> dict[str, tuple[str, Place]]:
+        """The submodules of a tree that home has copies of, by their paths: the commit, and the place."""
+        links, place = self.links(tree), self.place
+        if not links:
+            return {}
+        listed = place.git.names("config", "-z", "--blob", f"{tree}:.gitmodules", "--list", check=False)
+        modules = {}
+        for key, path in (entry.split("\n", 1) for entry in listed if "\n" in entry):
+            name = key.removeprefix("submodule.").removesuffix(".path")
+            if key.endswith(".path") and path in links and (kept := self.copy_of(name, path)):
+                root = place.root / path
+                git = Git(root, kept, kept, {"GIT_WORK_TREE": str(root)})
+                index = place.index.with_name(f"{place.index.name}-{files.digest(os.fsencode(path))[:8]}")
+                modules[path] = links[path], Place(git, root, index)
+        return modules
+
+    def copy_of(self, name: str, path: str) -> Path | None:
+        """The git folder of a submodule at home: below `modules` of the worktree or of the repository, or,
+        from an old git, in the tree. Its name comes from the candidate, so it must lead nowhere else: its
+        configuration holds commands."""
+        kept = (*(folder / name for folder in self._kept()), self.place.home.root / path / ".git")
+        if ".." in name or os.path.isabs(name):
+            return None
+        there = (folder for folder in kept if (folder / "objects").is_dir())
+        return next((folder for folder in there if Path(os.path.realpath(folder)) == folder), None)
+
+    def _kept(self) -> tuple[Path, Path]:
+        """Where home keeps submodules: a linked worktree has its own."""
+        home = self.place.home
+        return home.dir / "modules", home.common / "modules"
+
+    def reset(self, tree: str) -> None:
+        """Check out the submodules of a tree. BadInput where home's copy lacks the commit."""
+        for path, (commit, module) in self.of(tree).items():
+            if self.place.git.tried(f"--git-dir={module.home.dir}", "cat-file", "-e", commit)[0]:
+                raise BadInput(f"{path} has no commit {commit[:12]} here; see `git submodule update --init`")
+            module.reset(commit)
+
+    def make_real(self, tree: str) -> list[str]:
+        """Remove links where the submodules of `tree` or folders above them should be; these submodules."""
+        replaced = [path for path in self.links(tree) if leads_out(self.place.root, f"{path}/.git")]
+        for path in replaced:
+            self.place.make_folders_real(f"{path}/.git")
+        return replaced
+
+    def changed(self, tree: str, replaced: list[str]) -> list[str]:
+        """Lines about what was changed in the submodules of `tree`, or `replaced` one."""
+        ignored = "what was changed in it is not part of the work"
+        lines = [
+            f"{text.one_line(path)} is a submodule; {ignored}"
+            for path, (_, module) in self.of(tree).items()
+            if path in replaced or (module.exists and any(module.dirt()))
+        ]
+        if self.links(tree) and self.place.git("diff", "--name-only", "--", ".gitmodules"):
+            lines.append(f".gitmodules says where the submodules are; {ignored}")
+        return lines
+
+    def tracked(self, tree: str, links: Mapping[str, str]) -> set[str]:
+        """The files of the submodules `links` of a tree, and the `.git` of each. One that home has no copy of
+        is a folder, though nothing is in it."""
+        modules, names = self.of(tree), set()
+        for path in links:
+            inside = {"\0"}
+            if path in modules:
+                commit, module = modules[path]
+                inside = {*module.tracked(commit, module.git.entries(commit, check=False)), ".git"}
+            names |= {f"{path}/{name}" for name in inside}
+        return names
+
+
+def links_among(entries: Mapping[str, str]) -> dict[str, str]:
+    """The commits of the submodules among the entries of a tree, by their paths."""
+    return {path: meta.split(" ")[2] for path, meta in entries.items() if meta.startswith("160000 ")}
+
+
 def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     """The files that differ between two trees or commits, and `4 files, +120 -8`."""
     if before == after:
@@ -446,34 +463,6 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
     names = [line[2] for line in lines]
     return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"
-
-
-def throwaway_git(home: Git) -> dict[str, str]:
-    """What the throwaway `.git` of every place has from home, as files of a git folder: what decides how
-    files are checked out, the identity, tags and remote-tracking branches. Local branches stay away: with
-    `main` there, an agent that checks it out makes the deletion of all that has landed its work."""
-    form = "--format=%(objectname) %(refname) %(symref)"
-    listed = home("for-each-ref", form, "refs/remotes", "refs/tags", check=False)
-    entries = [line.split(" ") for line in listed.split("\n")[:-1]]
-    there = {name for _, name, to in entries if not to}
-    symbolic = {name: f"ref: {to}\n" for _, name, to in entries if to in there}
-    packed = (f"{commit} {name}\n" for commit, name, _ in entries if name not in symbolic)
-    return {"config": _config(home), "packed-refs": "".join([_PACKED, *packed]), **symbolic}
-
-
-def _config(home: Git) -> str:
-    """The configuration of a throwaway `.git`."""
-    listed = home.names("config", "--includes", "--list", "-z", check=False)
-    kept: dict[str, str] = {}
-    for entry in listed:
-        key, _, value = entry.partition("\n")
-        if key in _CARRIED or key.startswith(_CARRIED_SECTIONS):
-            kept[key] = value
-    if who := re.match("(.*) <(.*)>", home("var", "GIT_COMMITTER_IDENT", check=False)):
-        kept |= {"user.name": who[1], "user.email": who[2]}  # it may stand in the environment alone
-    version = 1 if "extensions.objectformat" in kept else 0
-    head = f"[core]\n\trepositoryformatversion = {version}\n\tbare = false\n[commit]\n\tgpgsign = false\n"
-    return head + "".join(setting(f"{key}\n{value}") for key, value in kept.items())
 
 
 def _look(root: Path) -> tuple[list[Path], list[Path]]:

@@ -17,7 +17,8 @@ from _ralph.agents import registry
 from _ralph.agents.surroundings import in_place, shared_caches
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, nul
-from _ralph.git.workspace import Place, throwaway_git
+from _ralph.git.throwaway import throwaway_git
+from _ralph.git.workspace import Place
 from _ralph.loop import exact
 from _ralph.loop.settings import Settings
 from _ralph.loop.view import View

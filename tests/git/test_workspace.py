@@ -102,8 +102,8 @@ def on_disk(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def seen(repo: Repo) -> dict[str, bytes]:
-    """Home, byte for byte, but for git's objects and ralph's private folder."""
-    skipped = (repo.path / ".git/objects", repo.path / ".git/ralph")
+    """Home, byte for byte, but for git's objects, ralph's private folder, and its logs."""
+    skipped = [repo.path / name for name in (".git/objects", ".git/ralph", ".ralph/log")]
     return {
         str(path): os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
         for path in files.walk(repo.path)

@@ -13,6 +13,7 @@ import pytest
 from _ralph import files
 from _ralph.model import Check
 from _ralph.process import process
+from _ralph.state.layout import logs_folder
 from tests.conftest import Repo, sample
 from tests.git.test_workspace import head, leave_filter, listing, place_of, seen, with_lib
 from tests.loop.test_room import room_of, shell
@@ -50,8 +51,8 @@ def test_the_name_of_a_submodule_leads_nowhere_else(repo: Repo, name: str) -> No
     (modules / "linked").symlink_to(evil)
     (modules / "lib/objects").mkdir(parents=True)
     place = place_of(repo)
-    assert place._module_folder(str(evil) if name == "/evil" else name, "lib") is None
-    assert place._module_folder("lib", "lib") == modules / "lib"
+    assert place.modules.copy_of(str(evil) if name == "/evil" else name, "lib") is None
+    assert place.modules.copy_of("lib", "lib") == modules / "lib"
 
 
 @pytest.mark.parametrize("git", ["status", "add"])
@@ -76,6 +77,7 @@ def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(repo: R
 )  # fmt: skip
 def test_a_submodule_that_is_replaced_leads_nowhere_and_is_put_back(repo: Repo, deed: str) -> None:
     room, deed = room_of(with_lib(repo)), deed.replace("HOME", shlex.quote(str(repo.path)))
+    logs_folder(room.places.paths)
     before = seen(repo)
     assert room.prepare(head(repo), "0001") is None
     assert shell(room, deed, "test -f vendor/lib/lib.txt && test ! -L vendor && test ! -L vendor/lib") == [
