@@ -18,13 +18,15 @@ from typing import IO
 
 from _ralph import files, text
 from _ralph.errors import BadInput, RalphError, StopNow, TryLater
-from _ralph.process.process import Control, buffer, pause
+from _ralph.process.process import Control, await_end, buffer
 
 QUICK, BULK = 30.0, 180.0
 """Deadlines in seconds: of calls that read or move refs, and of those that read or write many files."""
 WHOLE = ("-c", "core.sparseCheckout=false")
 """Words of a call that heeds all files, even in a sparse checkout."""
 _HURRY = 5.0
+_LOOK = 0.1
+"""Seconds after which a call under way asks whether ralph must stop."""
 _QUIET = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.splitIndex=false", "core.untrackedCache=false",
     "core.safecrlf=false", "core.quotePath=false", "gc.auto=0", "maintenance.auto=false",
@@ -220,10 +222,9 @@ def _run(
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float, control: Control) -> None:
     """Wait for a call. Late if it does not end within `timeout` seconds; StopNow if it had to be killed
     because ralph must stop."""
-    began, asked = time.monotonic(), False
-    end = began + timeout
+    asked, end = False, time.monotonic() + timeout
     while process.poll() is None:
-        pause(began)
+        await_end(process.pid, _LOOK)
         # A merge would leave a person's files half done.
         if control.stop_now and not asked and what != "git merge":
             asked, end = True, min(end, time.monotonic() + _HURRY)

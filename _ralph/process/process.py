@@ -190,16 +190,24 @@ def reap(pid: int, seconds: float) -> int | None:
     began = time.monotonic()
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-            if time.monotonic() > began + seconds:
+            if (left := began + seconds - time.monotonic()) <= 0:
                 return None
-            pause(began)
+            await_end(pid, left)
         return ended[1]
     return 0
 
 
-def pause(began: float) -> None:
-    """Sleep before the next look at a child: the longer, the longer ago it `began` (monotonic seconds)."""
-    time.sleep(min(max((time.monotonic() - began) / 8, 0.0001), 0.02))
+def await_end(pid: int, seconds: float) -> None:
+    """Wait until our child `pid` has ended, at most `seconds`; or a moment, where that cannot be seen."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not on macOS, nor in every container
+        time.sleep(min(seconds, 0.002))
+        return
+    try:
+        select.select([fd], [], [], seconds)
+    finally:
+        os.close(fd)
 
 
 @dataclass
