@@ -11,8 +11,8 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 TEMPORARY = ".ralph-tmp"
@@ -182,6 +182,36 @@ def clear(path: Path) -> Path:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a folder on the way can be a file now
         path.unlink()
     return path
+
+
+def fill(top: Path, wanted: Mapping[str, bytes], folders: Collection[str] = ()) -> None:
+    """Make the folder `top` hold the files `wanted` and these `folders`, by their names in it, and nothing
+    else. A file that is there already stays: to remove one that is on the disk takes longer than to read it.
+    """
+    real = {*folders, *(str(folder) for name in wanted for folder in PurePosixPath(name).parents)}
+    missing = dict(wanted)
+    if not _is_ours(top):
+        clear(top)
+    for path, below, names in os.walk(top):
+        for entry in [Path(path, name) for name in (*below, *names)]:
+            name = entry.relative_to(top).as_posix()
+            if name in real and _is_ours(entry):
+                continue
+            if name in wanted and read_regular(entry, len(wanted[name]) + 1) == wanted[name]:
+                del missing[name]
+                continue
+            clear(entry)
+            if entry.name in below:
+                below.remove(entry.name)
+    for folder in real:
+        (top / folder).mkdir(parents=True, exist_ok=True)
+    for name, data in missing.items():
+        (top / name).write_bytes(data)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a folder, and no link to one, in which we can do what we like."""
+    return folder.is_dir() and not folder.is_symlink() and os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
 def open_up(folder: Path) -> None:

@@ -159,7 +159,6 @@ class Place:
         ignored = "\n".join(["", *map(_only, (HANDOFF, *self.state)), ""])
         written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
         self._write_git(own, written)
-        (own / "hooks").mkdir()
         for path, (commit, module) in self.modules.of(head).items():
             self.make_folders_real(f"{path}/.git")
             module.root.mkdir(parents=True, exist_ok=True)
@@ -169,15 +168,11 @@ class Place:
             files.clear(module.root / ".git").write_text(f"gitdir: {os.path.relpath(inside, module.root)}\n")
 
     def _write_git(self, own: Path, written: dict[str, bytes]) -> None:
-        """Write a new git folder: the files `written`, this place's index, home's objects as alternates."""
-        files.clear(own)
+        """Make a git folder new: the files `written`, this place's index, home's objects as alternates."""
         objects = str(self.home.common / "objects")
         line = f'"{escaped(objects)}"' if "\n" in objects else objects
         written["objects/info/alternates"] = os.fsencode(f"{line}\n")
-        (own / "refs").mkdir(parents=True)  # without it, git sees no repository
-        for name, data in written.items():
-            (own / name).parent.mkdir(parents=True, exist_ok=True)
-            (own / name).write_bytes(data)
+        files.fill(own, written, ("hooks", "refs"))  # without `refs`, git sees no repository
         shutil.copyfile(self.index, own / "index")
 
     # ---------------------------------------------------------------- what stands there
@@ -272,7 +267,9 @@ class Place:
         that git ignores at home. None of it is work, and none of it goes when another tree is checked out."""
         own = files.read_regular(self.index.with_name("ignore")) or b""
         names = [_only(name) for name in (*made, *self.carried) if "\n" not in name]
-        files.clear(self._ignore).write_bytes(own + os.fsencode("\n".join(["", *names, ""])))
+        rules = own + os.fsencode("\n".join(["", *names, ""]))
+        if files.read_regular(self._ignore) != rules:
+            files.clear(self._ignore).write_bytes(rules)
 
     def note_start(self, start: Start) -> None:
         """Note what an attempt begins with here."""

@@ -135,7 +135,7 @@ class Pool:
                 self.serve(control, min(left, 1.0) if looks else left)
 
     def serve(self, control: Control, seconds: float) -> None:
-        """Receive events of the jobs for at most `seconds`, and end those that are done."""
+        """Receive events of the jobs for at most `seconds`, and end those whose workers have gone."""
         seconds = min(seconds, 1.0 if control.stop_now else LONGEST_WAIT)
         readable = control.wait(seconds, [job.pipe for job in self.jobs])
         for job in list(self.jobs):
@@ -144,7 +144,7 @@ class Pool:
             job.send(signal.SIGCONT)  # its agent may have stopped it, and it could not end the agent
             if control.stop_now:
                 job.stop()
-            if not job.open or job.result is not None:
+            if not job.open:
                 self._end(job)
 
     def close(self) -> None:

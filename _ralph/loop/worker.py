@@ -84,6 +84,7 @@ class Job(Generic[Result]):
                     self.result = _ERRORS[event["kind"]](event["said"])
                 case _:
                     self.hear(event)
+        self.ready = self.result is not None  # it has ended all that it started, and will end itself
 
     def stop(self) -> None:
         """Terminate the worker; kill it if it was told so a minute ago."""
