@@ -280,6 +280,33 @@ def test_a_link_to_a_folder_is_cleared_and_the_folder_stays(tmp_path: Path) -> N
     assert (tmp_path / "folder" / "inside").read_bytes() == b"stays"
 
 
+FILLED = {"HEAD": b"ref\n", "refs/heads/main": b"commit\n"}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "true", "rm -r ../filled", "echo other > HEAD", "printf 'ref\n\n' > HEAD", "rm HEAD; ln -s ../kept/HEAD HEAD",
+        "rm HEAD; mkfifo HEAD", "rm HEAD; mkdir HEAD; touch HEAD/x", "chmod 0 HEAD", "touch hooks/pre-commit",
+        "mkdir -p modules/a/b; touch modules/a/b/c", "rm -r refs; ln -s ../kept/refs refs", "chmod 0 refs",
+        "rm -r refs; touch refs", "rm -r hooks", "rm -r ../filled; ln -s kept ../filled",
+    ],
+)  # fmt: skip
+def test_a_folder_is_filled_with_what_is_wanted_alone(tmp_path: Path, spoil: str) -> None:
+    top, other = tmp_path / "filled", tmp_path / "kept"
+    for folder in (top, other):
+        files.fill(folder, FILLED, ("hooks",))
+    subprocess.run(["sh", "-c", spoil], cwd=top, stderr=subprocess.DEVNULL)
+
+    files.fill(top, FILLED, ("hooks",))
+
+    for folder in (top, other):
+        found = {path.relative_to(folder).as_posix(): path for path in files.walk(folder)}
+        assert {name: path.read_bytes() for name, path in found.items()} == FILLED
+        assert not any(path.is_symlink() for path in (folder, *folder.rglob("*")))
+        assert (folder / "hooks").is_dir()
+
+
 @pytest.mark.parametrize(
     ("limit", "wanted"), [(-1, b"12345"), (0, b""), (3, b"123"), (5, b"12345"), (9, b"12345")]
 )
