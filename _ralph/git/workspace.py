@@ -476,17 +476,16 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
         except OSError:
             continue
         for entry in entries:
-            below = folder != str(root)
             if entry.name.lower() == ".git":
-                nested += [Path(entry.path)] if below else []
-                if not below:
+                if folder == str(root):
                     continue
-            if entry.is_dir(follow_symlinks=False):
-                if len(entry.path) < _DEEP and entry.path.count("/") < _NESTED:
-                    folders.append(entry.path)
-                else:
-                    odd.append(Path(entry.path))
-            elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                nested.append(Path(entry.path))
+            if entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                continue
+            near = len(entry.path) < _DEEP and entry.path.count("/") < _NESTED
+            if near and entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
                 odd.append(Path(entry.path))
     return odd, nested
 

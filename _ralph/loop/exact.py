@@ -60,7 +60,8 @@ def _untracked(
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """The entries below `root` that git does not track, by their names, folders before what is in them; what
     stands in the place of a tracked file is one of them."""
-    folders = {parent for name in tracked for parent in _parents(name)}
+    beside = {name.rpartition("/")[0] for name in tracked}
+    folders = beside.union(*map(_parents, beside))
     waiting = [""]
     while waiting:
         inside = waiting.pop()
