@@ -114,7 +114,9 @@ async def _committed(run: Run, attempt: Attempt) -> Checked:
     run.results.built = ""  # hooks do what they like in the room
     found = await run.in_worker(lambda inside: commit_in_room(inside, attempt), Checked, attempt.worker)
     if any(one.name in MESSAGE_HOOKS for one in found.red):
-        attempt.cannot_pass = await _refused(run, attempt, attempt.tip)
+        message = subject_of(run, attempt)
+        run.results.passable.discard(message)  # it let it pass before, and may have changed its mind
+        attempt.cannot_pass = await refusal(run, attempt.task, message, attempt.tip, attempt.worker)
     return found
 
 
@@ -179,42 +181,38 @@ async def know_before(run: Run, attempt: Attempt) -> None:
     """Learn, on the tip as it is when the room is free, what must be known before an agent is paid: whether
     the commit hooks let ralph's message pass, and, before the first attempt in this run, what the task's own
     checks say behind the plan's. SetupFailed if `setup` is red."""
-    known = run.results.before.get(attempt.task.key, {}).keys() >= {
-        one.command for one in attempt.task.checks
-    }
-    if known and not _untried(run, attempt):
+    commands = {check.command for check in attempt.task.checks}
+    own_known = run.results.before.get(attempt.task.key, {}).keys() >= commands
+    message = subject_of(run, attempt)
+    if own_known and has_passed(run, message):
         return
     async with run.turn(attempt):
-        if _untried(run, attempt):
-            attempt.cannot_pass = await _refused(run, attempt, run.tip)
-        if not (known or attempt.cannot_pass):
+        attempt.cannot_pass = await refusal(run, attempt.task, message, run.tip, attempt.worker)
+        if not (own_known or attempt.cannot_pass):
             await _know_own(run, attempt, run.tip)
 
 
-def _untried(run: Run, attempt: Attempt) -> bool:
-    """Whether there are hooks for messages, and they have not seen this one."""
-    return run.places.hooked(MESSAGE_HOOKS) and subject_of(run, attempt) not in run.results.passable
+def has_passed(run: Run, message: str) -> bool:
+    """Whether the commit hooks have let this message pass in this run, or there are none that see it."""
+    return message in run.results.passable or not run.places.hooked(MESSAGE_HOOKS)
 
 
-async def _refused(run: Run, attempt: Attempt, commit: str) -> str:
-    """Why the commit hooks refuse the attempt's message on the files of `commit`; nothing if they do not."""
-    return await _why_refused(run, attempt.task, subject_of(run, attempt), commit, attempt.worker)
-
-
-async def _why_refused(run: Run, task: Task, own: str, commit: str, number: int = 0) -> str:
-    """The same for the message `own` of a task, by a worker of this number; what they let pass is noted."""
-    found = require_setup(run, await trying(run, commit, [(task, own)], number))
-    if not found.refused:
-        run.results.passable.add(own)
-    return found.refused
+async def refusal(run: Run, task: Task, message: str, commit: str, worker: int = 0) -> str:
+    """Why the commit hooks refuse the message of an attempt at `task` on the files of `commit`; nothing if
+    they let it pass. SetupFailed if `setup` is red there."""
+    if has_passed(run, message):
+        return ""
+    checked = require_setup(run, await trying(run, commit, [(task, message)], worker))
+    if not checked.refused:
+        run.results.passable.add(message)
+    return checked.refused
 
 
 def require_message(run: Run, task: Task, commit: str) -> None:
     """BadInput if the commit hooks refuse the message that the next attempt at `task` would have."""
-    if run.places.hooked(MESSAGE_HOOKS):
-        own = subject(run, task, run.history.iteration + 1, run.history.of(task).attempts + 1)
-        if refused := run.wait(_why_refused(run, task, own, commit)):
-            raise BadInput(refused)
+    message = subject(run, task, run.history.iteration + 1, run.history.of(task).attempts + 1)
+    if refused := run.wait(refusal(run, task, message, commit)):
+        raise BadInput(refused)
 
 
 def trying(run: Run, commit: str, messages: list[tuple[Task, str]], number: int = 0) -> Job[Checked]:
