@@ -30,6 +30,7 @@ from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.options import Options, examined, load_plan
 from _ralph.loop.places import MESSAGE_HOOKS
 from _ralph.loop.run import Run
+from _ralph.loop.setup import red_setup, setup_failed
 from _ralph.loop.view import View
 from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
 from _ralph.process.process import Control
@@ -116,40 +117,44 @@ def _caught(part: Findings) -> Findings:
 
 
 def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
-    """Everything that is looked at, part by part."""
+    """Everything that is looked at, part by part: what a run requires at its start, and what that does not
+    say."""
     yield "plan", _plan(run)
     yield "limits", _limits(run)
     yield "lock", _lock(run)
-    yield "git", _git(run)
-    yield "protect", _warnings(opening.unprotected(run) if run.plan.tasks else [])
-    yield "settings", _settings(run)
-    yield "python", _python(run)
     yield "agent", _agents(run)
-    yield "sandbox", _sandbox(run)
+    own = {"git": _git, "python": _python, "sandbox": _sandbox}
+    for name, part in opening.PARTS.items():
+        yield name, chain(_required(part, run), own[name](run) if name in own else ())
+    yield "settings", _settings(run)
     yield "disk", _disk(run)
     yield "places", _places(run)
     if try_agents:
         yield "probe", probe.turns(run, _team(run))
 
 
-# ---------------------------------------------------------------- the workspace
+def _required(part: Callable[[Run], list[str]], run: Run) -> Findings:
+    """What the opening of a run says about one part."""
+    for warning in part(run):
+        yield "warning", warning
+
+
+# ---------------------------------------------------------------- plan, limits, machine
 
 
 def _plan(run: Run) -> Findings:
     plan = load_plan(run.paths, run.options)
     passed = sum(task.passed for task in plan.tasks)
     yield "ok", f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
-    for hint in prd.misspelt(plan):
-        yield "warning", hint
     if asked := prd.open_questions(plan):
-        what = text.count(len(asked), "open question")
-        yield "warning", f"{what}, the first: {asked[0][0]}; a run follows the planner's proposals"
+        open = text.count(len(asked), "open question")
+        yield "warning", f"{open}, the first: {asked[0][0]}; a run follows the planner's proposals"
     if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
-        yield (
-            "warning",
-            f"no check of their own: {text.few(bare)}; any change passes them, so add one to each",
-        )
-    opening.try_templates(run)
+        advice = "any change passes them, so add one to each"
+        yield "warning", f"no check of their own: {text.few(bare)}; {advice}"
+    if run.places.keep and plan.setup and not plan.setup.when:
+        anew = "setup has no `when`, so the clean room is made anew for each candidate"
+        yield "warning", f"`keep` has no effect: {anew}"
     run.journal.require_file()
 
 
@@ -162,7 +167,6 @@ def _settings(run: Run) -> Findings:
 
 def _python(run: Run) -> Findings:
     """Which Python checks and agents use."""
-    opening.require_own_files(run)
     if own := registry.own_venv(run.paths.root):
         yield "ok", f"setup, checks and agents run without ralph's own virtual environment, {own}"
 
@@ -185,12 +189,10 @@ def _lock(run: Run) -> Findings:
 
 
 def _git(run: Run) -> Findings:
-    opening.require_repository(run)
     version = ".".join(map(str, opening.version_of(run.git)))
     hooks = run.places.hooks(run.paths.root)
     more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
     yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
-    yield from _warnings([*opening.unseen(run), *opening.uncopied(run)])
     yield from _warnings(_lacking(run))
 
 
@@ -208,6 +210,27 @@ def _warnings(lines: Iterable[str]) -> Findings:
     return [("warning", line) for line in lines]
 
 
+def _sandbox(run: Run) -> Findings:
+    if run.options.sandbox:
+        network = "open" if run.places.box and run.places.box.network else "cut"
+        yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
+        return
+    try:
+        sandbox_for([run.paths.root], run.git.common, run.paths.private, run.agents.rows, set(), True)
+        yield "ok", "off; --sandbox bwrap would work here"
+    except RalphError as error:
+        yield "ok", f"off, and not possible here: {error}"
+
+
+def _disk(run: Run) -> Findings:
+    free = shutil.disk_usage(run.paths.root).free / 1e9
+    advice = "; make room, a run stops when the disk is full" if free < 1 else ""
+    yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
+    for folder in (run.paths.root, run.paths.prd.parent):
+        if not os.access(folder, os.W_OK):
+            yield "error", f"{folder} is read-only, and ralph must write there"
+
+
 # ---------------------------------------------------------------- the places
 
 
@@ -218,7 +241,7 @@ def _places(run: Run) -> Findings:
     yield "trying", "setup and every check, as a run would; that can take minutes"
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
     checks = {check.command: check for check in (*run.plan.every_check, *own)}
-    commit = run.branch.beginning()
+    commit, setup = run.branch.beginning(), run.plan.setup
     job = CheckJob(commit=commit, checks=list(checks.values()), name="doctor")
     heard = _Setups()
     run.use(run.control, heard)
@@ -226,29 +249,28 @@ def _places(run: Run) -> Findings:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
         found = run.wait(checking(run, job))
-        red = [one for one in found.checks if one.name == "setup" and not one.ok]
-        hooks = [] if red else _hooks(run, commit)
+        red, hooks = red_setup(found), list[Finding]()
         if not red:
-            red = run.wait(run.in_worker(lambda inside: _workspaces(inside, commit), Checked)).checks
+            hooks = _hooks(run, commit)
+            made = run.wait(run.in_worker(lambda inside: _workspaces(inside, commit), Checked))
+            red = red_setup(made)
     if red:
-        why = text.one_line(text.tail(red[0].tail, 240), 250) or "it printed nothing"
-        said = f"setup {red[0].outcome}: {text.one_line(red[0].command, 100)}"
-        yield "error", f"{said}: {why}; all of it: {red[0].log}"
+        yield "error", setup_failed(red)
         return
-    if run.plan.setup and (led := opening.shared_python(run, run.paths.room)):
-        yield "error", led
-    said = f"; setup is green there{heard.told}" if run.plan.setup else ""
+    if setup and (shared := opening.shared_python(run, run.paths.room)):
+        yield "error", shared
     more = f" to work-{run.settings.jobs}" if run.settings.jobs > 1 else ""
-    yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{said}"
-    if run.plan.setup and not run.plan.setup.when and heard.seconds >= 1:
-        yield "now", _slow(run.plan.setup, heard.seconds, run.paths.root)
+    green = f"; setup is green there{heard.words}" if setup else ""
+    yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{green}"
+    if setup and not setup.when and heard.seconds >= 1:
+        yield "now", _slow(setup, heard.seconds, run.paths.root)
     for result in found.checks:
         yield _judged(run, result)
     yield from _warnings(_no_proofs(run.plan, {result.command for result in found.checks if result.ok}))
-    names = [result.name for result in found.checks if not result.ok]
-    told = f", {len(names)} red: {text.few(names)}" if names else ""
     if found.checks:
-        yield "now", f"{text.count(len(found.checks) - len(names), 'check')} green{told}"
+        names = [result.name for result in found.red]
+        others = f", {len(names)} red: {text.few(names)}" if names else ""
+        yield "now", f"{text.count(len(found.checks) - len(names), 'check')} green{others}"
     yield from hooks
     yield from _warnings(found.notices)
 
@@ -277,7 +299,7 @@ class _Setups(View):
             self.seconds = max(self.seconds, event["args"][0]["seconds"])
 
     @property
-    def told(self) -> str:
+    def words(self) -> str:
         return f" ({self.seconds:.1f} s)" if self.seconds else ""
 
 
@@ -363,7 +385,7 @@ def _agents(run: Run) -> Findings:
 
 
 def _agent(run: Run, agent: Agent) -> Findings:
-    opening.require_agent(run, agent)
+    yield from _warnings(opening.require_agent(run, agent))
     yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
     key, login = registry.credentials(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
@@ -411,28 +433,3 @@ def _permissions(run: Run, agent: Agent) -> Findings:
     needed = agent.row.get("root_needs") if agent.permissions == "full" else None
     if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
         yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
-
-
-# ---------------------------------------------------------------- the machine
-
-
-def _sandbox(run: Run) -> Findings:
-    if run.options.sandbox:
-        opening.open_sandbox(run)
-        network = "open" if run.places.box and run.places.box.network else "cut"
-        yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
-        return
-    try:
-        sandbox_for([run.paths.root], run.git.common, run.paths.private, run.agents.rows, set(), True)
-        yield "ok", "off; --sandbox bwrap would work here"
-    except RalphError as error:
-        yield "ok", f"off, and not possible here: {error}"
-
-
-def _disk(run: Run) -> Findings:
-    free = shutil.disk_usage(run.paths.root).free / 1e9
-    advice = "; make room, a run stops when the disk is full" if free < 1 else ""
-    yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
-    for folder in (run.paths.root, run.paths.prd.parent):
-        if not os.access(folder, os.W_OK):
-            yield "error", f"{folder} is read-only, and ralph must write there"

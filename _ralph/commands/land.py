@@ -213,5 +213,5 @@ def _red(run: Run, name: str, commit: str, checks: list[Check]) -> list[CheckRes
     job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", landing=True)
     checked = run.wait(checking(run, job))
     run.view.lines(checked.notices)
-    require_setup(run, checked)
+    require_setup(checked)
     return checked.red

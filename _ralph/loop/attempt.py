@@ -143,7 +143,7 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
     run.view.doing("preparing the workspace")
     red = prepare_workspace(run, place, tree, attempt.base, attempt.name)
     if red and (tree == base or prepare_workspace(run, place, base, attempt.base, f"{attempt.name}-tip")):
-        raise SetupFailed(setup_failed(run, red))
+        raise SetupFailed(setup_failed(red))
     if red and (red := prepare_workspace(run, place, tree, attempt.base, attempt.name)):
         attempt.notices.append(f"setup {red.outcome} in the workspace, on the task's unfinished work")
     copies = place.copy_state()

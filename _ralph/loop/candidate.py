@@ -202,7 +202,7 @@ async def refusal(run: Run, task: Task, message: str, commit: str, worker: int =
     they let it pass. SetupFailed if `setup` is red there."""
     if has_passed(run, message):
         return ""
-    checked = require_setup(run, await trying(run, commit, [(task, message)], worker))
+    checked = require_setup(await trying(run, commit, [(task, message)], worker))
     if not checked.refused:
         run.results.passable.add(message)
     return checked.refused
@@ -342,7 +342,7 @@ async def baseline(
 ) -> Checked:
     """What checks say on a commit of the branch, before the work. SetupFailed if `setup` is red there."""
     job = CheckJob(commit=commit, checks=[*checks], name=name, label="before the work: ", env=env)
-    return require_setup(run, await examined(run, job, number))
+    return require_setup(await examined(run, job, number))
 
 
 def cannot_start(result: CheckResult) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,18 +53,13 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     if others := text.few(journal.others):
         notices.append(f"a new plan on branch {plan.branch}; the notes of {others} are another plan's")
     run.journal, run.notices = journal, notices
-    require_repository(run)
     freeze_settings(run.git, paths.private)
-    for agent in agents_of(run):
-        require_agent(run, agent)
-    open_sandbox(run)
-    try_templates(run)
-    require_own_files(run)
+    warnings = [warning for agent in agents_of(run) for warning in require_agent(run, agent)]
+    warnings += [warning for part in PARTS.values() for warning in part(run)]
     # before git: by it the locks are known that a power cut leaves
     note_plan(paths, run.branch.name, options.words)
     run.tip, said = run.branch.open(run.history.branch)
-    warnings = [*prd.misspelt(plan), *beyond_limits(run), *unseen(run), *uncopied(run), *unprotected(run)]
-    run.notices += [*said, *(f"! {warning}" for warning in warnings)]
+    run.notices += [*said, *(f"! {warning}" for warning in dict.fromkeys(warnings))]
     if run.history.run is None:  # one that crashed continues with its own limits
         run.history.this_run = RunHistory()
     run.carried = run.history.this_run.seconds
@@ -85,21 +81,25 @@ def agents_of(run: Run) -> list[Agent]:
     return [agent for agent in (*run.agents.workers, run.agents.judge) if agent]
 
 
-def require_agent(run: Run, agent: Agent) -> None:
-    """BadInput or AgentUnavailable for an agent that is missing, lacks permissions, or does not report what
-    is limited."""
+def require_agent(run: Run, agent: Agent) -> list[str]:
+    """A warning if an agent reports only after the attempt what is limited. BadInput or AgentUnavailable if
+    it is missing, lacks permissions, or does not report that at all."""
     registry.require(agent)
-    wanted = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
-    for unit in wanted:
-        if wanted[unit] and unit not in agent.row.get("reports", []):
+    limited = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
+    for unit in limited:
+        if limited[unit] and unit not in agent.row.get("reports", []):
             raise BadInput(
                 f"a limit in {unit} cannot be enforced: {agent.command} does not report {unit}; "
                 f"use --max-hours or --max-iterations, or an agent that reports them"
             )
+    which = "one attempt of each worker" if run.settings.jobs > 1 else "one attempt"
+    late = f"{agent.name} reports usage only when it exits, so {which} can exceed the limit"
+    return [late] if any(limited.values()) and agent.tells_late else []
 
 
-def try_templates(run: Run) -> None:
-    """BadInput for a template of prompts or commit messages that cannot be rendered."""
+def try_plan(run: Run) -> list[str]:
+    """Warnings of misspelt keys. BadInput for a template of prompts or commit messages that cannot be
+    rendered."""
     where = f"{run.paths.prd.name}: commit"
     commit = compile_line(run.settings.commit, where)
     for task in run.plan.tasks:
@@ -111,10 +111,12 @@ def try_templates(run: Run) -> None:
             f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
         )
     compile_prompt(template)
+    return [*prd.misspelt(run.plan)]
 
 
-def require_repository(run: Run) -> None:
-    """BadInput if git cannot work here, or nothing could land on a branch of this name."""
+def require_repository(run: Run) -> list[str]:
+    """Warnings of files that agents will not see. BadInput if git cannot work here, or nothing could land on
+    a branch of this name."""
     require_git(run.git)
     name, valid = run.branch.name, ""
     with contextlib.suppress(ValueError):  # a NUL, or half a surrogate pair
@@ -131,6 +133,7 @@ def require_repository(run: Run) -> None:
             f"git cannot make a branch {name} beside the branch {rival}; "
             f"use another with --branch or branchName"
         )
+    return [*unseen(run), *uncopied(run)]
 
 
 def require_git(git: Git) -> None:
@@ -148,18 +151,6 @@ def version_of(git: Git) -> tuple[int, ...]:
     """The version of git, as two numbers."""
     words = git("--version").split()
     return tuple(int(part) for part in words[2].split(".")[:2])
-
-
-def beyond_limits(run: Run) -> list[str]:
-    """A warning of agents for which a limit is only known to be reached after the attempt."""
-    limited = run.limits.in_dollars or run.limits.in_tokens
-    late = dict.fromkeys(agent.name for agent in run.agents.workers if limited and agent.tells_late)
-    which = "one attempt of each worker" if run.settings.jobs > 1 else "one attempt"
-    return (
-        [f"{text.few([*late])} reports usage only when it exits, so {which} can exceed the limit"]
-        if late
-        else []
-    )
 
 
 def unseen(run: Run) -> list[str]:
@@ -190,6 +181,8 @@ def uncopied(run: Run) -> list[str]:
 def unprotected(run: Run) -> list[str]:
     """Warnings of `protect` patterns that match nothing, of tests that none covers, and of a single file of
     tests that one covers."""
+    if not run.plan.tasks:
+        return []
     protect = list(run.plan.settings.get("protect", []))
     names = run.git.names("ls-files", "-c", "-o", "--exclude-standard", "-z", timeout=BULK)
     loose = patterns.unmatched(set(protect) - patterns.plain_names(protect) - RUNNER_FILES, names)
@@ -204,12 +197,13 @@ def unprotected(run: Run) -> list[str]:
     return said
 
 
-def require_own_files(run: Run) -> None:
+def require_own_files(run: Run) -> list[str]:
     """BadInput where checks would test something else than the work: files of home, or a Python in use that
     has the project installed from there. What `setup` makes is looked at when it has run."""
     elsewhere.require_own_files(run.plan, run.paths.root, registry.agent_env(run.paths.root))
-    if not run.plan.setup and (found := shared_python(run, run.paths.room)):
-        raise BadInput(found)
+    if not run.plan.setup and (shared := shared_python(run, run.paths.room)):
+        raise BadInput(shared)
+    return []
 
 
 def shared_python(run: Run, place: Path) -> str:
@@ -218,7 +212,7 @@ def shared_python(run: Run, place: Path) -> str:
     return elsewhere.shared_python(run.places.env(place), run.paths.places, run.paths.root, commands)
 
 
-def open_sandbox(run: Run) -> None:
+def open_sandbox(run: Run) -> list[str]:
     """Make the sandbox, with --sandbox. BadInput if it cannot work, or hides an agent."""
     if run.options.sandbox:
         agents_here = agents_of(run)
@@ -231,6 +225,17 @@ def open_sandbox(run: Run) -> None:
             found = Path(shutil.which(agent.program) or agent.program)
             if not run.places.box.sees(found):
                 raise BadInput(f"{found} is hidden inside the sandbox; install {agent.program} elsewhere")
+    return []
+
+
+PARTS: Mapping[str, Callable[[Run], list[str]]] = {
+    "plan": try_plan,
+    "git": require_repository,
+    "protect": unprotected,
+    "python": require_own_files,
+    "sandbox": open_sandbox,
+}
+"""What a run needs beside its agents, part by part: each raises what is wrong, and returns warnings."""
 
 
 def branch_of(options: Options, plan: Plan, git: Git, before: str) -> str:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from _ralph import text
 from _ralph.errors import SetupFailed, TryLater
 from _ralph.loop.jobs import Attempt, Checked
 from _ralph.loop.run import Run, stand_by
 from _ralph.model import CheckResult
 from _ralph.state.limits import BACKOFF
-from _ralph.text import clock
 
 Found = TypeVar("Found")
 
@@ -23,17 +23,17 @@ def red_setup(found: Checked) -> CheckResult | None:
     return found.checks[0] if found.red and found.checks[0].name == "setup" else None
 
 
-def require_setup(run: Run, found: Checked) -> Checked:
+def require_setup(found: Checked) -> Checked:
     """The results of a job on the branch's own files. SetupFailed if `setup` was red."""
     if red := red_setup(found):
-        raise SetupFailed(setup_failed(run, red))
+        raise SetupFailed(setup_failed(red))
     return found
 
 
-def setup_failed(run: Run, result: CheckResult) -> str:
+def setup_failed(result: CheckResult) -> str:
     """The message for a `setup` that fails on the branch's own files."""
-    command = run.plan.setup.run if run.plan.setup else ""
-    return f"setup {result.outcome}: {command}; its output is in {result.log}"
+    why = text.one_line(text.tail(result.tail, 240), 250) or "it printed nothing"
+    return f"setup {result.outcome}: {text.one_line(result.command, 100)}: {why}; all of it: {result.log}"
 
 
 async def once_set_up(run: Run, attempt: Attempt, step: Callable[[], Awaitable[Found]]) -> Found:
@@ -51,7 +51,7 @@ async def once_set_up(run: Run, attempt: Attempt, step: Callable[[], Awaitable[F
 
 async def _wait(run: Run, attempt: Attempt, why: str, until: float) -> None:
     """Wait until `until` (unix time). StopNow when ralph must stop, TryLater when the run's time is up."""
-    when = f"until {clock(min(until, run.ends), time.time(), seconds=True)}"
+    when = f"until {text.clock(min(until, run.ends), time.time(), seconds=True)}"
     said, doing = f"{why}; it is tried again, waiting {when}", f"waiting for setup {when}"
     if not await stand_by(run, attempt, said, doing, lambda: time.time() >= until):
         raise TryLater(why)

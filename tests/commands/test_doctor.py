@@ -511,6 +511,15 @@ def test_how_long_setup_takes_and_the_when_that_would_help(repo: Repo) -> None:
     assert "name them in its `when`" in repo.ralph("doctor", "--agent", "true").stdout
 
 
+def test_keep_beside_a_setup_that_makes_the_room_anew_each_time(repo: Repo) -> None:
+    said = "`keep` has no effect: setup has no `when`, so the clean room is made anew for each candidate"
+    repo.plan(OWN, setup="true", keep=["target/"])
+    assert says(repo.ralph("doctor", "--agent", "true"), "warning", said)
+    for other in ({"setup": {"run": "true", "when": ["a.txt"]}}, {}):
+        repo.plan(OWN, keep=["target/"], **other)
+        assert not says(repo.ralph("doctor", "--agent", "true"), "warning", "`keep` has no effect")
+
+
 # ---------------------------------------------------------------- what a run will find
 
 

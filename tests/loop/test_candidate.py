@@ -222,7 +222,7 @@ def test_a_red_setup_is_the_only_result(repo: Repo) -> None:
     found = checked(run, head(repo), "true")
     assert [(result.name, result.exit) for result in found.checks] == [("setup", 3)]
     with pytest.raises(NeedsPerson, match="setup failed with exit 3"):
-        require_setup(run, found)
+        require_setup(found)
 
 
 def once(repo: Repo, name: str) -> str:

@@ -18,7 +18,7 @@ from _ralph.loop.opening import (
     peek,
     require_agent,
     require_repository,
-    try_templates,
+    try_plan,
     uncopied,
     unprotected,
     unseen,
@@ -214,9 +214,9 @@ def test_templates_are_tried_before_the_night(
     run = opened()
     if said:
         with pytest.raises(BadInput, match=said):
-            try_templates(run)
+            try_plan(run)
     else:
-        try_templates(run)
+        try_plan(run)
 
 
 def test_git_must_know_who_commits_and_take_the_branch(repo: Repo, opened: Opened) -> None:
