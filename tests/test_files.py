@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 from _ralph import files
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Repo
 
 
 class Hangs(AssertionError):
@@ -343,3 +343,21 @@ def test_a_file_moved_to_another_disk_is_kept(tmp_path: Path, other_disk: Path) 
     (tmp_path / "f").write_bytes(b"found")
     kept = files.move_aside(tmp_path / "f", other_disk / "aside", "f")
     assert kept.read_bytes() == b"found"
+
+
+def nest(folder: Path, depth: int, fifo: bool = True) -> None:
+    folder.mkdir(exist_ok=True)
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    if fifo:
+        os.mkfifo(".gitignore", dir_fd=here)
+    os.close(here)
+
+
+def test_a_folder_of_any_depth_is_removed(repo: Repo) -> None:
+    nest(repo.outside / "nested", 1500)
+    assert not files.clear(repo.outside / "nested").exists()

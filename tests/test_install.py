@@ -13,6 +13,7 @@ import pytest
 
 from _ralph import __version__
 from tests.conftest import ROOT, Repo, _started
+from tests.scripts import MAKES, own
 
 
 def built(tmp_path: Path) -> Path:
@@ -165,3 +166,20 @@ def test_a_shell_completes_commands_options_and_ids(repo: Repo) -> None:
     assert offered("run", "--task", "O") == ["OTHER"]
     repo.write("prd.json", "{")
     assert "T1" not in offered("retry", "T")
+
+
+def test_it_runs_as_a_copy_in_a_repository_and_as_a_module(repo: Repo) -> None:
+    import shutil
+
+    for name in ("ralph.py", "prd.schema.json"):
+        shutil.copy(ROOT / name, repo.path / name)
+    for name in ("_ralph", "templates"):
+        shutil.copytree(ROOT / name, repo.path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    repo.commit("ralph itself")
+    repo.plan(own("T1"))
+    env = {**repo.env, "PYTHONPATH": ""}
+    words = ["run", "--agent", repo.agent(MAKES), "-q"]
+    done = subprocess.run([sys.executable, "ralph.py", *words], cwd=repo.path, env=env, timeout=60)
+    assert done.returncode == 0
+    done = subprocess.run([sys.executable, "-m", "ralph", "status"], cwd=repo.path, env=env, timeout=60)
+    assert done.returncode == 0

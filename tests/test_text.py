@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import unicodedata
@@ -12,6 +13,7 @@ from wcwidth import wcswidth
 
 from _ralph import text
 from _ralph.errors import BadInput
+from tests.conftest import Repo
 
 HOSTILE = [
     "plain",
@@ -334,3 +336,34 @@ def test_nothing_in_a_fenced_text_ends_its_fence(said: str) -> None:
     opened, *inside, closed = text.fenced(text.clean(said), "diff").split("\n")
     assert opened == f"{closed}diff" and set(closed) == {"`"}
     assert not any(re.match(rf"\s*{closed}", line) for line in inside)
+
+
+def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) -> None:
+    secret, other = "sk-0123456789abcdef", "correct horse battery"
+    repo.env |= {"MY_API_KEY": secret, "db_password": other, "SHORT_TOKEN": "12345678901"}
+    check = 'echo $MY_API_KEY "$db_password" $SHORT_TOKEN; test -f T1.txt'
+    repo.plan({"checks": [check]}, limits={"attempts": 2})
+    agent = """
+        (OUT / f"prompt{attempt}").write_text(prompt)
+        said("ruled out", os.environ["MY_API_KEY"])
+        said("blocked on", os.environ["db_password"])
+        P("progress.txt").open("a").write(os.environ["MY_API_KEY"])
+        print(os.environ["MY_API_KEY"]); P("a.txt").write_text("x")
+    """
+    code, summary, _ = repo.run(repo.agent(agent))
+    assert code == 4
+    notes = repo.read("progress.txt") + repo.read("prd.json") + json.dumps(summary)
+    for words in (notes, repo.read("../prompt2")):
+        assert secret not in words and other not in words
+        assert "[MY_API_KEY]" in words and "[db_password]" in words and "12345678901" in words
+
+
+def test_no_part_of_a_secret_stays_where_a_line_is_cut(repo: Repo) -> None:
+    secret = "sk-0123456789abcdef-0123456789abcdef"
+    repo.env["MY_API_KEY"] = secret
+    check = 'printf "%s%05980d" "$MY_API_KEY" 0; test -f T1.txt'
+    repo.plan({"checks": [check]}, limits={"attempts": 1})
+    code, _, _ = repo.run(repo.agent('sys.exit("x" * 140 + os.environ["MY_API_KEY"])'))
+    notes = repo.read("progress.txt")
+    assert code == 4 and "x" * 140 in notes and "0" * 200 in notes
+    assert not [part for part in (secret[:12], secret[-12:]) if part in notes]

@@ -1,13 +1,12 @@
-"""The facts of a plan and of each of its tasks, which `status`, the report, `run --json` and `--notify` draw;
-and the words for what was spent."""
+"""What is known of a plan and of each of its tasks: `status` draws these facts as text, Markdown and JSON,
+the report as a page, `run --json` and `--notify` as an object. And the words for what was spent."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from _ralph import text
 from _ralph.errors import Stop
@@ -18,16 +17,6 @@ from _ralph.state.records import Stopped
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task: `failed` is open still, after an attempt."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One thing that is known about a plan: its `value` for programs, under this name, and `lines` for
-    people."""
-
-    name: str
-    value: Any
-    lines: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -142,19 +131,14 @@ def agents_summary(history: History) -> list[Json]:
 
 
 def agents_words(history: History) -> list[str]:
-    """What all attempts came to and, where there was more than one agent, each of them: `aider: 2 of 5
-    attempts passed, $0.40`."""
-    if not history.iteration:
-        return []
+    """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
     lines = [
         f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
         f"{spent(known)}"
         for command, known in history.agents.items()
         if known.attempts or known.usd
     ]
-    iterations = text.count(history.iteration, "iteration")
-    total = f"{iterations} so far, in agents and checks: {spent(history)}"
-    return [total, *(lines if len(lines) > 1 else [])]
+    return lines if len(lines) > 1 else []
 
 
 def _took(on: Spent) -> Json:
@@ -173,12 +157,8 @@ def _took(on: Spent) -> Json:
 
 def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
     """A `ralph` command for a person to copy, with the plan that it is about where that is not prd.json."""
-    return shlex.join([*command_words(name, prd), *words])
-
-
-def command_words(name: str, prd: Path) -> list[str]:
-    """The words that it begins with."""
-    return ["ralph", *name.split(), *([] if prd == Path("prd.json") else ["--prd", str(prd)])]
+    plan = [] if prd == Path("prd.json") else ["--prd", str(prd)]
+    return shlex.join(["ralph", *name.split(), *plan, *words])
 
 
 def limits_words(usage: limits.Usage, run: str) -> str:

@@ -163,11 +163,12 @@ def state_folder() -> Path:
 
 def running(paths: Paths) -> Holder | None:
     """The process that is at work on this plan, as the lock shows, or None."""
-    with contextlib.suppress(OSError), lock_file(paths).open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return last_holder(paths)
+    if lock := files.open_regular(lock_file(paths)):
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return last_holder(paths)
     return None
 
 

@@ -28,7 +28,8 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
     import filelock
 
     paths.private.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(lock_file(paths))
+    path = lock_file(paths)
+    lock = filelock.FileLock(path if files.regular(path, follow=False) else files.clear(path))
     try:
         lock.acquire(timeout=0.2)
     except filelock.Timeout:
@@ -51,7 +52,7 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         end_killed_run(paths)
         mark_run(run_id)  # so that every child can be told from a stranger
         holder = Holder(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot())
-        files.atomic_write(paths.private / RUNNING, json.dumps(as_json(holder)).encode())
+        files.atomic_write(files.clear(paths.private / RUNNING), json.dumps(as_json(holder)).encode())
         yield run_id
         with contextlib.suppress(OSError):  # a run that is over ends as it ended
             (paths.private / RUNNING).unlink()

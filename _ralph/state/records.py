@@ -192,7 +192,7 @@ class Journal:
         """Whether an `append` could not be finished: only the next `open` knows what stands where."""
         self.others: list[str] = []
         """The branches of other features that were worked with this file, if the plan whose `records` were
-        read has none yet."""
+        read, to the last one, has none yet."""
         self._read = 0
 
     def open(self) -> list[str]:
@@ -220,13 +220,24 @@ class Journal:
         branchName belongs to the first that it got.
         """
         key = re.compile(f"(?:{re.escape(plan.path.name)}|{re.escape(plan.project)})@(.*)", re.DOTALL)
-        keys = ((key.fullmatch(str(entry.get("plan"))), entry) for entry in parse(self._lines()))
-        of_file = [(match[1], entry) for match, entry in keys if match]
-        named = [branch for branch in dict.fromkeys(branch for branch, _ in of_file) if branch]
         own = plan.branch or ""
+        named: list[str] = []
+        unnamed: list[Record] = []  # what came before the first name, which says whose it is
+        for entry in parse(self._lines()):
+            match = key.fullmatch(str(entry.get("plan")))
+            if match and match[1] and match[1] not in named:
+                named.append(match[1])
+                yield from unnamed if named == [own] else ()
+                unnamed = []
+            if match and match[1] == own:
+                yield from_json(entry)
+            elif match and not match[1]:
+                if not named:
+                    unnamed.append(from_json(entry))
+                elif named[0] == own:
+                    yield from_json(entry)
+        yield from unnamed
         self.others = named if own and own not in named else []
-        ours = {own, ""} if named[:1] in ([], [own]) else {own}
-        return (from_json(entry) for branch, entry in of_file if branch in ours)
 
     def news(self, plan: Plan, run: str) -> Iterator[Record]:
         """The records that others than this run appended since the file was last read."""
@@ -274,5 +285,5 @@ def parse(lines: Iterable[bytes]) -> Iterator[Json]:
         if match := _RECORD.fullmatch(line):
             with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(match[1].decode())
-                if entry.get("v") in (1, VERSION) and str(entry.get("event")) in KINDS:
+                if entry.get("v") == VERSION and str(entry.get("event")) in KINDS:
                     yield entry

@@ -18,8 +18,9 @@ from _ralph.model import Conflict, Paths, Plan
 from _ralph.state.history import History
 from _ralph.state.prd import load
 from _ralph.state.records import from_json
-from tests.conftest import ROOT, sample
-from tests.state.test_prd import SHARED, WILD, needs_shared
+from tests.conftest import ROOT, Repo, sample
+from tests.scripts import MAKES, own
+from tests.state.test_prd import SHAPED, WILD
 from tests.test_files import within
 
 TEMPLATE = resource("templates/prompt.md")
@@ -238,12 +239,11 @@ def test_a_plan_that_says_nothing_more_has_no_such_part(tmp_path: Path) -> None:
     assert "whole plan" not in Bench(tmp_path, [{"title": "x", "checks": ["true"]}]).prompt()
 
 
-@needs_shared
 @pytest.mark.parametrize(
     "name", sample([name for name, wanted in WILD.items() if isinstance(wanted[0], int)], 2)
 )
 def test_every_task_from_the_wild_has_a_prompt(bench: Bench, name: str) -> None:
-    plan = load(SHARED / name)
+    plan = load(SHAPED / name)
     for task in plan.tasks:
         bench.plan, bench.task = plan, task
         prompt = bench.prompt()
@@ -520,3 +520,96 @@ def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
     where = "prd.json: commit"
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
         render_line(compile_line(source, where), {"task": {"id": "T-1"}}, where)
+
+
+def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
+    mine = repo.write("../own.md", "{{ task.title }}")
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent(f"{MAKES}\nos.unlink({str(mine)!r}); os.mkfifo({str(mine)!r})")
+    code, _, said = repo.run(agent, "--prompt", str(mine), timeout=30)
+    assert code == 2 and "expected a file" in said and repo.verdicts() == ["T1 passed"]
+
+
+def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent('said("blocked on", "which colour? I propose red"); P("x").write_text(str(attempt))')
+    code, summary, _ = repo.run(agent)
+    assert (code, repo.verdicts()) == (4, ["T1 failed", "T1 failed"])
+    assert "which colour?" in summary["tasks"][0]["reason"]
+    repo.ralph("retry", "T1", "--answer", "blue, please")
+    asked = 'the question that was open ("which colour? I propose red"): blue, please'
+    assert asked in repo.ralph("prompt").stdout
+    repo.run(repo.agent("(OUT / 'p').write_text(prompt)"))
+    assert asked in repo.read("../p")
+
+
+def test_templates_of_ones_own(repo: Repo) -> None:
+    assert repo.ralph("init", "--eject").returncode == 0
+    ejected = repo.read("PROMPT.md")
+    mine = "Mine: {{ task.title }} / {{ task_json }}\n" + ejected
+    repo.write("PROMPT.md", mine)
+    repo.commit("prompt")
+    repo.plan(
+        {**own("T1"), "title": "{{ 7 * 7 }}"},
+        own("T2"),
+        prompt="PROMPT.md",
+        commit="feat({{ task.id }}): {{ task.title }}",
+    )
+    agent = repo.agent(MAKES + "\n(OUT / task).write_text(prompt); P('PROMPT.md').write_text('hacked')")
+    assert repo.run(agent)[0] == 0
+    assert repo.read("../T1").startswith("Mine: {{ 7 * 7 }} / {")
+    assert repo.read("../T2").startswith("Mine: task 2 / {")
+    assert repo.read("PROMPT.md") == mine
+    assert repo.commits() == ["feat(T2): task 2", "feat(T1): {{ 7 * 7 }}"]
+
+
+@pytest.mark.parametrize(
+    "top", [{"commit": "{{ task.nope }}"}, {"commit": "{{ task.raw.nope }}"}, {"prompt": "NOPE.md"}]
+)
+def test_a_wrong_template_is_found_before_anything_is_paid_for(repo: Repo, top: dict[str, str]) -> None:
+    repo.plan({**own("T1"), "nope": "only here"}, own("T2"), **top)
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 2 and "nope" in printed.lower()
+    assert not (repo.path / "progress.txt").exists()
+
+
+def test_the_first_prompt_names_what_is_red_before_the_work(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt", "true"]}, checks=["test -f suite"])
+    repo.run(repo.agent("(OUT / 'prompt').write_text(prompt); P('T1.txt').touch()"), "--once")
+    named = repo.read("../prompt").partition("Red before the work began:\n")[2].split("\n\n")[0]
+    assert named.splitlines() == ["- `test -f suite`", "- `test -f T1.txt`"]
+
+
+def test_the_prompt_says_whether_earlier_work_lies_there(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]})
+    keeps = repo.agent(
+        "(OUT / 'prompt').write_text(prompt); (OUT / 'there').write_text(f'{P(task).exists()}')\n"
+        "P(task).write_text(str(attempt)); P(f'{task}.txt').touch()"
+    )
+
+    def told(*words: str) -> tuple[bool, bool, str]:
+        repo.run(keeps, "--once", *words)
+        prompt = repo.read("../prompt")
+        return "still in the working tree" in prompt, "were put aside" in prompt, repo.read("../there")
+
+    assert [told("--task", task) for task in ("T1", "T1", "T2", "T1")] == [
+        (False, False, "False"), (True, False, "True"), (False, False, "False"), (False, True, "False")
+    ]  # fmt: skip
+
+
+def test_joiners_of_a_persons_own_words_stay_in_the_prompt(repo: Repo) -> None:
+    title = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u0915\u094d\u200d\u0937 \U0001f468\u200d\U0001f469\u200d\U0001f467 family"
+    repo.plan({"title": title, "notes": [title], "checks": ["true"]})
+    assert repo.ralph("prompt").stdout.count(title) == 4
+
+
+def test_a_rulebook_as_init_wrote_it_is_in_no_prompt(repo: Repo) -> None:
+    repo.write("Cargo.toml", "[dependencies]\nx = '1'\n")
+    assert repo.ralph("init").returncode == 0
+    assert "- Before you end, run `cargo test`.\n" in repo.read("AGENTS.md")
+    assert repo.ralph("add", "x").returncode == 0
+    for agent in ("claude", "codex"):
+        assert "AGENTS.md" not in repo.ralph("prompt", "--agent", agent).stdout
+    repo.write("AGENTS.md", repo.read("AGENTS.md") + "- No new dependencies.\n")
+    assert "No new dependencies" in repo.ralph("prompt", "--agent", "true").stdout
+    assert "AGENTS.md" in repo.ralph("prompt", "--agent", "codex").stdout

@@ -17,7 +17,6 @@ from tests.conftest import ROOT
 
 ROWS = load_rows(ROOT / "templates" / "agents.json", {})
 OWN = Path(__file__).parent.parent / "recordings"
-SHARED = ROOT.parent / "shared" / "recordings"
 
 # The agent, the recording and its exit status; the outcome, tokens in, out and cached, dollars,
 # whether the session is known, the reset, whether it worked (`full`: its context was compacted),
@@ -26,220 +25,95 @@ TABLE = """\
 claude   400                       1    failed           0     0     0  0.00000 s -          act  Prompt is too long · the request is ~250000
 claude   401                       1    unavailable      0     0     0  -       s -          -    not logged in: the provider answered 401 or
 claude   401_retries0              1    unavailable      0     0     0  0.00000 s -          act  Invalid API key · Fix external API key
-claude   429_long                  1    limited          0     0     0  0.00000 s -          act  API Error: Request rejected (429) · This req
 claude   429_noheader              1    limited          0     0     0  0.00000 s -          act  API Error: Request rejected (429) · This req
-claude   429_short                 0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
-claude   429_wait30                0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
-claude   429_wait61                1    limited          0     0     0  0.00000 s -          act  API Error: Request rejected (429) · This req
-claude   429_wait90                1    limited          0     0     0  0.00000 s -          act  API Error: Request rejected (429) · This req
-claude   500                       1    limited          0     0     0  0.00000 s -          act  API Error: 500 scripted error 500. This is a
-claude   529                       1    limited          0     0     0  0.00000 s -          act  API Error: 529 Overloaded. This is a server-
-claude   529_retry_after           0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
-claude   accept_edits              0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
-claude   accept_edits_bash_allowed 0    done          4500    68  2000  0.01186 s -          act  done
-claude   accept_edits_bash_touch   0    done          4500    68  2000  0.01186 s -          act  done
-claude   background_child          0    done          4500    68  2000  0.01186 s -          act  Server is up.
-claude   bg_tool                   0    done          6750   102  3000  0.01779 s -          act  The background task has ended.
-claude   bg_tool_json              0    done          6750   102  3000  0.01779 s -          act  The background task has ended.
-claude   big_prompt                0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
-claude   big_read                  0    done          4500    68  2000  0.01186 s -          act  Read it.
-claude   big_result                0    done          4500    68  2000  0.01186 s -          act  Read it.
-claude   big_write                 1    failed       22500   340 10000  0.05930 s -          full Autocompact is thrashing: the context refill
 claude   budget                    1    failed        4500    68  2000  0.01186 s -          act  Reached maximum budget ($0.01)
-claude   drop                      0    done          9000    82  4000  0.02264 s -          act  Done: hello.txt is written.
-claude   empty_prompt              1    unavailable      0     0     0  -       - -          -    exit 1: Error: Input contained only whitespa
 claude   expired                   1    unavailable     0     0     0  -       s -          -    not logged in: the provider answered 401 or
 claude   hang                      143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-claude   hang_mid                  143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 claude   hang_timeout5             1    limited          0     0     0  0.00000 s -          act  Request timed out. If the API is slow to ans
 claude   html_200                  1    limited         0     0     0  0.00000 s -          act  API Error: API returned an empty or malforme
 claude   json_429                  1    limited          0     0     0  0.00000 s -          -    API Error: Request rejected (429) · This req
-claude   json_ok                   0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
 claude   maxturns                  1    failed        6750   102  3000  0.01779 s -          act  Reached maximum number of turns (3)
 claude   no_credit                 1    unavailable     0     0     0  0.00000 s -          act  Credit balance is too low
 claude   no_dns                    1    limited         0     0     0  0.00000 s -          act  API Error: Can't reach the API server — chec
 claude   no_key                    1    unavailable     0     0     0  0.00000 s -          act  Not logged in · Please run /login
 claude   no_model                  1    unavailable     0     0     0  0.00000 s -          act  There's an issue with the selected model (cl
-claude   noop                      0    done          2250    34  1000  0.00593 s -          act  Nothing to do.
 claude   not_found                 1    unavailable     0     0     0  0.00000 s -          act  There's an issue with the selected model (cl
 claude   ok                        0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
 claude   overage                   0    done         2200    34  1000  0.00284 s 1795393023 act  Nothing to do.
 claude   overage_in_use            0    done         2200    34  1000  0.00284 s 1795393023 act  Nothing to do.
-claude   partial                   0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
-claude   prompt_arg                0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
 claude   root_refused              1    unavailable      0     0     0  -       - -          -    exit 1: --dangerously-skip-permissions canno
-claude   session_id                0    done          4500    68  2000  0.01186 s -          act  Done: hello.txt is written.
 claude   sigint                    0    failed        2250    34  1000  0.00593 s -          act  [ede_diagnostic] result_type=user last_conte
-claude   sigint_wait               0    failed           0     0     0  -       s -          -    its output ended without a final event (exit
-claude   sigkill                   -9   failed        2250     1  1000  -       s -          act  its output ended without a final event (exit
-claude   sigkill_wait              -9   failed           0     0     0  -       s -          -    its output ended without a final event (exit
 claude   sigterm                   143  failed        2250     1  1000  -       s -          act  its output ended without a final event (exit
-claude   sigterm_wait              143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 claude   stdin_12mb                1    unavailable      0     0     0  -       - -          -    exit 1: Error: piped stdin input exceeds 10M
-claude   steps5                    0    done         13500   204  6000  0.03558 s -          act  all steps done
 claude   sub_limit                 1    limited          0     0     0  0.00000 s 1795299183 act  You've hit your 5-hour limit · resets 10:13p
 claude   text_429                  1    unavailable      0     0     0  -       - -          -    exit 1: no output
-claude   text_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
-claude   unreachable               1    limited          0     0     0  0.00000 s -          act  API Error: Connection refused — a firewall o
 codex    400                       1    failed           0     0     0  -       s -          -    {"error": {"message": "prompt is too long: 2
 codex    401                       1    unavailable      0     0     0  -       s -          -    not logged in: the provider answered 401 or
-codex    429_long                  -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 codex    429_long_noretry          1    limited          0     0     0  -       s -          -    exceeded retry limit, last status: 429 Too M
-codex    429_noheader              1    limited          0     0     0  -       s -          -    exceeded retry limit, last status: 429 Too M
-codex    429_short                 0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
-codex    429_wait20                0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 codex    500                       1    limited          0     0     0  -       s -          -    We’re currently experiencing high demand, wh
 codex    529                       1    limited          0     0     0  -       s -          -    unexpected status 529 <unknown status code>:
-codex    background_child          0    done          4400    68  2000  -       s -          act  Server is up.
-codex    bad_json                  0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
-codex    big_prompt                0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
-codex    big_read                  0    done          4400    68  2000  -       s -          act  Read it.
-codex    big_result                0    done          4400    68  2000  -       s -          act  Read it.
-codex    big_write                 0    done          4400    68  2000  -       s -          act  Wrote it.
-codex    drop_once                 0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 codex    expired                   1    unavailable     0     0     0  -       s -          -    Your access token could not be refreshed bec
-codex    hang                      -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-codex    hang_idle5                -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-codex    hang_mid                  -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-codex    hang_mid_idle5            1    limited          0     0     0  -       s -          -    stream disconnected before completion: idle
 codex    html_200                  1    limited         0     0     0  -       s -          -    stream disconnected before completion: strea
 codex    html_407                  1    unavailable     0     0     0  -       s -          -    unexpected status 407 Proxy Authentication R
-codex    last_message              0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
-codex    maxturns                  0    done        112200  1734 51000  -       s -          act  all steps done
 codex    no_dns                    -15  failed          0     0     0  -       s -          -    its output ended without a final event (exit
 codex    no_key                    1    unavailable     0     0     0  -       s -          -    Missing environment variable: `SCRIPTED_KEY`
 codex    no_login                  1    unavailable     0     0     0  -       s -          -    not logged in: the provider answered 401 or
 codex    no_model                  1    unavailable     0     0     0  -       s -          -    The model `gpt-nope` does not exist or you d
 codex    no_sandbox                0    done          4400    68  2000  -       s -          act  done
-codex    noop                      0    done          2200    34  1000  -       s -          act  Nothing to do.
 codex    not_found                 1    unavailable     0     0     0  -       s -          -    unexpected status 404 Not Found: <html> <hea
 codex    ok                        0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 codex    overloaded_stream         1    limited         0     0     0  -       s -          -    Selected model is at capacity. Please try a
 codex    quota_stream              1    limited          0     0     0  -       s -          act  Quota exceeded. Check your plan and billing
 codex    rate_limit_stream         1    limited         0     0     0  -       s +11s       -    rate limit exceeded: Rate limit reached for
-codex    sandbox_ww                0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
-codex    sigint                    1    failed           0     0     0  -       s -          act  its output ended without a final event (exit
-codex    sigint_wait               1    failed           0     0     0  -       s -          -    its output ended without a final event (exit
 codex    sigkill                   -9   failed           0     0     0  -       s -          act  its output ended without a final event (exit
-codex    sigterm                   -15  failed           0     0     0  -       s -          act  its output ended without a final event (exit
-codex    sigterm_wait              -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-codex    steps5                    0    done         13200   204  6000  -       s -          act  all steps done
-codex    text_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
-codex    unreachable               -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-codex    unreachable_noretry       -15  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 codex    usage_limit               1    limited          0     0     0  -       s 22:26      -    You’ve hit your usage limit. Upgrade to Pro
 gemini   400                       144  failed           0     0     0  -       s -          -    [API Error: {"error":{"code":400,"message":"
 gemini   401                       145  unavailable      0     0     0  -       s -          -    [API Error: {"error":{"code":401,"message":"
 gemini   429_long                  173  limited          0     0     0  -       s +1h        -    [API Error: This request would exceed your o
-gemini   429_noheader              173  limited          0     0     0  -       s -          -    [API Error: This request would exceed your o
-gemini   429_short                 0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
-gemini   529                       17   limited          0     0     0  -       s -          -    [API Error: {"error":{"code":529,"message":"
-gemini   background_child          0    done          4400    68  2000  -       s -          act  Server is up.
-gemini   big_prompt                0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
-gemini   big_read                  0    done          4400    68  2000  -       s -          act  Read it.
-gemini   big_result                0    failed           0     0     0  -       s -          act  its output ended without a final event (exit
-gemini   big_write                 0    done          4400    68  2000  -       s -          act  Wrote it.
 gemini   expired                   41   unavailable     0     0     0  -       - -          -    exit 41: Manual authorization is required bu
-gemini   hang                      0    failed           0     0     0  -       s -          -    its output ended without a final event (exit
 gemini   html_200                  1    limited         0     0     0  -       s -          -    [API Error: Incomplete JSON segment at the e
-gemini   json_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
 gemini   no_dns                    -15  failed          0     0     0  -       s -          -    its output ended without a final event (exit
 gemini   no_key                    41   unavailable     0     0     0  -       - -          -    exit 41: When using Gemini API, you must spe
 gemini   no_login                  41   unavailable     0     0     0  -       - -          -    exit 41: Invalid auth method selected.; set
 gemini   no_model                  1    unavailable     0     0     0  -       s -          -    [API Error: models/gemini-nope is not found
-gemini   noop                      0    done          2200    34  1000  -       s -          act  Nothing to do.
 gemini   not_found                 1    unavailable     0     0     0  -       s -          -    [API Error: <html> <head><title>404 Not Foun
 gemini   ok                        0    done          4400    68  2000  -       s -          act  Done: hello.txt is written.
 gemini   sigint                    0    failed           0     0     0  -       s -          act  its output ended without a final event (exit
-gemini   sigint_wait               0    failed           0     0     0  -       s -          -    its output ended without a final event (exit
-gemini   sigkill                   -9   failed           0     0     0  -       s -          act  its output ended without a final event (exit
-gemini   sigterm                   0    failed           0     0     0  -       s -          act  its output ended without a final event (exit
-gemini   sigterm_wait              0    failed           0     0     0  -       s -          -    its output ended without a final event (exit
-gemini   steps5                    0    done         13200   204  6000  -       s -          act  all steps done
-gemini   text_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
-gemini   tool_fail                 0    done          4400    68  2000  -       s -          act  The command failed.
-gemini   unreachable               1    limited          0     0     0  -       s -          -    [API Error: exception TypeError: fetch faile
 gemini   wrong_key                 144  unavailable     0     0     0  -       s -          -    [API Error: {"error":{"code":400,"message":"
 opencode 400                       1    failed           0     0     0  -       s -          -    prompt is too long: 250000 tokens > 200000 m
 opencode 401                       1    unavailable      0     0     0  -       s -          -    invalid x-api-key
 opencode 429_long                  -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
 opencode 429_noheader              1    limited          0     0     0  -       s -          -    This request would exceed your organization'
-opencode 429_short                 0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
 opencode 529                       1    limited          0     0     0  -       s -          -    Overloaded
-opencode background_child          0    done          4400    68  2000  0.00918 s -          act  Server is up.
 opencode bad_json                  1    failed           0     0     0  -       s -          -    JSON parsing failed: Text: {"id": "chatcmpl-
-opencode big_prompt                0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
-opencode big_read                  0    done          4400    68  2000  0.00918 s -          act  Read it.
-opencode big_result                0    done          4400    68  2000  0.00918 s -          act  Read it.
-opencode big_write                 0    done          4400    68  2000  0.00918 s -          act  Wrote it.
 opencode denied                    0    failed        2200    34  1000  0.00334 s -          act  its output ended without a final event (exit
-opencode drop_once                 0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
 opencode expired                   1    unavailable     0     0     0  -       s -          -    Provided authentication token is expired. Pl
-opencode hang                      -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
-opencode hang_mid                  -15  failed           0     0     0  -       s -          act  its output ended without a final event (exit
 opencode html_200                  -15  limited         0     0     0  0.00000 s -          -    the answer was empty
 opencode no_dns                    1    limited         0     0     0  -       s -          -    Cannot connect to API: Unable to connect. Is
 opencode no_key                    1    unavailable     0     0     0  -       s -          -    no key
 opencode no_login                  1    unavailable     0     0     0  -       s -          -    no login or no such model, as far as opencod
 opencode no_model                  1    unavailable     0     0     0  -       s -          -    The model `gpt-nope` does not exist or you d
 opencode no_such_model             1    unavailable     0     0     0  -       s -          -    no login or no such model, as far as opencod
-opencode noop                      0    done          2200    34  1000  0.00459 s -          act  Nothing to do.
 opencode not_found                 1    unavailable     0     0     0  -       s -          -    Not Found
 opencode ok                        0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
-opencode sigint                    -2   failed           0     0     0  -       s -          act  its output ended without a final event (exit
-opencode sigint_wait               -2   failed           0     0     0  -       - -          -    its output ended without a final event (exit
-opencode sigkill                   -9   failed           0     0     0  -       s -          act  its output ended without a final event (exit
-opencode sigterm                   -15  failed           0     0     0  -       s -          act  its output ended without a final event (exit
-opencode sigterm_wait              -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
-opencode steps5                    0    done         13200   204  6000  0.02754 s -          act  all steps done
-opencode text_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
-opencode tool_fail                 0    done          4400    68  2000  0.00918 s -          act  The command failed.
-opencode unreachable               1    limited          0     0     0  -       s -          -    Cannot connect to API: Unable to connect. Is
 pi       400                       0    failed           0     0     0  0.00000 s -          full 400 prompt is too long: 250000 tokens > 2000
 pi       401                       0    unavailable      0     0     0  0.00000 s -          -    401 invalid x-api-key
-pi       429_long                  143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 pi       429_noheader              0    limited          0     0     0  0.00000 s -          -    429 This request would exceed your organizat
-pi       429_short                 0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
 pi       529                       0    limited          0     0     0  0.00000 s -          -    529 Overloaded
-pi       background_child          0    done          4400    68  2000  0.00918 s -          act  Server is up.
-pi       bad_json                  0    failed           0     0     0  0.00000 s -          act  Unterminated string in JSON at position 212
-pi       big_prompt                0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
-pi       big_read                  0    done          4400    68  2000  0.00918 s -          act  Read it.
-pi       big_result                0    done          4400    68  2000  0.00918 s -          act  Read it.
-pi       big_write                 0    done          4400    68  2000  0.00918 s -          act  Wrote it.
-pi       drop_once                 0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
 pi       expired                   0    unavailable     0     0     0  0.00000 s -          -    No API key for provider: anthropic
-pi       hang                      143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-pi       hang_mid                  143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 pi       html_200                  0    limited         0     0     0  0.00000 s -          act  the answer was empty
 pi       no_dns                    0    limited         0     0     0  0.00000 s -          -    Connection error.
 pi       no_key                    1    unavailable     0     0     0  -       s -          -    exit 1: No API key found for anthropic.; log
 pi       no_login                  1    unavailable     0     0     0  -       s -          -    exit 1: No API key found for the selected mo
 pi       no_model                  0    unavailable     0     0     0  0.00000 s -          -    404 The model `gpt-nope` does not exist or y
-pi       noop                      0    done          2200    34  1000  0.00459 s -          act  Nothing to do.
 pi       not_found                 0    unavailable     0     0     0  0.00000 s -          -    404 <html> <head><title>404 Not Found</title
 pi       ok                        0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
-pi       sigint                    -2   failed        2200    34  1000  0.00459 s -          act  its output ended without a final event (exit
-pi       sigint_wait               -2   failed           0     0     0  -       s -          -    its output ended without a final event (exit
-pi       sigkill                   -9   failed        2200    34  1000  0.00459 s -          act  its output ended without a final event (exit
-pi       sigterm                   143  failed        2200    34  1000  0.00459 s -          act  its output ended without a final event (exit
-pi       sigterm_wait              143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
-pi       steps5                    0    done         13200   204  6000  0.02754 s -          act  all steps done
 pi       text_401                  1    unavailable      0     0     0  -       - -          -    exit 1: 401 invalid x-api-key
 pi       text_ok                   0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
-pi       tool_fail                 0    done          4400    68  2000  0.00918 s -          act  The command failed.
-pi       unreachable               0    limited          0     0     0  0.00000 s -          -    Connection error.
 aider    400                       0    failed           0     0     0  -       - -          -    litellm.BadRequestError: OpenAIException - p
 aider    401                       0    unavailable      0     0     0  -       - -          -    litellm.AuthenticationError: AuthenticationE
 aider    429_long                  0    limited          0     0     0  -       - -          -    litellm.RateLimitError: RateLimitError: Open
-aider    429_noheader              0    limited          0     0     0  -       - -          -    litellm.RateLimitError: RateLimitError: Open
-aider    429_short                 0    done          2200    34     0  0.00459 - -          act  
-aider    529                       0    limited          0     0     0  -       - -          -    litellm.APIError: APIError: OpenAIException
-aider    auto_commit               0    done          2200    34     0  0.00459 - -          act  
 aider    bad_flag                  2    unavailable      0     0     0  -       - -          -    exit 2: aider: error: unrecognized arguments
-aider    big_prompt                0    done          2200    34     0  0.00459 - -          act  
-aider    big_write                 0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
-aider    hang                      -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
 aider    hang_timeout5             -15  limited          0     0     0  -       - -          -    litellm.Timeout: APITimeoutError - Request t
 aider    html_200                  0    limited         0     0     0  -       - -          -    litellm.InternalServerError: InternalServerE
 aider    length                    0    failed           0     0     0  -       - -          -    Model openai/gpt-4o has hit a token limit!
@@ -249,21 +123,14 @@ aider    no_model                  0    unavailable     0     0     0  -       -
 aider    no_permission             0    limited         0     0     0  -       - -          -    litellm.APIError: APIError: OpenAIException
 aider    not_found                 0    unavailable     0     0     0  -       - -          -    litellm.NotFoundError: NotFoundError: OpenAI
 aider    ok                        0    done          2200    34     0  0.00459 - -          act  
-aider    shell_cmd                 0    done          2200    34     0  0.00459 - -          act  
-aider    sigint_wait               0    failed           0     0     0  -       - -          -    its output ended without a final event (exit
-aider    sigkill_wait              -9   failed           0     0     0  -       - -          -    its output ended without a final event (exit
 aider    sigterm_wait              -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
-aider    stream_bad_json           -15  limited          0     0     0  -       - -          -    litellm.APIConnectionError: APIConnectionErr
-aider    stream_hang_mid           -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
-aider    stream_ok                 0    done          2406    26     0  0.00628 - -          act  
-aider    unreachable               0    limited          0     0     0  -       - -          -    litellm.InternalServerError: InternalServerE
 """
 CASES = [(line[:9].strip(), line[9:35].strip(), line[35:].rstrip()) for line in TABLE.splitlines()]
 
 
 def played(name: str, case: str, code: int, lines: int | None = None) -> AgentResult:
     """The result of a recorded run, cut off after so many `lines`."""
-    folder = next(place / name for place in (OWN, SHARED) if (place / name / f"{case}.txt").exists())
+    folder = OWN / name
     agent = find_agent(name, ROWS, "full")
     reports = agent.row["reports"]
     limits: dict[str, Any] = {"usd_left": 1e6} if "dollars" in reports else {}
@@ -278,14 +145,8 @@ def played(name: str, case: str, code: int, lines: int | None = None) -> AgentRe
     return conclude(agent, parser, ended, stderr.read_text() if stderr.exists() else "")
 
 
-def is_here(name: str, case: str) -> bool:
-    return any((place / name / f"{case}.txt").exists() for place in (OWN, SHARED))
-
-
 @pytest.mark.parametrize(("name", "case", "wanted"), CASES, ids=[f"{a}-{c}" for a, c, _ in CASES])
 def test_a_recorded_run(name: str, case: str, wanted: str) -> None:
-    if not is_here(name, case):
-        pytest.skip("../shared is not here")
     code, outcome, sent, received, cached, usd, session, reset, worked, *said = wanted.split()
     result = played(name, case, int(code))
     assert result.outcome == outcome
@@ -311,9 +172,7 @@ def told(reset: float | None, form: str) -> str:
 
 def test_every_recording_has_its_line() -> None:
     known = {(name, case) for name, case, _ in CASES}
-    for place in (OWN, SHARED):
-        found = {(path.parent.name, path.name.split(".")[0]) for path in place.glob("*/*.txt")}
-        assert found <= known
+    assert {(path.parent.name, path.name.split(".")[0]) for path in OWN.glob("*/*.txt")} == known
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "pi"])

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.commands.detect import TABLE, Project, setup_hint
 from _ralph.commands.init import write_starters
 from _ralph.git import patterns
+from _ralph.loop.detect import TABLE, Project, setup_hint
 from tests.conftest import Repo
 
 BIN = str(Path(sys.executable).parent)
@@ -711,3 +711,33 @@ def test_the_rulebook_says_what_was_found_and_no_prompt_carries_a_placeholder(re
     assert repo.ralph("init").returncode == 0
     assert repo.read("AGENTS.md").rstrip().endswith("-->")
     assert "AGENTS.md" not in repo.ralph("prompt").stdout
+
+
+def test_init_writes_what_is_missing_and_overwrites_nothing(repo: Repo) -> None:
+    done = repo.ralph("init")
+    assert done.returncode == 0, done.stderr
+    written = {name: repo.read(name) for name in ("prd.json", "AGENTS.md", ".gitignore")}
+    again = repo.ralph("init")
+    assert again.returncode == 0
+    assert {name: repo.read(name) for name in written} == written
+    assert json.loads(written["prd.json"])["project"] == "repo"
+
+
+def test_init_proposes_to_protect_what_could_make_a_check_green(repo: Repo) -> None:
+    for name in (
+        "tests/test_a.py",
+        "pytest.ini",
+        ".github/workflows/ci.yml",
+        "web/__tests__/a.js",
+    ):
+        repo.write(name, "")
+    repo.commit("tests")
+    assert repo.ralph("init").returncode == 0
+    found = json.loads(repo.read("prd.json"))["protect"]
+    assert found == [
+        "tests/**",
+        "**/__tests__/**",
+        "conftest.py",
+        "pytest.ini",
+        ".github/**",
+    ]

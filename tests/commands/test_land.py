@@ -403,3 +403,25 @@ def test_a_landing_without_a_safeguard_is_caught(repo: Repo, mutant: str) -> Non
     sabotage, caught = MUTANTS[mutant]
     with pytest.raises(AssertionError):
         caught(repo, f"from _ralph.commands import land\n{sabotage}")
+
+
+@pytest.mark.parametrize(
+    ("ignored", "mine"), [(".env\ndata/\n", (".env", "data/a.csv")), ("", (".venv/notes.txt",))]
+)
+def test_what_a_person_s_git_ignores_is_not_landed_upon(
+    repo: Repo, ignored: str, mine: tuple[str, ...]
+) -> None:
+    """Nor what is untracked, and only in ralph's own list of caches."""
+    repo.write(".gitignore", f"{ignored}.ralph/\nprd.json\nprogress.txt\n")
+    repo.commit("ignore")
+    for name in mine:
+        repo.write(name, "the only copy")
+    repo.plan({"checks": ["true"]})
+    theirs = "P('.env').write_text('theirs'); P('data').write_text('a file now')"
+    theirs += (
+        "; P('.gitignore').write_text('!.venv/'); P('.venv').mkdir(); P('.venv/notes.txt').write_text('x')"
+    )
+    repo.run(repo.agent(theirs))
+    done = repo.ralph("land")
+    assert done.returncode in (0, 4), done.stderr
+    assert [repo.read(name) for name in mine] == ["the only copy"] * len(mine)

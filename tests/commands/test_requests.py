@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from _ralph.commands import requests
 from _ralph.errors import BadInput, TryLater
 from _ralph.state import edit, layout, prd
 from tests.conftest import Repo
+from tests.scripts import MAKES, own
 from tests.test_files import within
 
 
@@ -215,3 +218,30 @@ def test_who_waits_too_long_for_the_lock_is_told(repo: Repo, monkeypatch: pytest
     with edit.lock(layout.locate(path).private), pytest.raises(TryLater, match="another ralph is changing"):
         requests.tell(path, "x", "T1")
     assert requests.tell(path, "x", "T1")
+
+
+def test_an_attempt_cannot_steer_its_loop(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    words = ("stop", "retry T1", "tell hello", "add x --check true", "land", "clean")
+    ralph = f"cd {repo.path} && {sys.executable} -m ralph"
+    agent = repo.agent(f"for words in {words}: sh(f'{ralph} {{words}} >> {{OUT}}/said 2>&1')\n{MAKES}")
+    plan = repo.read("prd.json")
+    assert repo.run(agent)[0] == 0
+    said = repo.read("../said").splitlines()
+    assert [line.endswith("refused inside an attempt") for line in said] == [True] * len(words), said
+    assert repo.read("prd.json") == plan.replace("false", "true")
+
+
+def test_stop_and_retry_reach_a_running_loop(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    agent = repo.agent("(OUT / f'{task}-runs').touch()\ntime.sleep(1)\n(OUT / 'p').write_text(prompt)")
+    process = repo.start("run", "--agent", agent)
+    repo.wait_for("../T2-runs")
+    assert repo.ralph("retry", "T1", "--answer", "forty-two").returncode == 0
+    end = time.monotonic() + 20
+    while [r["task"] for r in repo.records("start")].count("T1") < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert repo.ralph("stop").returncode == 0
+    assert process.wait(20) == 3
+    assert "forty-two" in (repo.outside / "p").read_text()
+    assert repo.records()[-1]["stop"] == "asked"

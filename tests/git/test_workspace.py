@@ -1086,3 +1086,16 @@ def test_a_note_of_setup_is_read_whoever_wrote_it(repo: Repo, note: str, made: l
     place.stamp.parent.mkdir(parents=True, exist_ok=True)
     place.stamp.write_text(note)
     assert [*place.noted()[1]] == made
+
+
+@pytest.mark.parametrize("name", ["/evil", "../evil", "a/../../evil", "linked"])
+def test_the_name_of_a_submodule_leads_nowhere_else(repo: Repo, name: str) -> None:
+    evil = repo.outside / "evil"
+    (evil / "objects").mkdir(parents=True)
+    modules = repo.path / ".git/modules"
+    modules.mkdir()
+    (modules / "linked").symlink_to(evil)
+    (modules / "lib/objects").mkdir(parents=True)
+    place = place_of(repo)
+    assert place.modules.copy_of(str(evil) if name == "/evil" else name, "lib") is None
+    assert place.modules.copy_of("lib", "lib") == modules / "lib"

@@ -12,13 +12,13 @@ import pytest
 from _ralph.errors import NeedsPerson
 from _ralph.loop.attempt import (
     begin,
+    changed_tests,
     handoff_text,
     next_step,
     prompt_for,
     salvage,
     work_here,
 )
-from _ralph.loop.changed import changed_tests
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.run import Run
 from _ralph.model import AgentResult, Check, CheckResult, Outcome, Verdict
@@ -315,3 +315,13 @@ run.start = noted
         "git": 14,
         "fork": 3,
     }
+
+
+def test_names_of_tests_that_git_would_take_for_patterns_cost_nothing(repo: Repo) -> None:
+    repo.write("tests/test_old.py", "old\n")
+    repo.commit("tests")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    deeds = "P('T1.txt').touch(); os.makedirs(':(nosuch)x'); P(':(nosuch)x/test_a.py').write_text('x')"
+    code, _, printed = repo.run(repo.agent(f"{deeds}; P('tests/test_old.py').write_text('new')"))
+    assert code == 0, printed
+    assert repo.records("verdict")[0]["tests"] == ["tests/test_old.py"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 
 MAKES = "(OUT / 'paid').open('a').write(task + '\\n'); P(f'{task}.txt').write_text('good\\n')\n"
 CONVENTIONAL = 'grep -qE "^(feat|fix): [a-z]" "$1" || { echo "type must be one of [feat, fix]"; exit 1; }'
@@ -194,3 +194,108 @@ def test_doctor_tries_the_hook_for_files_with_nothing_staged(repo: Repo) -> None
     assert "cannot run" in said
     hook.write_text("#!/bin/sh\nexit 0\n")
     assert "pre-commit" not in repo.ralph("doctor", "--agent", "true").stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["head -c 200000 /dev/zero | tr '\\0' x", "echo another", 'same=$(cat "$1"); printf %s "$same"'],
+)
+def test_a_hook_cannot_lose_the_trailers(repo: Repo, script: str) -> None:
+    hook = repo.program(".git/hooks/commit-msg", f'{script} > "$1"')
+    assert hook.exists()
+    repo.plan(own("T1"))
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    trailer = "--format=%(trailers:key=Ralph-Iteration,valueonly)"
+    assert repo.git("log", "-1", trailer, "ralph/p").split() == ["1"]
+    message = repo.git("log", "-1", "--format=%B", "ralph/p")
+    assert len(message) < 70_000 and message.count("Ralph-Iteration") == 1
+
+
+def test_git_that_is_late_in_the_room(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), limits={"attempts": 1})
+    repo.program(".git/hooks/pre-commit", "test -f T2.txt || truncate -s 2T a.txt")
+    first = "from _ralph.loop import room; room.BULK = 2.0"
+    code, _, printed = repo.run(repo.agent(MAKES), first=first)
+    assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), printed
+    assert "git add did not end" in repo.records("verdict")[0]["failure"]["tail"]
+
+
+@pytest.mark.parametrize(
+    "deed", ['rm "$1"', 'rm "$1"; mkfifo "$1"', "rm -rf .git", 'ln -sf /etc/passwd "$1"']
+)
+def test_a_hook_of_the_candidate_s_own_that_spoils_its_message_is_red(repo: Repo, deed: str) -> None:
+    repo.program(".husky/commit-msg", f"test -e x || exit 0\n{deed}")  # not on the branch's own files
+    repo.commit("hooks")
+    repo.git("config", "core.hooksPath", ".husky")
+    repo.plan({"checks": ["test -f x"]}, limits={"attempts": 1})
+    code, _, printed = repo.run(repo.agent("P('x').touch()"))
+    assert (code, repo.passed()) == (4, []) and "root:" not in repo.git("log", "--all"), printed
+
+
+@pytest.mark.parametrize(
+    ("hook", "script", "said"),
+    sample(
+        [
+            ("commit-msg", 'printf "x\\000y" > "$1"', "a commit message that git refuses"),
+            ("commit-msg", ': > "$1"', "a commit message that git refuses"),
+            ("pre-commit", "rm -f .gitattributes; mkfifo .gitattributes", ""),
+        ],
+        2,
+    ),
+)
+def test_what_a_hook_leaves_costs_its_attempt_and_not_the_run(
+    repo: Repo, hook: str, script: str, said: str
+) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    path = repo.path / ".git/hooks" / hook
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntest -f T1.txt || exit 0\n{script}\n")
+    path.chmod(0o755)
+    code, summary, printed = repo.run(repo.agent("P(f'{task}.txt').touch()"), timeout=100)
+    assert code == (4 if said else 0), printed
+    assert summary["passed"] == (1 if said else 2)
+    assert said in repo.records("verdict")[0].get("failure", {}).get("tail", "")
+
+
+def test_commit_hooks_are_checks_and_may_rewrite(repo: Repo) -> None:
+    formats = "test -f T1.txt && sed -i 's/good/good, formatted/' T1.txt"
+    hook = f"git diff --cached --name-only > {repo.outside}/staged\n{formats}\n! grep -q forbidden T1.txt"
+    repo.program(".git/hooks/pre-commit", hook)
+    repo.plan(own("T1"))
+    agent = repo.agent('P("T1.txt").write_text("good forbidden" if attempt == 1 else "good")')
+    code, _, _ = repo.run(agent)
+    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"])
+    assert repo.read("../staged").split() == ["T1.txt"]
+    assert repo.landed("T1.txt") == "good, formatted"
+    pinned = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/candidate").split()
+    assert pinned == [repo.git("rev-parse", "ralph/p").strip()]  # not only the commit before the hooks
+
+
+# A commit hook at work on $file, which the agent left as `good`; the verdict, and what lands.
+HOOKS: dict[str, tuple[str, str, str]] = {
+    "rewrites, and fails each time": ("echo more >> $file; exit 1", "failed", ""),
+    "rewrites each time": ("echo more >> $file", "passed", "good\nmore\n"),
+    "rewrites and fails, then rewrites": ("echo more >> $file; test $(wc -l < $file) = 3", "passed", "good\nmore\nmore\n"),
+    "rewrites and fails, and then no more": ("grep -q more $file && exit 0; echo more >> $file; exit 1", "passed", "good\nmore\n"),
+    "rewrites what then fails a check": ("echo bad >> $file", "failed", ""),
+    "says no": ("exit 1", "failed", ""),
+    "says nothing": ("true", "passed", "good\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "red"), [(list(HOOKS), False), (["rewrites each time", "says no"], True)])
+def test_what_hooks_write_is_checked_before_it_lands(repo: Repo, names: list[str], red: bool) -> None:
+    """A task each; `red` with a check of the plan that is never green."""
+    hooks = {f"T{number}": HOOKS[name] for number, name in enumerate(names, 1)}
+    cases = "\n".join(f"{task}.txt) {script} ;;" for task, (script, _, _) in hooks.items())
+    repo.program(
+        ".git/hooks/pre-commit", f"file=$(git diff --cached --name-only HEAD)\ncase $file in\n{cases}\nesac"
+    )
+    own_checks = ({"checks": [f"grep -q good {task}.txt && ! grep -q bad {task}.txt"]} for task in hooks)
+    repo.plan(*own_checks, checks=["false"] * red, limits={"attempts": 1, "stuck": 99})
+    repo.run(repo.agent(MAKES))
+    assert repo.verdicts() == [f"{task} {verdict}" for task, (_, verdict, _) in hooks.items()]
+    for task, (_, _, lands) in hooks.items():
+        assert repo.has_landed(f"{task}.txt") is bool(lands), task
+        if lands:
+            assert repo.landed(f"{task}.txt") == lands

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.loop.test_waits import LIMIT, LOOKS_OFTEN, RESULT, overage, plan, speaker
+from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, overage, plan, speaker
 
 OWN, SECOND, THIRD = ({"id": f"T{i}", "checks": [f"test -f T{i}.txt"]} for i in (1, 2, 3))
 WORKS = "P(f'{task}.txt').touch()"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.loop.test_waits import RESULT, overage, plan, speaker
+from tests.scripts import CLAUDE, LIMIT, RESULT, overage, own, plan, speaker
 
 STEPS: list[dict[str, Any]] = [
     {"when": {"type": "step"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}},
@@ -105,3 +105,36 @@ def test_no_planner_is_asked_while_its_provider_bills_extra_usage(repo: Repo) ->
     repo.write("../brief.md", "A greeting.")
     done = repo.ralph("plan", "../brief.md", "--planner", say, "--force")
     assert done.returncode == 75 and "bills extra usage" in done.stderr
+
+
+def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
+    row = {key: value for key, value in CLAUDE.items() if key != "budget"}
+    late = {
+        **row,
+        "argv": ["late"],
+        "edit_needs": {},
+        "events": [rule for rule in row["events"] if "meanwhile" not in rule],
+    }
+    repo.plan(own("T1"), own("T2"), agents={"late": late})
+    repo.tool("late", f"touch $RALPH_TASK_ID.txt; echo '{RESULT}'")
+    for words, said in ((), False), (("--max-usd", "5"), True):
+        printed = repo.ralph("run", "--agent", "late", "--full-permissions", "--once", *words).stdout
+        assert ("late reports usage only when it exits" in printed) == said, printed
+
+
+@pytest.mark.parametrize("said", [RESULT, LIMIT, json.dumps({**json.loads(RESULT), "total_cost_usd": 5000})])
+def test_a_log_that_an_agent_does_not_keep_is_no_word_of_its_own(repo: Repo, said: str) -> None:
+    plan(repo, {"checks": ["test -f x"]}, budget={"usd": 100})
+    say = speaker(
+        repo, f"P('x').touch(); P('.git/ralph/agent.log').write_text('''{said}''' + chr(10)); sys.exit(1)"
+    )
+    _code, summary, _ = repo.run(say, "--max-iterations", "1")
+    record = repo.records("verdict")[0]
+    assert summary["usd"] < 1 and record["verdict"] == "passed" and not record.get("reset")
+
+
+def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f x"]})
+    repo.write(".ralph/log/0001-T1.out", json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n")
+    _code, summary, _ = repo.run(speaker(repo, "os.kill(os.getppid(), 9)"), "--max-iterations", "1")
+    assert summary["usd"] < 10

@@ -29,6 +29,7 @@ from _ralph.loop.run import Run
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head
+from tests.scripts import MAKES, own
 
 Opened = Callable[..., Run]
 
@@ -240,3 +241,112 @@ def test_git_must_know_who_commits_and_take_the_branch(repo: Repo, opened: Opene
     repo.git("config", "user.useConfigOnly", "true")
     with pytest.raises(BadInput, match="does not know who commits"):
         require_repository(run)
+
+
+BROKEN = {
+    "cut in half": ('{"userStories": [{"id": "T1", "ti', "line 1"),
+    "an empty list": ("[]", "empty list"),
+    "an empty file": ("", "is empty"),
+    "two tasks with one id": ('[{"id": "a", "title": "x"}, {"id": "a", "title": "y"}]', "two tasks"),
+    "a cycle": (
+        '[{"id": "a", "title": "x", "dependsOn": ["b"]}, {"id": "b", "title": "y", "dependsOn": ["a"]}]',
+        "circle",
+    ),
+    "a pass that is no boolean": ('[{"id": "a", "title": "x", "passes": "yes"}]', "document[0].passes"),
+    "a word for a limit": (
+        '{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}',
+        "limits.hours",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_plan_ends_with_2_and_nothing_happens(repo: Repo, case: str) -> None:
+    source, named = BROKEN[case]
+    repo.write("prd.json", source)
+    done = repo.ralph("run", "--agent", repo.agent("(OUT / 'ran').touch()"), "--check", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ralph: prd.json") and named in done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert repo.read("prd.json") == source
+    assert not (repo.outside / "ran").exists() and not (repo.path / "progress.txt").exists()
+    assert repo.git("branch", "--format=%(refname:short)").split() == ["main"]
+    assert repo.ralph("status").returncode == (0 if case == "a word for a limit" else 2)
+
+
+def test_a_plan_without_checks_is_refused_with_a_command_that_works(repo: Repo) -> None:
+    repo.write("Makefile", "test:\n\ttest -f T1.txt\n")
+    repo.commit("makefile")
+    repo.plan({})
+    agent = repo.agent(MAKES)
+    code, _, printed = repo.run(agent)
+    assert code == 2
+    offered = next(line.strip() for line in printed.splitlines() if line.strip().startswith("ralph run"))
+    assert offered == "ralph run --check 'make test'"
+    assert repo.run(agent, "--check", "make test")[0] == 0
+
+
+def test_foreign_gates_are_offered_and_never_run(repo: Repo) -> None:
+    gate = f"touch {repo.outside}/gate-ran"
+    repo.plan({}, qualityGates=[gate])
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 2 and f"--check '{gate}'" in printed
+    assert not (repo.outside / "gate-ran").exists()
+
+
+def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    code, _, printed = repo.run("no-such-agent-anywhere")
+    assert code == 5 and "not on PATH" in printed
+    fake = repo.tool("claude", "exit 0")
+    done = repo.ralph("run", "--agent", "claude", PATH=f"{fake.parent}:/usr/bin:/bin")
+    if not all((Path("/usr/bin") / tool).exists() for tool in ("bwrap", "socat")):
+        assert done.returncode == 5 and "--full-permissions" in done.stderr
+    code = repo.ralph("run", "--agent", "aider", "--max-usd", "1").returncode
+    assert code in (2, 5)
+
+
+def test_an_uncommitted_file_that_a_check_names_is_said_at_the_start(repo: Repo) -> None:
+    repo.write("aaa.txt", "")
+    repo.write("check.sh", "grep -q good T1.txt\n")
+    repo.plan({"checks": ["sh ./check.sh"]}, limits={"attempts": 1})
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.verdicts()) == (4, ["T1 failed"])
+    assert "the agent will not see them: check.sh, aaa.txt; a check names check.sh: commit it" in printed
+
+
+def test_where_nothing_is_left_to_do_no_agent_is_needed(repo: Repo) -> None:
+    repo.plan({"checks": ["true"], "passes": True}, agent="no-such-agent", fallback="nor-this-one")
+    done = repo.ralph("run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_where_there_is_no_plan_the_ways_are_named(repo: Repo, tmp_path: Path) -> None:
+    for command in ("run", "status", "doctor", "report"):
+        done = repo.ralph(command)
+        assert (
+            "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"
+            in done.stderr + done.stdout
+        )
+    bare = Repo(tmp_path / "bare", git=False)
+    assert "cd to your project, or start one: git init && ralph init" in bare.ralph("run").stderr
+
+
+def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    repo.commit("plan")
+    repo.program("tools/agent.sh", "cat > /dev/null; touch $RALPH_TASK_ID.txt")
+    repo.path /= "tools"
+    done = repo.ralph("run", "--prd", "../prd.json", "--agent", "./agent.sh")
+    assert done.returncode == 0, done.stdout
+    (repo.path.parent / "prd.json").write_text('{"checks": ["true"], "tasks": [{"title": "x"}]}')
+    assert repo.ralph("run", "--prd", "../prd.json", RALPH_RUN_AGENT="./agent.sh -x").returncode == 0
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "a\ud83d"], ids=["NUL", "half a pair"])
+@pytest.mark.parametrize(("key", "exit"), [("branchName", 2), ("prompt", 2), ("setup", 2), ("checks", 4)])
+def test_a_text_that_no_program_can_take_is_said(repo: Repo, key: str, exit: int, odd: str) -> None:
+    repo.plan({"checks": ["true"]}, **{key: [odd] if key == "checks" else odd})
+    code, summary, printed = repo.run(repo.agent("P('work').touch()"))
+    assert (code, "unexpected" in printed) == (exit, False), (summary, printed)
+    assert key == "branchName" or "unexpected" not in repo.ralph("prompt").stderr

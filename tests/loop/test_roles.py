@@ -10,7 +10,7 @@ import pytest
 from _ralph.loop.roles import objections
 from _ralph.model import Task
 from tests.conftest import Repo
-from tests.loop.test_waits import LIMIT, ROW, speaker
+from tests.scripts import LIMIT, ROW, speaker
 
 WORK = "P('T1.txt').write_text('work\\n'); (OUT / 'worked').open('a').write('x')"
 TASK: dict[str, Any] = {"checks": ["test -f T1.txt"], "acceptanceCriteria": ["It is there", "It is tested"]}

@@ -3,6 +3,8 @@ and hooks have their say."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,9 +18,10 @@ from _ralph.loop.places import Places, first_word
 from _ralph.loop.room import Room
 from _ralph.model import Check, Setup
 from _ralph.process.sandbox import CACHE
-from tests.conftest import Repo
+from _ralph.state.layout import logs_folder
+from tests.conftest import Repo, sample
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing, on_disk, place_of, places_of
+from tests.git.test_workspace import head, leave_filter, listing, on_disk, place_of, places_of, seen, with_lib
 from tests.test_files import within
 
 
@@ -527,3 +530,60 @@ def test_a_commit_lands_with_the_message_of_its_hook_and_ralphs_trailers_behind_
     trailers = f"Ralph-Iteration: 1\nRalph-Agent: worker\nRalph-Attempt: {start['id']}\n"
     assert project.git("log", "-1", "--format=%B", "ralph/p") == f"{left}{trailers}\n"
     assert project.read("../seen") == "T1: task 1\n" * 2  # before an agent is paid, and then
+
+
+@pytest.mark.parametrize("git", ["status", "add"])
+def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(repo: Repo, git: str) -> None:
+    room, ran = room_of(with_lib(repo)), repo.outside / "ran"
+    assert room.prepare(head(repo), "0001") is None
+    repo.git("config", "-f", str(room.path / ".gitmodules"), "submodule.the lib.ignore", "none")
+    leave_filter(room.path / "vendor/lib", "lib.txt", ran)
+    if git == "status":
+        assert room.place.dirt(head(repo)) == ([".gitmodules"], ["vendor/lib/.gitattributes"])
+    else:
+        assert listing(repo, room.staged()).keys() == listing(repo, "HEAD").keys()
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "deed",
+    sample([
+        "rm -r vendor/lib; ln -s HOME vendor/lib", "rm -r vendor/lib; ln -s HOME/vendor/lib vendor/lib",
+        "rm -r vendor; ln -s HOME/vendor vendor", "rm -r vendor/lib", "rm -r vendor; touch vendor",
+    ], 2),
+)  # fmt: skip
+def test_a_submodule_that_is_replaced_leads_nowhere_and_is_put_back(repo: Repo, deed: str) -> None:
+    room, deed = room_of(with_lib(repo)), deed.replace("HOME", shlex.quote(str(repo.path)))
+    logs_folder(room.places.paths)
+    before = seen(repo)
+    assert room.prepare(head(repo), "0001") is None
+    assert shell(room, deed, "test -f vendor/lib/lib.txt && test ! -L vendor && test ! -L vendor/lib") == [
+        True,
+        True,
+    ]
+    room.run([Check("as a hook does", deed)], "0001", "a label")
+    room.places.furnish(room.place, head(repo))
+    assert (room.path / "vendor/lib/.git").is_file() and seen(repo) == before
+
+
+def test_nothing_is_removed_through_a_link_that_is_put_back(repo: Repo) -> None:
+    mine = repo.write("../out/mine", "mine\n")
+    (repo.path / "link").symlink_to(mine.parent)
+    repo.commit("link")
+    room = room_of(repo)
+    assert room.prepare(head(repo), "0001") is None
+    assert shell(room, "rm link; mkdir link; touch link/mine", "test -L link") == [True, True]
+    assert mine.exists()
+
+
+@pytest.mark.parametrize(
+    "deed", ['rm -rf "$PWD"', 'mv "$PWD" ../gone', 'mv "$PWD" ../gone; ln -s PERSON "$PWD"']
+)
+def test_a_check_that_moves_the_room_is_red_and_the_next_one_has_a_room(repo: Repo, deed: str) -> None:
+    person = repo.outside / "person"
+    person.mkdir()
+    os.mkfifo(person / "pipe")
+    room = room_of(repo)
+    assert room.prepare(head(repo), "0001") is None
+    assert shell(room, deed.replace("PERSON", str(person)), "test -f a.txt && test -d .git") == [False, True]
+    assert (person / "pipe").exists() and room.place.exists

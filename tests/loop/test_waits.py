@@ -8,37 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, Repo
-
-# Claude's own rules under another name: a new row needs no code.
-CLAUDE = json.loads((ROOT / "templates/agents.json").read_text())["claude"]
-ROW = {**CLAUDE, "argv": ["speaker", "{args}"], "edit_needs": {}}
-RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-1","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}'
-LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
-
-
-# A run that looks five times a second at what people do while it waits, and not every five seconds; that
-# begins again one second after a provider's limit has ended, and not up to ten.
-LOOKS_OFTEN = """
-from _ralph.process import process
-from _ralph.state import limits
-real = process.Control.wait
-process.Control.wait = lambda control, seconds, *given: real(control, min(seconds, 0.2), *given)
-limits.JITTER = 1.0
-"""
-
-
-def speaker(repo: Repo, script: str) -> str:
-    """An executable called `speaker` that runs `script`; its path."""
-    return str(repo.program("../speaker", f'exec {repo.agent(script, "speaker")} "$@"'))
-
-
-def plan(repo: Repo, *tasks: dict[str, Any], **top: Any) -> None:
-    repo.plan(*tasks, agents={"speaker": ROW}, **top)
+from tests.conftest import Repo
+from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, ROW, cost, overage, plan, speaker, wait_for_records
 
 
 def test_tokens_dollars_and_session_stand_in_record_status_and_summary(repo: Repo) -> None:
@@ -97,11 +71,6 @@ def test_no_login_no_credit_and_no_model_are_never_waited_for(repo: Repo, why: s
     ended = {**json.loads(LIMIT), "api_error_status": None, "result": "Please run /login"}
     code, summary, _ = repo.run(speaker(repo, f"print({json.dumps(said)!r}); print({json.dumps(ended)!r})"))
     assert (code, summary["stop"]) == (5, "unavailable") and "Please run /login" in summary["reason"]
-
-
-def overage(resets_in: float) -> str:
-    info = {"status": "rejected", "resetsAt": int(time.time() + resets_in), "isUsingOverage": True}
-    return json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
 
 
 def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(repo: Repo) -> None:
@@ -236,10 +205,6 @@ def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(repo:
     talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(3600)")
     assert repo.run(talker, "--idle-timeout", "1s", "--no-wait", "--max-iterations", "1")[0] == 3
     assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
-
-
-def cost(usd: float, **more: Any) -> str:
-    return json.dumps({**json.loads(RESULT), "total_cost_usd": usd, **more})
 
 
 def test_a_price_that_nobody_could_pay_damages_no_record(repo: Repo) -> None:
@@ -398,9 +363,21 @@ def test_a_block_taken_away_during_a_wait_is_noted_and_the_wait_is_the_same(repo
     assert [record["task"] for record in repo.records("retry")] == ["T1"]
 
 
-def wait_for_records(repo: Repo, event: str, number: int) -> None:
-    """Wait until there are so many records of this kind."""
-    end = time.monotonic() + 30
-    while not (repo.path / "progress.txt").exists() or len(repo.records(event)) < number:
-        assert time.monotonic() < end, f"no {number} records of {event}"
-        time.sleep(0.02)
+def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
+    past = json.dumps(
+        {
+            "type": "rate_limit_event",
+            "rate_limit_info": {"status": "rejected", "resetsAt": int(time.time()) - 5},
+        }
+    )
+    plan(repo, {"checks": ["test -f x"]})
+    say = speaker(repo, f"print('''{past}'''); print('''{LIMIT}'''); sys.exit(1)")
+    done = repo.ralph("run", "--agent", say, "--no-wait")
+    assert (done.returncode, len(repo.records("verdict"))) == (75, 1) and "takes over" not in done.stdout
+
+
+def test_paid_extra_usage_with_a_reset_that_is_over_still_counts(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]})
+    say = speaker(repo, f"print('''{overage(-5)}'''); print('''{RESULT}''')")
+    assert repo.run(say, "--no-wait")[0] == 75
+    assert len(repo.records("verdict")) == 1

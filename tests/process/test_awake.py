@@ -59,8 +59,8 @@ def test_the_sweep_after_an_attempt_lets_it_be(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     agent = """
         P(f"{task}.txt").touch()
-        loop = subprocess.check_output(["ps", "-o", "ppid=", "-p", str(os.getppid())], text=True).strip()
-        held = sh(f"ps -A -o args | grep -q '^tail --pid={loop} '").returncode == 0
+        loop = P(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+        held = sh(f"grep -zqsx -e '--pi[d]={loop}' /proc/[0-9]*/cmdline").returncode == 0
         (OUT / f"held-{task}").write_text(f"{held}, {(OUT / 'noted').read_text().count('tail')}")
     """
     assert repo.run(repo.agent(agent))[0] == 0

@@ -13,29 +13,11 @@ from typing import Any
 
 import pytest
 
+from _ralph.process import process
 from _ralph.process.mark import kill_run
 from _ralph.process.process import Control, ProcessResult, run_process
 from tests.conftest import LITTLE_GRACE, Repo
-
-# Each leaves a descendant behind in another way; all of them sleep for ten minutes.
-DESCENDANTS = {
-    "plain child": "subprocess.Popen(['sleep', '600'])",
-    "holds stdout": "subprocess.Popen('sleep 600', shell=True, stdout=sys.stdout)",
-    "own group": "subprocess.Popen(['sleep', '600'], process_group=0)",
-    "own session": "subprocess.Popen(['sleep', '600'], start_new_session=True)",
-    "double fork": "sh('(setsid sh -c \"sleep 600 & sleep 600\" >/dev/null 2>&1 &)')",
-    "ignores TERM": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 600; sleep 600'])",
-    "cleared environment": "sh('(setsid env -i /bin/sleep 600 > /dev/null 2>&1 &)')",  # and no parent left
-}
-HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touch()\ntime.sleep(600)"
-
-
-def worker_of(process: subprocess.Popen[Any]) -> int:
-    """The worker of a loop's attempt: its one child, where nothing keeps the machine awake."""
-    import psutil
-
-    (child,) = psutil.Process(process.pid).children()
-    return child.pid
+from tests.scripts import DESCENDANTS, HANGS, own, worker_of
 
 
 def test_after_a_normal_end_nothing_is_left_of_any_kind(repo: Repo) -> None:
@@ -133,129 +115,6 @@ def test_a_worker_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
     assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0  # what it left was gone on with
 
 
-def test_the_first_sigint_finishes_the_attempt_the_second_stops_now(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
-    agent = repo.agent("(OUT / 'hanging').touch()\ntime.sleep(1.5)\nP(f'{task}.txt').touch()")
-    process = repo.start("run", "--agent", agent)
-    repo.wait_for("../hanging")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
-    assert repo.verdicts() == ["T1 passed"]
-
-    (repo.outside / "hanging").unlink()
-    process = repo.start("run", "--agent", repo.agent("(OUT / 'hanging').touch()\ntime.sleep(600)"))
-    repo.wait_for("../hanging")
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
-    assert repo.verdicts() == ["T1 passed", "T2 interrupted"]
-    assert repo.alive() == []
-
-
-def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start("run", "--agent", repo.agent("\n".join(DESCENDANTS.values()) + HANGS))
-    repo.wait_for("../hanging")
-    process.kill()
-    assert repo.gone_within(2.0), [one.cmdline() for one in repo.alive()]
-    assert process.wait(5) == -9
-    code, _, printed = repo.run(repo.agent("P('T1.txt').touch()"))
-    assert code == 0, printed
-    assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
-
-
-@pytest.mark.parametrize("who", ["the agent", "somebody"])
-def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(repo: Repo, who: str) -> None:
-    """`kill -9 $PPID` by an agent, or a system that is short of memory."""
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
-    kills = "os.kill(os.getppid(), signal.SIGKILL)\n" if who == "the agent" else ""
-    first = "\n".join(DESCENDANTS.values()) + f"\n{kills}{HANGS.strip()}"
-    lines = "".join(f"    {line}\n" for line in first.splitlines())
-    agent = repo.agent(
-        f"if (task, attempt) == ('T1', 1) and not (OUT / 'hanging').exists():\n{lines}P(f'{{task}}.txt').touch()"
-    )
-    process = repo.start("run", "--no-awake", "--agent", agent)
-    repo.wait_for("../hanging")
-    if who == "somebody":
-        os.kill(worker_of(process), signal.SIGKILL)
-    assert process.wait(30) == 0
-    assert repo.alive() == []
-    assert repo.verdicts() == ["T1 interrupted", "T1 passed", "T2 passed"]
-    assert "the worker of this attempt was killed" in repo.records("verdict")[0]["reason"]
-
-
-def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
-    agent = repo.agent(
-        "P('half').touch()\n"
-        "if task == 'T1': os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)\n"
-        "P(f'{task}.txt').touch()"
-    )
-    assert repo.run(agent)[0] == 4
-    assert repo.verdicts() == ["T1 interrupted"] * 3 + ["T2 passed"]
-    last = repo.records("verdict")[2]
-    assert "interrupted 3 times in a row" in last["blocked"]
-    assert repo.git("show", f"{last['parked']}:half") == ""
-    assert repo.passed() == ["T2"]
-
-
-def test_loop_and_worker_killed_the_next_start_ends_what_is_left(repo: Repo) -> None:
-    """But for what left its session, its parents and its environment: docs/isolation.md says so."""
-    repo.plan({"checks": ["test -f T1.txt"]})
-    deeds = [deed for kind, deed in DESCENDANTS.items() if kind != "cleared environment"]
-    process = repo.start("run", "--no-awake", "--agent", repo.agent("\n".join(deeds) + HANGS))
-    repo.wait_for("../hanging")
-    worker = worker_of(process)
-    process.send_signal(signal.SIGSTOP)  # so that neither can act on the other's death
-    os.kill(worker, signal.SIGKILL)
-    process.kill()
-    process.wait(5)
-    assert len(repo.alive()) > len(deeds)
-    assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
-    assert repo.alive() == []
-
-
-def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo) -> None:
-    import json
-
-    repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start(
-        "run",
-        "--agent",
-        repo.agent(
-            "(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\nP('T1.txt').touch()"
-        ),
-    )
-    repo.wait_for("../hanging")
-    code, summary, printed = repo.run("true")
-    assert (code, summary["exit"]) == (75, 75)
-    assert str(process.pid) in printed
-    status = json.loads(repo.ralph("status", "--json").stdout)
-    assert status["running"]["pid"] == process.pid and status["running"]["workers"][0]["task"] == "T1"
-    assert f"pid {process.pid}" in repo.ralph("status").stdout
-    assert repo.ralph("stop").returncode == 0
-    (repo.path.parent / "go").touch()
-    assert process.wait(20) in (0, 3)
-    assert json.loads(repo.ralph("status", "--json").stdout)["running"] is None
-    assert repo.ralph("stop").returncode == 2
-
-
-def test_stop_and_retry_reach_a_running_loop(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
-    agent = repo.agent("(OUT / f'{task}-runs').touch()\ntime.sleep(1)\n(OUT / 'p').write_text(prompt)")
-    process = repo.start("run", "--agent", agent)
-    repo.wait_for("../T2-runs")
-    assert repo.ralph("retry", "T1", "--answer", "forty-two").returncode == 0
-    end = time.monotonic() + 20
-    while [r["task"] for r in repo.records("start")].count("T1") < 2 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert repo.ralph("stop").returncode == 0
-    assert process.wait(20) == 3
-    assert "forty-two" in (repo.outside / "p").read_text()
-    assert repo.records()[-1]["stop"] == "asked"
-
-
 # ---- run_process by itself
 
 
@@ -340,13 +199,65 @@ def test_what_forks_while_it_is_hunted_is_found_too(repo: Repo) -> None:
     assert repo.alive() == []
 
 
-def test_a_loop_is_seen_after_the_clock_was_set(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start("run", "--agent", repo.agent("P('T1.txt').touch()" + HANGS))
-    repo.wait_for("../hanging")
-    later = "import psutil._pslinux as p; real = p.boot_time; p.boot_time = lambda: real() + 3600"
-    assert f"(pid {process.pid})" in repo.ralph_anew("status", first=later).stdout
-    assert repo.ralph_anew("stop", first=later).returncode == 0
-    process.kill()
-    process.communicate(timeout=20)
-    assert repo.gone_within(10)
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs root, and cgroups of version 1")
+def test_a_frozen_process_is_named(repo: Repo) -> None:
+    group = FREEZER / repo.mark
+    group.mkdir()
+    repo.plan(own("T1"), own("T2"))
+    freeze = f"""
+        if task == "T1":
+            frozen = subprocess.Popen(["sleep", "600"])
+            for name, words in (("cgroup.procs", str(frozen.pid)), ("freezer.state", "FROZEN")):
+                P({str(group)!r} + "/" + name).write_text(words)
+    """
+    agent = repo.agent(f"{freeze}\n        P(f'{{task}}.txt').touch()")
+    try:
+        code, _, printed = repo.run(agent, first=f"{LITTLE_GRACE}; process._KILL_DEADLINE = 0.5")
+        assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+        pid = (group / "cgroup.procs").read_text().strip()
+        assert pid and f"still running after KILL: {pid}" in repo.read("progress.txt")
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        assert repo.gone_within(10)
+        group.rmdir()
+
+
+def test_forkers_are_ended(repo: Repo) -> None:
+    """Each process of a chain lives for some milliseconds: who looks for them must be quick."""
+    chain = """
+        end = time.time() + 30
+        for _ in range(40):
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                while time.time() < end:
+                    if os.fork():
+                        os._exit(0)
+                    time.sleep(0.01)
+                os._exit(0)
+    """
+    repo.plan(own("T1"))
+    assert repo.run(repo.agent(f"{chain}\n        P('T1.txt').touch()"), first=LITTLE_GRACE)[0] == 0
+    assert repo.alive() == [] and "after KILL" not in repo.read("progress.txt")
+
+
+def test_without_memory_files_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "memfd_create", missing)
+    with process.buffer(b"said") as file:
+        assert file.read() == b"said"
+
+
+def test_a_child_is_reaped_once_and_its_status_told() -> None:
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(0.3)
+        os._exit(7)
+    assert process.reap(pid, 0.01) is None
+    ended = process.reap(pid, 10)
+    assert ended is not None and os.waitstatus_to_exitcode(ended) == 7
+    assert process.reap(pid, 10) == 0

@@ -24,7 +24,7 @@ import pytest
 
 from _ralph.show.live import Row
 from tests.conftest import Repo
-from tests.loop.test_waits import plan, speaker
+from tests.scripts import plan, speaker
 
 TEXTS = [
     "I look around first.",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,7 +18,8 @@ from _ralph import files
 from _ralph.errors import TryLater
 from _ralph.model import Paths
 from _ralph.state import layout, lock
-from tests.conftest import ROOT, Repo
+from tests.conftest import LITTLE_GRACE, ROOT, Repo
+from tests.scripts import HANGS, MAKES, own
 from tests.test_files import within
 
 HOLDER = """
@@ -106,3 +110,80 @@ def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: s
         path.touch()
     lock.end_killed_run(paths)
     assert [path.exists() for path in stale] == [boot == "this one"] * 3
+
+
+def test_a_zombie_is_no_loop(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    loop = repo.start("run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"))
+    repo.wait_for("../up")
+    loop.kill()  # and nobody asks how it ended
+    assert psutil.Process(loop.pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_RUNNING)
+    code, _, printed = repo.run(repo.agent(MAKES, "another"))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    loop.wait()
+
+
+def test_a_stopped_loop(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    loop = repo.start(
+        "run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"), first=LITTLE_GRACE
+    )
+    repo.wait_for("../up")
+    loop.send_signal(signal.SIGSTOP)
+    again = repo.ralph("run", "--agent", "true")
+    assert again.returncode == 75 and f"pid {loop.pid}" in again.stderr
+    assert repo.ralph("status").returncode == 0
+    loop.terminate()
+    time.sleep(0.3)
+    assert loop.poll() is None
+    loop.send_signal(signal.SIGCONT)
+    assert (loop.wait(20), repo.alive(), repo.verdicts()) == (143, [], ["T1 interrupted"])
+
+
+def test_a_copy_of_a_running_folder(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    loop = repo.start("run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"))
+    repo.wait_for("../up")
+    original, repo.path = repo.path, Path(shutil.copytree(repo.path, repo.outside / "copy", symlinks=True))
+    code, _, printed = repo.run(repo.agent(MAKES, "another"))
+    assert (code, repo.passed(), loop.poll()) == (0, ["T1"], None), printed
+    repo.path = original
+    loop.terminate()
+    assert (loop.wait(20), repo.passed()) == (143, [])
+
+
+def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo) -> None:
+    import json
+
+    repo.plan({"checks": ["test -f T1.txt"]})
+    process = repo.start(
+        "run",
+        "--agent",
+        repo.agent(
+            "(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\nP('T1.txt').touch()"
+        ),
+    )
+    repo.wait_for("../hanging")
+    code, summary, printed = repo.run("true")
+    assert (code, summary["exit"]) == (75, 75)
+    assert str(process.pid) in printed
+    status = json.loads(repo.ralph("status", "--json").stdout)
+    assert status["running"]["pid"] == process.pid and status["running"]["workers"][0]["task"] == "T1"
+    assert f"pid {process.pid}" in repo.ralph("status").stdout
+    assert repo.ralph("stop").returncode == 0
+    (repo.path.parent / "go").touch()
+    assert process.wait(20) in (0, 3)
+    assert json.loads(repo.ralph("status", "--json").stdout)["running"] is None
+    assert repo.ralph("stop").returncode == 2
+
+
+def test_a_loop_is_seen_after_the_clock_was_set(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    process = repo.start("run", "--agent", repo.agent("P('T1.txt').touch()" + HANGS))
+    repo.wait_for("../hanging")
+    later = "import psutil._pslinux as p; real = p.boot_time; p.boot_time = lambda: real() + 3600"
+    assert f"(pid {process.pid})" in repo.ralph_anew("status", first=later).stdout
+    assert repo.ralph_anew("stop", first=later).returncode == 0
+    process.kill()
+    process.communicate(timeout=20)
+    assert repo.gone_within(10)

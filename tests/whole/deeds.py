@@ -37,7 +37,7 @@ def mark_every_task_as_passed() -> None:
 
 def forge_a_verdict() -> None:
     record = {
-        "v": 1,
+        "v": 2,
         "event": "verdict",
         "plan": "p@",
         "iteration": 1,

@@ -419,3 +419,93 @@ def test_every_rule_is_needed(repo: Repo, monkeypatch: pytest.MonkeyPatch, mutan
     monkeypatch.setattr(where, instead)
     with pytest.raises(AssertionError):
         test(repo)
+
+
+def test_two_no_ops_in_a_row_ask_whether_it_is_done_already(repo: Repo) -> None:
+    repo.plan({}, checks=["true"])
+    code, summary, _ = repo.run(repo.agent("(OUT / 'p').write_text(prompt)"))
+    assert code == 4
+    assert repo.verdicts() == ["T1 no-op", "T1 no-op"]
+    assert "already done?" in summary["tasks"][0]["reason"]
+    assert "add a test that proves it" in repo.read("../p")
+
+
+def test_a_global_check_that_was_red_binds_only_once_it_was_green(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), own("T3"), checks=["test ! -f red.txt"])
+    repo.write("red.txt", "")
+    repo.commit("red")
+    agent = repo.agent(
+        MAKES + '\nif task == "T2": P("red.txt").unlink()'
+        '\nif task == "T3" and attempt == 1: P("red.txt").write_text("")'
+        '\nif task == "T3" and attempt == 2: P("red.txt").unlink()'
+    )
+    code, _, _ = repo.run(agent)
+    assert code == 0
+    assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 failed", "T3 passed"]
+
+
+def test_one_attempt_does_not_hide_that_the_whole_plan_is_red(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), checks=["case $PWD in */room-[2-9]) false;; esac"])
+    agent = repo.agent(MAKES)
+    assert repo.run(agent, "--once")[0] == 0  # T2 is left
+    code, summary, _ = repo.run(agent, "--once")
+    assert (code, summary["stop"]) == (4, "red-checks")
+
+
+def test_a_check_of_the_plan_that_was_never_run_before_the_work_binds(repo: Repo) -> None:
+    repo.write("lib", "good\n")
+    repo.plan({"checks": ["test -e one"]})
+    repo.commit("plan")
+    assert repo.run(repo.agent("P('wrong').touch()"), "--once")[0] == 3  # its work stays in the tree
+    repo.plan({"checks": ["test -e one"]}, checks=["grep -q good lib"])
+    breaks = repo.agent("P('one').touch(); P('lib').write_text('broken')", "breaks")
+    assert repo.run(breaks, "--once")[0] == 3
+    assert repo.verdicts() == ["T1 failed", "T1 failed"]
+    assert "- `grep -q good lib`" not in repo.ralph("prompt").stdout
+
+
+# The checks of the plan; and of each task its own checks, and whether its pass is weak: none of all these
+# went from red to green for it, or one of the plan's is red beside it.
+PASSES: list[tuple[list[str], list[tuple[str, bool]]]] = [
+    ([], [("test -f T1.txt", False), ("test -f a.txt", True)]),
+    (["test -f T1.txt"], [("", False), ("", True)]),
+    (["false"], [("test -f a.txt", True), ("test -f T2.txt", True)]),
+]
+
+
+@pytest.mark.parametrize(("checks", "tasks"), PASSES)
+def test_a_pass_without_a_check_that_went_from_red_to_green_is_weak(
+    repo: Repo, checks: list[str], tasks: list[tuple[str, bool]]
+) -> None:
+    repo.plan(*({"checks": [own]} if own else {} for own, _ in tasks), checks=checks)
+    _, summary, printed = repo.run(repo.agent(MAKES))
+    weak = [is_weak for _, is_weak in tasks]
+    assert repo.verdicts() == ["T1 passed", "T2 passed"], printed
+    assert [record.get("weak", False) for record in repo.records("verdict")] == weak
+    assert [task["weak"] for task in summary["tasks"]] == weak
+    shown = repo.ralph("status").stdout.splitlines()
+    assert [
+        any(f" {task} " in f" {line} " and "weak" in line for line in shown) for task in ("T1", "T2")
+    ] == weak, shown
+
+
+def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -> None:
+    check = {"name": "litters", "run": "echo x > made-by-check.txt; echo y >> a.txt"}
+    clean = "test -e made-by-check.txt && grep -qx a a.txt && test $(wc -l < a.txt) = 1"
+    repo.plan({}, checks=[check, clean], setup="echo s > made-by-setup.txt")
+    code, _, _ = repo.run(repo.agent("pass"), "--max-iterations", "1")
+    assert (code, repo.verdicts()) == (3, ["T1 no-op"])
+    assert repo.records("verdict")[0]["checks"] == {check["run"]: True, clean: True}
+    assert repo.read("a.txt") == "a\n" and not (repo.path / "made-by-setup.txt").exists()
+    assert repo.commits() == []
+    assert "check litters changed a.txt; put back" in repo.read("progress.txt")
+
+
+def test_a_plan_that_is_done_is_checked_again_with_another_setup(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent('P("T1.txt").write_text("good")')
+    assert repo.run(agent)[0] == 0
+    plan = {**json.loads(repo.read("prd.json")), "setup": "false"}
+    repo.write("prd.json", json.dumps(plan))
+    code, summary, _ = repo.run(agent)
+    assert code == 2 and "setup failed" in summary["reason"]

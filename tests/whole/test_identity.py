@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.whole.test_loop import own
-from tests.whole.test_own_branch import COUNTS, sh, tip
+from tests.scripts import COUNTS, MAKES, own
+from tests.whole.test_own_branch import sh, tip
 
 Plan = dict[str, Any]
 
@@ -197,3 +197,55 @@ def test_work_that_was_squashed_and_whose_branch_is_gone_stays_passed(repo: Repo
     assert repo.passed() == []
     code, _, said = repo.run(agent)
     assert (code, repo.passed(), paid(repo)) == (0, ["T1", "T2"], ["T1", "T2"]), said
+
+
+@pytest.mark.parametrize("top", [{}, {"branchName": "work"}])
+def test_a_plan_without_a_name_finds_its_branch_again(repo: Repo, top: dict[str, str]) -> None:
+    tasks = [{"id": f"T{i}", "title": f"task {i}", **own(f"T{i}")} for i in (1, 2)]
+    repo.write("prd.json", json.dumps({**top, "userStories": tasks}))
+    branch = top.get("branchName", "ralph/repo")
+    assert repo.run(repo.agent(MAKES), "--max-iterations", "1")[0] == 3
+    assert repo.commits(branch) == ["T1: task 1"]
+    repo.git("switch", "-qc", "mine")
+    repo.git("switch", "-q", "main")
+    assert f"branch {branch}" in repo.ralph("status").stdout
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert repo.commits(branch) == ["T2: task 2", "T1: task 1"]
+    assert repo.verdicts() == ["T1 passed", "T2 passed"]
+
+
+def test_a_clone_goes_on_where_the_remotes_branch_is(repo: Repo, tmp_path: Path) -> None:
+    repo.plan(own("T1"), own("T2"))
+    assert repo.run(repo.agent(MAKES), "--once", "--branch", "ralph/shop")[0] == 0
+    repo.git("add", "-f", "prd.json", "progress.txt")
+    repo.commit("the plan")
+    repo.git("clone", "-q", ".", str(tmp_path / "clone"))
+    for name in ("user.name", "user.email"):
+        repo.git("-C", str(tmp_path / "clone"), "config", name, "somebody")
+    repo.path = tmp_path / "clone"
+    code, summary, printed = repo.run(repo.agent(MAKES), "--branch", "ralph/shop")
+    assert code == 0 and "made branch ralph/shop, where the remote's is" in printed
+    assert (summary["passed"], repo.verdicts()) == (2, ["T1 passed", "T2 passed"])
+
+
+def test_two_plans_side_by_side_keep_their_own_transcripts(repo: Repo) -> None:
+    for name in "ab":
+        task = {"id": "T1", "title": name, "checks": [f"test -f {name}.md"]}
+        repo.write(f"plans/{name}/prd.json", json.dumps({"project": name, "userStories": [task]}))
+    for name in "ab":
+        agent = repo.agent(f"P('{name}.md').touch(); print('I am {name}')", name)
+        assert repo.run(agent, "--prd", f"plans/{name}/prd.json")[0] == 0
+    assert [repo.read(f"plans/{name}/.ralph/log/0001-T1.out") for name in "ab"] == ["I am a\n", "I am b\n"]
+
+
+def test_two_plans_on_one_branch_both_land_there_and_keep_their_own_notes(repo: Repo) -> None:
+    repo.plan(own("T1"), branchName="work")
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    repo.plan(
+        {"title": "other", "checks": ["test -f T1.txt && test -f other.txt"]},
+        project="other",
+        branchName="work",
+    )
+    code, summary, _ = repo.run(repo.agent("P('other.txt').touch()"))
+    assert (code, summary["passed"], summary["iterations"]) == (0, 1, 1)
+    assert repo.commits("work") == ["T1: other", "T1: task 1"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import signal
 import time
 
 import psutil
 import pytest
 
-from tests.conftest import LITTLE_GRACE, Repo, is_ralph, sample
+from tests.conftest import Repo, is_ralph, sample
 from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
+from tests.scripts import DESCENDANTS, HANGS, once, paid, runs, worker_of
 from tests.whole.deeds import source
 from tests.whole.test_home import VANDALS
 
@@ -21,20 +22,6 @@ LEAVES = "\n".join(
     for name, (deed, _) in VANDALS["processes"].items()
     if "kill" not in name and "group" not in name
 )
-
-
-def once(repo: Repo, label: str) -> str:
-    """Python that is true for an agent or a check the first time only."""
-    return f"not P({str(repo.outside)!r}, {label!r} + task).exists() and not P({str(repo.outside)!r}, {label!r} + task).touch()"
-
-
-def runs(repo: Repo) -> str:
-    """A line of an agent's script that counts how often it was paid for."""
-    return f"P({str(repo.outside)!r}, 'runs').open('a').write(task + ' ')\n"
-
-
-def paid(repo: Repo) -> list[str]:
-    return (repo.outside / "runs").read_text().split()
 
 
 def ralphs(repo: Repo) -> list[psutil.Process]:
@@ -48,23 +35,6 @@ def ralphs(repo: Repo) -> list[psutil.Process]:
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
 
-def test_a_worker_that_is_killed_costs_its_attempt_and_not_the_night(repo: Repo) -> None:
-    repo.plan(*({"checks": [f"grep -q good T{n}.txt"]} for n in (1, 2, 3)), limits={"attempts": 1})
-    works = 'P(f"{task}.txt").write_text("good")'
-    agent = repo.agent(
-        f"{runs(repo)}if task == 'T2' and {once(repo, 'killed')}:\n"
-        + "".join(
-            f"    {line}\n" for line in f"{LEAVES}\nos.kill(os.getppid(), 9)\ntime.sleep(600)".splitlines()
-        )
-        + works
-    )
-    code, summary, printed = repo.run(agent)
-    assert (code, summary["passed"]) == (0, 3), printed
-    assert repo.verdicts() == ["T1 passed", "T2 interrupted", "T2 passed", "T3 passed"]
-    assert paid(repo) == ["T1", "T2", "T2", "T3"] and "Traceback" not in printed
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
-
-
 def test_work_that_was_green_when_the_worker_died_is_not_paid_for_again(repo: Repo) -> None:
     """What the workspace holds goes through the room before another agent is started."""
     repo.plan({"checks": ["grep -q good T1.txt"]}, limits={"attempts": 1})
@@ -74,20 +44,6 @@ def test_work_that_was_green_when_the_worker_died_is_not_paid_for_again(repo: Re
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1"]), printed
     assert paid(repo) == ["T1"] and landed(repo, "T1.txt") == "good"
-
-
-def test_three_interruptions_in_a_row_block_the_task(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 9})
-    agent = repo.agent(
-        f"{runs(repo)}P(f'{{task}}.txt').touch()\nif task == 'T1': os.kill(os.getppid(), 9); time.sleep(600)"
-    )
-    code, _, printed = repo.run(agent)
-    assert (code, repo.passed()) == (4, ["T2"]), printed
-    assert repo.verdicts() == [*["T1 interrupted"] * 3, "T2 passed"]
-    assert json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
-    assert repo.git("for-each-ref", "refs/ralph/parked") != "" and "T1.txt" not in repo.git(
-        "ls-tree", "--name-only", BRANCH
-    )
 
 
 def test_interruptions_that_are_not_in_a_row_block_nothing(repo: Repo) -> None:
@@ -111,7 +67,7 @@ def test_a_worker_that_is_stopped_ends_at_the_agents_deadline(repo: Repo) -> Non
     assert nothing_runs_within(repo, 0.5)
 
 
-HANGS = "\nif {once}:\n    {leaves}\n    P({outside!r}, 'on').touch()\n    time.sleep(600)\nP(f'{{task}}.txt').write_text('good')"
+HUNG = "\nif {once}:\n    {leaves}\n    P({outside!r}, 'on').touch()\n    time.sleep(600)\nP(f'{{task}}.txt').write_text('good')"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +78,7 @@ def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(repo: Repo, how
     leaves = LEAVES if how == "the loop" else LEAVES.replace("env -i ", "")  # as docs/isolation.md says
     leaves = leaves.replace("\n", "\n    ")
     first = f"task == 'T2' and {once(repo, 'hung')}"
-    agent = repo.agent(runs(repo) + HANGS.format(once=first, leaves=leaves, outside=str(repo.outside)))
+    agent = repo.agent(runs(repo) + HUNG.format(once=first, leaves=leaves, outside=str(repo.outside)))
     process = repo.start("run", "-q", "--agent", agent)
     repo.wait_for("../on")
     halves = ralphs(repo)
@@ -142,22 +98,6 @@ def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(repo: Repo, how
     assert paid(repo) == ["T1", "T2", "T2"]
     assert nothing_runs_within(repo, 0.5), still_running(repo)
     assert fresh_clone_is_green(repo, BRANCH, ["grep -q good T1.txt", "grep -q good T2.txt"])
-
-
-def test_work_that_was_done_when_the_loop_was_killed_is_checked_before_an_agent_is_paid_for(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["grep -q good T1.txt"]}, {"checks": ["grep -q good T2.txt"]})
-    agent = repo.agent(
-        f"{runs(repo)}P(f'{{task}}.txt').write_text('good')\nif task == 'T1' and {once(repo, 'hung')}: P({str(repo.outside)!r}, 'on').touch(); time.sleep(600)"
-    )
-    process = repo.start("run", "-q", "--agent", agent)
-    repo.wait_for("../on")
-    end(repo)
-    process.communicate(timeout=10)
-    code, _, printed = repo.run(agent)
-    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
-    assert paid(repo) == ["T1", "T2"]
 
 
 def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(repo: Repo) -> None:
@@ -224,20 +164,6 @@ def test_a_worker_that_is_killed_during_the_last_check_of_all_checks_again(repo:
     assert (code, summary["stop"]) == (0, "complete") and mark.exists(), printed
 
 
-@pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGHUP, signal.SIGINT], 2))
-def test_a_signal_ends_worker_and_agent(repo: Repo, number: signal.Signals) -> None:
-    repo.plan({"checks": ["false"]})
-    hangs = f"{LEAVES}\nP({str(repo.outside)!r}, 'on').touch()\ntime.sleep(600)"
-    process = repo.start("run", "-q", "--agent", repo.agent(hangs), first=LITTLE_GRACE)
-    repo.wait_for("../on")
-    for _ in range(2 if number == signal.SIGINT else 1):
-        process.send_signal(number)
-        time.sleep(0.3)
-    assert process.wait(15) == 128 + number
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
-    assert repo.verdicts() == ["T1 interrupted"]
-
-
 # The clock of a run that begins four seconds before seven: `--until` knows whole minutes only.
 BEFORE_SEVEN = """
 import time
@@ -268,19 +194,6 @@ def test_work_that_was_green_at_the_end_of_the_runs_time_is_kept(repo: Repo) -> 
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1"]), printed
 
 
-def test_two_loops_do_not_work_one_plan(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent(
-        f"P({str(repo.outside)!r}, 'on').touch()\nwhile not P({str(repo.outside)!r}, 'go').exists(): time.sleep(0.02)\nP('T1.txt').touch()"
-    )
-    process = repo.start("run", "-q", "--agent", agent)
-    repo.wait_for("../on")
-    assert repo.ralph("run", "-q", "--agent", agent).returncode == 75
-    repo.write("../go", "")
-    process.communicate(timeout=20)
-    assert (process.returncode, repo.passed()) == (0, ["T1"])
-
-
 def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(repo: Repo) -> None:
     """The check is no iteration, and no attempt of `--once`."""
     repo.plan({"checks": ["test -f T1.txt"]})
@@ -296,3 +209,66 @@ def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(repo: 
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1", "T1"]), printed
     assert "T1: checking what the interrupted attempt left before starting the agent again" in printed
     assert summary["iterations"] == 2  # the one that was cut off, and the one that was paid for now
+
+
+def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    process = repo.start("run", "--agent", repo.agent("\n".join(DESCENDANTS.values()) + HANGS))
+    repo.wait_for("../hanging")
+    process.kill()
+    assert repo.gone_within(2.0), [one.cmdline() for one in repo.alive()]
+    assert process.wait(5) == -9
+    code, _, printed = repo.run(repo.agent("P('T1.txt').touch()"))
+    assert code == 0, printed
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
+
+
+@pytest.mark.parametrize("who", ["the agent", "somebody"])
+def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(repo: Repo, who: str) -> None:
+    """`kill -9 $PPID` by an agent, or a system that is short of memory."""
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    kills = "os.kill(os.getppid(), signal.SIGKILL)\n" if who == "the agent" else ""
+    first = "\n".join(DESCENDANTS.values()) + f"\n{kills}{HANGS.strip()}"
+    lines = "".join(f"    {line}\n" for line in first.splitlines())
+    agent = repo.agent(
+        f"if (task, attempt) == ('T1', 1) and not (OUT / 'hanging').exists():\n{lines}P(f'{{task}}.txt').touch()"
+    )
+    process = repo.start("run", "--no-awake", "--agent", agent)
+    repo.wait_for("../hanging")
+    if who == "somebody":
+        os.kill(worker_of(process), signal.SIGKILL)
+    assert process.wait(30) == 0
+    assert repo.alive() == []
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed", "T2 passed"]
+    assert "the worker of this attempt was killed" in repo.records("verdict")[0]["reason"]
+
+
+def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent(
+        "P('half').touch()\n"
+        "if task == 'T1': os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)\n"
+        "P(f'{task}.txt').touch()"
+    )
+    assert repo.run(agent)[0] == 4
+    assert repo.verdicts() == ["T1 interrupted"] * 3 + ["T2 passed"]
+    last = repo.records("verdict")[2]
+    assert "interrupted 3 times in a row" in last["blocked"]
+    assert repo.git("show", f"{last['parked']}:half") == ""
+    assert repo.passed() == ["T2"]
+
+
+def test_loop_and_worker_killed_the_next_start_ends_what_is_left(repo: Repo) -> None:
+    """But for what left its session, its parents and its environment: docs/isolation.md says so."""
+    repo.plan({"checks": ["test -f T1.txt"]})
+    deeds = [deed for kind, deed in DESCENDANTS.items() if kind != "cleared environment"]
+    process = repo.start("run", "--no-awake", "--agent", repo.agent("\n".join(deeds) + HANGS))
+    repo.wait_for("../hanging")
+    worker = worker_of(process)
+    process.send_signal(signal.SIGSTOP)  # so that neither can act on the other's death
+    os.kill(worker, signal.SIGKILL)
+    process.kill()
+    process.wait(5)
+    assert len(repo.alive()) > len(deeds)
+    assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
+    assert repo.alive() == []

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from tests.conftest import Repo, sample
 from tests.oracle import changed, home_of
+from tests.scripts import MAKES, own
 
 OWN = {"title": "caf\u00e9 \u2192 tea", "checks": ["test -f T1.txt"]}
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -36,6 +38,8 @@ def shell(repo: Repo, line: str, timeout: float = 60) -> subprocess.CompletedPro
     """Run a line of shell in the repository; RALPH stands for `ralph run` with an agent that works."""
     if "unshare" in line and not can_unshare():
         pytest.skip("needs user namespaces")
+    if "mount -" in line and not shutil.which("mount"):
+        pytest.skip("not installed here: mount")
     ralph = f"{sys.executable} -m ralph run --agent {worker(repo)}"
     done = subprocess.run(
         ["sh", "-c", re.sub(r"\bRALPH\b", lambda _: ralph, line)],
@@ -245,3 +249,40 @@ def test_what_an_agent_closes_to_its_user_costs_its_attempt_alone(repo: Repo) ->
     assert not changed(before, home_of(repo))
     assert (repo.path / "mine").stat().st_mode & 0o777 == 0  # a person had closed it
     assert repo.git("show", "--name-only", "--format=", "ralph/p").split() == ["LAST.txt"]
+
+
+def test_output_that_is_not_text_and_a_closed_pipe_do_no_harm(repo: Repo) -> None:
+    repo.plan({"title": "caf\u00e9 \u001b[31mred", **own("T1")})
+    agent = repo.agent(
+        MAKES + "\nsys.stdout.buffer.write(b'\\xff\\xfe\\x1b[2J' * 10000); sys.stderr.write('x' * 100000)"
+    )
+    command = f"{sys.executable} -m ralph run --agent '{agent}' -v | head -c 10"
+    subprocess.run(["/bin/sh", "-c", command], cwd=repo.path, env=repo.env, timeout=60, check=True)
+    assert repo.passed() == ["T1"]
+    done = repo.ralph("status")
+    assert "\x1b" not in done.stdout
+
+
+def test_a_reader_that_stopped_reading_does_not_stop_the_loop(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent(
+        "print('x' * 100 + '\\n', flush=True)\nfor _ in range(3000): print('y' * 100)\n" + MAKES
+    )
+    process = repo.start("run", "-v", "--agent", agent)  # nobody reads its output
+    assert process.wait(40) == 0
+    assert repo.passed() == ["T1"]
+
+
+def test_root_is_not_needed_and_environment_of_attempts(repo: Repo) -> None:
+    repo.plan({"checks": [f"test -f T1.txt && env >> {repo.outside}/check-env"]})
+    agent = repo.agent(MAKES + "\n(OUT / 'env').write_text(json.dumps({**os.environ, 'cwd': os.getcwd()}))")
+    assert repo.ralph("run", "--agent", agent, PWD=str(repo.path), OLDPWD=str(repo.path)).returncode == 0
+    env = json.loads(repo.read("../env"))
+    assert env["RALPH_TASK_ID"] == "T1" and env["GIT_TERMINAL_PROMPT"] == "0" and env["RALPH_RUN_ID"]
+    assert env["PWD"] == env["cwd"] == str(repo.workspace) and "OLDPWD" not in env
+    assert env["RALPH_HANDOFF"] == str(repo.workspace / ".ralph-handoff.md")
+    told = repo.read("../check-env").splitlines()
+    for where in (repo.places / "room-1", repo.places / "room-2"):
+        assert {f"RALPH_RUN_ID={env['RALPH_RUN_ID']}", f"PWD={where}"} <= set(told)
+    assert {"RALPH_TASK_ID=T1", "RALPH_ATTEMPT=1"} <= set(told)
+    assert os.environ.get("RALPH_RUN_ID") is None

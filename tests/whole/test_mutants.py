@@ -15,10 +15,8 @@ import pytest
 from tests.agents.test_costs import night, wrong
 from tests.conftest import Repo, sample
 from tests.loop.test_ladder import MODELS, calls
-from tests.loop.test_waits import ROW, speaker
-from tests.process.test_process import DESCENDANTS, HANGS, worker_of
+from tests.scripts import DESCENDANTS, HANGS, MEET, ROW, speaker, worker_of
 from tests.whole.test_crash import MUTANTS
-from tests.whole.test_side_by_side import MEET
 from tests.whole.test_side_by_side_model import CHECKS, NO_CLAIM_TWICE, red_commits
 
 # name -> the sabotage (run before ralph's own code) and what is then wrong in a run that must not pass.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.loop.test_waits import LIMIT, RESULT, plan, speaker, wait_for_records
+from tests.scripts import LIMIT, RESULT, plan, speaker
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 
@@ -117,17 +117,6 @@ def test_nothing_is_checked_again_where_nothing_landed_since(repo: Repo) -> None
     assert rechecks(repo) == [(2, True, [])]
 
 
-def test_before_the_end_the_whole_branch_is_checked_and_what_broke_is_worked_again(repo: Repo) -> None:
-    """T4 breaks T1."""
-    repo.plan(*[own(f"T{i}") for i in range(1, 12)])
-    agent = repo.agent(MAKES + "\nif task == 'T4' and attempt == 1: P('T1.txt').unlink(missing_ok=True)")
-    code, _, _ = repo.run(agent)
-    assert (code, len(repo.passed())) == (0, 11)
-    order = [verdict.split()[0] for verdict in repo.verdicts()]
-    assert order == [*(f"T{i}" for i in range(1, 12)), "T1"]
-    assert rechecks(repo) == [(11, False, ["T1"]), (12, True, [])]
-
-
 def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"))
     agent = repo.agent(
@@ -187,70 +176,6 @@ def test_so_many_in_a_row_end_the_run_though_something_passed(
 # ---------------------------------------------------------------- people meanwhile
 
 
-def commits(name: str, content: str) -> str:
-    """What a person does on ralph's branch while the agent works, in the shell, and then switches away."""
-    return (
-        f"""cd {{0}}/mine && git switch -q ralph/p && echo "{content}" > {name} && git add {name} && """
-        f"""git commit -qm "mine {name}" && git switch -q --detach"""
-    )
-
-
-def with_tree(repo: Repo) -> None:
-    """A folder beside home in which a person works."""
-    repo.git("worktree", "add", "-q", "--detach", f"{repo.outside}/mine")
-
-
-def person(repo: Repo, deed: str) -> str:
-    """Python for an agent: a person does that now, at home and not in the agent's environment."""
-    env = {key: repo.env[key] for key in ("PATH", "HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")}
-    return f"subprocess.run(['sh', '-ec', {deed.format(repo.outside)!r}], env={env!r}, check=True)\n"
-
-
-def test_a_persons_commit_that_merges_is_part_of_what_lands(repo: Repo) -> None:
-    with_tree(repo)
-    repo.plan(
-        {"checks": ["grep -q good T1.txt && ! test -f other.txt || grep -q other other.txt"]}, own("T2")
-    )
-    deed = person(repo, commits("other.txt", "other"))
-    code, _, printed = repo.run(repo.agent(f"if task == 'T2': {deed}{MAKES}"))
-    assert (code, repo.verdicts()) == (0, ["T1 passed", "T2 passed"]), printed
-    assert repo.commits() == ["T2: task 2", "mine other.txt", "T1: task 1"]
-    assert not (repo.outside / "mine/T2.txt").exists()
-
-
-def test_a_conflict_with_a_person_s_commit_costs_no_attempt_and_is_resolved(repo: Repo) -> None:
-    with_tree(repo)
-    repo.plan(own("T1"), limits={"attempts": 1})
-    deed = person(repo, commits("T1.txt", "mine"))
-    agent = repo.agent(
-        f"if not (OUT / 'once').exists(): (OUT / 'once').touch(); {deed}"
-        "else: (OUT / 'found').write_text(P('T1.txt').read_text()); (OUT / 'sent').write_text(prompt)\n"
-        + MAKES
-    )
-    code, _, printed = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 conflict", "T1 passed"]), printed
-    found = repo.read("../found")
-    assert "mine\n" in found and "good\n" in found and "<<<<<<< " in found
-    assert "**conflict**" in repo.read("../sent") and "- T1.txt" in repo.read("../sent")
-    assert repo.commits() == ["T1: task 1", "mine T1.txt"]
-
-
-def test_markers_that_an_agent_leaves_are_red_and_the_next_attempt_starts_clean(repo: Repo) -> None:
-    with_tree(repo)
-    repo.plan({"checks": ["test -f T1.txt"]}, limits={"attempts": 3})
-    deed = person(repo, commits("T1.txt", "mine"))
-    agent = repo.agent(
-        f"with (OUT / 'turns').open('a') as turns: turns.write('x')\n"
-        f"turn = (OUT / 'turns').stat().st_size\n"
-        f"if turn == 1: {deed}"
-        "if turn == 3: (OUT / 'found').write_text(P('T1.txt').read_text())\n"
-        "if turn != 2: P('T1.txt').write_text('good')"
-    )
-    code, _, printed = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 conflict", "T1 failed", "T1 passed"]), printed
-    assert "conflict markers are left in T1.txt" in printed and repo.read("../found") == "mine\n"
-
-
 def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(repo: Repo) -> None:
     repo.plan(own("T1"))
     assert repo.run(repo.agent(MAKES))[0] == 0
@@ -284,86 +209,143 @@ def test_a_branch_that_people_went_past_goes_on_from_its_tip_and_says_so(repo: R
     ] * 3
 
 
-def saves(repo: Repo, *deeds: str) -> str:
-    """Python for an agent: a person's editor writes prd.json at home."""
-    return f"HOME = P({str(repo.path)!r}, 'prd.json'); whole = HOME.read_text()\n" + "\n".join(deeds) + "\n"
+def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f x"]}, {"checks": ["false"]}, checks=["false"])
+    code, summary, _ = repo.run(repo.agent("P('x').touch()"), "--task", "T1")
+    assert (code, summary["stop"]) == (4, "red-checks")
 
 
-def test_a_plan_half_saved_in_the_middle_of_a_run_is_waited_for(repo: Repo) -> None:
-    repo.plan(own("T1"), own("T2"))
-    half = saves(repo, "if task == 'T1': HOME.write_text(whole[:60])")
-    agent = repo.agent(
-        f"{half}(OUT / f'{{task}}-prompt').write_text(prompt)\n{MAKES}\n(OUT / f'{{task}}-did').touch()"
-    )
-    whole = repo.read("prd.json")
-    process = repo.start("run", "--agent", agent)
-    wait_for_records(repo, "start", 1)
-    repo.wait_for("../T1-did")
-    repo.write("prd.json", whole[:80])  # an editor writes on
-    (room_log,) = [repo.path / ".ralph/log/0001-T1-check1.log"]
-    repo.wait_for(str(room_log))
-    repo.write("prd.json", whole.replace("task 2", "words of mine"))
-    said, _ = process.communicate(timeout=30)
-    assert process.returncode == 0, said
+def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), checks=["test -f a.txt"])
+    code, summary, _ = repo.run(repo.agent(MAKES))
+    assert (code, summary["stop"], summary["passed"], summary["total"]) == (0, "complete", 2, 2)
     assert repo.passed() == ["T1", "T2"]
-    assert "words of mine" in repo.read("../T2-prompt") and "words of mine" in repo.read("prd.json")
-    assert "! prd.json" not in said
+    assert repo.commits() == ["T2: task 2", "T1: task 1"]
+    message = repo.git("log", "-1", "--format=%B", "ralph/p~1")
+    assert "Ralph-Iteration: 1" in message and "Ralph-Agent: " in message
+    assert repo.git("show", "--format=", "--name-only", "ralph/p").split() == ["T2.txt"]
+    assert repo.git("branch", "--show-current").strip() == "main"
+    assert repo.git("status", "--porcelain").split() == ["??", "prd.json", "??", "progress.txt"]
+    assert not (repo.path / "T1.txt").exists()
+    assert not repo.alive()
 
 
-def test_a_plan_that_stays_broken_is_waited_for_and_said(repo: Repo) -> None:
-    repo.plan(own("T1"), own("T2"), own("T3"))
-    whole = repo.read("prd.json")
-    agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
-    process = repo.start("run", "--agent", agent, "--notify", f"cat >> {repo.outside}/news")
-    repo.wait_for("../news")
-    assert repo.verdicts() in ([], ["T1 passed"])
-    shown = repo.ralph("status")
-    assert shown.returncode == 0 and shown.stdout.startswith("! prd.json, line")
-    assert "T3" in shown.stdout and json.loads(repo.ralph("status", "--json").stdout)["trouble"]
-    repo.write("prd.json", whole)
-    said, _ = process.communicate(timeout=40)
-    assert process.returncode == 0, said
-    assert repo.verdicts() == [f"T{i} passed" for i in (1, 2, 3)] and repo.passed() == ["T1", "T2", "T3"]
-    assert said.count("nothing new starts until it can be read") == 1
-
-
-def test_a_plan_that_stays_broken_ends_with_the_run_s_time(repo: Repo) -> None:
-    repo.plan(own("T1"), own("T2"))
-    whole = repo.read("prd.json")
-    agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
-    code, summary, _ = repo.run(agent, "--max-hours", "6s", timeout=60)
-    assert (code, summary["stop"]) == (3, "limit") and repo.verdicts() == ["T1 passed"]
-    assert repo.run(agent)[0] == 2  # at a start it is an error
-    repo.write("prd.json", whole)
-    assert repo.run(agent)[0] == 0 and repo.verdicts() == ["T1 passed", "T2 passed"]
-
-
-def test_what_passed_while_the_plan_was_broken_is_not_worked_again_after_a_kill(repo: Repo) -> None:
-    repo.plan(*map(own, ("T1", "T2")))
-    whole = repo.read("prd.json")
-    agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
-    process = repo.start("run", "--agent", agent, "--notify", f"cat >> {repo.outside}/news")
-    wait_for_records(repo, "verdict", 1)
-    process.kill()
-    process.wait()
-    assert repo.gone_within(5) and repo.verdicts() == ["T1 passed"]
-    repo.write("prd.json", whole)
-    assert repo.run(agent)[0] == 0 and repo.passed() == ["T1", "T2"]
-    assert repo.verdicts() == ["T1 passed", "T2 passed"]
-
-
-def test_what_was_blocked_while_the_plan_was_broken_is_not_worked_again(repo: Repo) -> None:
-    repo.plan({"checks": ["test -e nothing"]}, own("T2"), limits={"attempts": 1})
-    whole = repo.read("prd.json")
-    agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
-    process = repo.start("run", "--agent", agent)
-    wait_for_records(repo, "verdict", 1)
-    process.terminate()
-    process.wait()
-    repo.write("prd.json", whole)
+def test_a_finished_plan_is_left_alone(repo: Repo) -> None:
+    repo.plan(own("T1"))
     agent = repo.agent(MAKES)
-    for _ in range(2):
-        assert repo.run(agent)[0] == 4 and repo.verdicts() == ["T1 failed", "T2 passed"]
-    assert json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
-    repo.ralph("retry", "T1")
-    assert repo.run(agent)[0] == 4 and repo.verdicts() == ["T1 failed", "T2 passed", "T1 failed"]
+    repo.run(agent)
+    before, notes = repo.git("for-each-ref"), repo.read("progress.txt")
+    code, summary, _ = repo.run(agent)
+    assert (code, summary["stop"]) == (0, "complete")
+    assert repo.git("for-each-ref") == before
+    assert repo.read("progress.txt") == notes
+
+
+def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> None:
+    repo.plan(
+        {"checks": [{"name": "words", "run": "cat T1.txt >&2; grep -q good T1.txt"}]},
+        limits={"attempts": 3},
+    )
+    agent = repo.agent(
+        """
+        (OUT / f"prompt{attempt}").write_text(prompt)
+        P("T1.txt").write_text("a bad word" if attempt == 1 else "good")
+        said("ruled out", "writing a bad word")
+        said("learned", "words are checked")
+        """
+    )
+    code, _, _ = repo.run(agent)
+    assert code == 0
+    assert repo.verdicts() == ["T1 failed", "T1 passed"]
+    second = repo.read("../prompt2")
+    for needed in ("attempt 2 of 3", "a bad word", "`words`", "writing a bad word", "words are checked"):
+        assert needed in second
+
+
+def test_parked_work_has_the_plan_and_the_rulebook_as_they_are_in_git(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, limits={"attempts": 2})
+    repo.write("AGENTS.md", "Be brief.\n")
+    repo.commit("the plan is in git")
+    assert repo.run(repo.agent("P('w').write_text(str(time.time())); P('prd.json').write_text('{}')"))[0] == 4
+    parked = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked").split()
+    assert len(parked) == 2  # that of the last attempt, and what lay there before it
+    for ref in parked:
+        assert repo.git("diff", "--name-only", f"{ref}^", ref) == "w\n"
+
+
+def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: Repo) -> None:
+    repo.plan({**own("T1"), "priority": 1}, {"dependsOn": ["T1"], **own("T2")}, own("T3"))
+    agent = repo.agent(
+        """
+        P(f"{task}.txt").write_text("good" if task == "T3" else f"bad {attempt}")
+        P("new.txt").write_text("half")
+        """
+    )
+    code, summary, _ = repo.run(agent)
+    assert code == 4
+    assert repo.verdicts() == ["T1 failed", "T1 failed", "T1 failed", "T3 passed"]
+    states = {task["id"]: task["state"] for task in summary["tasks"]}
+    assert states == {"T1": "blocked", "T2": "waiting", "T3": "passed"}
+    assert "3 failed attempts" in json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
+    assert not repo.has_landed("T1.txt") and repo.has_landed("T3.txt")
+    parked = repo.records("verdict")[2]["parked"]
+    assert repo.git("show", f"{parked}:T1.txt") == "bad 3"
+    before = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked/**/0003-T1-before").strip()
+    assert repo.git("show", f"{before}:T1.txt") == "bad 2"
+
+    assert repo.ralph("retry", "T1", "--answer", "write good").returncode == 0
+    code, _, _ = repo.run(repo.agent('P(f"{task}.txt").write_text("good")'))
+    assert code == 0
+    assert repo.passed() == ["T1", "T2", "T3"]
+
+
+def test_two_tasks_that_break_each_other_are_conflicting(repo: Repo) -> None:
+    repo.plan({"checks": ["grep -q 1 x.txt"]}, {"checks": ["grep -q 2 x.txt"]})
+    code, summary, _ = repo.run(repo.agent('P("x.txt").write_text(task)'), timeout=90)
+    assert code == 4
+    states = [(task["state"], task["reason"] or "") for task in summary["tasks"]]
+    assert [state for state, _ in states] == ["blocked", "passed"] and "grep -q 2 x.txt failed" in states[0][
+        1
+    ]
+
+
+def test_checks_marked_once_are_not_run_at_the_end(repo: Repo) -> None:
+    repo.plan(
+        {"checks": [{"run": "test ! -f a.txt", "once": True}]}, {"checks": ["test -f a.txt && test -f b"]}
+    )
+    agent = repo.agent('P("a.txt").unlink() if task == "T1" else (P("a.txt").touch(), P("b").touch())')
+    code, _, _ = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1", "T2"])
+
+
+def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent("P(f'{task}-half.txt').touch()\nif task == 'T2': P('T2.txt').write_text('good')")
+    assert repo.run(agent, "--once", "--task", "T1")[0] == 3
+    assert repo.run(agent, "--once", "--task", "T2")[0] == 0
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["T2-half.txt", "T2.txt"]
+    agent = repo.agent("P('T1.txt').write_text('good' if P('T1-half.txt').exists() else '')")
+    assert repo.run(agent, "--once", "--task", "T1")[0] == 0  # its own were not lost
+
+
+def test_blocking_a_task_does_not_undo_what_passed_since_its_first_attempt(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), own("T3"), limits={"attempts": 2})
+    bad = repo.agent('P(f"{task}.txt").write_text("bad" if task == "T1" else "good")')
+    assert repo.run(bad, "--once", "--task", "T1")[0] == 3
+    assert repo.run(bad, "--once", "--task", "T2")[0] == 0
+    assert repo.run(bad)[0] == 4
+    assert repo.passed() == ["T2", "T3"]
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["T2.txt", "T3.txt"]
+    assert repo.landed("T2.txt") == "good"
+
+
+def test_old_transcripts_go_before_the_next_attempt(repo: Repo) -> None:
+    repo.plan({"checks": ["test -e seen"]})
+    for number in range(9951, 10_011):
+        repo.write(f".ralph/log/{number}-T1.out", "")
+    seen = (
+        f"P('seen').write_text(' '.join(path.name for path in P('{repo.path}/.ralph/log').glob('*-T1.out')))"
+    )
+    assert repo.run(repo.agent(seen))[0] == 0
+    kept = {int(name.partition("-")[0]) for name in repo.landed("seen").split()}
+    assert kept == {1, *range(9962, 10_011)}

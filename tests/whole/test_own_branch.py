@@ -5,19 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.loop.test_waits import LOOKS_OFTEN
 from tests.oracle import changed, end, home_of
-from tests.whole.test_loop import MAKES, own
-
-COUNTS = f"(OUT / 'ran').open('a').write(f'{{task}} ')\n{MAKES}"
-"""An agent that works, and notes for which task it was paid."""
+from tests.scripts import COUNTS, LOOKS_OFTEN, MAKES, own
 
 
 def tip(repo: Repo, name: str = "ralph/p") -> str:
@@ -216,156 +210,8 @@ def test_a_branch_that_lost_what_this_run_landed_ends_it_with_4_and_the_old_tip_
 
 # ---------------------------------------------------------------- conflicts
 
-ADDS_A_LINE = """
-lines = P("deps.txt").read_text().splitlines()
-if task not in lines:
-    lines.append(task)
-    (OUT / f"on-{task}").touch()
-    while sum(name.startswith("on-") for name in os.listdir(OUT)) < JOBS: time.sleep(0.02)
-elif MENDS:
-    (OUT / f"conflict-{task}").write_text(prompt)
-    lines = [line for line in lines if not line.startswith(("<<<<<<<", "=======", ">>>>>>>"))]
-P("deps.txt").write_text("".join(f"{line}\\n" for line in lines))
-(OUT / "ran").open("a").write(f"{task} ")
-"""
-
-
-def depends(*tasks: str) -> list[dict[str, object]]:
-    return [{"id": task, "checks": [f"grep -qx {task} deps.txt"]} for task in tasks]
-
-
-@pytest.mark.parametrize("jobs", [3, 8])
-def test_tasks_at_once_that_add_a_line_to_one_file_take_at_most_one_more_session_each(
-    repo: Repo, jobs: int
-) -> None:
-    repo.git("config", "merge.conflictStyle", "zdiff3")  # for a person's own merges
-    repo.write("deps.txt", "first\n")
-    repo.commit("dependencies")
-    names = [f"T{number + 1}" for number in range(jobs)]
-    repo.plan(*depends(*names))
-    agent = repo.agent(f"MENDS, JOBS = True, {jobs}\n{ADDS_A_LINE}")
-    code, _, said = repo.run(agent, "--jobs", str(jobs))
-    assert (code, repo.passed()) == (0, names), said
-    assert len(repo.read("../ran").split()) <= 2 * jobs
-    assert sorted(repo.landed("deps.txt").split()) == [*names, "first"]
-    asked = [path.read_text() for path in repo.outside.glob("conflict-*")]
-    assert asked and all("deps.txt" in prompt and "conflict markers" in prompt for prompt in asked)
-
-
-def test_markers_that_an_agent_leaves_are_red_and_cost_no_run_of_the_checks(repo: Repo) -> None:
-    repo.write("deps.txt", "first\n")
-    repo.commit("dependencies")
-    repo.plan(*depends("T1", "T2", "T3"), limits={"attempts": 2})
-    code, _, said = repo.run(
-        repo.agent(f"MENDS, JOBS = attempt > 1, 3\n{ADDS_A_LINE}"), "--jobs", "3", timeout=90
-    )
-    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), said
-    red = [record for record in repo.records("verdict") if record["verdict"] == "failed"]
-    assert red and all(
-        "conflict markers" in json.dumps(record) and not record.get("checks") for record in red
-    ), red
-    assert sorted(repo.landed("deps.txt").split()) == ["T1", "T2", "T3", "first"]
-
-
-KEPT = {
-    "a lock file": ("uv.lock", b"a = 1\n"),
-    "a lock file in a folder": ("packages/web/package-lock.json", b"{}\n"),
-    "a file that has no lines": ("logo.png", b"\0\1"),
-}
-
-
-@pytest.mark.parametrize("what", sample(KEPT, 3))
-def test_what_git_cannot_mark_stands_as_the_branch_has_it_and_the_prompt_says_so(
-    repo: Repo, what: str
-) -> None:
-    name, first = KEPT[what]
-    repo.write(name, "").write_bytes(first)
-    repo.commit("made by a tool")
-    repo.plan(*({"id": task, "checks": [f"grep -q {task} {name}"]} for task in ("T1", "T2")))
-    makes = f"""
-        (OUT / f"on-{{task}}").touch()
-        while not (OUT / "on-T1").exists() or not (OUT / "on-T2").exists(): time.sleep(0.02)
-        with open({name!r}, "rb") as file: found = file.read()
-        if found != {first!r}:
-            (OUT / "second").write_text(prompt)
-            (OUT / "found").write_text(repr(found))
-        with open({name!r}, "wb") as file: file.write(found + task.encode() + b"\\n")
-    """
-    code, _, said = repo.run(repo.agent(makes), "--jobs", "2")
-    assert (code, repo.passed(), len(repo.records("start"))) == (0, ["T1", "T2"], 3), said
-    assert repo.read("../found") == repr(first + repo.records("verdict")[0]["task"].encode() + b"\n")
-    assert name in repo.read("../second") and "git show" in repo.read("../second")
-
 
 # ---------------------------------------------------------------- a plan that breaks at night
 
-SEES = "(OUT / f'on-{task}').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n"
-
-
-# How a person leaves the plan, `whole` being how it was.
-BREAKS = {
-    "cut off": "head -c 100 ../whole > prd.json",
-    "gone": "rm prd.json",
-    "a FIFO": "rm prd.json; mkfifo prd.json",
-    "a merge under way": "{ echo '<<<<<<< HEAD'; cat ../whole; echo =======; cat ../whole; } > prd.json",
-    "two tasks with one id": "sed s/T3/T1/ ../whole > prd.json",
-    "no tasks": """echo '{"userStories": []}' > prd.json""",
-}
-
-
-@pytest.mark.parametrize(("how", "mended"), [("cut off", False), *((how, True) for how in sample(BREAKS, 4))])
-def test_a_plan_that_breaks_at_night_is_waited_for(repo: Repo, how: str, mended: bool) -> None:
-    repo.plan(*map(own, ("T1", "T2", "T3")))
-    limit = [] if mended else ["--max-hours", "5s"]
-    words = ("run", "--jobs", "2", "--agent", repo.agent(f"{SEES}{COUNTS}"), *limit)
-    night = repo.start(*words, "--notify", f"cat >> {repo.outside}/told", first=LOOKS_OFTEN)
-    for task in ("T1", "T2"):
-        repo.wait_for(f"../on-{task}")
-    sh(repo, f"cp prd.json ../whole; {BREAKS[how]}")
-    repo.write("../go", "")
-    repo.wait_for("../told")
-    until = time.monotonic() + 20
-    while len(repo.commits()) < 2:  # those under way land
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    status = repo.ralph("status")
-    for word in ("prd.json", "T1", "T3", "task 3"):
-        assert word in status.stdout + status.stderr
-    assert not (repo.outside / "on-T3").exists()
-    if mended:
-        sh(repo, "rm -f prd.json; mv ../whole prd.json")
-    said, _ = night.communicate(timeout=60)
-    assert "prd.json" in said and "Traceback" not in said
-    assert night.returncode == (0 if mended else 3), said
-    if not mended:
-        assert repo.read("prd.json") == repo.read("../whole")[:100]
-        assert repo.ralph("run", "--agent", "true").returncode == 2
-        sh(repo, "mv ../whole prd.json")
-        assert repo.run(repo.agent(COUNTS))[0] == 0
-    assert repo.passed() == ["T1", "T2", "T3"] and sorted(repo.read("../ran").split()) == repo.passed()
-
 
 # ---------------------------------------------------------------- scripts that hear of it
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "seen"),
-    [
-        ("tell 'hello from afar'", 4, "hello from afar"),
-        ("retry T1 --answer 'once more'", 4, "once more"),
-        ("stop", 3, "stop"),
-    ],
-)
-def test_a_notify_script_may_steer_the_run(repo: Repo, words: str, code: int, seen: str) -> None:
-    """It does so once, when T1 is blocked."""
-    repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
-    ralph = f"{sys.executable} -m ralph {words} >> {repo.outside}/heard 2>&1"
-    script = repo.program(
-        "../notify",
-        f"test -e {repo.outside}/heard || {{ {ralph}; echo ended with $?; }} >> {repo.outside}/heard 2>&1",
-    )
-    agent = repo.agent(f"(OUT / f'prompt-{{task}}-{{attempt}}').write_text(prompt)\n{MAKES}")
-    ended, summary, said = repo.run(agent, "--notify", str(script))
-    assert "ended with 0" in repo.read("../heard"), repo.read("../heard")
-    assert ended == code, said
-    assert seen in repo.read("progress.txt") + repo.read("prd.json") + said + json.dumps(summary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import WHOLE, Repo, sample
-from tests.loop.test_waits import LIMIT, RESULT, plan, speaker
 from tests.oracle import BRANCH, end, fresh_clone_is_green, nothing_runs_within, told
+from tests.scripts import LIMIT, MAKES, RESULT, own, plan, speaker
 
 WORKS = 'P(f"{task}.txt").write_text("good")'
 EDIT = "import json, pathlib, shutil\nP = pathlib.Path\nd = json.loads(P('prd.json').read_text())\nt = d['userStories']\n"
@@ -271,3 +272,52 @@ def test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named(repo
     said, _ = process.communicate(timeout=30)
     assert (process.returncode, repo.passed()) == (4, ["T2"]), said
     assert "T1" in told(repo, "T1") and "prd.json" in told(repo, "T1")
+
+
+def test_a_person_may_edit_the_plan_between_attempts_and_remove_a_block(repo: Repo) -> None:
+    repo.plan(own("T1"), limits={"attempts": 1})
+    assert repo.run(repo.agent("P('x').touch()"))[0] == 4
+    plan = json.loads(repo.read("prd.json"))
+    del plan["userStories"][0]["blocked"]
+    repo.write("prd.json", json.dumps(plan))
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    plan = json.loads(repo.read("prd.json"))
+    plan["userStories"][0]["passes"] = False
+    plan["userStories"][0]["checks"].append("test -f more.txt")
+    repo.write("prd.json", json.dumps(plan))
+    assert repo.run(repo.agent(MAKES + "\nP('more.txt').touch()"))[0] == 0
+    assert repo.verdicts() == ["T1 failed", "T1 passed", "T1 passed"]
+
+
+def test_a_persons_untracked_and_modified_files_stay_and_are_no_part_of_the_work(repo: Repo) -> None:
+    repo.git("update-index", "--assume-unchanged", "a.txt")
+    repo.write("b.txt", "b\n")
+    repo.git("add", "b.txt")
+    repo.git("commit", "-qm", "b")
+    repo.plan({"checks": ["grep -q good T1.txt && grep -qx a a.txt && grep -qx b b.txt"]})
+    for name in ("a.txt", "b.txt", "mine.txt"):
+        repo.write(name, "mine\n")
+    before = repo.git("status", "--porcelain")
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    said = next(line for line in printed.splitlines() if "the agent will not see" in line)
+    assert "b.txt" in said and "mine.txt" in said and "prd.json" not in said
+    assert [repo.read(name) for name in ("a.txt", "b.txt", "mine.txt")] == ["mine\n"] * 3
+    assert repo.git("status", "--porcelain") == before.replace(
+        "?? prd.json\n", "?? prd.json\n?? progress.txt\n"
+    )
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["T1.txt"]
+
+
+def test_a_persons_interrupts_block_no_task(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f x"]})
+    agent = repo.agent("(OUT / 'begun').touch(); time.sleep(600)")
+    for _ in range(4):
+        (repo.outside / "begun").unlink(missing_ok=True)
+        loop = repo.start("run", "--agent", agent)
+        repo.wait_for("../begun")
+        for _ in range(2):
+            loop.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        loop.wait(30)
+    assert "blocked" not in repo.read("prd.json")

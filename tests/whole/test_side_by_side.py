@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.conftest import Repo, sample
-from tests.loop.test_waits import LIMIT, RESULT, ROW, speaker, wait_for_records
-from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
-from tests.whole.test_kills import paid, ralphs, runs
+from tests.conftest import LITTLE_GRACE, Repo, sample
+from tests.oracle import BRANCH, end, fresh_clone_is_green, nothing_runs_within, still_running
+from tests.scripts import (
+    MEET,
+    RESULT,
+    ROW,
+    SOON,
+    limited_for,
+    own,
+    paid,
+    runs,
+    speaker,
+    until,
+    wait_for_records,
+)
+from tests.whole.test_conflicts import prompts
+from tests.whole.test_kills import ralphs
 
 WORKS = "P(f'{task}.txt').write_text('good')"
-# For agents that wait for each other: marks in a folder that all can see, and what has landed.
-MEET = """
-def wait(seen):
-    end = time.time() + 20
-    while not seen() and time.time() < end: time.sleep(0.02)
-def begun(*tasks): (OUT / f"begun-{task}").touch(); wait(lambda: all((OUT / f"begun-{one}").exists() for one in tasks))
-def has_landed(one):
-    git = ["git", "-C", str(OUT / "repo"), "log", "--format=%s", "ralph/p"]
-    return f"{one}: " in subprocess.run(git, capture_output=True, text=True).stdout
-def number():
-    with (OUT / f"runs-{task}").open("a") as log: log.write("x")
-    return len((OUT / f"runs-{task}").read_text())
-"""
 
 
 def tasks(count: int, **top: object) -> list[dict[str, Any]]:
     return [{"checks": [f"grep -q good T{n}.txt"], **top} for n in range(1, count + 1)]
-
-
-SOON = "from _ralph.state import limits\nlimits.JITTER = 1.0"
-
-
-def limited_for(seconds: float) -> str:
-    """Python that is what an agent prints whose provider is limited for so long."""
-    told = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 0}}
-    reset = f"json.dumps({told!r}).replace(': 0', f': {{int(time.time()) + {seconds}}}')"
-    return f"{reset} + '\\n' + {LIMIT!r}"
 
 
 def chained(count: int) -> list[dict[str, Any]]:
@@ -53,26 +41,10 @@ def chained(count: int) -> list[dict[str, Any]]:
     return [{**task, "dependsOn": before} for task, before in zip(tasks(count), needs, strict=True)]
 
 
-def until(seen: Callable[[], object], seconds: float = 20) -> None:
-    """Wait for something that another process does."""
-    last = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(OSError):
-            if seen():
-                return
-        assert time.monotonic() < last, "it did not come"
-        time.sleep(0.02)
-
-
 def most_at_once(repo: Repo) -> int:
     """How many attempts the records have open at once."""
     steps = {"start": 1, "verdict": -1}
     return max(itertools.accumulate(steps.get(record["event"], 0) for record in repo.records()))
-
-
-def prompts(repo: Repo, task: str) -> list[str]:
-    """What the agent was sent, attempt by attempt."""
-    return [path.read_text() for path in sorted((repo.path / ".ralph/log").glob(f"*-{task}.prompt.md"))]
 
 
 def test_tasks_are_worked_side_by_side_and_land_one_after_the_other(repo: Repo) -> None:
@@ -86,42 +58,6 @@ def test_tasks_are_worked_side_by_side_and_land_one_after_the_other(repo: Repo) 
 
 
 # ---------------------------------------------------------------- the line before the room
-
-
-RESOLVES = (
-    """
-def resolved(text):
-    """
-    + '"""The words of a text with conflict markers, each once."""'
-    + """
-    lines = [line for line in text.splitlines() if not line.startswith(("<<<<<<<", "=======", ">>>>>>>"))]
-    return " ".join(dict.fromkeys(" ".join(lines).split()))
-"""
-)
-
-
-def test_a_conflict_costs_no_attempt_and_the_next_one_goes_on_from_the_merged_files(repo: Repo) -> None:
-    repo.write("line.txt", "start\n")
-    repo.commit("line")
-    checks = [{"checks": [f"grep -q T{n} line.txt"]} for n in (1, 2, 3)]
-    repo.plan(checks[0], checks[1], {**checks[2], "dependsOn": ["T1"]})
-    agent = repo.agent(
-        f"""{MEET}{RESOLVES}
-import subprocess
-begun("T1", "T2") if task != "T3" else None
-line, turn = P("line.txt").read_text(), number()
-if task == "T2" and turn < 3: wait(lambda: has_landed("T1" if turn == 1 else "T3"))
-if task == "T3": wait(lambda: len((OUT / "runs-T2").read_text()) == 2)
-P("line.txt").write_text(resolved(f"{{line}} {{task}}") + "\\n")
-"""
-    )
-    code, _, printed = repo.run(agent, "--jobs", "2")
-    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), printed
-    assert repo.verdicts() == ["T1 passed", "T2 conflict", "T3 passed", "T2 conflict", "T2 passed"]
-    assert [one["attempt"] for one in repo.records("start") if one["task"] == "T2"] == [1, 1, 1]
-    for sent in prompts(repo, "T2")[1:]:
-        assert "judged **conflict**" in sent and "resolve every one of them:\n- line.txt" in sent
-    assert sorted(landed(repo, "line.txt").split()) == ["T1", "T2", "T3", "start"]
 
 
 def test_what_is_green_alone_and_red_together_does_not_land_and_is_told_what_came_between(repo: Repo) -> None:
@@ -158,19 +94,6 @@ def test_candidates_are_checked_in_the_order_in_which_they_come(repo: Repo) -> N
     agent = repo.agent(f"{MEET}\nbegun('T1', 'T2', 'T3', 'T4'); time.sleep(1 - int(task[1]) / 5)\n{WORKS}")
     code, _, printed = repo.run(agent, "--jobs", "4")
     assert (code, repo.verdicts()) == (0, [f"T{n} passed" for n in (4, 3, 2, 1)]), printed
-
-
-def test_tasks_that_all_change_one_line_all_land_in_few_sessions(repo: Repo) -> None:
-    repo.write("line.txt", "start\n")
-    repo.commit("line")
-    repo.plan(*({"checks": [f"grep -q T{n} line.txt"]} for n in range(1, 4)))
-    agent = repo.agent(
-        f"{RESOLVES}\nP('line.txt').write_text(resolved(P('line.txt').read_text() + ' ' + task) + '\\n')"
-    )
-    code, _, printed = repo.run(agent, "--jobs", "3")
-    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), printed
-    assert sorted(landed(repo, "line.txt").split()) == ["T1", "T2", "T3", "start"]
-    assert len(repo.records("start")) <= 3 + 3
 
 
 # ---------------------------------------------------------------- who takes up what
@@ -609,3 +532,17 @@ def test_a_task_that_gets_other_checks_while_it_is_worked_has_not_passed_them(re
     repo.plan({"checks": ["test -f other.txt"], "title": "wholly another task"})
     (repo.outside / "go").touch()
     assert process.wait(30) == 3 and repo.passed() == []
+
+
+def test_an_interrupted_baseline_is_recorded(repo: Repo) -> None:
+    repo.plan(own("T1"), {"checks": [f"touch {repo.outside}/before; sleep 100"]})
+    agent = repo.agent("(OUT / 'up').touch(); time.sleep(600)")
+    loop = repo.start("run", "--jobs", "2", "--agent", agent, first=LITTLE_GRACE)
+    repo.wait_for("../up")
+    repo.wait_for("../before")
+    for _ in range(2):
+        loop.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    assert loop.wait(20) == 130
+    assert sorted(repo.verdicts()) == ["T1 interrupted", "T2 interrupted"]
+    assert repo.records()[-1]["stop"] == "interrupted" and repo.alive() == []

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import psutil
 
 from tests.conftest import Repo
-from tests.loop.test_waits import LIMIT, RESULT, plan, speaker
 from tests.oracle import changed, fresh_clone_is_green, home_of
+from tests.scripts import LIMIT, RESULT, plan, speaker
 
 TASKS = int(os.environ.get("SOAK_TASKS", "5"))
 SEED = os.environ.get("SOAK_SEED", "1")

@@ -1,0 +1,145 @@
+"""Small scripted agents, and what tests say with them: an agent that works, one that speaks as Claude does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.conftest import ROOT, Repo
+
+# Claude's own rules under another name: a new row needs no code.
+CLAUDE = json.loads((ROOT / "templates/agents.json").read_text())["claude"]
+
+
+ROW = {**CLAUDE, "argv": ["speaker", "{args}"], "edit_needs": {}}
+
+
+RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-1","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}'
+
+
+LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
+
+
+# A run that looks five times a second at what people do while it waits, and not every five seconds; that
+# begins again one second after a provider's limit has ended, and not up to ten.
+LOOKS_OFTEN = """
+from _ralph.process import process
+from _ralph.state import limits
+real = process.Control.wait
+process.Control.wait = lambda control, seconds, *given: real(control, min(seconds, 0.2), *given)
+limits.JITTER = 1.0
+"""
+
+
+def speaker(repo: Repo, script: str) -> str:
+    """An executable called `speaker` that runs `script`; its path."""
+    return str(repo.program("../speaker", f'exec {repo.agent(script, "speaker")} "$@"'))
+
+
+def plan(repo: Repo, *tasks: dict[str, Any], **top: Any) -> None:
+    repo.plan(*tasks, agents={"speaker": ROW}, **top)
+
+
+def overage(resets_in: float) -> str:
+    info = {"status": "rejected", "resetsAt": int(time.time() + resets_in), "isUsingOverage": True}
+    return json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
+
+
+def cost(usd: float, **more: Any) -> str:
+    return json.dumps({**json.loads(RESULT), "total_cost_usd": usd, **more})
+
+
+def wait_for_records(repo: Repo, event: str, number: int) -> None:
+    """Wait until there are so many records of this kind."""
+    end = time.monotonic() + 30
+    while not (repo.path / "progress.txt").exists() or len(repo.records(event)) < number:
+        assert time.monotonic() < end, f"no {number} records of {event}"
+        time.sleep(0.02)
+
+
+MAKES = 'P(f"{task}.txt").write_text("good\\n")'
+
+
+def own(task: str) -> dict[str, object]:
+    return {"checks": [f"grep -q good {task}.txt"]}
+
+
+COUNTS = f"(OUT / 'ran').open('a').write(f'{{task}} ')\n{MAKES}"
+"""An agent that works, and notes for which task it was paid."""
+
+
+def once(repo: Repo, label: str) -> str:
+    """Python that is true for an agent or a check the first time only."""
+    return f"not P({str(repo.outside)!r}, {label!r} + task).exists() and not P({str(repo.outside)!r}, {label!r} + task).touch()"
+
+
+def runs(repo: Repo) -> str:
+    """A line of an agent's script that counts how often it was paid for."""
+    return f"P({str(repo.outside)!r}, 'runs').open('a').write(task + ' ')\n"
+
+
+def paid(repo: Repo) -> list[str]:
+    return (repo.outside / "runs").read_text().split()
+
+
+# For agents that wait for each other: marks in a folder that all can see, and what has landed.
+MEET = """
+def wait(seen):
+    end = time.time() + 20
+    while not seen() and time.time() < end: time.sleep(0.02)
+def begun(*tasks): (OUT / f"begun-{task}").touch(); wait(lambda: all((OUT / f"begun-{one}").exists() for one in tasks))
+def has_landed(one):
+    git = ["git", "-C", str(OUT / "repo"), "log", "--format=%s", "ralph/p"]
+    return f"{one}: " in subprocess.run(git, capture_output=True, text=True).stdout
+def number():
+    with (OUT / f"runs-{task}").open("a") as log: log.write("x")
+    return len((OUT / f"runs-{task}").read_text())
+"""
+
+
+SOON = "from _ralph.state import limits\nlimits.JITTER = 1.0"
+
+
+def limited_for(seconds: float) -> str:
+    """Python that is what an agent prints whose provider is limited for so long."""
+    told = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 0}}
+    reset = f"json.dumps({told!r}).replace(': 0', f': {{int(time.time()) + {seconds}}}')"
+    return f"{reset} + '\\n' + {LIMIT!r}"
+
+
+def until(seen: Callable[[], object], seconds: float = 20) -> None:
+    """Wait for something that another process does."""
+    last = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(OSError):
+            if seen():
+                return
+        assert time.monotonic() < last, "it did not come"
+        time.sleep(0.02)
+
+
+# Each leaves a descendant behind in another way; all of them sleep for ten minutes.
+DESCENDANTS = {
+    "plain child": "subprocess.Popen(['sleep', '600'])",
+    "holds stdout": "subprocess.Popen('sleep 600', shell=True, stdout=sys.stdout)",
+    "own group": "subprocess.Popen(['sleep', '600'], process_group=0)",
+    "own session": "subprocess.Popen(['sleep', '600'], start_new_session=True)",
+    "double fork": "sh('(setsid sh -c \"sleep 600 & sleep 600\" >/dev/null 2>&1 &)')",
+    "ignores TERM": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 600; sleep 600'])",
+    "cleared environment": "sh('(setsid env -i /bin/sleep 600 > /dev/null 2>&1 &)')",  # and no parent left
+}
+
+
+HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touch()\ntime.sleep(600)"
+
+
+def worker_of(process: subprocess.Popen[Any]) -> int:
+    """The worker of a loop's attempt: its one child, where nothing keeps the machine awake."""
+    import psutil
+
+    (child,) = psutil.Process(process.pid).children()
+    return child.pid

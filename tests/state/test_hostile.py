@@ -1,0 +1,168 @@
+"""Whatever stands in prd.json and progress.txt: no traceback, no pass, and no byte lost that was not ralph's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from _ralph.errors import BadInput
+from _ralph.model import Plan, Task
+from _ralph.show import status
+from _ralph.state import edit, prd
+from _ralph.state.history import replay
+from _ralph.state.records import Added, Journal, parse
+from tests.hostile import EXAMPLES, KNOWN, hostile, names, values
+
+
+@pytest.fixture(autouse=True)
+def counted(tally: Callable[[str, int], None]) -> Iterator[None]:
+    yield
+    tally("hostile inputs", EXAMPLES)
+
+
+def refused_or_open(path: Path) -> None:
+    """A plan is refused with words, or read with no task passed that does not say so."""
+    try:
+        plan = prd.load(path)
+        prd.validate(plan)
+    except BadInput as error:
+        assert str(error)
+        return
+    for task in plan.tasks:
+        said = [task.raw.get(key) for key in prd.ALIASES["passed"]] + [task.raw.get("status")]
+        assert not task.passed or any(word is True or isinstance(word, str) for word in said)
+
+
+@hostile
+@given(data=st.binary(max_size=200) | st.text(max_size=100).map(lambda t: t.encode("utf-8", "surrogatepass")))
+def test_any_bytes_as_prd_json(scratch: Path, data: bytes) -> None:
+    (scratch / "prd.json").write_bytes(data)
+    refused_or_open(scratch / "prd.json")
+
+
+@hostile
+@given(document=values, tasks=st.lists(st.dictionaries(names, values, max_size=5), max_size=3))
+def test_any_json_as_prd_json(scratch: Path, document: Any, tasks: list[Any]) -> None:
+    top = {**document, "tasks": tasks} if isinstance(document, dict) else document
+    (scratch / "prd.json").write_text(json.dumps(top))
+    refused_or_open(scratch / "prd.json")
+
+
+_done = st.none() | st.tuples(st.sampled_from(prd.ALIASES["passed"]), st.booleans())
+_status = st.tuples(st.just("status"), st.sampled_from(["todo", "done", "blocked", "In Progress"]))
+_extras = st.dictionaries(st.text(max_size=6), values, max_size=4)
+_styles: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{"indent": 2}, {"indent": "\t"}, {"indent": 0}, {}, {"separators": (",", ":")}, {"separators": (" ,", " : ")}]
+)  # fmt: skip
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> bytes:
+    """Valid plans in any formatting: a list or an object, any keys beside, in any order."""
+    tasks = []
+    for number in range(draw(st.integers(min_value=1, max_value=4))):
+        own = [("id", f"T{number}"), ("title", "t"), *filter(None, [draw(_done | _status)])]
+        beside = [(key, value) for key, value in draw(_extras).items() if key not in KNOWN]
+        tasks.append(dict(draw(st.permutations([*own, *beside]))))
+    document: Any = tasks
+    if draw(st.booleans()):
+        beside = [(f"x{key}", value) for key, value in draw(_extras).items()]
+        document = dict(draw(st.permutations([("userStories", tasks), *beside])))
+    source = json.dumps(document, ensure_ascii=draw(st.booleans()), **draw(_styles))
+    source = draw(st.sampled_from(["", "\ufeff"])) + source + draw(st.sampled_from(["", "\n", "\r\n\n"]))
+    return source.encode("utf-8", "replace")
+
+
+def _changed(before: str, after: str) -> tuple[str, str]:
+    """What is left of both when their common head and tail are taken away."""
+    for _ in range(2):
+        head = sum(
+            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+        )
+        before, after = before[head:][::-1], after[head:][::-1]
+    return before, after
+
+
+EDITS: dict[str, Callable[[Plan, Task], str]] = {
+    "passes": lambda plan, task: edit.set_passed(plan, task, True),
+    "opens again": lambda plan, task: edit.set_passed(plan, task, False),
+    "blocks": lambda plan, task: edit.set_blocked(plan, task, 'why "\\ \ud800 é'),
+    "unblocks": edit.set_open,
+}
+_OWN = {*prd.ALIASES["passed"], *prd.ALIASES["skip"], "status", "blocked"}
+
+
+@pytest.mark.parametrize("change", EDITS)
+@hostile
+@given(data=documents(), which=st.integers(min_value=0, max_value=3))
+def test_a_write_changes_one_field_and_no_other_byte(
+    scratch: Path, change: str, data: bytes, which: int
+) -> None:
+    path = scratch / "prd.json"
+    path.write_bytes(data)
+    plan = prd.load(path)
+    task = plan.tasks[which % len(plan.tasks)]
+    new = EDITS[change](plan, task)
+    after = edit.apply(plan, lambda _: new)
+    edited = after.tasks[task.index]
+    assert {"passes": edited.passed, "opens again": not edited.passed, "blocks": edited.blocked is not None,
+            "unblocks": edited.blocked is None}[change]  # fmt: skip
+    others = [[t.raw for t in version.tasks if t.index != task.index] for version in (plan, after)]
+    assert others[0] == others[1]
+    assert {k: v for k, v in edited.raw.items() if k not in _OWN} == {
+        k: v for k, v in task.raw.items() if k not in _OWN
+    }
+    assert (
+        list(edited.raw)[: len(task.raw) - 1] == list(task.raw)[: len(task.raw) - 1] or change == "unblocks"
+    )
+    gone, come = _changed(plan.text, new)
+    assert len(gone) < 40 and len(come) < 80, (gone, come)
+    if isinstance(plan.data, dict):
+        rest = {k: v for k, v in plan.data.items() if k != plan.list_key}
+        assert rest == {k: v for k, v in after.data.items() if k != plan.list_key}
+
+
+_records = st.builds(
+    lambda fields, event, version: json.dumps({"v": version, "plan": "p@", "event": event, **fields}),
+    st.dictionaries(names, values, max_size=6),
+    st.sampled_from(["run", "start", "verdict", "wait", "recheck", "retry", "add", "land", "stop"]),
+    st.just(2),
+)
+_notes = st.lists(
+    st.binary(max_size=40)
+    | st.just(b"\n## 2026-11-21 03:14:07 +01:00 | iteration 1 | T1 t | passed\n")
+    | _records.map(lambda line: f"<!-- ralph {line} -->\n".encode()),
+    max_size=6,
+).map(b"".join)
+
+
+@hostile
+@given(notes=_notes)
+def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
+    """Read, shown and appended to, or refused with words; never a byte less, and never a pass in the plan."""
+    plan_path, path = scratch / "prd.json", scratch / "progress.txt"
+    plan_path.write_text('{"project": "p", "tasks": [{"id": "T1", "title": "t", "passes": false}]}')
+    path.write_bytes(notes)
+    plan = prd.load(plan_path)
+    journal = Journal(path)
+    journal.open()
+    assert Journal(path).open() == []  # what was cut off is closed once
+    journal.append(Added(plan="prd.json@"), "head", ["- line"])
+    assert [*parse(path.read_bytes().split(b"\n"))][-1]["event"] == "add" and path.read_bytes().startswith(
+        notes
+    )
+    try:
+        history = replay(journal.records(plan))
+        shown = status.Status(plan, history)
+        assert status.lines(shown, 80, color=True) and status.markdown(shown)
+        json.dumps(status.as_object(shown))
+    except BadInput as error:
+        assert "progress.txt" in str(error)
+    assert not prd.load(plan_path).tasks[0].passed
