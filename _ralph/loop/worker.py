@@ -98,15 +98,16 @@ class Job(Generic[Result]):
             os.kill(self.pid, number)
 
     def end(self, spare: frozenset[int]) -> None:
-        """End the worker, which ends its own processes, then all that it left but `spare`, our other
-        children."""
+        """Await the end of a worker that has said its result: it has ended all that it started. End any
+        other, and all that it left but `spare`, our other children."""
         patience = 5.0 if self.result is None else _STOP_DEADLINE
         if self.result is None:
             self.send(signal.SIGTERM)
         while process.reap(self.pid, patience) is None:
             self.send(signal.SIGKILL)
             patience = 0.1
-        process.sweep(0.0, spare=spare)
+        if self.result is None:
+            process.sweep(0.0, spare=spare)
         os.close(self.pipe)
         os.close(self.alive)
         self.ready = True
