@@ -87,6 +87,7 @@ def test_places_share_no_cache_of_installed_files_and_no_build_folder() -> None:
     assert found["CARGO_TARGET_DIR"] == f"{PLACE}/target" and found["UV_LINK_MODE"] == "copy"
     assert found["UV_PROJECT_ENVIRONMENT"] == f"{PLACE}/.venv"
     assert found["pnpm_config_package_import_method"] == "copy"
+    assert found["CONDA_ALWAYS_COPY"] == found["MAMBA_ALWAYS_COPY"] == "true"
     assert found["POETRY_VIRTUALENVS_IN_PROJECT"] == found["PIPENV_VENV_IN_PROJECT"] == "1"
     assert "CARGO_TARGET_DIR" not in in_place(ELSEWHERE, HOME, PLACE)
     found = in_place({**ELSEWHERE, "CARGO_TARGET_DIR": "../target"}, HOME, PLACE)

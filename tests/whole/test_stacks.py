@@ -23,7 +23,9 @@ from tests.whole.test_gate import DEADLINE, lay, must, owner, runs
 pytestmark = pytest.mark.gate
 __all__ = ["owner"]  # a fixture
 
-FROM_NPM = ("bun", "pnpm")
+FROM_NPM = ("bun", "mise", "pnpm", "turbo")
+PACKAGES = {"django-admin": "django"}
+"""Where a program comes from a package of another name."""
 POSTGRES = Path("/usr/lib/postgresql")
 Get = Callable[[str], None]
 
@@ -55,7 +57,7 @@ def _install(tool: str, folder: Path) -> None:
         words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), tool]
     else:
         venv.create(folder, with_pip=True)
-        words = [str(folder / "bin/pip"), "install", "-q", tool]
+        words = [str(folder / "bin/pip"), "install", "-q", PACKAGES.get(tool, tool)]
     if shutil.which(words[0]):
         subprocess.run(words, capture_output=True, timeout=DEADLINE)
 
@@ -239,6 +241,190 @@ def test_what_postinstall_makes_from_sources_is_of_the_tree_that_is_checked(
     assert "Unknown env config" not in said
     if passes:
         clone_is_green(owner, "npm ci", "npm test", own)
+
+
+# ---------------------------------------------------------------- Django: migrations, static files
+
+DJANGO = {
+    "settings.py": "SECRET_KEY = 'x'\nINSTALLED_APPS = ['django.contrib.staticfiles', 'store']\n"
+    "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'db.sqlite3'}}\n"
+    "DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'\nSTATIC_URL = 'static/'\nSTATIC_ROOT = 'collected'\n",
+    "store/__init__.py": "",
+    "store/migrations/__init__.py": "",
+    "store/models.py": "from django.db import models\n\n\nclass Product(models.Model):\n    name = models.TextField()\n",
+    "store/static/shop.css": "a { color: red }\n",
+    ".gitignore": "db.sqlite3\ncollected/\n__pycache__/\n",
+}
+MANAGE = "django-admin {} --settings settings --pythonpath ."
+MIGRATE = f"{MANAGE.format('migrate -v 0')} && {MANAGE.format('collectstatic -v 0 --noinput')}"
+FIELD = "echo '    {0} = models.IntegerField(default=0)' >> store/models.py"
+COLUMN = "alter table store_product add column {0} integer default 0"
+ADDED = f"{FIELD} && {MANAGE.format('makemigrations -n {0} store')}"
+BY_HAND = f"{FIELD} && python3 -c \"import sqlite3; sqlite3.connect('db.sqlite3').execute('{COLUMN}')\""
+WRITES = "python3 -c \"import sqlite3 as s; s.connect('db.sqlite3', isolation_level=None).execute('{}')\""
+STORES = WRITES.format("insert into store_product (name, {0}) values (1, 2)")
+LACKS = "! " + WRITES.format("select {0} from store_product")
+
+
+def django(owner: Repo, get: Get) -> None:
+    get("django-admin")
+    lay(owner, DJANGO)
+    must(owner, MANAGE.format("makemigrations -v 0 store"))
+    owner.commit("shop")
+
+
+@pytest.mark.parametrize(
+    ("does", "passes"),
+    [
+        (f"{ADDED} && echo 'a {{{{ color: blue }}}}' > store/static/shop.css", True),
+        (f"{BY_HAND} && sed -i s/red/blue/ collected/shop.css", False),
+        (f"{ADDED} && {MANAGE.format('migrate -v 0')} && git clean -qfd && git checkout -q . && echo a > a.txt", False),
+    ],
+    ids=["honest", "by hand", "migrated and reverted"],
+)  # fmt: skip
+def test_the_database_is_made_by_the_migrations_of_the_tree_that_is_checked(
+    does: str, passes: bool, owner: Repo, get: Get
+) -> None:
+    django(owner, get)
+    checks = [STORES.format("price"), *(["grep blue collected/shop.css"] if passes else [])]
+    owner.plan({"checks": checks}, setup=MIGRATE)
+    code, said = work(owner, does.format("price"), "--max-iterations", "1")
+    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
+    if passes:
+        clone_is_green(owner, MIGRATE, *checks)
+    else:
+        assert "has no column named price" in said
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep": ["db.sqlite3"]}], ids=["when", "when and keep"])
+def test_a_migration_of_a_refused_task_is_in_no_database_of_the_next(
+    settings: dict[str, object], owner: Repo, get: Get
+) -> None:
+    django(owner, get)
+    checks = [STORES.format("weight"), LACKS.format("price")]
+    setup = {"run": MIGRATE, "when": ["store/migrations/*.py", "settings.py", "store/static/**"]}
+    refused = {"checks": [STORES.format("price"), "false"]}
+    owner.plan(refused, {"checks": checks}, setup=setup, limits={"attempts": 1}, **settings)
+    does = f"{ADDED} && {MANAGE.format('migrate -v 0')}"
+    script = f"name = 'price' if task == 'T1' else 'weight'; sys.exit(sh({does!r}.format(name)).returncode)"
+    code, _, said = owner.run(owner.agent(script), timeout=DEADLINE)
+    assert (code, owner.passed()) == (4, ["T2"]), said
+    clone_is_green(owner, MIGRATE, *checks)
+
+
+# ---------------------------------------------------------------- checkouts that have to be trusted
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """A tool that reads the environment from a file once that is trusted: the file, how to trust it, how to
+    run a command with it, what makes it active in a shell."""
+
+    file: str
+    content: str
+    trust: str
+    run: str
+    activate: str
+
+
+TRUSTED = {
+    "direnv": Trusted(
+        ".envrc", "export PYTHONPATH=$PWD/src\nexport RATE=7\n",
+        "direnv allow .", "direnv exec . {}", 'eval "$(direnv export bash)"',
+    ),
+    "mise": Trusted(
+        "mise.toml", '[env]\nPYTHONPATH = "{{config_root}}/src"\nRATE = "7"\n',
+        "mise trust", "mise exec -- {}", 'eval "$(mise hook-env -s bash --force)"',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("passes", [True, False], ids=["honest", "a - b"])
+@pytest.mark.parametrize("name", TRUSTED)
+def test_every_checkout_is_trusted_by_what_init_proposes(
+    name: str, passes: bool, owner: Repo, get: Get
+) -> None:
+    """Active in the shell that ralph is started in, so PYTHONPATH names home. The honest work changes the file
+    that was trusted, too."""
+    tool = TRUSTED[name]
+    if name in FROM_NPM:
+        get(name)
+    elif not runs(name):
+        pytest.skip(f"not installed here: {name}")
+    owner.env["MISE_PARANOID"] = "1"  # else mise trusts what it is started with
+    lay(owner, {
+        tool.file: tool.content, "src/calc.py": "def add(a, b):\n    return a + b\n", ".gitignore": "__pycache__/\n",
+    })  # fmt: skip
+    owner.commit("shop")
+    shown = must(owner, f"{tool.trust} > /dev/null 2>&1 && bash -c '{tool.activate}; env -0'", BASH_ENV="")
+    owner.env |= dict(one.split("=", 1) for one in shown.split("\0") if re.match(r"\w+=", one))
+    assert owner.env["PYTHONPATH"] == f"{owner.path}/src" and owner.env["RATE"] == "7", shown
+    must(owner, "ralph init")
+    setup = json.loads(owner.read("prd.json"))["setup"]
+    assert setup == {"run": tool.trust, "when": [tool.file]}
+    own = tool.run.format('python3 -c \'import calc, os; calc.sub; assert os.environ["RATE"] == "8"\'')
+    adds = "python3 -c 'import calc; assert calc.add(1, 2) == 3'"
+    owner.plan({"checks": [own]}, checks=[adds, tool.run.format(adds)], setup=setup)
+    edits = f"echo 'def sub(a, b): return a - b' >> src/calc.py && sed -i s/7/8/ {tool.file}"
+    cheats = "" if passes else " && sed -i 's/a + b/a - b/' src/calc.py"
+    code, said = work(owner, edits + cheats, "--max-iterations", "1")
+    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
+    if not passes:
+        assert "AssertionError" in said
+
+
+# ---------------------------------------------------------------- what compares with origin/main
+
+ASKS = "if (!require('./index.js').price) process.exit(1);\n"
+WORKSPACE: dict[str, object] = {
+    "name": "shop",
+    "private": True,
+    "packageManager": "npm@10.0.0",
+    "workspaces": ["[ab]"],
+}
+COMPARES = {
+    "turbo": (
+        {
+            "package.json": json.dumps(WORKSPACE), "turbo.json": '{"tasks": {"test": {}}}', ".gitignore": ".turbo/\n",
+            **{f"{name}/package.json": json.dumps({"name": name, "scripts": {"test": "node test.js"}}) for name in "ab"},
+            "a/test.js": ASKS, "b/test.js": "process.exit(1);\n",
+        },
+        "turbo run test --filter='...[origin/main]'",
+        "echo 'exports.price = 7;' > a/index.js",
+        "echo 'exports.price = 0;' > a/index.js",
+    ),
+    "diff-cover": (
+        {
+            "calc.py": "def old():\n    return 1\n", "test_calc.py": "import calc\n",
+            ".gitignore": ".coverage\ncoverage.xml\n__pycache__/\n",
+        },
+        "coverage run test_calc.py && coverage xml -q"
+        " && diff-cover coverage.xml --compare-branch=origin/main --fail-under=100",
+        "echo 'def new():\n    return 2' >> calc.py && echo 'calc.new()' >> test_calc.py",
+        "echo 'def new():\n    return 2' >> calc.py && echo 'calc.old()' >> test_calc.py",
+    ),
+}  # fmt: skip
+"""The project, the check, work that is green, work that is red. What nobody touched is red, too: a package's
+test, a line without one."""
+
+
+@pytest.mark.parametrize("passes", [True, False], ids=["green", "red"])
+@pytest.mark.parametrize("name", COMPARES)
+def test_a_check_of_what_differs_from_the_remote_s_branch(
+    name: str, passes: bool, owner: Repo, get: Get
+) -> None:
+    files, check, right, wrong = COMPARES[name]
+    for tool in [name, *(["coverage"] if "coverage" in check else [])]:
+        get(tool)
+    lay(owner, files)
+    owner.commit("shop")
+    origin = owner.outside / "origin"
+    must(owner, f"git init -q --bare {origin} && git remote add origin {origin} && git push -q origin main")
+    owner.plan({"checks": ["! git diff --quiet origin/main"]}, checks=[check])
+    code, said = work(owner, f"{right if passes else wrong}; git add -A", "--max-iterations", "1")
+    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
+    if not passes:
+        assert check.split()[0] in owner.records("verdict")[0]["reason"], said
 
 
 # ---------------------------------------------------------------- a database for each place
