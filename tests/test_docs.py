@@ -124,8 +124,9 @@ def test_the_reference_has_every_command_with_its_options(name: str, command: cl
         assert variable == "RALPH_PRD" or variable.startswith((f"RALPH_{name.upper()}_", "RALPH_RUN_"))
 
 
-def test_a_variable_of_the_reference_is_read() -> None:
+def test_a_variable_of_the_reference_is_read(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the reference says it: the flag of one command, the value of another."""
+    monkeypatch.chdir(repo.path)
     for words, env, said in (
         (["status"], {"RALPH_STATUS_JSON": "1", "RALPH_PRD": "gone.json"}, "gone.json"),
         (["run"], {"RALPH_RUN_MAX_HOURS": "soon"}, "--max-hours"),

@@ -573,13 +573,6 @@ def test_a_wrong_template_is_found_before_anything_is_paid_for(repo: Repo, top: 
     assert not (repo.path / "progress.txt").exists()
 
 
-def test_the_first_prompt_names_what_is_red_before_the_work(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt", "true"]}, checks=["test -f suite"])
-    repo.run(repo.agent("(OUT / 'prompt').write_text(prompt); P('T1.txt').touch()"), "--once")
-    named = repo.read("../prompt").partition("Red before the work began:\n")[2].split("\n\n")[0]
-    assert named.splitlines() == ["- `test -f suite`", "- `test -f T1.txt`"]
-
-
 def test_the_prompt_says_whether_earlier_work_lies_there(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]})
     keeps = repo.agent(

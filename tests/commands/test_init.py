@@ -721,23 +721,3 @@ def test_init_writes_what_is_missing_and_overwrites_nothing(repo: Repo) -> None:
     assert again.returncode == 0
     assert {name: repo.read(name) for name in written} == written
     assert json.loads(written["prd.json"])["project"] == "repo"
-
-
-def test_init_proposes_to_protect_what_could_make_a_check_green(repo: Repo) -> None:
-    for name in (
-        "tests/test_a.py",
-        "pytest.ini",
-        ".github/workflows/ci.yml",
-        "web/__tests__/a.js",
-    ):
-        repo.write(name, "")
-    repo.commit("tests")
-    assert repo.ralph("init").returncode == 0
-    found = json.loads(repo.read("prd.json"))["protect"]
-    assert found == [
-        "tests/**",
-        "**/__tests__/**",
-        "conftest.py",
-        "pytest.ini",
-        ".github/**",
-    ]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from _ralph.errors import NeedsPerson, StopNow
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.landing import (
     failure_of,
@@ -83,33 +82,6 @@ def test_nothing_is_said_of_a_pass_whose_branch_somebody_moved(repo: Repo, run: 
     run.branch.land(theirs := work_on(repo, head(repo), "theirs.txt"), head(repo), "a person's")
     assert now(land(run, one)) is False
     assert run.branch.tip() == theirs and repo.passed() == ["T2"]
-
-
-@pytest.mark.parametrize("end", ["they switch away", "the time is up", "ralph must stop"])
-def test_a_pass_waits_while_somebody_sits_on_the_branch(
-    repo: Repo, run: Run, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
-    one = attempt_of(run, 0, Verdict.PASSED)
-    one.tip, one.commit = head(repo), work_on(repo, head(repo))
-    repo.git("switch", "-q", "ralph/p")
-    steps = land(run, one)
-    look = steps.send(None)
-    assert look is not None and not look.ready and run.branch.tip() == one.tip
-    look.asked = 0.0  # a second is over
-    if end == "they switch away":
-        repo.git("switch", "-q", "main")
-    elif end == "the time is up":
-        monkeypatch.setattr(Run, "ends", 0.0)
-    else:
-        run.control.stop_signal = 15
-    assert look.ready
-    if end == "they switch away":
-        assert now(steps) is True and run.branch.tip() == one.commit
-        return
-    with pytest.raises(NeedsPerson if end == "the time is up" else StopNow) as error:
-        steps.send(None)
-    assert "git switch -" in str(error.value) or end == "ralph must stop"
-    assert run.branch.tip() == one.tip and repo.passed() == ["T2"]
 
 
 # ---------------------------------------------------------------- marks

@@ -135,12 +135,6 @@ def test_the_recheck_is_of_a_new_checkout_and_sets_back_what_is_red_there(repo: 
     assert len(repo.records("recheck")) == 1
 
 
-def test_a_check_that_is_red_for_all_ends_the_run_with_a_person(repo: Repo, opened: Opened) -> None:
-    repo.plan({"passes": True}, checks=["test -f gone"])
-    stop = rounds.finish(opened())
-    assert stop is not None and (stop.word, stop.exit) == ("red-checks", Exit.PERSON)
-
-
 @pytest.mark.parametrize(
     ("verdict", "more", "options", "word"),
     [

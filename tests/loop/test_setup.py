@@ -117,14 +117,3 @@ def test_what_setup_does_to_files_of_the_branch_is_no_work(repo: Repo) -> None:
     repo.plan({}, checks=["true"], setup="echo locked >> a.txt")
     code, _, printed = repo.run(repo.agent("pass"), "--once")
     assert (code, repo.verdicts(), repo.commits()) == (3, ["T1 no-op"], []), printed
-
-
-def test_a_setup_that_fails_in_the_workspace_blocks_no_task(repo: Repo) -> None:
-    broken = repo.write("../broken", "")
-    repo.plan({"checks": ["test -f x"]}, setup=f"case $PWD in *work-*) test ! -e {broken};; esac")
-    agent = repo.agent("P('x').touch()")
-    assert [repo.run(agent, "--no-wait")[0] for _ in range(4)] == [75, 75, 75, 75]
-    assert "its run ended: setup failed" in repo.read("progress.txt")
-    broken.unlink()
-    code, _, printed = repo.run(agent)
-    assert (code, repo.passed()) == (0, ["T1"]), printed

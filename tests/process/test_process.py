@@ -229,7 +229,7 @@ def test_forkers_are_ended(repo: Repo) -> None:
     """Each process of a chain lives for some milliseconds: who looks for them must be quick."""
     chain = """
         end = time.time() + 30
-        for _ in range(40):
+        for _ in range(20):
             if os.fork() == 0:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 while time.time() < end:

@@ -499,13 +499,3 @@ def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -
     assert repo.read("a.txt") == "a\n" and not (repo.path / "made-by-setup.txt").exists()
     assert repo.commits() == []
     assert "check litters changed a.txt; put back" in repo.read("progress.txt")
-
-
-def test_a_plan_that_is_done_is_checked_again_with_another_setup(repo: Repo) -> None:
-    repo.plan(own("T1"))
-    agent = repo.agent('P("T1.txt").write_text("good")')
-    assert repo.run(agent)[0] == 0
-    plan = {**json.loads(repo.read("prd.json")), "setup": "false"}
-    repo.write("prd.json", json.dumps(plan))
-    code, summary, _ = repo.run(agent)
-    assert code == 2 and "setup failed" in summary["reason"]

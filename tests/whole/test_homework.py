@@ -184,14 +184,6 @@ def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
         assert name in said
 
 
-def test_one_pattern_may_stand_without_a_list(repo: Repo) -> None:
-    repo.write("guarded.txt", "real\n")
-    repo.commit("guarded")
-    repo.plan(own("T1"), protect="guarded.txt")
-    assert repo.run(repo.agent(MAKES + "\nP('guarded.txt').write_text('x')"))[0] == 0
-    assert repo.landed("guarded.txt") == "real\n" and repo.has_landed("T1.txt")
-
-
 def test_a_check_that_flips_a_pass_outside_of_attempts_is_undone(repo: Repo) -> None:
     """It writes at home, which a program that it runs finds by its path."""
     flip = f'cd {repo.path}; sed -i \'s/"passes": false/"passes": true/\' prd.json; true'

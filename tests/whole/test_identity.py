@@ -199,21 +199,6 @@ def test_work_that_was_squashed_and_whose_branch_is_gone_stays_passed(repo: Repo
     assert (code, repo.passed(), paid(repo)) == (0, ["T1", "T2"], ["T1", "T2"]), said
 
 
-@pytest.mark.parametrize("top", [{}, {"branchName": "work"}])
-def test_a_plan_without_a_name_finds_its_branch_again(repo: Repo, top: dict[str, str]) -> None:
-    tasks = [{"id": f"T{i}", "title": f"task {i}", **own(f"T{i}")} for i in (1, 2)]
-    repo.write("prd.json", json.dumps({**top, "userStories": tasks}))
-    branch = top.get("branchName", "ralph/repo")
-    assert repo.run(repo.agent(MAKES), "--max-iterations", "1")[0] == 3
-    assert repo.commits(branch) == ["T1: task 1"]
-    repo.git("switch", "-qc", "mine")
-    repo.git("switch", "-q", "main")
-    assert f"branch {branch}" in repo.ralph("status").stdout
-    assert repo.run(repo.agent(MAKES))[0] == 0
-    assert repo.commits(branch) == ["T2: task 2", "T1: task 1"]
-    assert repo.verdicts() == ["T1 passed", "T2 passed"]
-
-
 def test_a_clone_goes_on_where_the_remotes_branch_is(repo: Repo, tmp_path: Path) -> None:
     repo.plan(own("T1"), own("T2"))
     assert repo.run(repo.agent(MAKES), "--once", "--branch", "ralph/shop")[0] == 0

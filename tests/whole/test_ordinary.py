@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, WHOLE, Repo, sample
-from tests.scripts import MAKES, RESULT, own, plan, speaker
+from tests.scripts import RESULT, plan, speaker
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def endings(number: int) -> list[str]:
     return every if WHOLE else [name for at, name in enumerate(every) if (at - number) % 5 == 0]
 
 
-@pytest.mark.parametrize("name", sample(REPOSITORIES, 3))
+@pytest.mark.parametrize("name", sample(REPOSITORIES, 8))
 def test_doing_nothing_is_a_no_op(repo: Repo, name: str) -> None:
     odd = REPOSITORIES[name]
     made(repo, odd)
@@ -306,7 +306,7 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
     return {added, repo.git(*git, "write-tree")}
 
 
-@pytest.mark.parametrize("name", sample(REPOSITORIES, 3))
+@pytest.mark.parametrize("name", sample(REPOSITORIES, 8))
 def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(repo: Repo, name: str) -> None:
     odd = REPOSITORIES[name]
     made(repo, odd)
@@ -332,25 +332,3 @@ def test_files_of_a_persons_own_in_ralphs_folder_stay_as_they_are(repo: Repo) ->
     assert repo.run(repo.agent("pass"))[0] == 4
     assert [repo.read(name) for name in names] == ["mine\n"] * 4
     assert repo.git("diff", "HEAD", "--name-only") == ""
-
-
-@pytest.mark.parametrize(
-    ("attributes", "setting"),
-    [("", "core.autocrlf=true"), ("", "core.autocrlf=input"), ("* text=auto\n", "core.eol=crlf")],
-)  # fmt: skip
-def test_line_ends_that_git_converts(repo: Repo, attributes: str, setting: str) -> None:
-    for name, content in (("dos.txt", "a\r\nb\r\n"), ("unix.txt", "a\nb\n")):
-        (repo.path / name).write_bytes(content.encode())
-    repo.commit("mixed")
-    if attributes:
-        repo.write(".gitattributes", attributes)
-        repo.commit("attributes")
-    if setting:
-        repo.git("config", *setting.split("="))
-    repo.plan(own("T1"), own("T2"))
-    for _ in range(2):
-        code, _, printed = repo.run(repo.agent(MAKES))
-        assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
-        assert "changed" not in printed and "not committed" not in printed
-    assert repo.git("diff", "--name-only", "ralph/p~2", "ralph/p").split() == ["T1.txt", "T2.txt"]
-    assert (repo.path / "unix.txt").read_bytes() == b"a\nb\n"

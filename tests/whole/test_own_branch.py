@@ -153,16 +153,6 @@ def test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again(repo: Rep
     assert (code, repo.passed(), repo.read("../ran")) == (0, ["T1", "T2", "T3"], "T1 T2 T3 "), said
 
 
-def test_retry_opens_a_pass_for_good(repo: Repo) -> None:
-    repo.plan(own("T1"))
-    agent = repo.agent(COUNTS)
-    assert repo.run(agent)[0] == 0
-    assert repo.ralph("retry", "T1", "--answer", "once more").returncode == 0
-    assert repo.passed() == []
-    repo.run(agent, "--max-iterations", "1")
-    assert repo.read("../ran") == "T1 T1 "
-
-
 # ---------------------------------------------------------------- a branch that moves
 
 

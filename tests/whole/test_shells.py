@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from _ralph import files
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 
 ADDS = "import calc; assert calc.add(1, 2) == 3"
 SUBTRACTS = "import calc; assert calc.sub(3, 1) == 2"
@@ -86,7 +86,7 @@ def standing(repo: Repo) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("work", ["honest", "a - b"])
-@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("name", sample(SHELLS, 2))
 def test_the_work_is_tested_in_every_shell_and_the_person_s_own_files_stay(
     repo: Repo, name: str, work: str
 ) -> None:
