@@ -114,6 +114,14 @@ def append(path: Path, data: bytes) -> None:
         fsync_dir(path.parent)
 
 
+def read_text(path: Path) -> str:
+    """The content of a text file; nothing if it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def read_regular(path: Path, limit: int = -1) -> bytes | None:
     """The bytes of `path`, at most `limit`, if it is a regular file (not a link, FIFO or folder), else None.
 

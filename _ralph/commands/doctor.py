@@ -18,11 +18,11 @@ from pathlib import Path
 from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.commands import init, probe
+from _ralph.commands import detect, init, probe
 from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import BULK, freeze_settings
-from _ralph.loop import detect, opening
+from _ralph.loop import opening
 from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.candidate import cannot_start, checking, trying
 from _ralph.loop.commit import subject, try_pre_commit

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from _ralph import text
 from _ralph.agents.prompt import render_prompt
+from _ralph.commands.detect import Project, as_json
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git.git import git, top_level
-from _ralph.loop.detect import Project, as_json
 from _ralph.loop.options import is_starter, starter
 from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, prd

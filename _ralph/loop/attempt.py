@@ -9,7 +9,6 @@ from dataclasses import replace
 from _ralph import files, text
 from _ralph.agents.prompt import compile_prompt, prompt_values, render_prompt
 from _ralph.errors import SetupFailed, StopNow
-from _ralph.git import patterns
 from _ralph.git.git import BULK
 from _ralph.git.merge import merge
 from _ralph.git.snapshot import Changed, Entry, restore
@@ -21,7 +20,7 @@ from _ralph.loop.candidate import (
     know_before,
     require_verified,
 )
-from _ralph.loop.detect import decided_by, deciding
+from _ralph.loop.changed import changed_tests
 from _ralph.loop.jobs import Attempt, Worked
 from _ralph.loop.landing import new_id
 from _ralph.loop.opening import require_agent
@@ -316,22 +315,6 @@ async def examine(run: Run, attempt: Attempt) -> None:
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
     if attempt.verdict is Verdict.PASSED and run.agents.judge:
         await ask_judge(run, attempt, run.agents.judge)
-
-
-def changed_tests(run: Run, attempt: Attempt) -> list[str]:
-    """The tests that were there before the attempt, and that it changed or removed; and so for what decides
-    what its checks do, such as the scripts in package.json."""
-    commands = " ".join(check.command for check in checks_of(run, attempt.task))
-    if not (patterns.uncovered_tests([], attempt.changed) or deciding(attempt.changed, commands)):
-        return []
-    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=a")
-    names = run.git.names(*words, attempt.tip, attempt.commit)
-    found = patterns.uncovered_tests([], names)
-    for name in deciding(names, commands):
-        versions = (f"{commit}:{name}" for commit in (attempt.tip, attempt.commit))
-        before, after = (run.git("cat-file", "blob", version, check=False) for version in versions)
-        found += [name] if decided_by(name, before) != decided_by(name, after) else []
-    return found
 
 
 def handoff_of(attempt: Attempt) -> dict[str, str]:

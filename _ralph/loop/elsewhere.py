@@ -14,10 +14,10 @@ from pathlib import Path
 
 from _ralph.agents.surroundings import names_of
 from _ralph.errors import BadInput
-from _ralph.loop.detect import Project, read_text
-from _ralph.model import Plan, Setup
+from _ralph.files import read_text
+from _ralph.model import Plan
 
-_VENV = Setup("python3 -m venv .venv && .venv/bin/pip install -e .")
+_VENV = "python3 -m venv .venv && .venv/bin/pip install -e ."
 _SITES = "import json, site; print(json.dumps([*site.getsitepackages(), site.getusersitepackages()]))"
 _LINKS = ("*.pth", "__editable__*", "*.egg-link", "*.dist-info/direct_url.json")
 _STARTED = re.compile(r"(?:^|[;&|(])\s*(?:\w+=\S*\s+)*([\w.+-]+)")
@@ -38,10 +38,9 @@ def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
                 f"write paths from the top of the repository, without {found}/"
             )
         if not plan.setup and (program := _program_of_home(command, root, find)):
-            wanted = json.dumps((Project(root).setup or _VENV).run, ensure_ascii=False)
             raise BadInput(
                 f"{what} starts {program}, which no checkout has because git does not track it; let `setup` "
-                f'create it: "setup": {wanted}'
+                f'create it: `ralph init` adds the one for this project, or "setup": "{_VENV}"'
             )
 
 
@@ -60,7 +59,7 @@ def shared_python(env: Mapping[str, str], places: Path, home: Path, commands: It
             if led:
                 return (
                     f"{link} leads to {led}: checks would test the files there and not the work. "
-                    f"Let `setup` make a Python of its own in each checkout: {_VENV.run}"
+                    f"Let `setup` make a Python of its own in each checkout: {_VENV}"
                 )
     return ""
 

@@ -17,12 +17,11 @@ from _ralph.agents import registry
 from _ralph.agents.prompt import compile_line, compile_prompt, render_line
 from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput
-from _ralph.files import resource
+from _ralph.files import resource, table
 from _ralph.git import patterns
 from _ralph.git.branch import Branch
 from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import elsewhere
-from _ralph.loop.detect import RUNNER_FILES
 from _ralph.loop.options import Options, examined, load_plan
 from _ralph.loop.places import Places
 from _ralph.loop.run import Run
@@ -39,6 +38,8 @@ from _ralph.state.records import Journal
 
 OLDEST = (2, 38)
 """The first git with `merge-tree --write-tree`."""
+RUNNER_FILES = {name for row in table("detect.json")["runners"] for name in row.get("protect", [])}
+"""Patterns of files that decide what a runner does. They are protected before there are any."""
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
@@ -184,7 +185,7 @@ def unprotected(run: Run) -> list[str]:
         return []
     protect = list(run.plan.settings.get("protect", []))
     names = run.git.names("ls-files", "-c", "-o", "--exclude-standard", "-z", timeout=BULK)
-    loose = patterns.unmatched(set(protect) - patterns.plain_names(protect) - set(RUNNER_FILES), names)
+    loose = patterns.unmatched(set(protect) - patterns.plain_names(protect) - RUNNER_FILES, names)
     tests = patterns.uncovered_tests(protect, names)
     said = [f"`protect` has patterns that match no file: {text.few(sorted(loose))}"] if loose else []
     if tests:

@@ -10,7 +10,6 @@ from typing import Any
 
 from _ralph.errors import BadInput
 from _ralph.files import resource
-from _ralph.loop.detect import Project
 from _ralph.model import Json, Paths, Plan
 from _ralph.state import prd
 from _ralph.state.facts import command_line
@@ -99,15 +98,14 @@ def starter() -> Json:
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
     own = prd.foreign_gates(plan)
-    commands = own or Project(paths.root).checks(plan.setup.run if plan.setup else "")
-    words = [word for one in commands or ["your test command"] for word in ("--check", one)]
-    source = "that stand in the plan" if own else "found in this project"
-    init = f", as `{command_line('init', given)}` does" if commands and not own else ""
+    words = [word for command in own or ["YOUR TEST COMMAND"] for word in ("--check", command)]
+    init = f"`{command_line('init', given)}` adds those that it finds; or name them"
+    source = "With those that stand in the plan" if own else init
     which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"
     hints = "".join(f"\n{hint}" for hint in prd.misspelt(plan))
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
-        f"({which}). With the checks {source if commands else 'that you name'}:\n\n"
+        f"({which}). {source}:\n\n"
         f"    {command_line('run', given, words)}\n\n"
-        f'or write them under "checks" in {paths.prd.name}{init}{hints}'
+        f'or write them under "checks" in {paths.prd.name}{hints}'
     )

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from _ralph.commands.detect import TABLE, Project, setup_hint
 from _ralph.commands.init import write_starters
 from _ralph.git import patterns
-from _ralph.loop.detect import TABLE, Project, setup_hint
 from tests.conftest import Repo
 
 BIN = str(Path(sys.executable).parent)
