@@ -7,11 +7,13 @@ import contextlib
 import functools
 import os
 import shlex
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from _ralph.errors import BadInput, RalphError
 
@@ -69,7 +71,7 @@ def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def was_given(name: str) -> bool:
     """Whether an option was given, by hand or by a variable."""
-    return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 PRD = click.option(
@@ -237,10 +239,53 @@ def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 def run_options(given: Json, *own: str) -> Options:
     """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
     of that command alone."""
-    from _ralph.commands.run import words_given
     from _ralph.loop.options import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
     limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
-    words = words_given(click.get_current_context(), leave_out=("prd", *own))
+    words = words_typed(click.get_current_context(), sys.argv[2:], {"prd", *own})
     return Options(limits=limits, words=words, **given)
+
+
+def words_typed(context: click.Context, args: Sequence[str], leave_out: Collection[str]) -> tuple[str, ...]:
+    """The options among `args` as a person typed them, then those that a variable gave, without those that
+    set the parameters `leave_out`. They may be used from another folder, so a path is absolute."""
+    options = [one for one in context.command.params if isinstance(one, click.Option)]
+    words: list[str] = []
+    for option, flag, value in [*_typed(options, args), *_by_variable(options, context)]:
+        if option.name not in leave_out:
+            has_path = value is not None and isinstance(option.type, (Command, click.Path))
+            value = str(option.type.convert(value, option, context)) if has_path else value
+            words += [flag] if value is None else [flag, value]
+    return tuple(words)
+
+
+Given = tuple[click.Option, str, str | None]
+"""An option, how it was written, and its value if it takes one."""
+
+
+def _typed(options: Sequence[click.Option], args: Sequence[str]) -> Iterator[Given]:
+    """The options in a command line that click has accepted."""
+    by_flag = {flag: option for option in options for flag in option.opts}
+    rest = [*args]
+    while rest and (word := rest.pop(0)) != "--":
+        flag, joined, value = word.partition("=") if word[1:2] == "-" else (word[:2], word[2:], word[2:])
+        option = by_flag.get(flag)
+        if option is None:
+            continue  # an argument
+        if not option.is_flag:
+            yield option, flag, value if joined else rest.pop(0)
+            continue
+        yield option, flag, None
+        rest[:0] = [f"-{value}"] * bool(value)  # -vq
+
+
+def _by_variable(options: Sequence[click.Option], context: click.Context) -> Iterator[Given]:
+    """The options that a variable gave."""
+    for option in options:
+        name = str(option.name)
+        if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
+            if not option.is_flag:
+                yield option, option.opts[-1], str(option.resolve_envvar_value(context))
+            elif context.params[name]:
+                yield option, option.opts[-1], None

@@ -9,10 +9,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import click
-from click.core import ParameterSource
 
 from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, translate
@@ -23,7 +22,7 @@ from _ralph.process import mark
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
-from _ralph.show.status import Status, next_step
+from _ralph.show.status import Status, next_steps
 from _ralph.state import layout, limits, lock
 from _ralph.state.facts import limits_words, summary
 from _ralph.state.records import Stopped
@@ -40,22 +39,6 @@ def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
     complain(stop.reason)
     _print_summary(options, stop)
     return stop.exit
-
-
-def words_given(context: click.Context, leave_out: Collection[str]) -> tuple[str, ...]:
-    """The options that a command was given, by hand or by a variable, as words of a command line; those
-    parameters left out."""
-    words: list[str] = []
-    for option in context.command.params:
-        name, flag = str(option.name), option.opts[-1]
-        if name in leave_out or context.get_parameter_source(name) is ParameterSource.DEFAULT:
-            continue
-        for value in context.params[name] if option.multiple else [context.params[name]]:
-            if isinstance(value, bool):
-                words += [flag] * value
-            else:
-                words += [flag, f"{value:.15g}" if isinstance(value, float) else str(value)]
-    return tuple(words)
 
 
 def alone(options: Options, what: str, work: Callable[[Control, str], int], view: Terminal) -> int:
@@ -169,8 +152,8 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     run.view.last(f"{why} | {passed} of {total} passed{where}", failed=bool(stop.exit))
     ahead = run.branch.name if run.branch.is_ahead else ""
     known = Status(run.plan, run.history, prd=run.options.prd, words=run.options.words, to_land=ahead)
-    if step := next_step(known, Stopped(stop=stop.word, exit=int(stop.exit))):
-        run.view.line(f"next: {step}")
+    if steps := next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit))):
+        run.view.line(f"next: {'; '.join(steps)}")
 
 
 def _print_summary(options: Options, stop: Stop, run: Run | None = None) -> None:

@@ -13,9 +13,9 @@ from _ralph.files import resource
 from _ralph.git import diffs
 from _ralph.git.git import Git, git
 from _ralph.model import Json, Paths, Plan
-from _ralph.show import timeline
-from _ralph.state import layout, prd
-from _ralph.state.facts import STATES, TaskFacts, agents_words, spent, summary, task_facts
+from _ralph.show import status, timeline
+from _ralph.state import layout
+from _ralph.state.facts import STATES, TaskFacts, command_words, spent, task_facts
 from _ralph.state.history import History
 from _ralph.state.layout import logs_folder
 from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Journal, Record, Stopped
@@ -43,37 +43,34 @@ def save(prd_path: Path) -> Path:
 
 def page(prd_path: Path) -> str:
     """The whole page; only reads. BadInput if plan or records cannot be read."""
-    paths = layout.locate(prd_path)
-    plan = prd.load(paths.prd)
+    shown, paths = status.read(prd_path, weigh=False), layout.locate(prd_path)
+    plan, history = shown.plan, shown.history
     records = list(Journal(paths.progress).records(plan))
-    history, running = layout.history_of(plan, records), layout.loop_at_work(paths)
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     groups = _tasks(plan, history)
     return _template().render(
-        running=running,
-        options=["--prd", str(prd_path)] * (prd_path != Path("prd.json")),
-        words=layout.last_words(paths),
+        ralph=lambda name, *words: _command([*command_words(name, prd_path), *words]),
+        said={fact.name: fact.lines for fact in shown.facts},
+        summary=status.as_object(shown),
+        steps=status.next_steps(shown, history.stopped),
         now=time.time(),
         project=plan.project,
         folder=str(paths.root),
         history=history,
-        summary=summary(plan, history, None, history.seconds),
-        next=prd.next_task(plan),
         groups=groups,
         costs=_costs([facts for tasks in groups.values() for facts in tasks]),
         verdicts={record.iteration: record for record in verdicts},
         commits=_commits(paths, history, records),
         ahead=_ahead(paths, history),
         proved=sum(task.passed and history.proved(task) for task in plan.tasks),
-        agents=agents_words(history),
         unpriced=sum(not record.usd for record in verdicts),
         restored=[record for record in verdicts if record.restored],
         denied=[record for record in verdicts if record.denials],
         noticed=[record for record in verdicts if record.notices],
         learned=_learned(paths, verdicts),
-        found=_found(plan, verdicts),
+        proposed=_proposed(plan, verdicts),
         planning=sum(record.seconds for record in records if isinstance(record, Added)),
-        **_timeline(plan, history, records, running is not None),
+        **_timeline(plan, history, records, shown.running is not None),
     )
 
 
@@ -85,7 +82,7 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: _said(value) if type(value) is str else value,
+        finalize=lambda value: _safe(value) if type(value) is str else value,
     )
     environment.filters.update(
         line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
@@ -108,7 +105,7 @@ def _costs(tasks: list[TaskFacts]) -> list[tuple[TaskFacts, float]]:
     seconds."""
     amounts = [(facts, (facts.known.usd, facts.known.tokens.total, facts.known.seconds)) for facts in tasks]
     unit = next((i for i in range(3) if any(spent[i] for _, spent in amounts)), 2)
-    dearest = sorted(amounts, key=lambda one: -one[1][unit])[:_CHART]
+    dearest = sorted(amounts, key=lambda amount: -amount[1][unit])[:_CHART]
     return [(facts, spent[unit] / dearest[0][1][unit]) for facts, spent in dearest if spent[unit]]
 
 
@@ -147,32 +144,32 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
 def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
     """Lines that a person may add to AGENTS.md: those that it does not have yet."""
     rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode("utf-8", "replace")
-    told = [line for record in verdicts for line in _entries(record, "learned")]
-    return [line for line in dict.fromkeys(told) if line not in rulebook]
+    learned = [line for record in verdicts for line in _entries(record, "learned")]
+    return [line for line in dict.fromkeys(learned) if line not in rulebook]
 
 
-def _found(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
+def _proposed(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
     """The titles of follow-up tasks that agents proposed and the plan does not have, each with the record
     that named it first."""
     named = [(line, record) for record in verdicts for line in _entries(record, "found", 120)]
-    known = {task.title for task in plan.tasks}
-    return {title: record for title, record in reversed(named) if title not in known}
+    planned = {task.title for task in plan.tasks}
+    return {title: record for title, record in reversed(named) if title not in planned}
 
 
 def _entries(record: AttemptEnded, part: str, width: int = 500) -> list[str]:
     """The entries of a part of a handoff: its bullets with what belongs to them, else its lines."""
-    said = _said(record.handoff.get(part, ""))
-    entries = _BULLET.split(said) if _BULLET.search(said) else said.splitlines()
+    written = _safe(record.handoff.get(part, ""))
+    entries = _BULLET.split(written) if _BULLET.search(written) else written.splitlines()
     return [text.one_line(entry, width) for entry in entries if entry.strip()]
 
 
-def _said(words: str) -> str:
+def _safe(words: str) -> str:
     """Every text on the page goes through this."""
     return text.clip(text.redact(text.clean(words)), _LONGEST)
 
 
 def _line(words: str, width: int = 200) -> str:
-    return text.one_line(_said(words), width)
+    return text.one_line(_safe(words), width)
 
 
 def _tail(words: str) -> str:

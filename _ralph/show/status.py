@@ -23,17 +23,17 @@ from _ralph.git.git import Git
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
 from _ralph.state.facts import (
+    Fact,
     TaskFacts,
     agents_summary,
     agents_words,
     command_line,
     dollars,
     limits_words,
-    spent,
     summary,
     task_facts,
     thousands,
-)
+)  # fmt: skip
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan, Stopped
 
@@ -45,7 +45,7 @@ _BAR = 24
 
 @dataclass(frozen=True)
 class Status:
-    """Everything that is shown, read once."""
+    """What a plan, its log and its places say, read once."""
 
     plan: Plan
     history: History
@@ -56,40 +56,60 @@ class Status:
     to_land: str = ""  # the branch of a plan that is done, if HEAD lacks its work
     trouble: str = ""  # why prd.json cannot be read now
 
-    @property
-    def at_work(self) -> list[AttemptBegan]:
-        """The attempts under way, by their workers."""
-        return _under_way(self.history) if self.running else []
-
-    @property
-    def next(self) -> str | None:
-        """The id of the task that comes next."""
-        upcoming = prd.next_task(self.plan)
-        return upcoming.id if upcoming else None
-
     @functools.cached_property
     def tasks(self) -> list[TaskFacts]:
         """The facts of each task; one that is worked on now is `running`."""
-        found = task_facts(self.plan, self.history)
-        now = {start.task: _attempt_words(start) for start in self.at_work}
+        now = {start.task: _attempt_words(start) for start in _under_way(self.history) if self.running}
         return [
             replace(facts, state="running", remark=now[facts.task.id]) if facts.task.id in now else facts
-            for facts in found
+            for facts in task_facts(self.plan, self.history)
         ]
+
+    @functools.cached_property
+    def facts(self) -> list[Fact]:
+        """All that is known, in the order in which people read it: what they are shown, and what `--json`
+        prints."""
+        history, usage, branch = self.history, _usage(self), self.history.branch
+        due = bool(history.unchecked and self.plan.every_check and not history.run)
+        upcoming = prd.next_task(self.plan)
+        limited = limits_words(usage if history.run else replace(usage, run={}), "this run")
+        flaky, steps = text.few(history.flaky), "; ".join(next_steps(self, history.stopped))
+        return [
+            *(
+                Fact(name, value)
+                for name, value in summary(self.plan, history, None, history.seconds).items()
+            ),
+            Fact("trouble", self.trouble or None),
+            Fact("agents", agents_summary(history), agents_words(history)),
+            Fact("limits", asdict(usage), [limited] * bool(limited)),
+            Fact("running", self.running, _loop(self) if self.running else [_last_run(history)]),
+            Fact("final_check_due", due, [FINAL_CHECK_DUE] * due),
+            Fact("flaky", history.flaky, [f"flaky in the last final check: {flaky}"] * bool(flaky)),
+            Fact("branch", branch or None, [f"verified work lands on branch {branch}"] * bool(branch)),
+            Fact("places", self.places, _where(self)),
+            Fact("next", upcoming.id if upcoming else None, [f"next: {steps}"] * bool(steps)),
+        ]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What people are shown beside the tasks."""
+        return [line for fact in self.facts for line in fact.lines]
 
 
 def _under_way(history: History) -> list[AttemptBegan]:
     return sorted(history.open_starts.values(), key=lambda start: start.worker)
 
 
-def read(prd_path: Path) -> Status:
+def read(prd_path: Path, weigh: bool = True) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read; while a loop
-    waits for that, the state is that of the plan as it last could read it."""
+    waits for that, the state is that of the plan as it last could read it. To `weigh` the places takes a look
+    at each of their files."""
     paths, plan, history, trouble = layout.read_state_or_last(prd_path)
     loop = layout.loop_at_work(paths)
     done = history.branch and all(task.passed for task in plan.tasks)  # else nobody asks git for it
     ahead = history.branch if done and Branch(Git.at(paths.root), history.branch, "").is_ahead else ""
-    status = Status(plan, history, None, _places(paths), prd_path, layout.last_words(paths), ahead, trouble)
+    places = _places(paths) if weigh else None
+    status = Status(plan, history, None, places, prd_path, layout.last_words(paths), ahead, trouble)
     if loop is None:
         return status
     running: Json = {
@@ -107,8 +127,8 @@ def _worker(paths: Paths, start: AttemptBegan) -> Json:
     from _ralph.agents import sums  # only while a loop runs
 
     name, workspace = f"{start.iteration:04}-{text.slug(start.task)}", paths.workspace(start.worker or 1)
-    found = sums.read(paths.logs / name) or sums.SoFar()
-    used = found.result
+    so_far = sums.read(paths.logs / name) or sums.SoFar()
+    used = so_far.result
     return {
         "worker": start.worker or 1,
         "task": start.task,
@@ -120,7 +140,7 @@ def _worker(paths: Paths, start: AttemptBegan) -> Json:
         "usd": round(used.usd or 0.0, 6),
         "usd_estimated": 0.0,
         "tokens": asdict(used.tokens),
-        "doing": found.doing,
+        "doing": so_far.doing,
     }
 
 
@@ -134,6 +154,18 @@ def _places(paths: Paths) -> Json | None:
         "room": str(paths.room),
         "bytes": layout.weight(paths.places),
     }
+
+
+def _usage(status: Status) -> limits.Usage:
+    """What is used of each limit of the plan and of its last run, up to now."""
+    history = status.history
+    try:
+        usage = limits.used(limits.resolve(status.plan.settings, history.limits), history)
+    except BadInput:  # no run would take it
+        return limits.Usage()
+    if status.running and history.run and history.last:
+        usage.run["seconds"].used += max(round(time.time() - history.last.time, 1), 0.0)
+    return usage
 
 
 def show(status: Status, form: str) -> str:
@@ -150,31 +182,7 @@ def show(status: Status, form: str) -> str:
 
 def as_object(status: Status) -> Json:
     """What `--json` prints: the shape of `run --json`, and what only a look from outside can tell."""
-    return {
-        **summary(status.plan, status.history, None, status.history.seconds),
-        "trouble": status.trouble or None,
-        "next": status.next,
-        "running": status.running,
-        "branch": status.history.branch or None,
-        "places": status.places,
-        "final_check_due": final_check_due(status),
-        "flaky": status.history.flaky,
-        "limits": asdict(_limits(status)),
-        "agents": agents_summary(status.history),
-    }
-
-
-def _limits(status: Status) -> limits.Usage:
-    """What is used of each limit of the plan and of its last run, up to now."""
-    history = status.history
-    try:
-        found = limits.resolve(status.plan.settings, history.limits)
-    except BadInput:  # no run would take it
-        return limits.Usage()
-    usage = limits.used(found, history)
-    if status.running and history.run and history.last:
-        usage.run["seconds"].used += max(round(time.time() - history.last.time, 1), 0.0)
-    return usage
+    return {fact.name: fact.value for fact in status.facts}
 
 
 # ---------------------------------------------------------------- a terminal
@@ -189,7 +197,7 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
     bar = "#" * (_BAR * passed // total)
     paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
     sentences = [
-        line for sentence in _sentences(status) for line in text.wrap(text.one_line(sentence, 600), width)
+        line for sentence in status.sentences for line in text.wrap(text.one_line(sentence, 600), width)
     ]
     last = text.wrap(f"{headline}  [{bar:.<{_BAR}}]", width)
     return [*_table(rows, width, color), "", *sentences, *(_paint(line, paint, color) for line in last)]
@@ -233,7 +241,7 @@ def markdown(status: Status) -> str:
         notes = "; ".join([row.remark] * bool(row.remark) + row.warnings)
         cells = (escape(cell, 1000) for cell in (row.state, row.id, row.title, notes, row.spent))
         parts.append(f"| {' | '.join(cells)} |")
-    parts += ["", *(f"{escape(sentence, 500)}  " for sentence in _sentences(status))]
+    parts += ["", *(f"{escape(sentence, 500)}  " for sentence in status.sentences)]
     return "\n".join(parts)
 
 
@@ -245,13 +253,15 @@ def escape(words: str, width: int = 300) -> str:
     return re.sub(r"(@|#|:(?=//)|\b(?:www|gh|mailto|xmpp)(?=[.:-]))", r"\1&#8203;", line, flags=re.IGNORECASE)
 
 
-# ---------------------------------------------------------------- what both say
+# ---------------------------------------------------------------- the words
 
 
 def _rows(status: Status) -> list[TaskFacts]:
     """The tasks as a table shows them: where no loop is at work, the next one says so."""
-    upcoming = None if status.running else status.next
-    return [replace(row, state="next") if row.task.id == upcoming else row for row in status.tasks]
+    upcoming = None if status.running else prd.next_task(status.plan)
+    return [
+        replace(row, state="next") if upcoming and row.task.id == upcoming.id else row for row in status.tasks
+    ]
 
 
 def _counts(status: Status) -> str:
@@ -264,72 +274,54 @@ def _counts(status: Status) -> str:
     return ", ".join([passed, *(f"{states[state]} {state}" for state in words if states[state])])
 
 
-def _sentences(status: Status) -> list[str]:
-    """What it cost, what a loop does now, what a person can do next."""
-    history, sentences = status.history, []
-    if history.iteration:
-        iterations = text.count(history.iteration, "iteration")
-        sentences.append(f"{iterations} so far, in agents and checks: {spent(history)}")
-        sentences += agents_words(history)
-    usage = _limits(status)
-    if used := limits_words(usage if history.run else replace(usage, run={}), "this run"):
-        sentences.append(used)
-    sentences += _loop(status) if status.running else [_last_run(history)]
-    sentences += [FINAL_CHECK_DUE] * final_check_due(status)
-    sentences += [f"flaky in the last final check: {text.few(history.flaky)}"] * bool(history.flaky)
-    if history.branch:
-        sentences.append(f"verified work lands on branch {history.branch}")
-    if status.places:
-        where = status.places
-        last = max([1, *(start.worker for start in history.open_starts.values())])
-        sentences.append(
-            f"the agent works in {where['workspace']}" + (f" to work-{last}" if last > 1 else "")
-        )
-        weigh = text.megabytes(where["bytes"])
-        sentences.append(f"checks run in {where['room']}; all places take {weigh}")
-    step = next_step(status, history.stopped)
-    return sentences + [f"next: {step}"] * bool(step)
+def _where(status: Status) -> list[str]:
+    """Where agents and checks work."""
+    if status.places is None:
+        return []
+    last = max([1, *(start.worker for start in status.history.open_starts.values())])
+    more, weight = f" to work-{last}" if last > 1 else "", text.megabytes(status.places["bytes"])
+    return [
+        f"the agent works in {status.places['workspace']}{more}",
+        f"checks run in {status.places['room']}; all places take {weight}",
+    ]
 
 
-def final_check_due(status: Status) -> bool:
-    """Whether work has landed that no re-check has seen, as after a run that was interrupted."""
-    passed = tuple(task for task in status.plan.tasks if task.passed)
-    checks = replace(status.plan, tasks=passed).every_check
-    return bool(status.history.unchecked and checks and not status.history.run)
-
-
-def next_step(status: Status, stopped: Stopped | None) -> str:
-    """The commands with which a person goes on after a run that `stopped` so. Empty where nothing is to be
+def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
+    """The commands with which a person goes on after a run that `stopped` so. None where nothing is to be
     done, also while a loop runs."""
-    plan, history, path, words = status.plan, status.history, status.prd, [*status.words]
-    at = words.index("--task") if "--task" in words else len(words)
-    if plan.passed_ids.intersection(words[at + 1 : at + 2]):
-        del words[at : at + 2]  # there is nothing left to do there
+    plan, history, path = status.plan, status.history, status.prd
+    words, run = _still_fit(status.words, plan), history.this_run
     asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
-    again, run = text.one_line(command_line("run", path, words), 300), history.this_run
+    again = text.one_line(command_line("run", path, words), 300)
     if asked:
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
         answer = " --answer '...'" if history.of(asked[0]).question else ""
         retry = f"{command_line('retry', path, [asked[0].id])}{answer}{more}"
-        return retry if status.running else f"{retry}; {again}"
+        return [retry] if status.running else [retry, again]
     if status.running:
-        return ""
+        return []
     if unproved := prd.unproved(plan) if not {"--check", "--judge"}.intersection(words) else []:
         check = command_line("run", path, [*words, "--check"])
-        return f"name a check, nothing proves {text.few(unproved)}: {check} 'YOUR TEST COMMAND'"
+        return [f"name a check, nothing proves {text.few(unproved)}: {check} 'YOUR TEST COMMAND'"]
     if stopped and stopped.stop == "red-checks":
         task = command_line("add", path)
-        return f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'; {again}"
+        return [f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'", again]
     if stopped and stopped.exit == Exit.AGENT:
-        probe = text.one_line(command_line("doctor", path, ["--probe", *words]), 300)
-        return f"fix what it says; {probe}; {again}"
+        return ["fix it", text.one_line(command_line("doctor", path, ["--probe", *words]), 300), again]
     if all(task.passed for task in plan.tasks):
         land = command_line("land", path, [status.to_land])
-        return f"{command_line('report', path)}; {land}" if status.to_land else ""
+        return [command_line("report", path), land] if status.to_land else []
     small = next((word for word in words if word in ("--max-usd", "--max-tokens")), "")
     if stopped and stopped.stop == "limit" and small and run.iterations == 1 and not run.passed:
-        return f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"
-    return again
+        return [f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"]
+    return [again]
+
+
+def _still_fit(words: Sequence[str], plan: Plan) -> list[str]:
+    """The options of the last run without a task that has passed."""
+    at = words.index("--task") if "--task" in words else len(words)
+    done = plan.passed_ids.intersection(words[at + 1 : at + 2])
+    return [*words[:at], *words[at + 2 :]] if done else [*words]
 
 
 def _last_run(history: History) -> str:
@@ -337,9 +329,7 @@ def _last_run(history: History) -> str:
     if history.stopped:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
         return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
-    return (
-        "the last run was cut off; the next one continues from there" if history.iteration else "no run yet"
-    )
+    return "the last run was cut off; the next one goes on from there" if history.iteration else "no run yet"
 
 
 def _loop(status: Status) -> list[str]:
@@ -348,10 +338,10 @@ def _loop(status: Status) -> list[str]:
     running = f"a loop is running since {loop['since']} (pid {loop['pid']})"
     running += ", stopping as asked" if loop.get("stopping") else ""
     running += ", checking everything once more in a fresh checkout" if loop.get("rechecking") else ""
-    several = len(status.at_work) > 1
+    starts = _under_way(status.history)
     workers = [
-        (f"worker {start.worker or 1}: " if several else "") + _worker_words(start, worker)
-        for start, worker in zip(status.at_work, loop["workers"], strict=True)
+        (f"worker {start.worker or 1}: " if len(starts) > 1 else "") + _worker_words(start, worker)
+        for start, worker in zip(starts, loop["workers"], strict=True)
     ]
     waited = status.history.this_run.waited
     until, who = text.clock(waited.until, time.time()), text.one_line(waited.command, 40) or "the agent"

@@ -1,12 +1,13 @@
-"""What is known of a plan and of each of its tasks: `status` draws these facts as text, Markdown and JSON,
-the report as a page, `run --json` and `--notify` as an object. And the words for what was spent."""
+"""The facts of a plan and of each of its tasks, which `status`, the report, `run --json` and `--notify` draw;
+and the words for what was spent."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from _ralph import text
 from _ralph.errors import Stop
@@ -17,6 +18,16 @@ from _ralph.state.records import Stopped
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task: `failed` is open still, after an attempt."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that is known about a plan: its `value` for programs, under this name, and `lines` for
+    people."""
+
+    name: str
+    value: Any
+    lines: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -131,14 +142,19 @@ def agents_summary(history: History) -> list[Json]:
 
 
 def agents_words(history: History) -> list[str]:
-    """The same, a line each, where there was more than one: `aider: 2 of 5 attempts passed, $0.40`."""
+    """What all attempts came to and, where there was more than one agent, each of them: `aider: 2 of 5
+    attempts passed, $0.40`."""
+    if not history.iteration:
+        return []
     lines = [
         f"{text.one_line(command, 80)}: {known.passed} of {text.count(known.attempts, 'attempt')} passed, "
         f"{spent(known)}"
         for command, known in history.agents.items()
         if known.attempts or known.usd
     ]
-    return lines if len(lines) > 1 else []
+    iterations = text.count(history.iteration, "iteration")
+    total = f"{iterations} so far, in agents and checks: {spent(history)}"
+    return [total, *(lines if len(lines) > 1 else [])]
 
 
 def _took(on: Spent) -> Json:
@@ -157,8 +173,12 @@ def _took(on: Spent) -> Json:
 
 def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
     """A `ralph` command for a person to copy, with the plan that it is about where that is not prd.json."""
-    plan = [] if prd == Path("prd.json") else ["--prd", str(prd)]
-    return shlex.join(["ralph", *name.split(), *plan, *words])
+    return shlex.join([*command_words(name, prd), *words])
+
+
+def command_words(name: str, prd: Path) -> list[str]:
+    """The words that it begins with."""
+    return ["ralph", *name.split(), *([] if prd == Path("prd.json") else ["--prd", str(prd)])]
 
 
 def limits_words(usage: limits.Usage, run: str) -> str:

@@ -536,7 +536,7 @@ def test_the_variables_of_a_crontab_are_read(tmp_path: Path, monkeypatch: pytest
 def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job(repo: Repo) -> None:
     repo.plan(OWN)
     done = repo.ralph("doctor", "-v", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h")
-    words = "--agent true --max-hours 8 --max-wait 3600"
+    words = "--agent true --max-hours 8h --max-wait 1h"
     engines = "(or systemd, slurm, kubernetes, github)"
     assert f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n" in done.stdout
 
@@ -696,7 +696,7 @@ def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
     assert re.search(r"^warning places: check false: red now.*\n {8}\S", narrow, re.MULTILINE)
     assert re.search(r"^ok      plan, limits, .*places.* \(-v says more\)$", done.stdout, re.MULTILINE)
     assert all((repo.places / f"work-{n}").is_dir() for n in (1, 2, 3)), "every worker has its place"
-    assert "every night: ralph job cron --jobs 3 --agent true (or " in done.stdout
+    assert "every night: ralph job cron --agent true --jobs 3 (or " in done.stdout
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
     done = repo.ralph("doctor", "--agent", "true", "--prd", "my plan.json")
     assert "to start it: ralph run --prd 'my plan.json' --agent true\n" in done.stdout

@@ -20,8 +20,7 @@ import yaml
 
 import ralph
 from _ralph.commands import job
-from _ralph.commands.options import ENGINES
-from _ralph.commands.run import words_given
+from _ralph.commands.options import ENGINES, words_typed
 from _ralph.files import resource
 from tests.conftest import ROOT, Repo
 from tests.test_examples import block, shell
@@ -159,9 +158,29 @@ def test_what_run_takes_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for option in run.params:
         assert isinstance(option, click.Option)
         given += [option.opts[-1]] if option.is_flag else [option.opts[-1], values.get(str(option.name), "7")]
-    told = words_given(other.make_context(command, [*given, *words]), leave_out=own)
+    args = [*words[:1], *given, *words[1:]]
+    told = words_typed(other.make_context(command, [*args]), args, own)
     assert run.make_context("run", list(told)).params == run.make_context("run", given).params
-    assert words_given(other.make_context(command, words[:1]), leave_out=own) == ()
+    assert words_typed(other.make_context(command, words[:1]), words[:1], own) == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--max-hours 3s -v", "--max-hours 3s -v"),
+        ("-vq -j4 --max-usd=2", "-v -q -j 4 --max-usd 2"),
+        ("-qj 4 --agent 'a --b' --agent c --once", "-q -j 4 --agent 'a --b' --agent c --once"),
+        ("--prd x.json --check -v", "--check -v"),
+    ],
+)
+def test_options_are_handed_on_as_they_were_typed(
+    monkeypatch: pytest.MonkeyPatch, typed: str, words: str
+) -> None:
+    monkeypatch.setenv("RALPH_RUN_NO_WAIT", "1")
+    monkeypatch.setenv("RALPH_RUN_MAX_WAIT", "2h")
+    args = shlex.split(typed)
+    context = ralph.cli.commands["run"].make_context("run", [*args], auto_envvar_prefix="RALPH_RUN")
+    assert shlex.join(words_typed(context, args, {"prd"})) == f"{words} --max-wait 2h --no-wait"
 
 
 def test_the_plan_and_the_prompt_are_named_from_the_root_of_their_repository(repo: Repo) -> None:
@@ -267,7 +286,7 @@ def test_the_line_names_ralph_as_it_was_started(repo: Repo, words: list[str]) ->
     started = f"{sys.executable} {ROOT / 'ralph.py'}" if words else str(script)
     assert f"PATH={repo.env['PATH']}"[:20] in done.stdout
     assert (
-        f"{started} run --until 07:00 --prd {plan} --agent true --judge true --full-permissions >> "
+        f"{started} run --until 07:00 --prd {plan} --agent true --full-permissions --judge true >> "
         in done.stdout
     )
 

@@ -51,7 +51,7 @@ def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(repo: R
     assert first[20:] == (
         f"2 of 2 tasks to do on branch ralph/p | {agent} | this run: 0 of 1 iterations, 0 s of 2 h 0 min"
     )
-    again = f"ralph run --agent {shlex.quote(agent)} --max-iterations 1 --max-hours 2"
+    again = f"ralph run --max-iterations 1 --max-hours 2 --agent {shlex.quote(agent)}"
     assert last[20:] == f"next: {again}"
     assert f"next: {again}\n" in repo.ralph("status", COLUMNS="300").stdout
     waits = repo.start("run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper"))

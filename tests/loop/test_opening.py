@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
@@ -281,9 +282,9 @@ def test_a_plan_without_checks_is_refused_with_a_command_that_works(repo: Repo) 
     agent = repo.agent(MAKES)
     code, _, printed = repo.run(agent)
     assert code == 2
-    offered = next(line.strip() for line in printed.splitlines() if line.strip().startswith("ralph run"))
-    assert offered == "ralph run --check 'make test'"
-    assert repo.run(agent, "--check", "make test")[0] == 0
+    assert "`ralph init` adds those that it finds" in printed
+    assert repo.ralph("init").returncode == 0 and repo.run(agent)[0] == 0
+    assert json.loads(repo.read("prd.json"))["checks"] == ["make test"]
 
 
 def test_foreign_gates_are_offered_and_never_run(repo: Repo) -> None:

@@ -228,13 +228,13 @@ def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
     assert "ralph retry T2 --answer '...'" in shown.text
     assert "Its commit was not found" in shown.text and "ralph land" not in shown.text
     (bare.path / "progress.txt").unlink()
-    assert "Nothing has been run yet." in page(bare).text
+    assert "No run yet" in page(bare).text
 
 
 def test_another_plan_file_stands_in_the_commands(repo: Repo) -> None:
     repo.plan({"checks": ["false"], "blocked": "why?"})
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
-    assert "ralph retry T1 --prd 'my plan.json' --answer '...'" in page(repo, "--prd", "my plan.json").text
+    assert "ralph retry --prd 'my plan.json' T1 --answer '...'" in page(repo, "--prd", "my plan.json").text
 
 
 def test_work_that_was_not_merged_yet_is_named(repo: Repo) -> None:
@@ -295,7 +295,7 @@ def test_before_the_first_attempt(repo: Repo) -> None:
     repo.plan({"checks": ["false"]})
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "Nothing has been run yet." in shown.text and "Nothing has passed yet." in shown.text
+    assert "No run yet" in shown.text and "Nothing has passed yet." in shown.text
     assert "Cost none Time" in shown.text and "Timeline" not in shown.text and "each passed" not in shown.text
 
 
@@ -617,7 +617,7 @@ def test_what_a_record_leaves_out_is_left_out(repo: Repo) -> None:
     write_records(repo, [{**entry, "branch": None, "time": None} for entry in records])
     assert "Open 1" in page(repo).text
     repo.write("progress.txt", "no records\n" * 9)
-    assert "Nothing has been run yet." in page(repo).text
+    assert "No run yet" in page(repo).text
 
 
 @pytest.mark.parametrize(
@@ -684,7 +684,7 @@ def test_after_a_retry_no_attempt_counts_and_what_to_type_has_the_options(repo: 
     assert repo.ralph("retry", "T1").returncode == 0
     shown = page(repo)
     assert "failed 1 of 1" not in shown.text and "Needs you: 0 Passed: 0 Open: 1" in shown.text
-    assert re.search(r"ralph run --agent '.*' --max-hours 2", shown.text)
+    assert re.search(r"ralph run .*--max-hours 2", shown.text)
 
 
 def test_a_pass_that_changed_tests_stands_open(repo: Repo) -> None:

@@ -432,8 +432,8 @@ TASK = {
 }  # fmt: skip
 TOP = {
     "stop": str, "exit": int, "reason": str, "passed": int, "total": int, "iterations": int, "seconds": float, "usd": float, "usd_estimated": float, "at_least": bool,
-    "tokens": dict, "tasks": list, "trouble": str, "next": str, "running": dict,
-    "branch": str, "places": dict, "final_check_due": bool, "flaky": list, "limits": dict, "agents": list,
+    "tokens": dict, "tasks": list, "trouble": str, "agents": list, "limits": dict, "running": dict,
+    "final_check_due": bool, "flaky": list, "branch": str, "places": dict, "next": str,
 }  # fmt: skip
 MAY_BE_NULL = {
     "stop", "exit", "reason", "trouble", "next", "running", "branch", "places", "split", "question", "parked",
