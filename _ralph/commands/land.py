@@ -9,7 +9,7 @@ from pathlib import Path
 
 from _ralph import text
 from _ralph.commands.run import with_signals
-from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow, TryLater
+from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow
 from _ralph.git.branch import Branch, current_branch
 from _ralph.git.git import BULK, Git, freeze_settings, no_space, top_level
 from _ralph.git.merge import merge
@@ -40,10 +40,7 @@ def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> in
         require_branch(onto, name)
     wanted = {name: options.prd if this_plan else plan_of(onto.git, name) for name in names}
     view = Terminal()
-    try:
-        return with_signals(lambda control: _land_each(onto, wanted, options, control, view), view)
-    finally:
-        view.doing("")
+    return with_signals(lambda control: _land_each(onto, wanted, options, control, view), view)
 
 
 def standing() -> Branch:
@@ -87,12 +84,19 @@ def plan_of(git: Git, branch: str) -> Path:
 def _land_each(
     onto: Branch, wanted: Mapping[str, Path], options: Options, control: Control, view: Terminal
 ) -> int:
-    """Try each branch in turn, with the plan that it belongs to, also after one that did not land; the exit
-    status."""
+    """Land each branch in turn, alone on the plan that it belongs to, also after one that did not land; the
+    exit status. Where one does not, all is as it was."""
     errors: dict[str, RalphError] = {}
     proved: list[Check] = []  # what landed must stay green beside what lands after it
     for name, plan in wanted.items():
-        if error := _try(onto, name, replace(options, prd=plan), control, view, proved):
+        try:
+            with lock.alone(layout.locate(plan), "land") as run_id:
+                run = peek(replace(options, prd=plan), control, view, run_id)
+                _make_ready(run, onto)
+                _land(run, name, proved)
+        except StopNow:
+            raise
+        except RalphError as error:
             view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
             errors[name] = error
     if len(wanted) > 1:
@@ -104,32 +108,10 @@ def _land_each(
     return Exit.PERSON if Exit.PERSON in codes else next(iter(codes), Exit.COMPLETE)
 
 
-def _try(
-    onto: Branch, name: str, options: Options, control: Control, view: Terminal, proved: list[Check]
-) -> RalphError | None:
-    """Land one branch, alone on its plan, with the checks of those that landed before it; why it did not, in
-    which case all is as it was."""
-    paths = layout.locate(options.prd)
-    try:
-        with lock.alone(paths, "land") as run_id:
-            try:  # a command that leaves the lock with an error is taken for dead
-                run = peek(options, control, view, run_id)
-                here = replace(onto.git, calls=run.git.calls)
-                run.branch = replace(onto, git=here, plan=paths.private.name)
-                run.places.branch = onto.name
-                _make_ready(run)
-                _land(run, name, proved)
-            except StopNow:
-                raise
-            except RalphError as error:
-                return error
-    except TryLater as error:
-        return error
-    return None
-
-
-def _make_ready(run: Run) -> None:
-    """Everything that a run needs before its first check."""
+def _make_ready(run: Run, onto: Branch) -> None:
+    """Everything that a run needs before its first check, whose branch is the person's own."""
+    run.branch = replace(onto, git=replace(onto.git, calls=run.git.calls), plan=run.paths.private.name)
+    run.places.branch = onto.name
     require_git(run.git)
     require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
@@ -211,7 +193,6 @@ def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Chec
 def _red(run: Run, name: str, commit: str, checks: list[Check]) -> list[CheckResult]:
     """The checks that are red on a commit, in a new checkout of it. NeedsPerson if `setup` is."""
     job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", landing=True)
-    checked = run.wait(checking(run, job))
+    checked = require_setup(run.wait(checking(run, job)))
     run.view.lines(checked.notices)
-    require_setup(checked)
     return checked.red

@@ -8,7 +8,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -250,42 +250,18 @@ def run_options(given: Json, *own: str) -> Options:
 def words_typed(context: click.Context, args: Sequence[str], leave_out: Collection[str]) -> tuple[str, ...]:
     """The options among `args` as a person typed them, then those that a variable gave, without those that
     set the parameters `leave_out`. They may be used from another folder, so a path is absolute."""
-    options = [one for one in context.command.params if isinstance(one, click.Option)]
+    typed, _, order = context.command.make_parser(context).parse_args([*args])
     words: list[str] = []
-    for option, flag, value in [*_typed(options, args), *_by_variable(options, context)]:
-        if option.name not in leave_out:
-            has_path = value is not None and isinstance(option.type, (Command, click.Path))
-            value = str(option.type.convert(value, option, context)) if has_path else value
-            words += [flag] if value is None else [flag, value]
-    return tuple(words)
-
-
-Given = tuple[click.Option, str, str | None]
-"""An option, how it was written, and its value if it takes one."""
-
-
-def _typed(options: Sequence[click.Option], args: Sequence[str]) -> Iterator[Given]:
-    """The options in a command line that click has accepted."""
-    by_flag = {flag: option for option in options for flag in option.opts}
-    rest = [*args]
-    while rest and (word := rest.pop(0)) != "--":
-        flag, joined, value = word.partition("=") if word[1:2] == "-" else (word[:2], word[2:], word[2:])
-        option = by_flag.get(flag)
-        if option is None:
-            continue  # an argument
-        if not option.is_flag:
-            yield option, flag, value if joined else rest.pop(0)
+    for option in dict.fromkeys([*order, *context.command.params]):
+        name, source = str(option.name), context.get_parameter_source(str(option.name))
+        if name in leave_out or source is ParameterSource.DEFAULT or not isinstance(option, click.Option):
             continue
-        yield option, flag, None
-        rest[:0] = [f"-{value}"] * bool(value)  # -vq
-
-
-def _by_variable(options: Sequence[click.Option], context: click.Context) -> Iterator[Given]:
-    """The options that a variable gave."""
-    for option in options:
-        name = str(option.name)
-        if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
-            if not option.is_flag:
-                yield option, option.opts[-1], str(option.resolve_envvar_value(context))
-            elif context.params[name]:
-                yield option, option.opts[-1], None
+        flag = next((flag for flag in option.opts if flag in args), option.opts[-1])
+        if option.is_flag:
+            words += [flag] * bool(context.params[name])
+            continue
+        given = typed[name] if name in typed else option.resolve_envvar_value(context)
+        for value in given if isinstance(given, list) else [given]:
+            has_path = isinstance(option.type, (Command, click.Path))
+            words += [flag, str(option.type.convert(value, option, context) if has_path else value)]
+    return tuple(words)

@@ -34,7 +34,6 @@ def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
     try:
         return alone(options, "run", lambda control, run_id: _run(options, loop, control, view, run_id), view)
     except Exception as error:
-        view.doing("")
         stop = _stop_for(error)
     complain(stop.reason)
     _print_summary(options, stop)
@@ -65,6 +64,9 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
         else:
             complain(str(translate(error)))
         return translate(error).exit
+    finally:
+        if view:
+            view.clear()
 
 
 def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str) -> int:

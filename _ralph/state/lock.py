@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from _ralph import files
 from _ralph.codec import as_json
-from _ralph.errors import TryLater
+from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
 from _ralph.state.layout import RUNNING, Holder, last_holder, lock_file, noted, running
@@ -53,12 +53,20 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         mark_run(run_id)  # so that every child can be told from a stranger
         holder = Holder(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot())
         files.atomic_write(files.clear(paths.private / RUNNING), json.dumps(as_json(holder)).encode())
-        yield run_id
-        with contextlib.suppress(OSError):  # a run that is over ends as it ended
-            (paths.private / RUNNING).unlink()
+        try:
+            yield run_id
+        except RalphError:  # an end like any other
+            _leave(paths)
+            raise
+        _leave(paths)
     finally:
         os.environ.pop("RALPH_RUN_ID", None)
         lock.release()
+
+
+def _leave(paths: Paths) -> None:
+    with contextlib.suppress(OSError):  # a run that is over ends as it ended
+        (paths.private / RUNNING).unlink()
 
 
 def end_killed_run(paths: Paths) -> None:

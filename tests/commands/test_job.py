@@ -168,8 +168,8 @@ def test_what_run_takes_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("typed", "words"),
     [
         ("--max-hours 3s -v", "--max-hours 3s -v"),
-        ("-vq -j4 --max-usd=2", "-v -q -j 4 --max-usd 2"),
-        ("-qj 4 --agent 'a --b' --agent c --once", "-q -j 4 --agent 'a --b' --agent c --once"),
+        ("-v -q -j4 --max-usd=2", "-v -q --jobs 4 --max-usd 2"),
+        ("-qj 4 --agent 'a --b' --once --agent c", "--quiet --jobs 4 --agent 'a --b' --agent c --once"),
         ("--prd x.json --check -v", "--check -v"),
     ],
 )
