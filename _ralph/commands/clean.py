@@ -28,10 +28,10 @@ Echo = Callable[[str], object]
 def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
     """`ralph clean`: the exit status. All plans of the repository here, or `this_plan` alone. BadInput
     outside of a repository."""
-    found = git_places(Path.cwd())
-    if not found:
+    here = git_places(Path.cwd())
+    if not here:
         raise BadInput("there is no git repository here; cd to the one whose plans are done")
-    git = Git.at(found[0])
+    git = Git.at(here[0])
     above = Path(os.path.realpath(layout.places_folder()))
     folders = [layout.locate(path).places] if this_plan else sorted(above.glob("*"))
 

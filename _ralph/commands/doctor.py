@@ -60,12 +60,12 @@ def examine(
     """Print each finding as it is found, what is fine only if `verbose`, then how to go on; the exit status.
     BadInput outside of a repository."""
     run = _look(options, control)
-    found: Counter[str] = Counter()
+    levels: Counter[str] = Counter()
     fine: list[str] = []
     for name, part in _parts(run, try_agents):
         view.doing(name)
         for level, line in _caught(part):
-            found[level] += 1
+            levels[level] += 1
             if level == "ok" and not options.verbose:
                 fine.append(name)
             else:
@@ -77,10 +77,10 @@ def examine(
     view.clear()
     if fine:
         echo(_laid_out("ok", f"{', '.join(dict.fromkeys(fine))} (-v says more)"))
-    if found["error"]:
-        echo(f"\n{text.count(found['error'], 'error')}; fix that, then run `ralph doctor` again")
+    if levels["error"]:
+        echo(f"\n{text.count(levels['error'], 'error')}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
-    echo("\nno errors" + (f", {text.count(found['warning'], 'warning')}" if found["warning"] else ""))
+    echo("\nno errors" + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else ""))
     others = ", ".join(ENGINES[1:])
     echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
     echo(f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})")
@@ -90,10 +90,9 @@ def examine(
 def _laid_out(level: str, line: str) -> str:
     """A finding, wrapped beside its level on a terminal."""
     columns = shutil.get_terminal_size((1000, 24)).columns
-    lines = [text.one_line(one, 500) for one in line.splitlines() if one.strip()]
-    return f"{level:7} " + "\n        ".join(
-        part for one in lines for part in text.wrap(one, max(columns - 8, 40))
-    )
+    lines = [text.one_line(part, 500) for part in line.splitlines() if part.strip()]
+    wrapped = (row for part in lines for row in text.wrap(part, max(columns - 8, 40)))
+    return f"{level:7} " + "\n        ".join(wrapped)
 
 
 def _look(options: Options, control: Control) -> Run:
@@ -248,8 +247,8 @@ def _places(run: Run) -> Findings:
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
-        found = run.wait(checking(run, job))
-        red, hooks = red_setup(found), list[Finding]()
+        checked = run.wait(checking(run, job))
+        red, hooks = red_setup(checked), list[Finding]()
         if not red:
             hooks = _hooks(run, commit)
             made = run.wait(run.in_worker(lambda inside: _workspaces(inside, commit), Checked))
@@ -264,29 +263,29 @@ def _places(run: Run) -> Findings:
     yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{green}"
     if setup and not setup.when and heard.seconds >= 1:
         yield "now", _slow(setup, heard.seconds, run.paths.root)
-    for result in found.checks:
+    for result in checked.checks:
         yield _judged(run, result)
-    yield from _warnings(_no_proofs(run.plan, {result.command for result in found.checks if result.ok}))
-    if found.checks:
-        names = [result.name for result in found.red]
+    yield from _warnings(_no_proofs(run.plan, {result.command for result in checked.checks if result.ok}))
+    if checked.checks:
+        names = [result.name for result in checked.red]
         others = f", {len(names)} red: {text.few(names)}" if names else ""
-        yield "now", f"{text.count(len(found.checks) - len(names), 'check')} green{others}"
+        yield "now", f"{text.count(len(checked.checks) - len(names), 'check')} green{others}"
     yield from hooks
-    yield from _warnings(found.notices)
+    yield from _warnings(checked.notices)
 
 
 def _hooks(run: Run, commit: str) -> list[Finding]:
     """What the commit hooks say before any work, of the message of each open task and with nothing staged."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if run.places.hooked(MESSAGE_HOOKS):
         messages = [(task, subject(run, task, 1, 1)) for task in run.plan.tasks if not task.passed]
         refused = run.wait(trying(run, commit, messages)).refused
-        found += [("error", refused)] if refused else []
+        findings += [("error", refused)] if refused else []
     if run.places.hooked(["pre-commit"]):
         for red in run.wait(run.in_worker(lambda inside: try_pre_commit(inside, commit), Checked)).red:
             why = f"{red.outcome}, with nothing staged: {text.last_line(red.tail)}"
-            found.append(("warning", f"the hook pre-commit {why}"))
-    return found
+            findings.append(("warning", f"the hook pre-commit {why}"))
+    return findings
 
 
 class _Setups(View):
@@ -305,26 +304,26 @@ class _Setups(View):
 
 def _slow(setup: Setup, seconds: float, root: Path) -> str:
     """What would make a setup without `when` run less often."""
-    known = detect.Project(root).setup
+    proposed = detect.Project(root).setup
     slow = f"setup takes {seconds:.1f} s, and runs again for each attempt and each candidate"
-    if known and known.when and known.run == setup.run:
-        wanted = json.dumps(detect.as_json(known), ensure_ascii=False)
+    if proposed and proposed.when and proposed.run == setup.run:
+        wanted = json.dumps(detect.as_json(proposed), ensure_ascii=False)
         return f'{slow}; as it depends on a few files alone, write "setup": {wanted}'
     return f"{slow}; if it depends on a few files alone, name them in its `when`"
 
 
 def _no_proofs(plan: Plan, green: set[str]) -> list[str]:
     """Warnings of tasks whose own checks are all green before the work."""
-    found: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for task in plan.tasks:
         commands = [check.command for check in task.checks]
         if commands and not task.passed and green.issuperset(commands):
-            found.setdefault(next(filter(None, map(_always_green, commands)), ""), []).append(task.id)
+            reasons.setdefault(next(filter(None, map(_always_green, commands)), ""), []).append(task.id)
     return [
         f"{ids[0]}: its own check is green already, so it proves nothing{why}"
         if len(ids) == 1
         else f"{text.few(ids)}: their own checks are green already, so they prove nothing{why}"
-        for why, ids in found.items()
+        for why, ids in reasons.items()
     ]
 
 
@@ -417,7 +416,7 @@ def _version(agent: Agent) -> str:
     if shutil.which("timeout"):
         command = f"timeout 30 sh -c {shlex.quote(command)}"
     probe = subprocess_tee.run(command, shell=True, tee=False, quiet=True, check=False)
-    return ", " + text.one_line((probe.stdout or "no version told").strip(), 60)
+    return ", " + text.one_line((probe.stdout or "no version").strip(), 60)
 
 
 def _permissions(run: Run, agent: Agent) -> Findings:

@@ -17,6 +17,7 @@ from _ralph.git.git import git, top_level
 from _ralph.loop.options import is_starter, starter
 from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, prd
+from _ralph.state.facts import command_line
 
 INCLUDE = ".worktreeinclude"
 CLAUDE = ".claude/settings.local.json"
@@ -39,7 +40,7 @@ def write_starters(prd_path: Path) -> list[str]:
         commands = [check.command for check in plan.checks]
         values = {"setup": plan.setup.run if plan.setup else "", "checks": commands}
         rulebook.write_text(render_prompt(resource("templates/AGENTS.md"), values), encoding="utf-8")
-        done.append("wrote AGENTS.md: the rules every attempt reads; it is yours to keep")
+        done.append("wrote AGENTS.md: the rules every attempt reads; it is yours to edit")
     done.append(_ignore_scratch(root))
     return done + _include_settings(root)
 
@@ -57,12 +58,11 @@ def _refuse_second_plan(path: Path, root: Path) -> None:
     """BadInput where the project has a plan in another folder, and no folder was named."""
     if path.exists() or path.parent != Path():
         return
-    found = prd.plan_above(path)
-    if found and found.resolve().is_relative_to(root.resolve()):
-        own, other = shlex.quote(str(path.absolute())), shlex.quote(str(found))
+    above = prd.plan_above(path)
+    if above and above.resolve().is_relative_to(root.resolve()):
         raise BadInput(
-            f"the plan of this repository is {found}: ralph init --prd {other} adds what it lacks; "
-            f"for another one here: --prd {own}"
+            f"the plan of this repository is {above}: {command_line('init', above)} adds what it lacks; "
+            f"for another one here: --prd {shlex.quote(str(path.absolute()))}"
         )
 
 
@@ -70,17 +70,17 @@ def _init_plan(path: Path, root: Path) -> str:
     """Write a plan with what is found here, or add that to a plan that does not say it."""
     project = _project(root)
     if not path.exists():
-        found = _found(project, project.setup)
-        new = {"project": text.one_line(path.parent.resolve().name), "description": "", **found}
-        new = {**new, **{key: value for key, value in starter().items() if key not in new}}
+        proposal = _proposal(project, project.setup)
+        new = {"project": text.one_line(path.parent.resolve().name), "description": "", **proposal}
+        new |= {key: value for key, value in starter().items() if key not in new}
         path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return f"wrote {path}; {_told(found)}"
+        return f"wrote {path}; {_in_words(proposal)}"
     plan = prd.load(path)
     missing = _missing(plan, project)
     if not missing:
         return f"{path} already exists; left as it is"
     edit.apply(plan, lambda now: edit.set_members(now, missing))
-    return f"added to {path}: {_told(missing)}; nothing else was changed"
+    return f"added to {path}: {_in_words(missing)}; nothing else was changed"
 
 
 def _project(root: Path) -> Project:
@@ -90,8 +90,8 @@ def _project(root: Path) -> Project:
     return inside if inside and (inside.setup or inside.checks("")) else Project(root)
 
 
-def _found(project: Project, setup: Setup | None) -> Json:
-    """What a plan says of this project; its checks are those for this `setup`."""
+def _proposal(project: Project, setup: Setup | None) -> Json:
+    """What a plan says about this project; its checks are those for this `setup`."""
     return {
         **({"setup": as_json(setup)} if setup else {}),
         **({"keep": project.keep} if project.keep else {}),
@@ -101,22 +101,21 @@ def _found(project: Project, setup: Setup | None) -> Json:
 
 
 def _missing(plan: Plan, project: Project) -> Json:
-    """What is found and the plan does not say. An empty list says something, except for checks, and in a
-    plan that nobody has edited."""
+    """The part of the proposal that the plan lacks. An empty list counts as an answer, except for checks, and
+    in a plan that nobody has edited."""
     if plan.list_key is None:
         return {}
-    found = _found(project, plan.setup if "setup" in plan.top else project.setup)
-    unsaid = {key for key in found if key not in plan.top or (is_starter(plan) and not plan.top[key])}
-    unsaid = unsaid - {"checks"} if _can_be_proved(plan) else unsaid | {"checks"}
-    return {key: value for key, value in found.items() if key in unsaid and value}
+    proposal = _proposal(project, plan.setup if "setup" in plan.top else project.setup)
+    lacking = {key for key in proposal if key not in plan.top or (is_starter(plan) and not plan.top[key])}
+    lacking = lacking - {"checks"} if _can_be_proved(plan) else lacking | {"checks"}
+    return {key: value for key, value in proposal.items() if key in lacking and value}
 
 
-def _told(found: Json) -> str:
-    """What was found, in words."""
-    setup = found.get("setup")
-    commands = {"setup": [setup["run"] if isinstance(setup, dict) else setup]} if setup else {}
-    told = {**found, **commands}
-    return "; ".join(f"{key}: {', '.join(value) or 'none found'}" for key, value in told.items())
+def _in_words(proposal: Json) -> str:
+    """`setup: npm ci; checks: npm test; protect: none found`."""
+    setup = proposal.get("setup")
+    lists = proposal | ({"setup": [setup["run"] if isinstance(setup, dict) else setup]} if setup else {})
+    return "; ".join(f"{key}: {', '.join(value) or 'none found'}" for key, value in lists.items())
 
 
 def _can_be_proved(plan: Plan) -> bool:
@@ -135,8 +134,7 @@ def next_steps(path: Path) -> list[str]:
     elif not _can_be_proved(plan):
         where = f'"checks" in {path}' if plan.list_key else f'"checks" in the tasks of {path}'
         first.append(f"next: name the commands that prove the work under {where}")
-    option = f" --prd {shlex.quote(str(path))}" if path != Path("prd.json") else ""
-    commands = [*_git_steps(path), f"ralph doctor{option}", f"ralph run{option}"]
+    commands = [*_git_steps(path), command_line("doctor", path), command_line("run", path)]
     return [*first, f"{'then' if first else 'next'}: {'; '.join(commands)}"]
 
 
@@ -169,15 +167,12 @@ def _ignore_scratch(root: Path) -> str:
 
 def _include_settings(root: Path) -> list[str]:
     """Name in .worktreeinclude the local settings that git ignores: a checkout lacks them."""
-    found = local_settings(root)
-    if not found:
+    names = local_settings(root)
+    if not names:
         return []
-    (root / INCLUDE).write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
-    names = ", ".join(found)
-    return [
-        f"wrote {INCLUDE}: these ignored files are copied for agents and checks: {names}. "
-        f"Remove any that they must not see"
-    ]
+    (root / INCLUDE).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    copied = f"these ignored files are copied for agents and checks: {', '.join(names)}"
+    return [f"wrote {INCLUDE}: {copied}. Remove any that they must not see"]
 
 
 def local_settings(root: Path) -> list[str]:
@@ -187,7 +182,7 @@ def local_settings(root: Path) -> list[str]:
     words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
     ignored = [os.fsdecode(name) for name in git(root, *words, check=False).split(b"\0")]
     names = {name.rpartition("/")[2] for name in ignored}
-    found = sorted(name for name in names if name.startswith(".env") and not name.endswith(EXAMPLES))
+    settings = sorted(name for name in names if name.startswith(".env") and not name.endswith(EXAMPLES))
     if (root / CLAUDE).is_file() and any(CLAUDE.startswith(name) for name in ignored if name):
-        found.append(CLAUDE)
-    return found
+        settings.append(CLAUDE)
+    return settings

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
+from pathlib import Path
 
 import click
 
@@ -10,7 +13,6 @@ from _ralph import files, text
 from _ralph.agents import sums
 from _ralph.agents.prompt import render_prompt, rules_of
 from _ralph.commands.init import next_steps, write_starters
-from _ralph.commands.requests import read_file
 from _ralph.commands.run import alone
 from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphError, TryLater
 from _ralph.files import resource
@@ -31,6 +33,7 @@ from _ralph.state.records import Added
 
 _BRIEF, _ANSWER = 24 * 1024, 12 * 1024
 _LONGEST = 1 << 20
+_LARGEST = 16 << 20
 TASK_KEYS = (
     "id", "title", "description", "acceptanceCriteria", "priority", "dependsOn", "checks", "allow", "notes",
 )  # fmt: skip
@@ -45,13 +48,27 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    view = Terminal()
+    view, source = Terminal(), text.one_line(source, 80)
 
     def work(control: Control, run_id: str) -> int:
-        run = peek(options, control, view, run_id)
-        return _plan(run, brief, source, force)
+        return _plan(peek(options, control, view, run_id), brief, source, force)
 
     return alone(options, "plan", work, view)
+
+
+def read_file(what: str) -> str:
+    """The text of a file that a person named, or of stdin for `-`; BadInput if it is none."""
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if what == "-" else Path(what).open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise BadInput(f"{what} cannot be read ({error.strerror}); - reads standard input") from None
+    if len(data) > _LARGEST:
+        raise BadInput(f"{what} is larger than 16 MB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{what}: byte {error.start} is not UTF-8") from None
 
 
 def _plan(run: Run, brief: str, source: str, force: bool) -> int:
@@ -69,11 +86,9 @@ def _plan(run: Run, brief: str, source: str, force: bool) -> int:
     require_agent(run, run.agents.planner)
     run.view.line(f"planning with {run.agents.planner.command}", color="cyan")
     run.view.doing("planning")
-    try:
-        make_plan(run, brief, source)
-    finally:
-        run.view.doing("")
-    click.echo(told(run).rstrip())
+    make_plan(run, brief, source)
+    run.view.doing("")
+    click.echo(in_words(run).rstrip())
     return Exit.PERSON if prd.open_questions(run.plan) else Exit.COMPLETE
 
 
@@ -97,15 +112,10 @@ def make_plan(run: Run, brief: str, source: str) -> None:
         _ask(run, brief, results)
     except RalphError:
         if any(result.usd or result.tokens.total for result in results):
-            _note(run, f"there is no plan from {text.one_line(source, 80)}", results)
+            _note(run, f"no plan was made from {source}", results)
         raise
-    tasks = text.count(len(run.plan.tasks), "task")
-    _note(
-        run,
-        f"{tasks} planned from {text.one_line(source, 80)}",
-        results,
-        files.digest(run.plan.text.encode()),
-    )
+    digest, tasks = files.digest(run.plan.text.encode()), text.count(len(run.plan.tasks), "task")
+    _note(run, f"{tasks} planned from {source}", results, digest)
 
 
 def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
@@ -119,15 +129,15 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
         result = _turn(run, prompt, name, results)
         results.append(result)
         _require_answer(result)
-        said = _answer(run, result, name)
+        answer = _answer(run, result, name)
         try:
-            read_answer(run, run.plan, said)
+            read_answer(run, run.plan, answer)
         except BadInput as error:
             run.view.line(f"! the plan cannot be used: {error}", color="yellow")
-            answer = text.clean(text.tail(result.text, _ANSWER))
-            values |= {"errors": text.one_line(str(error), 1000), "answer": answer}
+            last = text.clean(text.tail(result.text, _ANSWER))
+            values |= {"errors": text.one_line(str(error), 1000), "answer": last}
         else:
-            _adopt(run, said)
+            _adopt(run, answer)
             return
     out = run.paths.logs / "plan-again.out"
     raise RalphError(f"the planner wrote no usable plan, twice; its last output is in {out}")
@@ -136,11 +146,8 @@ def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
     """One turn of the planner, in a checkout of its own of what the first attempt will see."""
     here = run.branch.beginning()
-    whole = limits.share(run.limits, run.history, [], 1) or Share()
-    share = whole.without(spent_on(before))
-    new_log(
-        run.paths, name + sums.SUFFIX
-    )  # an earlier planner's are cleared: they are not what this one used
+    share = (limits.share(run.limits, run.history, [], 1) or Share()).without(spent_on(before))
+    new_log(run.paths, name + sums.SUFFIX)  # clears those of an earlier planner
 
     def job(inside: Run) -> AgentResult:
         place = place_of_role(inside, here)
@@ -161,10 +168,10 @@ def _answer(run: Run, result: AgentResult, name: str) -> str:
     return printed[-_LONGEST:].decode("utf-8", "replace")
 
 
-def read_answer(run: Run, was: Plan, said: str) -> Plan:
+def read_answer(run: Run, was: Plan, message: str) -> Plan:
     """The plan from the planner's answer: its tasks and description, with what a person had written at the
     top level of the plan that `was`. BadInput with what is wrong."""
-    answers = [found for found in json_objects(said) if isinstance(found.get("userStories"), list)]
+    answers = [one for one in json_objects(message) if isinstance(one.get("userStories"), list)]
     if not answers:
         raise BadInput("no JSON object with a list `userStories` was found in the answer")
     answer, top = answers[-1], dict(was.top)
@@ -186,13 +193,13 @@ def read_answer(run: Run, was: Plan, said: str) -> Plan:
     return plan
 
 
-def told(run: Run) -> str:
+def in_words(run: Run) -> str:
     """The plan for a person to approve: the tasks, open questions, and the commands that follow."""
     asked = prd.open_questions(run.plan)
     words = {"line": text.one_line, "few": text.few, "count": text.count}
     values = {**words, "plan": run.plan, "asked": asked, "prd": run.paths.prd}
-    said = render_prompt(resource("templates/planned.txt"), values)
-    return said + "\n".join([] if asked else next_steps(run.options.prd))
+    tasks = render_prompt(resource("templates/planned.txt"), values)
+    return tasks + "\n".join([] if asked else next_steps(run.options.prd))
 
 
 def _own_keys(task: object) -> Json:
@@ -232,7 +239,7 @@ def _require_answer(result: AgentResult) -> None:
         raise NeedsPerson(result.no_price)
 
 
-def _adopt(run: Run, said: str) -> None:
+def _adopt(run: Run, answer: str) -> None:
     """Put the plan of this answer in place of the one that stands there now: somebody may have edited it
     while the planner was at work. That is moved aside, unless its tasks are the example."""
 
@@ -242,7 +249,7 @@ def _adopt(run: Run, said: str) -> None:
             files.atomic_write(copy, now.text.encode())
             kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
             run.view.line(f"the old {run.paths.prd.name} is kept at {kept}")
-        return read_answer(run, now, said).text
+        return read_answer(run, now, answer).text
 
     run.settings.plan = edit.apply(run.plan, planned)
     run.history = replay(run.journal.records(run.plan))

@@ -80,15 +80,15 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
 
 def _finding(agent: Agent, result: AgentResult, unset: Sequence[str]) -> Finding:
     """What came of one turn of an agent; `unset` are keys that are set here, but not where cron starts it."""
-    said = f"{agent.command}, as cron starts it"
+    who = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE and result.overage:
-        return "warning", f"{said}, answered, and the provider bills extra usage; a run waits until that ends"
+        return "warning", f"{who}, answered, and the provider bills extra usage; a run waits until that ends"
     if result.outcome is Outcome.DONE:
-        return "ok", f"{said}, answered: {facts.spent(result)}"
+        return "ok", f"{who}, answered: {facts.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
-        return "warning", f"{said}, is limited{until}: {result.reason}; a run waits until then"
+        return "warning", f"{who}, is limited{until}: {result.reason}; a run waits until then"
     advice = "log it in as this user, or fix what it says, then try again"
     if unset:
         advice = f"write {unset[0]}=... above ralph's line in your crontab"
-    return "error", f"{said}: {result.reason or result.outcome}; {advice}"
+    return "error", f"{who}: {result.reason or result.outcome}; {advice}"

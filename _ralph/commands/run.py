@@ -72,7 +72,9 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
 def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str) -> int:
     """A run from its opening to its stop; its exit status."""
     run: Run | None = None
-    control.on_interrupt = lambda: view.line("stopping after what is under way; interrupt again to stop now")
+    control.on_interrupt = lambda: view.line(
+        "stopping after the attempts under way; interrupt again to stop now"
+    )
     try:
         run = opening.open_run(options, control, view, run_id)
         view.named, view.sums = run.settings.jobs > 1, functools.partial(_sums, run)

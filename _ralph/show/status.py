@@ -302,7 +302,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
         return []
     if unproved := prd.unproved(plan) if not {"--check", "--judge"}.intersection(words) else []:
         check = command_line("run", path, [*words, "--check"])
-        return [f"name a check, nothing proves {text.few(unproved)}: {check} 'YOUR TEST COMMAND'"]
+        return [f"nothing proves {text.few(unproved)}; name a check: {check} 'YOUR TEST COMMAND'"]
     if stopped and stopped.stop == "red-checks":
         task = command_line("add", path)
         return [f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'", again]

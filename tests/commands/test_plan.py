@@ -251,7 +251,7 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
 def test_what_planning_cost_counts_also_where_no_plan_came_of_it(repo: Repo) -> None:
     done = plan_for_a_quarter(repo, "no")
     assert done.returncode == 1 and "twice" in done.stderr
-    assert "there is no plan from ../brief.md | " in done.stdout and "$0.50" in done.stdout
+    assert "no plan was made from ../brief.md | " in done.stdout and "$0.50" in done.stdout
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.5
     assert [record["usd"] for record in repo.records("add")] == [0.5]
 

@@ -113,7 +113,7 @@ def test_a_task_is_opened_and_the_answer_stands_in_its_notes(
 def test_a_task_that_was_not_blocked_stays_as_it_is(repo: Repo) -> None:
     path = plan(repo, {"checks": ["true"]})
     before, when = path.read_bytes(), path.stat().st_mtime_ns
-    assert requests.retry(path, "T1", "") == "T1 was not blocked; its turn will come"
+    assert requests.retry(path, "T1", "") == "T1 was not blocked and stays open"
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
 
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_asked_is_refused(repo: Repo) -> None:
     for ask, name, words, said in (
         (requests.retry, "T9", "x", "there is no task 'T9'"),
         (requests.tell, "x", "T9", "there is no task 'T9'"),
-        (requests.tell, "\n", "T1", "there is nothing to tell"),
+        (requests.tell, "\n", "T1", "the note is empty"),
         (requests.tell, "x", "T1", "T1 has passed"),
     ):
         with pytest.raises(BadInput, match=said):

@@ -177,7 +177,7 @@ def test_no_text_is_wider_than_the_terminal_or_moves_a_column(tmp_path: Path, wo
     assert {row[7:9] for row in rows} == {"  "} and rows[0].split()[1] == "A"
 
 
-NAME_A_CHECK = "next: name a check, nothing proves A, B: ralph run --check 'YOUR TEST COMMAND'"
+NAME_A_CHECK = "next: nothing proves A, B; name a check: ralph run --check 'YOUR TEST COMMAND'"
 
 
 def test_a_plan_without_a_run_shows_neither_time_nor_cost(tmp_path: Path) -> None:
