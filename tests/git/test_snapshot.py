@@ -3,6 +3,7 @@ agent did is, and nothing else of the file."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 from _ralph.git import snapshot
 from _ralph.git.workspace import Place, Start
 from _ralph.model import HANDOFF
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 from tests.git.test_workspace import head, place_of, places_of, tree_of, write
 
 LF, CRLF, MIXED = b"one\ntwo\nthree\n", b"one\r\ntwo\r\nthree\r\n", b"one\r\ntwo\nthree\r\n"
@@ -152,8 +153,7 @@ def touch_all(place: Place) -> None:
             later(path, 5)
 
 
-@pytest.mark.parametrize("aged", [True, False])
-@pytest.mark.parametrize("kind", REPOSITORIES)
+@pytest.mark.parametrize(("kind", "aged"), sample(itertools.product(REPOSITORIES, (True, False)), 3))
 def test_doing_nothing_is_no_work(repo: Repo, kind: str, aged: bool) -> None:
     made(repo, kind)
     for deed in (nothing, touch_all, nothing):
@@ -167,8 +167,7 @@ def changed_lines(repo: Repo, tree: str, name: str) -> set[str]:
     return {line for line in repo.git("diff", "--numstat", "HEAD", tree).splitlines() if line.endswith(name)}
 
 
-@pytest.mark.parametrize("aged", [True, False])
-@pytest.mark.parametrize("kind", REPOSITORIES)
+@pytest.mark.parametrize(("kind", "aged"), sample(itertools.product(REPOSITORIES, (True, False)), 3))
 def test_what_an_agent_does_is_work_and_nothing_else(repo: Repo, kind: str, aged: bool) -> None:
     """An edit of one line, a new file beside those of `setup`, one removed, one made a program."""
     made(repo, kind)

@@ -116,7 +116,7 @@ def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
         "events": [rule for rule in row["events"] if "meanwhile" not in rule],
     }
     repo.plan(own("T1"), own("T2"), agents={"late": late})
-    repo.tool("late", f"touch $RALPH_TASK_ID.txt; echo '{RESULT}'")
+    repo.tool("late", f"echo good > $RALPH_TASK_ID.txt; echo '{RESULT}'")
     for words, said in ((), False), (("--max-usd", "5"), True):
         printed = repo.ralph("run", "--agent", "late", "--full-permissions", "--once", *words).stdout
         assert ("late reports usage only when it exits" in printed) == said, printed

@@ -17,7 +17,7 @@ from _ralph.process import process
 from _ralph.process.mark import kill_run
 from _ralph.process.process import Control, ProcessResult, run_process
 from tests.conftest import LITTLE_GRACE, Repo
-from tests.scripts import DESCENDANTS, HANGS, own, worker_of
+from tests.scripts import DESCENDANTS, HANGS, MAKES, own, worker_of
 
 
 def test_after_a_normal_end_nothing_is_left_of_any_kind(repo: Repo) -> None:
@@ -213,7 +213,7 @@ def test_a_frozen_process_is_named(repo: Repo) -> None:
             for name, words in (("cgroup.procs", str(frozen.pid)), ("freezer.state", "FROZEN")):
                 P({str(group)!r} + "/" + name).write_text(words)
     """
-    agent = repo.agent(f"{freeze}\n        P(f'{{task}}.txt').touch()")
+    agent = repo.agent(f"{freeze}\n        {MAKES}")
     try:
         code, _, printed = repo.run(agent, first=f"{LITTLE_GRACE}; process._KILL_DEADLINE = 0.5")
         assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
@@ -229,7 +229,7 @@ def test_forkers_are_ended(repo: Repo) -> None:
     """Each process of a chain lives for some milliseconds: who looks for them must be quick."""
     chain = """
         end = time.time() + 30
-        for _ in range(20):
+        for _ in range(40):
             if os.fork() == 0:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 while time.time() < end:
@@ -239,7 +239,7 @@ def test_forkers_are_ended(repo: Repo) -> None:
                 os._exit(0)
     """
     repo.plan(own("T1"))
-    assert repo.run(repo.agent(f"{chain}\n        P('T1.txt').touch()"), first=LITTLE_GRACE)[0] == 0
+    assert repo.run(repo.agent(f"{chain}\n        {MAKES}"), first=LITTLE_GRACE)[0] == 0
     assert repo.alive() == [] and "after KILL" not in repo.read("progress.txt")
 
 

@@ -281,13 +281,6 @@ def test_another_setup_forgets_what_was_known(repo: Repo) -> None:
 # ---------------------------------------------------------------- the re-check
 
 
-def test_there_is_one_re_check_however_many_pass(repo: Repo) -> None:
-    tasks = [own(f"T{number}") for number in range(1, 13)]
-    repo.plan(*tasks)
-    assert repo.run(repo.agent(MAKES))[0] == 0
-    assert len(repo.records("recheck")) == 1
-
-
 def test_what_is_red_once_in_the_re_check_is_flaky(repo: Repo) -> None:
     seen = repo.outside / "seen"
     in_new = f"case $PWD in */room-[2-9]*) test -e {seen} || {{ touch {seen}; exit 1; }};; esac"

@@ -299,16 +299,6 @@ def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: R
     assert repo.passed() == ["T1", "T2", "T3"]
 
 
-def test_two_tasks_that_break_each_other_are_conflicting(repo: Repo) -> None:
-    repo.plan({"checks": ["grep -q 1 x.txt"]}, {"checks": ["grep -q 2 x.txt"]})
-    code, summary, _ = repo.run(repo.agent('P("x.txt").write_text(task)'), timeout=90)
-    assert code == 4
-    states = [(task["state"], task["reason"] or "") for task in summary["tasks"]]
-    assert [state for state, _ in states] == ["blocked", "passed"] and "grep -q 2 x.txt failed" in states[0][
-        1
-    ]
-
-
 def test_checks_marked_once_are_not_run_at_the_end(repo: Repo) -> None:
     repo.plan(
         {"checks": [{"run": "test ! -f a.txt", "once": True}]}, {"checks": ["test -f a.txt && test -f b"]}

@@ -174,30 +174,6 @@ def test_a_branch_that_was_squashed_into_main_begins_again_there_and_its_commits
     assert work in repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/parked").split()
 
 
-MOVES = {
-    "reset": "git update-ref refs/heads/ralph/p main",
-    "amended": "git update-ref refs/heads/ralph/p $(git commit-tree -p ralph/p^ -m mine ralph/p^{tree})",
-    "rebased": "git commit -q --allow-empty -m main; git worktree add -q ../tree ralph/p; git -C ../tree rebase -q main; git worktree remove ../tree",
-    "deleted": "git branch -qD ralph/p",
-}
-
-
-@pytest.mark.parametrize("how", sample(MOVES, 2))
-def test_a_branch_that_lost_what_this_run_landed_ends_it_with_4_and_the_old_tip_is_parked(
-    repo: Repo, how: str
-) -> None:
-    repo.plan(own("T1"), own("T2"))
-    agent = repo.agent(f"if task == 'T2':\n    {WAITS.replace(chr(10), chr(10) + '    ')}\n{MAKES}")
-    night = repo.start("run", "--agent", agent)
-    repo.wait_for("../on")
-    landed = tip(repo)
-    sh(repo, MOVES[how])
-    repo.write("../go", "")
-    said, _ = night.communicate(timeout=60)
-    assert night.returncode == 4 and "ralph/p" in said, said
-    assert landed in repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/parked").split(), said
-
-
 # ---------------------------------------------------------------- conflicts
 
 
