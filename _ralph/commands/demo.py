@@ -104,7 +104,7 @@ def processes(stage: Path) -> Iterator[psutil.Process]:
 
 
 def environment(stage: Path, places: str) -> dict[str, str]:
-    """One that owes nothing to this user's settings and can be told from all others."""
+    """One that owes nothing to this user's settings, with the demo's own mark."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RALPH_", "GIT_"))}
     ours = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8", "RALPH_DEMO": str(stage)}
     return {**kept, **_NO_GIT_CONFIG, **ours, "RALPH_PLACES": os.path.realpath(places)}

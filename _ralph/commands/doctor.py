@@ -72,7 +72,6 @@ def examine(
                 view.clear()
                 echo(_laid_out(level, f"{name}: {line}"))
         if control.stop_now or control.interrupts:
-            view.clear()
             return 128 + (control.stop_signal or signal.SIGINT)
     view.clear()
     if fine:
@@ -328,7 +327,7 @@ def _no_proofs(plan: Plan, green: set[str]) -> list[str]:
 
 
 def _always_green(command: str) -> str:
-    """Why a command is green whatever it finds, as far as its text tells."""
+    """Why a command is green whatever it finds, as far as its text shows."""
     bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
     if excuse := re.search(r"(\|\||;)\s*(true|:|exit 0)\s*$", bare):
         return f": `{excuse[0].strip()}` makes it green whatever happens"

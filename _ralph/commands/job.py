@@ -53,13 +53,14 @@ def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
     if len({(plan.root, plan.branch) for plan in plans}) < len(plans):
         raise BadInput("two of these plans would land on the same branch; give each a branchName")
     state, path, program = layout.state_folder(), search_path(), started()
-    folders, words = [str(state), *(one.root for one in plans)], [word for one in plans for word in one.words]
+    folders = [str(state), *(plan.root for plan in plans)]
+    words = [word for plan in plans for word in plan.words]
     plain = all(folder == folder.strip() and not folder.endswith("\\") for folder in folders)
     if not plain or "\\" in str(state) or not all(map(str.isprintable, [*folders, path, *program, *words])):
         raise BadInput("a name here has characters that cannot stand in a job file; rename it")
     state.mkdir(parents=True, exist_ok=True)
     values = {
-        "name": plans[0].name if len(plans) == 1 else _name(plans[0].root, [one.name for one in plans]),
+        "name": plans[0].name if len(plans) == 1 else _name(plans[0].root, [plan.name for plan in plans]),
         "plans": plans,
         "keys": sorted({key for plan in plans for key in plan.keys}),
         "set_here": sorted({name for plan in plans for name in plan.set_here}),
@@ -104,10 +105,10 @@ def set_here(team: Sequence[Agent]) -> list[str]:
     return [name for name in sorted(os.environ) if name in named or _OBEYED.fullmatch(name)]
 
 
-def _name(root: str | Path, told: object) -> str:
+def _name(root: str | Path, plans: object) -> str:
     """A name for all that belongs to a job, which every engine takes, and no other job has."""
     kind = text.slug(os.path.basename(root)).lower().replace("_", "-")
-    return f"ralph-{kind}-{files.digest(os.fsencode(str(told)))[:6]}"
+    return f"ralph-{kind}-{files.digest(os.fsencode(str(plans)))[:6]}"
 
 
 def search_path() -> str:
@@ -147,9 +148,9 @@ def _unit(word: str) -> str:
     return f'"{quoted}"'
 
 
-def _literal(said: str) -> str:
+def _literal(value: str) -> str:
     """A text for a GitHub workflow, in which `${{` would begin an expression."""
-    return str(said).replace("${{", "${{ '${{' }}")  # else Markup would quote what is put in
+    return str(value).replace("${{", "${{ '${{' }}")  # else Markup would quote what is put in
 
 
 FILTERS: Mapping[str, Callable[..., str]] = {

@@ -237,8 +237,8 @@ def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def run_options(given: Json, *own: str) -> Options:
-    """What the command line of `run`, `doctor` or `job` said, as the loop wants it; `own` are the parameters
-    of that command alone."""
+    """The command line of `run`, `doctor` or `job` as the loop wants it; `own` are the parameters of that
+    command alone."""
     from _ralph.loop.options import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}

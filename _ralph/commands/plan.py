@@ -149,19 +149,19 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
     share = (limits.share(run.limits, run.history, [], 1) or Share()).without(spent_on(before))
     new_log(run.paths, name + sums.SUFFIX)  # clears those of an earlier planner
 
-    def job(inside: Run) -> AgentResult:
+    def work(inside: Run) -> AgentResult:
         place = place_of_role(inside, here)
         env = inside.places.env(place.root)
         return run_role(inside, inside.agents.planner, prompt, name, env, share, place.root)
 
     try:
-        return run.wait(run.in_worker(job, AgentResult))
+        return run.wait(run.in_worker(work, AgentResult))
     except WorkerDied as error:
         return cut_off(run, run.agents.planner, name, str(error))
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:
-    """Everything that the planner said; of a command that prints no events, its whole output."""
+    """The planner's whole message; of a command that prints no events, its whole output."""
     if run.agents.planner.streams:
         return result.text[-_LONGEST:]
     printed = files.read_regular(run.paths.logs / f"{name}.out") or b""

@@ -42,10 +42,10 @@ class Row:
         if self.used is not None:
             heard, tokens, usd = self.used
             parts += [f"idle {text.duration(now - heard, short=True)}", dollars(usd), thousands(tokens)]
-        said = " | ".join(part for part in parts if part)
-        room = columns - text.cells(f"{self.task}  | {said}")
+        state = " | ".join(part for part in parts if part)
+        room = columns - text.cells(f"{self.task}  | {state}")
         name = f"{self.task} {text.cut(self.title, room)}" if self.title and room > 9 else self.task
-        return f"{name} | {said}" if name else said
+        return f"{name} | {state}" if name else state
 
 
 class Terminal(View):
@@ -76,10 +76,9 @@ class Terminal(View):
         """One line, stamped with the time; `words` is cleaned of anything but text."""
         if self._level >= 0:
             stamp = time.strftime("%H:%M:%S" if self.stays else "%Y-%m-%d %H:%M:%S")
-            said = text.one_line(words, 400)
-            if color and self._colored:
-                said = style(said, fg=color)
-            self._write(f"{stamp} {' ' * min(len(indent), 4)}{self._speaker}{said}")
+            line = text.one_line(words, 400)
+            line = style(line, fg=color) if color and self._colored else line
+            self._write(f"{stamp} {' ' * min(len(indent), 4)}{self._speaker}{line}")
 
     def last(self, words: str, failed: bool) -> None:
         """The line that a run ends with; after a failure also where nothing else is printed."""
@@ -158,8 +157,8 @@ class Terminal(View):
             self.line(f"{attempt.task.id}: {doing}")
             return
         title, number = text.cut(attempt.task.title, 80), f"attempt {attempt.number} of {of}"
-        said = f"iteration {attempt.iteration} | {attempt.task.id} {title} | {number} | {attempt.command}"
-        self.line(said, color="cyan")
+        task = f"{attempt.task.id} {title}"
+        self.line(f"iteration {attempt.iteration} | {task} | {number} | {attempt.command}", color="cyan")
 
     def ended(self, attempt: Attempt) -> None:
         row = self._rows.pop(attempt.worker, Row(text.one_line(attempt.task.id, 30)))
@@ -178,9 +177,9 @@ class Terminal(View):
             self.line("not done yet; the agent goes on with it", "  ")
             return
         reason = attempt.reason or ended_words(result)
-        weak = " (weak)" if attempt.weak else ""
-        said = f"{attempt.verdict}{weak}{f': {reason}' if reason else ''} | {spent(result)}"
-        self.line(said, "  ", "green" if attempt.verdict is Verdict.PASSED else "red")
+        verdict = f"{attempt.verdict}{' (weak)' * attempt.weak}{f': {reason}' if reason else ''}"
+        passed = attempt.verdict is Verdict.PASSED
+        self.line(f"{verdict} | {spent(result)}", "  ", "green" if passed else "red")
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ", "red")
 
@@ -196,10 +195,10 @@ class Terminal(View):
 
     def _size(self) -> os.terminal_size:
         try:
-            found = os.get_terminal_size(self._stream.fileno())
+            size = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
-            found = os.terminal_size((111, 24))
-        return os.terminal_size((found.columns or 80, found.lines or 24))
+            size = os.terminal_size((111, 24))
+        return os.terminal_size((size.columns or 80, size.lines or 24))
 
     def _cut(self, line: str) -> str:
         """`line` in one row of the terminal, wide characters counted as two."""

@@ -50,7 +50,7 @@ def page(prd_path: Path) -> str:
     groups = _tasks(plan, history)
     return _template().render(
         ralph=lambda name, *words: _command([*command_words(name, prd_path), *words]),
-        said={fact.name: fact.lines for fact in shown.facts},
+        sentences={fact.name: fact.lines for fact in shown.facts},
         summary=status.as_object(shown),
         steps=status.next_steps(shown, history.stopped),
         now=time.time(),

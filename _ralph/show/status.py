@@ -181,7 +181,7 @@ def show(status: Status, form: str) -> str:
 
 
 def as_object(status: Status) -> Json:
-    """What `--json` prints: the shape of `run --json`, and what only a look from outside can tell."""
+    """What `--json` prints: the shape of `run --json`, and what is only seen from outside."""
     return {fact.name: fact.value for fact in status.facts}
 
 

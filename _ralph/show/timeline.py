@@ -46,49 +46,49 @@ def axis(records: Sequence[Record]) -> list[Place]:
 
 def runs(places: Sequence[Place]) -> list[Span]:
     """The processes of ralph, oldest first, and what came of each."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for at, record in places:
-        if not found or found[-1].record.run != record.run:
-            found.append(Span(record.time, at, record))
-        run = found[-1]
+        if not spans or spans[-1].record.run != record.run:
+            spans.append(Span(record.time, at, record))
+        run = spans[-1]
         run.take_in(at, record)
         run.attempts += isinstance(record, AttemptBegan)
         run.passed += isinstance(record, AttemptEnded) and record.verdict is Verdict.PASSED
         if isinstance(record, Stopped):
             run.word = record.reason or run.word
-    return found
+    return spans
 
 
 def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Span]:
     """The attempts, oldest first; those that are `running`, by iteration, and those that were cut off end
     with their run."""
-    found: dict[int, Span] = {}
+    spans: dict[int, Span] = {}
     ends = {record.run: at for at, record in places}
     for at, record in places:
         if isinstance(record, (AttemptBegan, AttemptEnded)):
-            attempt = found.setdefault(record.iteration, Span(record.time, at, record))
+            attempt = spans.setdefault(record.iteration, Span(record.time, at, record))
             attempt.take_in(at, record)
             if isinstance(record, AttemptEnded):
                 attempt.word = record.verdict
             else:
                 attempt.worker = record.worker or 1
-    for iteration, attempt in found.items():
+    for iteration, attempt in spans.items():
         if isinstance(attempt.record, AttemptBegan):
             attempt.seconds = ends[attempt.record.run] - attempt.start
             attempt.word = "running" if iteration in running else attempt.word
-    return list(found.values())
+    return list(spans.values())
 
 
 def waits(places: Sequence[Place]) -> list[Span]:
     """The waits for a provider, each until its end, an attempt with the same agent or the end of its run;
     with other agents, others may work meanwhile."""
-    found = []
+    spans = []
     for number, (at, record) in enumerate(places):
         if isinstance(record, Waited):
             later = (end for end, other in places[number + 1 :] if _ends(record, other))
             lasted = min(max(record.until - record.time, 0.0), next(later, places[-1][0]) - at)
-            found.append(Span(record.time, at, record, "waiting", seconds=lasted))
-    return found
+            spans.append(Span(record.time, at, record, "waiting", seconds=lasted))
+    return spans
 
 
 def _ends(wait: Waited, other: Record) -> bool:

@@ -186,7 +186,7 @@ def limits_words(usage: limits.Usage, run: str) -> str:
     10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how the run is called."""
     parts = {run: usage.run, "the plan": usage.plan}
     phrases = [
-        f"{whose}: {', '.join(_used_words(unit, one) for unit, one in units.items())}"
+        f"{whose}: {', '.join(_used_words(unit, used) for unit, used in units.items())}"
         for whose, units in parts.items()
         if units
     ]
@@ -219,6 +219,6 @@ def spent(on: Spent | AgentResult) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """`$0.42`, at least a cent; nothing where no price was told, also by an agent that knows none of its
+    """`$0.42`, at least a cent; nothing where no price is known, also from an agent that knows none of its
     model and says 0."""
     return f"${max(usd, 0.01):.2f}" if usd else ""
