@@ -32,6 +32,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_pass
         return False
     attempt.tip = attempt.commit = run.tip
+    attempt.checks, attempt.naming = [], []  # what was said of a candidate on another tip
     if not attempt.tree:
         return True
     words, signs = message(run, attempt), run.branch.signs and not run.places.hooked()

@@ -114,6 +114,27 @@ def test_verified_work_waits_while_somebody_sits_on_the_branch(repo: Repo, how: 
     assert sorted(repo.read("../ran").split()) == ["T1", "T2", "T3"], said
 
 
+def test_what_was_green_before_somebody_moved_the_branch_must_be_green_again(repo: Repo) -> None:
+    """Also where ralph is cut off while it checks the work on the new tip."""
+    home = f"git --git-dir={repo.path}/.git"
+    commits = repo.program(
+        "../commits",
+        f"""export GIT_INDEX_FILE={repo.outside}/index
+{home} read-tree ralph/p
+{home} update-index --add --cacheinfo 100644,$(echo x | {home} hash-object -w --stdin),person.txt
+{home} update-ref refs/heads/ralph/p $({home} commit-tree -p ralph/p -m person $({home} write-tree))""",
+    )
+    check = (
+        f"test -f T1.txt || exit 1; echo x >> {repo.outside}/looks; "
+        f"case $(grep -c x {repo.outside}/looks) in 1) {commits};; 2) kill -9 $PPID;; *) test -f person.txt;; esac"
+    )
+    repo.plan({"checks": [check]})
+    agent = repo.agent(MAKES + COUNTS)
+    code, _, said = repo.run(agent)
+    assert (code, repo.verdicts()) == (0, ["T1 interrupted", "T1 passed"]), said
+    assert repo.commits() == ["T1: task 1", "person"] and len(repo.read("../looks").split()) > 2
+
+
 def test_a_branch_with_an_equals_sign_in_its_name_lands(repo: Repo) -> None:
     repo.plan(own("T1"), branchName="ralph/a=b")
     code, _, said = repo.run(repo.agent(MAKES))
