@@ -12,9 +12,10 @@
 """ralph: picks the next failing task from prd.json, hands it to an agent, checks the work itself.
 
 Read it from the top: `run_loop` is a night, `run_attempt` an attempt; the commands follow. Both are told in
-_ralph/loop, and an attempt goes through these modules, in this order: rounds (the next task), attempt
-(the agent, between two snapshots), candidate (the work on the tip of the branch), commit (hooks), room and
-exact (where checks run), verdict (what passes), landing (the branch, the log, the plan).
+_ralph/loop, and an attempt goes through these modules, in this order: rounds (the next task), before (what
+must be known before an agent is paid), attempt (the agent, between two snapshots), candidate (the work on
+the tip of the branch), commit (hooks), checking, room and exact (where checks run), verdict (what passes),
+landing (the branch, the log, the plan). Agents and checks run in processes of their own: worker and pool.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
         while True:
             if make_candidate(run, attempt):  # a commit on the tip of the branch; else they conflict
                 await examine(run, attempt)  # what hooks, checks and judge say of that commit
-            if attempt.verdict != "passed" or await land(run, attempt):
+            if not attempt.passed or await land(run, attempt):
                 break  # else the branch has moved: once more, on its new tip
         note(run, attempt)  # in progress.txt, then in prd.json
 

@@ -24,10 +24,11 @@ from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import BULK, freeze_settings
 from _ralph.loop import opening
 from _ralph.loop.attempt import prepare_workspace
-from _ralph.loop.candidate import cannot_start, checking, trying
+from _ralph.loop.before import cannot_start, trying
+from _ralph.loop.checking import checking
 from _ralph.loop.commit import subject, try_pre_commit
 from _ralph.loop.jobs import Checked, CheckJob
-from _ralph.loop.options import Options, examined, load_plan
+from _ralph.loop.options import Options, load_plan, validated
 from _ralph.loop.places import MESSAGE_HOOKS
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, setup_failed
@@ -99,9 +100,9 @@ def _look(options: Options, control: Control) -> Run:
     paths = layout.locate(options.prd)
     plan = Plan(paths.prd, "", None, None, (), paths.root.name)
     with contextlib.suppress(RalphError, OSError):
-        plan = examined(prd.load(paths.prd), options)
+        plan = validated(prd.load(paths.prd), options)
     history = replay(Journal(paths.progress).records(plan))
-    return opening.glance(options, paths, plan, history, control)
+    return opening.build_run(options, paths, plan, history, control)
 
 
 def _caught(part: Findings) -> Findings:

@@ -77,7 +77,7 @@ def planned(options: Options) -> Planned:
     """One plan as its job needs it. BadInput if it cannot be read, or is wrong."""
     paths = layout.locate(options.prd)
     try:
-        run = opening.glance(options, paths, load_plan(paths, options), History())
+        run = opening.build_run(options, paths, load_plan(paths, options), History())
     except BadInput as error:
         raise BadInput(f"in {paths.prd.parent}: {error}") from None
     prd, notes = (os.path.relpath(path, paths.root) for path in (paths.prd, paths.progress))

@@ -13,9 +13,9 @@ from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow
 from _ralph.git.branch import Branch, current_branch
 from _ralph.git.git import BULK, Git, freeze_settings, no_space, top_level
 from _ralph.git.merge import merge
-from _ralph.loop.candidate import checking
+from _ralph.loop.checking import checking
 from _ralph.loop.jobs import CheckJob
-from _ralph.loop.opening import open_sandbox, peek, require_git
+from _ralph.loop.opening import open_sandbox, read_run, require_git
 from _ralph.loop.options import Options, require_network
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
@@ -32,7 +32,7 @@ def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> in
     `options`; else it is found. BadInput, with nothing done, where one of them cannot even be tried."""
     onto = standing()
     if this_plan or not names:
-        run = peek(options)
+        run = read_run(options)
         if not run.git.common.samefile(onto.git.common):
             raise BadInput(f"{run.paths.prd} is a plan of another repository; go there to land its work")
         names = names or [run.history.branch or run.branch.name]
@@ -91,7 +91,7 @@ def _land_each(
     for name, plan in wanted.items():
         try:
             with lock.alone(layout.locate(plan), "land") as run_id:
-                run = peek(replace(options, prd=plan), control, view, run_id)
+                run = read_run(replace(options, prd=plan), control, view, run_id)
                 _make_ready(run, onto)
                 _land(run, name, proved)
         except StopNow:

@@ -17,7 +17,7 @@ from _ralph.commands.run import alone
 from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
-from _ralph.loop.opening import peek, require_agent
+from _ralph.loop.opening import read_run, require_agent
 from _ralph.loop.options import Options, is_starter
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Run
@@ -51,7 +51,7 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     view, source = Terminal(), text.one_line(source, 80)
 
     def work(control: Control, run_id: str) -> int:
-        return _plan(peek(options, control, view, run_id), brief, source, force)
+        return _plan(read_run(options, control, view, run_id), brief, source, force)
 
     return alone(options, "plan", work, view)
 

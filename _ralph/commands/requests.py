@@ -86,10 +86,10 @@ def prompt(options: Options) -> str:
     """The prompt that an agent would get now for the task of --task, else for the next one. BadInput where
     there is none."""
     from _ralph.loop.attempt import preview
-    from _ralph.loop.opening import peek
+    from _ralph.loop.opening import read_run
     from _ralph.loop.rounds import next_task
 
-    run = peek(options)
+    run = read_run(options)
     task = run.plan.task(options.task) if options.task else next_task(run)
     if task is None:
         raise BadInput("there is no task to work on: every task has passed, is blocked, or waits")

@@ -13,20 +13,15 @@ from _ralph.git.git import BULK
 from _ralph.git.merge import merge
 from _ralph.git.snapshot import Changed, Entry, restore
 from _ralph.git.workspace import Place, Start
-from _ralph.loop.candidate import (
-    before_work,
-    check_candidate,
-    checks_of,
-    know_before,
-    require_verified,
-)
+from _ralph.loop.before import before_work, checks_of, know_before
+from _ralph.loop.candidate import check_candidate, require_verified
 from _ralph.loop.changed import changed_tests
 from _ralph.loop.jobs import Attempt, Worked
 from _ralph.loop.landing import new_id
 from _ralph.loop.opening import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.run import Run
-from _ralph.loop.setup import once_set_up, setup_failed
+from _ralph.loop.setup import retry_setup, setup_failed
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
@@ -104,7 +99,7 @@ def is_last(run: Run, attempt: Attempt) -> bool:
 async def work(run: Run, attempt: Attempt) -> None:
     """Run the agent in a worker. If the worker is killed, only this attempt is lost."""
     try:
-        found = await once_set_up(run, attempt, lambda: _work(run, attempt))
+        found = await retry_setup(run, attempt, lambda: _work(run, attempt))
     except WorkerDied as error:
         attempt.result = cut_off(run, attempt.agent, attempt.name, str(error))
         salvage(run, attempt)

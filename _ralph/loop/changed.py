@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from _ralph.files import table
 from _ralph.git import patterns
-from _ralph.loop.candidate import checks_of
+from _ralph.loop.before import checks_of
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run
 

@@ -56,6 +56,10 @@ class Attempt(Work):
     naming: list[str] = field(default_factory=list)
 
     @property
+    def passed(self) -> bool:
+        return self.verdict is Verdict.PASSED
+
+    @property
     def changes_tree(self) -> bool:
         """Whether the candidate's files differ from those of the commit that it is made on."""
         return self.commit != self.tip

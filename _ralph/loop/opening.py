@@ -22,7 +22,7 @@ from _ralph.git import patterns
 from _ralph.git.branch import Branch
 from _ralph.git.git import BULK, Git, freeze_settings
 from _ralph.loop import elsewhere
-from _ralph.loop.options import Options, examined, load_plan
+from _ralph.loop.options import Options, load_plan, validated
 from _ralph.loop.places import Places
 from _ralph.loop.run import Run
 from _ralph.loop.settings import Settings
@@ -49,7 +49,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     notices = journal.open()
     plan = load_plan(paths, options)
     remove_half_written(paths)
-    run = glance(options, paths, plan, replay(journal.records(plan)), control, view, run_id)
+    run = build_run(options, paths, plan, replay(journal.records(plan)), control, view, run_id)
     if others := text.few(journal.others):
         notices.append(f"a new plan on branch {plan.branch}; the notes of {others} are another plan's")
     run.journal, run.notices = journal, notices
@@ -247,13 +247,15 @@ def branch_of(options: Options, plan: Plan, git: Git, before: str) -> str:
     return before if kept else own_branch(plan)
 
 
-def peek(options: Options, control: Control | None = None, view: View | None = None, run_id: str = "") -> Run:
+def read_run(
+    options: Options, control: Control | None = None, view: View | None = None, run_id: str = ""
+) -> Run:
     """A run of the plan and the notes as they are; nothing is locked, written or made."""
     paths, plan, history = read_state(options.prd)
-    return glance(options, paths, examined(plan, options), history, control, view, run_id)
+    return build_run(options, paths, validated(plan, options), history, control, view, run_id)
 
 
-def glance(
+def build_run(
     options: Options,
     paths: Paths,
     plan: Plan,

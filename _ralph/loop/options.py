@@ -56,7 +56,7 @@ def load_plan(paths: Paths, options: Options) -> Plan:
 
 def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     """The plan, validated, with the checks of the command line. BadInput if nothing could prove a task."""
-    plan = examined(plan, options)
+    plan = validated(plan, options)
     if "launch" in plan.top or any("launch" in task.raw for task in plan.tasks):  # else it would run here
         raise BadInput(
             f"{paths.prd.name}: `launch` is gone since version 0.3; remove it, and run the whole plan on the "
@@ -79,7 +79,7 @@ def require_network(plan: Plan, options: Options) -> None:
         raise BadInput(f"{plan.path.name}: network: false needs --sandbox bwrap")
 
 
-def examined(plan: Plan, options: Options) -> Plan:
+def validated(plan: Plan, options: Options) -> Plan:
     """The plan, validated against the schema, with the checks of the command line."""
     prd.validate(plan)
     return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))

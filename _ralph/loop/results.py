@@ -14,14 +14,14 @@ from _ralph.model import Check, CheckResult
 class Results:
     """The results of this run, by tree and command. They hold for one `setup`, `keep` and set of copies, the
     `surroundings`. `built` is the tree that the clean room holds as the plan's checks left it, if any;
-    `before` says which checks of a task's own were green before its work, by the task's key; `passable` are
+    `before` says which checks of a task's own were green before its work, by the task's key; `accepted` are
     messages that the commit hooks let pass."""
 
     git: Git
     surroundings: str = ""
     built: str = ""
     before: dict[str, dict[str, bool]] = field(default_factory=dict)
-    passable: set[str] = field(default_factory=set)
+    accepted: set[str] = field(default_factory=set)
     _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
 
     def newest(self, commit: str, command: str) -> CheckResult | None:
@@ -76,7 +76,7 @@ class Results:
         """Forget all results, and what was before the work at a task: a person opened it, and may have
         changed what no tree shows."""
         self._said.clear()
-        self.passable.clear()
+        self.accepted.clear()
         self.before.pop(task, None)
 
 

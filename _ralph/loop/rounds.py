@@ -12,7 +12,9 @@ from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
-from _ralph.loop.candidate import baseline, check_twice, require_message, tip_of
+from _ralph.loop.before import require_message
+from _ralph.loop.candidate import tip_of
+from _ralph.loop.checking import baseline, check_twice
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.landing import failure_of, note, note_landed, note_lost, redo_marks, restore_marks, set_back
 from _ralph.loop.opening import shared_python
@@ -187,7 +189,7 @@ def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
     if attempt.result.no_price:
         return Stop("no-price", attempt.result.no_price)
     if attempt.verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
-        return fall_back(run, attempt)
+        return after_unavailable(run, attempt)
     if len(run.history.this_run.denied) >= DENIED:
         reason = f"{DENIED} tasks in a row were denied what they needed: {attempt.reason}"
         return Stop("unavailable", f"{reason}; see --full-permissions")
@@ -208,7 +210,7 @@ def stop_after_others(run: Run, error: RalphError) -> Stop:
     return Stop("error", str(error), error.exit)
 
 
-def fall_back(run: Run, attempt: Attempt) -> Stop | None:
+def after_unavailable(run: Run, attempt: Attempt) -> Stop | None:
     """Say which agent takes over from the one that this attempt could not get, if any; with --once, the
     stop."""
     if run.options.once:
@@ -322,7 +324,7 @@ def recheck(run: Run) -> bool:
     red = {result.command: result for result in results if not result.ok}
     green = {check.command for check in run.plan.checks if run.results.was(tip, check.command, ok=True)}
     unlike = (green | {run.plan.setup.run if run.plan.setup else ""}) & red.keys()
-    why = _unlike(run.plan)
+    why = _why_unlike(run.plan)
     run.red = [f"{one.name} {one.outcome}" + why * (one.command in unlike) for one in red.values()]
     own = {task.key: [red[one.command] for one in task.checks if one.command in red] for task in passed}
     broken = [] if unlike else [task for task in passed if own[task.key]]
@@ -346,7 +348,7 @@ def recheck(run: Run) -> bool:
     return not broken
 
 
-def _unlike(plan: Plan) -> str:
+def _why_unlike(plan: Plan) -> str:
     """Why a check can be red in a place made anew that is green in the room."""
     causes = ["something outside the checkout"]
     causes += ["what `keep` carried over"] if plan.settings.get("keep") else []

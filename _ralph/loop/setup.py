@@ -36,7 +36,7 @@ def setup_failed(result: CheckResult) -> str:
     return f"setup {result.outcome}: {text.one_line(result.command, 100)}: {why}; all of it: {result.log}"
 
 
-async def once_set_up(run: Run, attempt: Attempt, step: Callable[[], Awaitable[Found]]) -> Found:
+async def retry_setup(run: Run, attempt: Attempt, step: Callable[[], Awaitable[Found]]) -> Found:
     """What `step` returns. While it raises SetupFailed, that is said, and it is tried again, later and later.
     StopNow when ralph must stop, TryLater when the run's time is up, or where nobody wants to wait."""
     for seconds in itertools.chain(BACKOFF, itertools.repeat(BACKOFF[-1])):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.loop.opening import peek
+from _ralph.loop.opening import read_run
 from _ralph.loop.options import Options
 from _ralph.loop.run import Run
 from _ralph.process.process import Control
@@ -23,7 +23,7 @@ def opened(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
 
     def run(**options: object) -> Run:
-        made = peek(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
+        made = read_run(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
         made.paths.private.mkdir(parents=True, exist_ok=True)
         made.tip, _ = made.branch.open()
         made.run_id, made.control = "id", Control()

@@ -11,10 +11,11 @@ import pytest
 
 from _ralph.errors import NeedsPerson
 from _ralph.git import workspace
-from _ralph.loop.candidate import check_commit, check_twice, make_candidate, tip_of
+from _ralph.loop.candidate import make_candidate, tip_of
+from _ralph.loop.checking import check_commit, check_twice
 from _ralph.loop.commit import commit_in_room
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
-from _ralph.loop.opening import peek
+from _ralph.loop.opening import read_run
 from _ralph.loop.options import Options
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
@@ -37,7 +38,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 def run_of(repo: Repo, **top: Any) -> Run:
     """A run whose branch begins at HEAD."""
     repo.plan({"checks": ["true"]}, **top)
-    run = peek(Options(prd=repo.path / "prd.json"))
+    run = read_run(Options(prd=repo.path / "prd.json"))
     run.paths.private.mkdir(parents=True, exist_ok=True)
     run.tip, _ = run.branch.open()
     return run

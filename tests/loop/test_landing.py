@@ -20,7 +20,7 @@ from _ralph.loop.landing import (
     set_back,
     set_back_claim,
 )
-from _ralph.loop.opening import peek
+from _ralph.loop.opening import read_run
 from _ralph.loop.options import Options
 from _ralph.loop.run import Run
 from _ralph.model import CheckResult, Task, Verdict
@@ -38,7 +38,7 @@ def run(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
     repo.plan({"checks": ["true"]}, {"checks": ["true"], "passes": True})
-    made = peek(Options(prd=repo.path / "prd.json"))
+    made = read_run(Options(prd=repo.path / "prd.json"))
     made.paths.private.mkdir(parents=True, exist_ok=True)
     made.tip, _ = made.branch.open()
     yield made

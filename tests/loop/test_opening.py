@@ -16,7 +16,7 @@ from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.loop.opening import (
     agents_of,
     branch_of,
-    peek,
+    read_run,
     require_agent,
     require_repository,
     try_plan,
@@ -44,7 +44,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def run_of(repo: Repo, **options: str) -> Run:
-    return peek(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
+    return read_run(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
 
 
 def test_a_look_writes_nothing(repo: Repo) -> None:

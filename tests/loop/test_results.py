@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from _ralph.git.git import Git
-from _ralph.loop.candidate import examined, remembered
+from _ralph.loop.checking import current_results, results_of
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.run import Run
@@ -102,7 +102,7 @@ def test_it_holds_as_long_as_all_that_checks_see_beside_the_tree(
     repo.write(".env", "KEY=1\n")
     repo.plan({}, checks=["true"])
     run = opened()
-    known = remembered(run)
+    known = current_results(run)
     known.before = {"T1": {"a": False}}
     if what == "setup":
         object.__setattr__(run.plan, "setup", Setup("true"))
@@ -110,7 +110,9 @@ def test_it_holds_as_long_as_all_that_checks_see_beside_the_tree(
         run.plan.settings["keep"] = ["target/"]
     elif what == "a copied file":
         repo.write(".env", "KEY=2\n")
-    assert (remembered(run) is known) == (what == "nothing") and remembered(run).before == known.before
+    assert (current_results(run) is known) == (what == "nothing") and current_results(
+        run
+    ).before == known.before
 
 
 def test_a_job_goes_to_the_room_once(repo: Repo, opened: Opened) -> None:
@@ -118,7 +120,7 @@ def test_a_job_goes_to_the_room_once(repo: Repo, opened: Opened) -> None:
     repo.plan({}, checks=["true"])
     run = opened()
     for _ in range(2):
-        found = run.wait(examined(run, job(run.tip, f"echo x >> {log}", "false")))
+        found = run.wait(results_of(run, job(run.tip, f"echo x >> {log}", "false")))
         assert [one.ok for one in found.checks] == [True, False]
     assert log.read_text() == "x\n"
 

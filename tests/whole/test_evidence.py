@@ -388,12 +388,12 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any], Callable[[Repo], None]]] = {
         test_a_database_that_dies_in_the_night_blocks_nobody,
     ),
     "red once sets back": (
-        "_ralph.loop.candidate.better",
+        "_ralph.loop.checking.green_in_either",
         lambda first, _: first,
         test_what_is_red_once_in_the_re_check_is_flaky,
     ),
     "the room is not asked": (
-        "_ralph.loop.rounds._was_green",
+        "_ralph.loop.results.Results.was",
         lambda *_: False,
         test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
     ),

@@ -231,7 +231,6 @@ from _ralph.state import edit
 def in_place(path, data, mode=None):
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
     os.write(fd, data); os.fsync(fd); os.close(fd)
-edit.atomic_write = in_place
 edit.replace_if = lambda path, data, expected: in_place(path, data) or True
 """,
         "prd.json was written in place",
@@ -392,7 +391,7 @@ LANES = {
     "none": ("", None),
     "landing without a check on the new tip": (
         """
-from _ralph.loop import attempt, candidate
+from _ralph.loop import candidate, checking
 from dataclasses import replace
 alone = {}  # the commit on its own base, by the one that would land
 def make_candidate(run, one, real=candidate.make_candidate):
@@ -400,11 +399,11 @@ def make_candidate(run, one, real=candidate.make_candidate):
     if one.tree:
         alone[one.commit] = run.branch.commit(one.tree, one.base, "alone")
     return found
-def check_commit(run, job, real=candidate.check_commit):
+def check_commit(run, job, real=checking.check_commit):
     if job.commit not in alone:
         return real(run, job)
     return replace(real(run, replace(job, commit=alone[job.commit])), commit=job.commit)
-attempt.make_candidate, candidate.check_commit = make_candidate, check_commit
+candidate.make_candidate, checking.check_commit = make_candidate, check_commit
 """,
         "a red commit",
     ),
@@ -430,26 +429,26 @@ attempt.work_here = work_here
     ),
     "a worker that marks the plan": (
         """
-from _ralph.loop import candidate
+from _ralph.loop import checking
 from _ralph.state import edit
-def check_commit(run, job, real=candidate.check_commit):
+def check_commit(run, job, real=checking.check_commit):
     if job.before:
         name = job.env["RALPH_TASK_ID"]
         edit.apply(run.plan, lambda plan: edit.set_passed(plan, plan.task(name), True))
     return real(run, job)
-candidate.check_commit = check_commit
+checking.check_commit = check_commit
 """,
         "state from two processes",
     ),
     "a worker that lands": (
         """
-from _ralph.loop import candidate
-def check_commit(run, job, real=candidate.check_commit):
+from _ralph.loop import checking
+def check_commit(run, job, real=checking.check_commit):
     found = real(run, job)
     if job.before:
         run.branch.land(found.commit, run.branch.tip(), "early")
     return found
-candidate.check_commit = check_commit
+checking.check_commit = check_commit
 """,
         "state from two processes",
     ),
