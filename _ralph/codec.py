@@ -1,5 +1,5 @@
-"""Dataclasses as JSON objects that hold only what is not as by default, and back: what anybody may have
-written is checked, field by field."""
+"""Dataclasses as JSON objects without the fields that have their default, and back; what is read is checked
+field by field, as anybody may have written it."""
 
 from __future__ import annotations
 

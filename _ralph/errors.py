@@ -37,7 +37,7 @@ class RalphError(Exception):
 
 
 class StopNow(RalphError):
-    """A signal came while there was nothing to record."""
+    """ralph must stop, and the step under way has no result."""
 
 
 class BadInput(RalphError):

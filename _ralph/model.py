@@ -29,7 +29,7 @@ class Verdict(enum.StrEnum):
 
 
 COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
-"""The verdicts that use up one of a task's attempts; a second conflict does, too."""
+"""The verdicts that use up one of a task's attempts."""
 
 
 Json = dict[str, Any]

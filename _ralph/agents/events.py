@@ -159,7 +159,7 @@ class StreamParser:
 
     def unreported(self, outcome: Outcome) -> str:
         """The unit that is limited, and that an agent which ended so did not report; empty if there is none.
-        Nothing is also what an agent reports that does not know the price of its model."""
+        An agent that does not know the price of its model reports zero, too."""
         if not self.rules or outcome in (Outcome.LIMITED, Outcome.UNAVAILABLE):
             return ""
         limited = {"dollars": self.usd_left, "tokens": self.tokens_left}

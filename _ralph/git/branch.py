@@ -145,7 +145,8 @@ class Branch:
         return found
 
     def land(self, commit: str, tip: str, why: str, forward: bool = True) -> None:
-        """Move the branch from `tip` to `commit`. Moved if it is elsewhere; NeedsPerson if git refuses."""
+        """Move the branch from `tip` to `commit`. Moved if it is elsewhere, unless it is ahead of `commit`
+        already and `forward` allows that; NeedsPerson if git refuses."""
         said = ""
         for pause in (0.0, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0):  # somebody else's git may have a lock
             time.sleep(pause)

@@ -17,8 +17,8 @@ _PACKED = "# pack-refs with: sorted \n"
 
 def throwaway_git(home: Git) -> dict[str, str]:
     """What the throwaway `.git` of every place has from home, as files of a git folder: what decides how
-    files are checked out, the identity, tags and remote-tracking branches. Local branches stay away: with
-    `main` there, an agent that checks it out makes the deletion of all that has landed its work."""
+    files are checked out, the identity, tags and remote-tracking branches. Local branches stay away: an
+    agent that checks out `main` would seem to delete all that has landed."""
     form = "--format=%(objectname) %(refname) %(symref)"
     listed = home("for-each-ref", form, "refs/remotes", "refs/tags", check=False)
     entries = [line.split(" ") for line in listed.split("\n")[:-1]]

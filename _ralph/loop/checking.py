@@ -91,8 +91,7 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
 
 
 def _check(job: CheckJob, room: Room) -> Checked:
-    """Run the checks of a job, where the room holds its files as earlier checks left them those that are not
-    known."""
+    """Run the checks of a job; where the room still holds its files, only those whose result is not known."""
     checks = job.checks
     if job.known is not None and room.go_on(job.commit):
         checks = [check for check in checks if check.command not in job.known]

@@ -25,35 +25,31 @@ from _ralph.model import (
 
 @dataclass
 class Attempt(Work):
-    """One attempt at one task, from its `start` record to its verdict, by `agent` in the worker of this
-    number; `id` is random. It may spend `share`. `tree` is what the agent left, with all that is protected as
-    before; `protected` are the names of that which a task's `allow` could let in; `clean` says that it began
-    without the work of earlier attempts, which is kept at the ref `earlier`; `cannot_pass` why no work of
-    any agent could; `recent` are the last commits when it began, for the prompt."""
+    """One attempt at one task, from its `start` record to its verdict."""
 
     task: Task
     number: int
     iteration: int
     agent: Agent
     worker: int = 1
-    id: str = ""
-    share: Share = field(default_factory=Share)
-    clean: bool = False
-    earlier: str = ""
-    cannot_pass: str = ""
-    recent: list[str] = field(default_factory=list)
-    tree: str = ""
-    protected: list[str] = field(default_factory=list)
+    id: str = ""  # random, and what it is an attempt at
+    share: Share = field(default_factory=Share)  # what it may spend
+    clean: bool = False  # it began without the work of earlier attempts
+    earlier: str = ""  # the ref of that work
+    cannot_pass: str = ""  # why no work of any agent could
+    recent: list[str] = field(default_factory=list)  # the last commits when it began
+    tree: str = ""  # what the agent left, with all that is protected as before
+    protected: list[str] = field(default_factory=list)  # put back, and `allow` could let it in
     result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
     checks: list[CheckResult] = field(default_factory=list)
     verdict: Verdict = Verdict.INTERRUPTED
     judgement: Judgement | None = None
-    ignored: list[str] = field(default_factory=list)
-    began: float = 0.0
-    said: str = ""
-    changed: list[str] = field(default_factory=list)
-    changes: str = ""
-    naming: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)  # made in the workspace, and git ignores it
+    began: float = 0.0  # when its agent started
+    said: str = ""  # its handoff file
+    changed: list[str] = field(default_factory=list)  # the files of the candidate
+    changes: str = ""  # how many, and how many lines
+    naming: list[str] = field(default_factory=list)  # files that name a checkout of ralph's
 
     @property
     def passed(self) -> bool:
@@ -115,24 +111,19 @@ class Worked:
 
 @dataclass(kw_only=True)
 class CheckJob:
-    """`checks` to be run on `commit` in the clean room; with `anew` in one made anew, which then is the clean
-    room; with `landing` in a checkout that is removed afterwards. `env` is added to their environment,
-    their logs are called `name`, and `label` stands before what is shown of them. `before` is what the
-    commit was before commit hooks rewrote it, `changed` are the files that it changes. `again` says that
-    they are to run whatever is known of these files; else the room may hold them as earlier checks left
-    them, where `known` are the commands that need not run."""
+    """Checks to be run on a commit in the clean room."""
 
     commit: str
     checks: list[Check]
-    name: str
-    label: str = ""
-    anew: bool = False
-    landing: bool = False
-    env: dict[str, str] = field(default_factory=dict)
-    before: str = ""
-    changed: list[str] = field(default_factory=list)
-    again: bool = False
-    known: list[str] | None = None
+    name: str  # what their logs are called
+    label: str = ""  # stands before what is shown of them
+    anew: bool = False  # in a room made anew, which then is the clean room
+    landing: bool = False  # in a checkout that is removed afterwards
+    env: dict[str, str] = field(default_factory=dict)  # added to their environment
+    before: str = ""  # what the commit was before commit hooks rewrote it
+    changed: list[str] = field(default_factory=list)  # the files that the commit changes
+    again: bool = False  # run them, whatever is known of these files
+    known: list[str] | None = None  # commands that need not run where the room holds these files
 
 
 @dataclass(kw_only=True)

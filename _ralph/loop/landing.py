@@ -143,9 +143,9 @@ def task_of(plan: Plan, verdict: AttemptEnded) -> Task | None:
 
 
 def restore_marks(run: Run) -> None:
-    """Mark the tasks again that passed, whose commit is on the branch, and that the plan no longer says so
-    of: after `git checkout prd.json`, `git stash`, an editor's old buffer, or a kill right after the landing.
-    `ralph retry` and the re-check take a pass away for good."""
+    """Mark the tasks again that passed and landed, and that the plan no longer marks: after
+    `git checkout prd.json`, `git stash`, an editor's old buffer, or a kill right after the landing. `ralph
+    retry` and the re-check take a pass away for good."""
     lost = [task for task in run.plan.tasks if not task.passed and run.history.holds(task)]
     lost = [task for task in lost if run.branch.has_landed(run.history.of(task).commit)]
     for task in lost:

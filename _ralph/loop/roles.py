@@ -110,7 +110,7 @@ def run_role(
         wrap=lambda argv: run.places.wrap(argv, cwd),
     )
     if result.reset is not None and result.reset <= time.time():
-        result.reset = None  # it is over, and was told all the same: it is not one
+        result.reset = None  # a reset in the past is none
     if (
         result.outcome is Outcome.TIMED_OUT
         and left < run.options.agent_timeout

@@ -99,7 +99,7 @@ class Run:
         return limits.share(self.limits, self.history, given, self.settings.jobs)
 
     def use(self, control: Control, view: View) -> None:
-        """Heed the signals that `control` gets, as do the calls of git, and show what happens by `view`."""
+        """Use this `control`, for calls of git, too, and this `view`."""
         self.control = self.places.control = self.git.calls.control = control
         self.view = self.places.view = view
 

@@ -104,9 +104,5 @@ class Reporter(View):
         if self._lines <= _LINES_A_SECOND:
             self._tell("heard", kind, [line[:1000] for line in lines])
 
-    def hear(self, event: Json, _worker: int = 0) -> None:
-        """Forward an event of a worker behind this one."""
-        self._report(event)
-
     def _tell(self, name: str, *args: object) -> None:
-        self.hear({"event": "view", "name": name, "args": args})
+        self._report({"event": "view", "name": name, "args": args})

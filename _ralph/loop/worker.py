@@ -1,5 +1,5 @@
 """A worker: a process forked from the loop for one job. It reports through a pipe, in JSON lines, and writes
-no state. Neither outlives the other."""
+none of the three state files. Neither outlives the other."""
 
 from __future__ import annotations
 

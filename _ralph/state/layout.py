@@ -1,5 +1,4 @@
-"""Where the files of a plan are, which process is at work on it, and what plan and notes say. All but
-`note_plan` only reads and takes no lock."""
+"""Where the files of a plan are, which process is at work on it, and the folder of its logs."""
 
 from __future__ import annotations
 

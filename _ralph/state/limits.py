@@ -16,7 +16,7 @@ from _ralph.state.history import Away, History
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
 BACKOFF = (60.0, 330.0, 1800.0)
-"""Seconds until an agent is tried again whose provider named no reset, by how often it was in a row."""
+"""Seconds to wait after the first, the second and all later refusals by a provider that names no reset."""
 VAIN_WAITS = 3
 JITTER = 3.0
 """Seconds over which plans that wait for the same reset are spread."""
