@@ -465,3 +465,36 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+class Hangs(AssertionError):
+    """No OSError, which the code under test may catch."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """A failure instead of a test that hangs, on a FIFO for instance."""
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise Hangs(f"not done within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    outer, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, outer)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def nothing_hangs() -> Iterator[None]:
+    with within(120):
+        yield
+
+
+@pytest.fixture
+def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """git in this process reads no one's settings."""
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, "/dev/null")

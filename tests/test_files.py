@@ -10,38 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 from _ralph import files
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, within
 
-
-class Hangs(AssertionError):
-    """No OSError, which the code under test may catch."""
-
-
-@contextlib.contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """A failure instead of a test that hangs, on a FIFO for instance."""
-
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        raise Hangs(f"not done within {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    outer, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, outer)
-        signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture(autouse=True)
-def nothing_hangs() -> Iterator[None]:
-    with within(20):
-        yield
+pytestmark = pytest.mark.usefixtures("nothing_hangs")
 
 
 def mode(path: Path) -> int:

@@ -28,8 +28,7 @@ from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
 from _ralph.process.process import Control, ProcessResult
 from _ralph.state import prd
-from tests.conftest import ROOT
-from tests.test_files import within
+from tests.conftest import ROOT, within
 
 BUILTIN = ROOT / "templates" / "agents.json"
 RECORDED = ROOT / "tests/recordings/claude"

@@ -18,10 +18,9 @@ from _ralph.model import Conflict, Paths, Plan
 from _ralph.state.history import History
 from _ralph.state.prd import load
 from _ralph.state.records import from_json
-from tests.conftest import ROOT, Repo, sample
+from tests.conftest import ROOT, Repo, sample, within
 from tests.scripts import MAKES, own
 from tests.state.test_prd import SHAPED, WILD
-from tests.test_files import within
 
 TEMPLATE = resource("templates/prompt.md")
 

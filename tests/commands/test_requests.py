@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,8 @@ from _ralph.errors import BadInput, TryLater
 from _ralph.state import edit, layout, prd
 from tests.conftest import Repo
 from tests.scripts import MAKES, own
-from tests.test_files import within
 
-
-@pytest.fixture(autouse=True)
-def nothing_hangs() -> Iterator[None]:
-    with within(60):
-        yield
+pytestmark = pytest.mark.usefixtures("nothing_hangs")
 
 
 def tasks(path: Path) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,15 +18,6 @@ from _ralph.git.branch import Branch, Moved
 from _ralph.git.git import Git
 from tests.conftest import Repo
 from tests.git.test_workspace import head, listing
-from tests.test_files import within
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    with within(60):
-        yield
 
 
 def branch_of(repo: Repo, name: str = "ralph/p") -> Branch:

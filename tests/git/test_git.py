@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,14 +14,6 @@ from _ralph.errors import BadInput, RalphError, StopNow
 from _ralph.git import git as module
 from _ralph.git.git import Git, Late, freeze_settings, git_places, setting
 from tests.conftest import Repo
-from tests.test_files import within
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    with within(60):
-        yield
 
 
 @pytest.fixture

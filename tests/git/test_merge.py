@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from _ralph.git.git import Git
@@ -11,14 +9,6 @@ from _ralph.git.merge import merge, still_marked
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    yield
-
 
 Files = dict[str, str]
 

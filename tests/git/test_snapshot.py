@@ -72,12 +72,6 @@ REPOSITORIES = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-
-
 def made(repo: Repo, kind: str) -> Repo:
     """The repository, with files of every kind beside the odd one."""
     odd = REPOSITORIES[kind]

@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,18 +31,14 @@ from _ralph.model import Setup
 from _ralph.process.process import Control
 from _ralph.state import layout, limits, prd
 from tests.conftest import Repo
-from tests.test_files import within
 
 
 @pytest.fixture(autouse=True)
-def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """git here reads no one's settings, and nothing hangs."""
+def settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """git here reads settings of the test."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     for module in (workspace, snapshot):  # a git that waits for a FIFO is killed by then
         monkeypatch.setattr(module, "BULK", 20.0)
-    with within(120):
-        yield
 
 
 def place_of(repo: Repo, *state: str, name: str = "work-1") -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +12,18 @@ from _ralph.loop.options import Options
 from _ralph.loop.run import Run
 from _ralph.process.process import Control
 from tests.conftest import Repo
-from tests.test_files import within
+
+
+@pytest.fixture(autouse=True)
+def alone(
+    no_settings_of_this_user: None, nothing_hangs: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
 
 
 @pytest.fixture
-def opened(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+def opened(repo: Repo) -> Callable[..., Run]:
     """Makes a run of the plan in `repo`, with options, on a branch that begins at HEAD."""
-    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
-        monkeypatch.setenv(name, "/dev/null")
-    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
 
     def run(**options: object) -> Run:
         made = read_run(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
@@ -29,5 +32,4 @@ def opened(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
         made.run_id, made.control = "id", Control()
         return made
 
-    with within(90):
-        yield run
+    return run

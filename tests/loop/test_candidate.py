@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,19 +18,9 @@ from _ralph.loop.options import Options
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
 from _ralph.model import Check, Conflict, Verdict
-from tests.conftest import Repo
+from tests.conftest import Repo, within
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing
-from tests.test_files import within
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
-    with within(90):
-        yield
 
 
 def run_of(repo: Repo, **top: Any) -> Run:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Iterator
-from pathlib import Path
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -32,16 +31,13 @@ from tests.git.test_workspace import head
 
 
 @pytest.fixture
-def run(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
+def run(repo: Repo) -> Run:
     """A run of two tasks, the second of which has passed."""
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
     repo.plan({"checks": ["true"]}, {"checks": ["true"], "passes": True})
     made = read_run(Options(prd=repo.path / "prd.json"))
     made.paths.private.mkdir(parents=True, exist_ok=True)
     made.tip, _ = made.branch.open()
-    yield made
+    return made
 
 
 def attempt_of(run: Run, number: int, verdict: Verdict) -> Attempt:

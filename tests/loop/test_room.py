@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,18 +18,9 @@ from _ralph.loop.room import Room
 from _ralph.model import Check, Setup
 from _ralph.process.sandbox import CACHE
 from _ralph.state.layout import logs_folder
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, sample, within
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, leave_filter, listing, on_disk, place_of, places_of, seen, with_lib
-from tests.test_files import within
-
-
-@pytest.fixture(autouse=True)
-def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
-    with within(90):
-        yield
 
 
 def room_of(repo: Repo, setup: str | Setup = "", *keep: str) -> Room:

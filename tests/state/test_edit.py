@@ -6,7 +6,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,6 @@ from _ralph import files
 from _ralph.errors import BadInput, TryLater
 from _ralph.model import Plan
 from _ralph.state import edit, prd
-from tests.test_files import within
-
-
-@pytest.fixture(autouse=True)
-def nothing_hangs() -> Iterator[None]:
-    with within(60):
-        yield
 
 
 def plan_of(folder: Path, many: int = 3, **top: Any) -> Plan:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,7 +19,6 @@ from _ralph.model import Paths
 from _ralph.state import layout, lock
 from tests.conftest import LITTLE_GRACE, ROOT, Repo
 from tests.scripts import HANGS, MAKES, own
-from tests.test_files import within
 
 HOLDER = """
 import subprocess, sys
@@ -30,12 +28,6 @@ with lock.alone(layout.locate(Path("prd.json")), sys.argv[1]):
     print(subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL).pid, flush=True)
     sys.stdin.read()
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_hangs() -> Iterator[None]:
-    with within(60):
-        yield
 
 
 @pytest.fixture

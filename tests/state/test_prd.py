@@ -18,18 +18,11 @@ import pytest
 from _ralph.errors import BadInput, Exit
 from _ralph.model import Plan, Setup, Task
 from _ralph.state import edit, prd
-from tests.conftest import ROOT, steps
-from tests.test_files import within
+from tests.conftest import ROOT, steps, within
 
 SHAPED = ROOT / "tests/plans"
 """Plans as people have them, with other words."""
 SCHEMA = ROOT / "prd.schema.json"
-
-
-@pytest.fixture(autouse=True)
-def nothing_hangs() -> Iterator[None]:
-    with within(30):
-        yield
 
 
 def write(folder: Path, source: str | bytes) -> Path:
