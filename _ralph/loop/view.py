@@ -77,7 +77,7 @@ class Reporter(View):
         """Follow an agent that starts: its words, and what it has used so far."""
         self._agent = agent
         if self.verbose:
-            agent.raw = lambda line: self._tell("raw", line[:100_000])
+            agent.raw = lambda line: self._tell("heard", "raw", [line[:100_000]])
         elif self.stays:
             agent.listen = self._heard
         agent.retry = self._retried

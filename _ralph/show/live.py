@@ -114,8 +114,6 @@ class Terminal(View):
                 self.line(words, indent, color)
             case "check", [result, label]:
                 self.check(CheckResult(**result), label)
-            case "raw", [line]:
-                self.raw(line)
             case "heard", [kind, lines]:
                 self.heard(kind, lines)
         self._speaker = ""
@@ -183,15 +181,14 @@ class Terminal(View):
         if attempt.blocked:
             self.line(f"blocked: {attempt.blocked}", "  ", "red")
 
-    def raw(self, line: str) -> None:
-        """One line that an agent printed, as it came."""
-        self._write(self._speaker + text.clean(line).replace("\n", " "))
-
     def heard(self, kind: str, lines: list[str]) -> None:
-        """What an agent says or does."""
+        """What an agent says or does; `raw` as it came."""
         for line in lines:
-            mark = "  $ " if kind == "tool" else "  | "
-            self._write(self._cut(mark + self._speaker + text.one_line(line, 1000)))
+            if kind == "raw":
+                self._write(self._speaker + text.clean(line).replace("\n", " "))
+            else:
+                mark = "  $ " if kind == "tool" else "  | "
+                self._write(self._cut(mark + self._speaker + text.one_line(line, 1000)))
 
     def _size(self) -> os.terminal_size:
         try:
