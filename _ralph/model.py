@@ -228,10 +228,6 @@ class Outcome(enum.StrEnum):
     INTERRUPTED = "interrupted"
 
 
-OVERLOAD = 100_000
-"""Tokens of context above which agents get worse, and a task should have been two."""
-
-
 @dataclass
 class AgentResult:
     """What one agent process did."""
@@ -247,19 +243,10 @@ class AgentResult:
     reset: float | None = None  # the unix time at which the provider's limit ends, if known
     overage: bool = False  # the provider bills extra usage until then
     denials: list[str] = field(default_factory=list)
-    context: int = 0  # tokens of the largest request
-    compacted: bool = False  # it compacted its context
     seconds: float = 0.0
     exit: int | None = None
     active: bool = False
     survivors: list[int] = field(default_factory=list)
-
-    @property
-    def overload(self) -> str:
-        """Why the task was too large for one session; empty if it was not."""
-        if self.compacted:
-            return "its context was full and got compacted"
-        return f"its context grew to {self.context} tokens" if self.context > OVERLOAD else ""
 
 
 def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ()) -> Spent:

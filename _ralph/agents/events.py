@@ -50,8 +50,6 @@ class StreamParser:
     unmeasured: set[str] = field(default_factory=set)  # units that an event should have counted, and did not
     final: str | None = None  # the outcome that its last event gives
     outcome: str | None = None  # the one to assume if that never comes
-    context: int = 0
-    compacted: bool = False
     overage: bool = False  # the provider bills extra usage
     events: int = 0
     active: bool = False
@@ -186,8 +184,6 @@ class StreamParser:
                 self.sums[name] = max(self.sums.get(name, 0), _amount(event, paths))
         self._count(rule, event)
         self._measure(rule, event)
-        self.context = max(self.context, int(_amount(event, rule.get("context", []))))
-        self.compacted = self.compacted or bool(rule.get("compacted"))
         self.open.update(map(str, pick(event, rule["opens"]) if "opens" in rule else []))
         self.open.difference_update(map(str, pick(event, rule["closes"]) if "closes" in rule else []))
         self.overage = rule.get("overage", self.overage)

@@ -238,8 +238,6 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         reset=parser.reset if outcome is Outcome.LIMITED or parser.overage else None,
         overage=parser.overage,
         denials=[text.one_line(text.redact(str(denied))) for denied in parser.facts.get("denials", [])],
-        context=parser.context,
-        compacted=parser.compacted,
         seconds=process.seconds,
         exit=process.exit,
         active=parser.active,

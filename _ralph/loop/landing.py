@@ -213,7 +213,6 @@ def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
         session=result.session or "",
         exit=result.exit or 0,
         reset=result.reset or 0.0,
-        overload=result.overload,
         overage=result.overage,
         denials=result.denials[:20],
         task_before=entry_digest(now) if now else "",
@@ -240,7 +239,6 @@ def record_lines(attempt: Attempt) -> list[str]:
     parts = [
         ("agent", f"{command}, {spent(result)}, {ended}"),
         ("session", attempt.agent.reopen(result.session)),
-        ("split this task", result.overload),
         ("judge", _judge_words(judgement) if judgement else ""),
         ("checks", ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)),
         ("changes", attempt.changes),

@@ -170,7 +170,6 @@ class Terminal(View):
         self.lines([*(f"restored: {line}" for line in attempt.restored), *attempt.notices])
         self.lines([f"denied: {line}" for line in result.denials])
         self.lines([f"changed tests: {text.few(attempt.tests)}"] * bool(attempt.tests))
-        self.lines([f"split this task: {result.overload}"] * bool(result.overload))
         if attempt.leftover and attempt.verdict is Verdict.INTERRUPTED:
             self.line("not done yet; the agent goes on with it", "  ")
             return

@@ -68,7 +68,7 @@ class TaskFacts:
             "failures": known.attempts,
             **_took(known),
             "waits_for": self.waits_for,
-            "split": known.overload or None,
+            "split": None,  # of version 0.2
             "reason": self.reason or None,
             "question": None if task.passed else known.question or None,
             "parked": known.parked or None,
@@ -108,8 +108,6 @@ def _warnings(plan: Plan, task: Task, known: TaskHistory, reason: str) -> list[s
         warnings.append(f"it asks: {known.question}")
     if known.denials:
         warnings.append(f"denied: {'; '.join(known.denials)}")
-    if known.overload:
-        warnings.append(f"split this task: {known.overload}")
     return list(dict.fromkeys(text.one_line(line, 300) for line in warnings if line))
 
 

@@ -84,7 +84,6 @@ class TaskHistory(Spent):
     lacks: str = ""
     conflict: Conflict = field(default_factory=Conflict)
     interrupted: int = 0
-    overload: str = ""
     denials: list[str] = field(default_factory=list)
     command: str = ""
 
@@ -243,7 +242,6 @@ class History(Spent):
         self._provider(record, start.time if start else record.time)
         task.flaky = record.flaky
         self._work_left(task, record)
-        task.overload = record.overload or task.overload
         task.denials = record.denials
         for known, *labels in ((self.learned, "decisions", "learned"), (task.ruled_out, "ruled out")):
             known += [record.handoff[label] for label in labels if record.handoff.get(label)]

@@ -111,19 +111,10 @@ def _validate(data: Any, name: str) -> None:
     for error in [jsonschema.exceptions.best_match([one]) for one in errors[:3]]:
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
         place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
-        lines.append(f"{name}: {place}: {text.one_line(error.message, 300)}{_meant(error)}")
+        lines.append(f"{name}: {place}: {text.one_line(error.message, 300)}")
     if errors:
         more = f"\nand {len(errors) - 3} more" if len(errors) > 3 else ""
         raise BadInput("\n".join(lines) + more)
-
-
-def _meant(error: Any) -> str:
-    """The key that one that the schema does not know looks like."""
-    known = error.schema.get("properties", {}) if error.validator == "additionalProperties" else {}
-    near = (
-        [found for key in error.instance if key not in known for found in _near(key, known)] if known else []
-    )
-    return f"; is {near[0]!r} meant?" if near else ""
 
 
 def _near(key: str, known: Iterable[str]) -> list[str]:
@@ -231,16 +222,13 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _document(source: str, name: str) -> Any:
-    """JSON as the standard has it: no key twice, no NaN."""
+    """JSON in which no object has a key twice."""
     if not source.strip():
         raise BadInput(f"{name} is empty; expected a JSON object with a list of tasks")
     source = source.removeprefix("\ufeff")
 
-    def no_number(word: str) -> Any:
-        raise ValueError(f"{word} is not JSON; expected a number")
-
     try:
-        return json.loads(source, object_pairs_hook=_unique_keys, parse_constant=no_number)
+        return json.loads(source, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:

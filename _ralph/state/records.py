@@ -103,7 +103,6 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     session: str = ""
     exit: int = 0
     reset: float = 0.0
-    overload: str = ""
     overage: bool = False
     denials: list[str] = field(default_factory=list)
     task_before: str = ""  # the digest of the task's entry in prd.json at that time

@@ -286,7 +286,7 @@ def test_an_agent_that_speaks_in_fragments_is_heard_in_lines() -> None:
     assert parser.fact("text") == "the end"
 
 
-def test_the_largest_context_counts_and_not_their_sum() -> None:
+def test_each_step_counts() -> None:
     def used(tokens: int) -> dict[str, Any]:
         return {
             "type": "step_finish",
@@ -294,11 +294,7 @@ def test_the_largest_context_counts_and_not_their_sum() -> None:
         }
 
     parser = fed(ROWS["opencode"]["events"], used(10), used(100_000), used(20))
-    assert (parser.context, parser.tokens().input, parser.usd) == (100_007, 100_051, 1.5)
-    assert AgentResult(Outcome.DONE, context=100_007).overload == "its context grew to 100007 tokens"
-    assert AgentResult(Outcome.DONE, context=100_000).overload == ""
-    compacted = fed(CLAUDE.row["events"], {"type": "system", "subtype": "compact_boundary"}).compacted
-    assert AgentResult(Outcome.DONE, compacted=compacted).overload == "its context was full and got compacted"
+    assert (parser.tokens().input, parser.usd) == (100_051, 1.5)
 
 
 @pytest.mark.parametrize(

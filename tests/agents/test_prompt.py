@@ -308,7 +308,7 @@ def load_one(bench: Bench, task: dict[str, Any]) -> Any:
     [
         ("<!-- a\n\nb -->\nUse make.\n<!-- c -->", "Use make.\n"),
         ("Use make.<!-- a --> a --> b\n", "Use make. a --> b\n"),
-        ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n" + "<!-- a\n" * 100_000),
+        ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n"),
         ("<!-- a\n" * 100_000 + "-->\nUse make.\n", "Use make.\n"),
     ],
     ids=["comments", "an arrow", "nothing closes them", "one end closes them"],

@@ -19,7 +19,7 @@ ROWS = load_rows(ROOT / "templates" / "agents.json", {})
 OWN = Path(__file__).parent.parent / "recordings"
 
 # The agent, the recording and its exit status; the outcome, tokens in, out and cached, dollars,
-# whether the session is known, the reset, whether it worked (`full`: its context was compacted),
+# whether the session is known, the reset, whether it worked,
 # and how the reason, or after a success the last message, begins.
 TABLE = """\
 claude   400                       1    failed           0     0     0  0.00000 s -          act  Prompt is too long · the request is ~250000
@@ -96,7 +96,7 @@ opencode no_model                  1    unavailable     0     0     0  -       s
 opencode no_such_model             1    unavailable     0     0     0  -       s -          -    no login or no such model, as far as opencod
 opencode not_found                 1    unavailable     0     0     0  -       s -          -    Not Found
 opencode ok                        0    done          4400    68  2000  0.00918 s -          act  Done: hello.txt is written.
-pi       400                       0    failed           0     0     0  0.00000 s -          full 400 prompt is too long: 250000 tokens > 2000
+pi       400                       0    failed           0     0     0  0.00000 s -          -    400 prompt is too long: 250000 tokens > 2000
 pi       401                       0    unavailable      0     0     0  0.00000 s -          -    401 invalid x-api-key
 pi       429_noheader              0    limited          0     0     0  0.00000 s -          -    429 This request would exceed your organizat
 pi       529                       0    limited          0     0     0  0.00000 s -          -    529 Overloaded
@@ -154,7 +154,7 @@ def test_a_recorded_run(name: str, case: str, wanted: str) -> None:
     assert result.usd == (None if usd == "-" else pytest.approx(float(usd), abs=1e-5))
     assert bool(result.session) == (session == "s")
     assert told(result.reset, reset) == reset
-    assert ("full" if result.compacted else "act" if result.active else "-") == worked
+    assert ("act" if result.active else "-") == worked
     assert " ".join((result.reason or result.text).split()).startswith(" ".join(said))
     assert bool(result.reason) == (outcome != "done")
     assert not result.no_price, "it reports what its row says"

@@ -466,7 +466,7 @@ def poison(value: Any, key: str = "") -> Any:
 
 FIELDS = {"handoff": dict.fromkeys(("decisions", "learned", "found", "risks", "ruled out", "next step", "blocked on"), "words"),
           "judge": {"agent": "judge", "agrees": False, "objections": ["no"]}, "denials": ["rm"], "notices": ["odd"],
-          "restored": ["a"], "overload": "large", "reason": "because", "agent": "agent", "parked": "refs/ralph/parked/x",
+          "restored": ["a"], "reason": "because", "agent": "agent", "parked": "refs/ralph/parked/x",
           "failure": {"name": "check", "tail": "tail", "log": "log", "others": ["other"]}}  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def shop(folder: Path) -> Status:
         *worked("US-001", 1, "passed"),
         *worked("US-002", 2, "passed", weak=True),
         *worked("US-003", 3, "failed", reason="npm test failed with exit 1 (12.0 s)", denials=["npm ci"]),
-        *worked("US-003", 4, "failed", reason="npm test failed with exit 1 (11.0 s)", overload="its context was full and got compacted"),
+        *worked("US-003", 4, "failed", reason="npm test failed with exit 1 (11.0 s)"),
         *worked("US-005", 5, "failed", blocked="x", usd=None, parked="refs/ralph/parked/0005-US-005", handoff={"blocked on": "Which format?"}),
         {"event": "stop", "stop": "limit", "reason": "limit reached: 5 iterations"},
     ]  # fmt: skip
@@ -102,7 +102,6 @@ passed   US-001  Add a price to every product                                   
 passed   US-002  Show the price on the product page, in the currency of the... (weak)         5 min 12 s, $0.42
 next     US-003  Add a price filter                                                          10 min 24 s, $0.84
          failed 2 of 3: npm test failed with exit 1 (11.0 s)
-         split this task: its context was full and got compacted
 waiting  US-004  Sort by price (for US-003)
 blocked  US-005  価格の一覧を書き出す                                                  5 min 12 s, 20.3k tokens
          3 failed attempts, the last: npm test failed with exit 1 (12.0 s)
@@ -124,8 +123,6 @@ passed   US-002  Show the price on the p... (weak)
 next     US-003  Add a price filter
          failed 2 of 3: npm test failed with exit
          1 (11.0 s)
-         split this task: its context was full and
-         got compacted
 waiting  US-004  Sort by price (for US-003)
 blocked  US-005  価格の一覧を書き出す
          3 failed attempts, the last: npm test
@@ -338,7 +335,7 @@ MARKDOWN = """\
 |---|---|---|---|---:|
 | passed | US-001 | Add a price to every product |  | 5 min 12 s, \\$0.42 |
 | passed | US-002 | Show the price on the product page, in the currency of the customer who looks at it | weak | 5 min 12 s, \\$0.42 |
-| next | US-003 | Add a price filter | failed 2 of 3: npm test failed with exit 1 (11.0 s); split this task: its context was full and got compacted | 10 min 24 s, \\$0.84 |
+| next | US-003 | Add a price filter | failed 2 of 3: npm test failed with exit 1 (11.0 s) | 10 min 24 s, \\$0.84 |
 | waiting | US-004 | Sort by price | waits for US-003 |  |
 | blocked | US-005 | 価格の一覧を書き出す | 3 failed attempts, the last: npm test failed with exit 1 (12.0 s); its work: git show refs/ralph/parked/0005-US-005; it asks: Which format? | 5 min 12 s, 20.3k tokens |
 | open | US-006 | Remove the old price list |  |  |
@@ -401,7 +398,7 @@ def hostile(folder: Path, words: str) -> Status:
         *worked(
             f"A {words}", 1, "failed", handoff={"blocked on": f"which {words}"}, denials=[f"ran {words}"]
         ),
-        *worked("C", 2, "failed", reason=f"failed {words}", overload=f"split {words}"),
+        *worked("C", 2, "failed", reason=f"failed {words}"),
         {"event": "stop", "stop": "limit", "reason": f"limit {words}", "branch": f"branch {words}"},
     ]
     shown = make(folder, tasks, records, project=f"p {words}")
@@ -419,7 +416,7 @@ def test_foreign_text_is_text_and_nothing_else(tmp_path: Path, words: str) -> No
     assert cells == 3 * 5
     seen = "".join(child.content for child in inline)
     assert not LINKED.search(seen)
-    for field in ("p", "A", "a", "why", "b", "which", "ran", "failed", "split", "limit", "branch", "place"):
+    for field in ("p", "A", "a", "why", "b", "which", "ran", "failed", "limit", "branch", "place"):
         shown = f"{field} {words}".splitlines()[0] if field in "ab" else f"{field} {words}"
         assert text.one_line(shown) in seen.replace("\u200b", "")
 
