@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import os
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -97,12 +96,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """prd.json as read: `text` is the file, `data` the JSON, the rest its meaning."""
+    """prd.json as read."""
 
     path: Path
-    text: str
-    data: Any
-    list_key: str | None
+    text: str  # the file
+    data: Any  # the JSON in it; the rest is its meaning
+    list_key: str | None  # of the list of tasks; None, if that is the whole document
     tasks: tuple[Task, ...]
     project: str
     branch: str | None = None
@@ -184,11 +183,11 @@ class CheckResult:
 
 @dataclass
 class Tokens:
-    """`input` counts what was sent, `cached` the part of it that came from a cache."""
+    """What agents sent and got."""
 
     input: int = 0
     output: int = 0
-    cached: int = 0
+    cached: int = 0  # the part of `input` that came from a cache
 
     @property
     def total(self) -> int:
@@ -202,13 +201,12 @@ class Tokens:
 
 @dataclass(kw_only=True)
 class Spent:
-    """What was spent: dollars and tokens as agents reported them, `at_least` so much if one was cut off
-    before it could report all; seconds of agents and checks."""
+    """What was spent, as agents reported it."""
 
     usd: float = 0.0
-    at_least: bool = False
+    at_least: bool = False  # one was cut off before it could report all
     tokens: Tokens = field(default_factory=Tokens)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of agents and checks
 
     def add(self, other: Spent) -> None:
         self.usd += other.usd
@@ -321,21 +319,19 @@ class Work:
 HANDOFF = ".ralph-handoff.md"
 """The file at the top of a workspace in which an agent writes what the next one should know. It is not below
 `.git`, where some agents' own sandboxes let nobody write."""
-_ROOM = re.compile(r"room(-\d+)?$")
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Where everything of one plan lies. `logs` and `report` are in `.ralph` beside prd.json, `private` in
-    git's own folder, `places` outside of home: the folders in which agents and checks work."""
+    """Where everything of one plan lies."""
 
-    root: Path
+    root: Path  # home: the top of the working tree
     prd: Path
     progress: Path
     rulebook: Path
-    logs: Path
-    private: Path
-    places: Path
+    logs: Path  # in `.ralph` beside prd.json
+    private: Path  # in git's own folder
+    places: Path  # outside of home: the folders in which agents and checks work
 
     @property
     def report(self) -> Path:
@@ -348,12 +344,8 @@ class Paths:
     @property
     def rooms(self) -> list[Path]:
         """The clean rooms that are there, the newest last: more than one while the branch is checked once
-        more. A new one has a new name, as tools keep things elsewhere by the path. That of 0.2 has no number.
-        """
-        found = {
-            int(path.name[5:] or 0): path for path in self.places.glob("room*") if _ROOM.match(path.name)
-        }
-        return [found[number] for number in sorted(found)]
+        more. A new one has a new name, as tools keep things elsewhere by the path."""
+        return sorted(self.places.glob("room*"), key=_number_of)  # that of 0.2 has no number
 
     @property
     def room(self) -> Path:
@@ -363,7 +355,7 @@ class Paths:
     @property
     def next_room(self) -> Path:
         """The name of the next clean room."""
-        return self.places / f"room-{int(self.rooms[-1].name[5:] or 0) + 1 if self.rooms else 1}"
+        return self.places / f"room-{_number_of(self.rooms[-1]) + 1 if self.rooms else 1}"
 
     @property
     def landing(self) -> Path:
@@ -378,3 +370,8 @@ class Paths:
     def handoff(self, worker: int = 1) -> Path:
         """Where the agent of a worker writes what the next one should know."""
         return self.workspace(worker) / HANDOFF
+
+
+def _number_of(room: Path) -> int:
+    number = room.name.partition("-")[2]
+    return int(number) if number.isdecimal() else 0

@@ -29,63 +29,53 @@ _LABEL = re.compile(
 
 @dataclass(frozen=True)
 class Away:
-    """Why an agent cannot be used: known `since`, until its `reset` (unix times). Without a reset it is tried
-    again after a while, the later the more `tries` in a row had no answer; one whose reset is NEVER cannot be
-    used in this run."""
+    """Why and until when an agent cannot be used."""
 
-    since: float = 0.0
-    reset: float = 0.0
-    tries: int = 0
+    since: float = 0.0  # the unix time at which that became known
+    reset: float = 0.0  # the unix time at which it ends; NEVER: not in this run; 0: nobody knows
+    tries: int = 0  # how many in a row had no answer: the more, the later it is tried again
     reason: str = ""
 
 
 @dataclass
 class RunHistory(Spent):
-    """What is counted for one run; `seconds` is how long it took. `away` are the agents that cannot be used,
-    by their commands; `waited` is the last wait for one of them, `vain` counts those in a row that did not
-    help."""
+    """What is counted for one run; `seconds` is how long it took."""
 
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
-    denied: list[str] = field(default_factory=list)
-    away: dict[str, Away] = field(default_factory=dict)
-    waited: records.Waited = field(default_factory=records.Waited)
-    vain: int = 0
+    denied: list[str] = field(default_factory=list)  # tasks whose agents were denied what they needed
+    away: dict[str, Away] = field(default_factory=dict)  # by the commands of agents
+    waited: records.Waited = field(default_factory=records.Waited)  # the last wait for one of them
+    vain: int = 0  # the waits in a row that did not help
 
 
 @dataclass
 class TaskHistory(Spent):
-    """What the records say about one task. `attempts` counts those that use up its limit since the last
-    `retry` or pass, `last` is the newest of them, `tried` counts all that ended with a verdict on the work.
-    `left` is the tree of unfinished work on the commit `base`, `conflict` what stands in it; `lacks` says
-    what it needs before an agent goes on: `checks`, `judge` or nothing. `command` is its last agent; `tests`
-    are those that were there before its pass, and that it changed. `commit` is that of its pass, and `proof`
-    the checks that were run on it; `holds` says that nothing took the pass away since. `answered` is the
-    question that a person answered with `answer`."""
+    """What the records say about one task."""
 
-    attempts: int = 0
-    tried: int = 0
+    attempts: int = 0  # those that use up its limit, since the last `retry` or pass
+    tried: int = 0  # all that ended with a verdict on the work
+    last: records.AttemptEnded | None = None  # the newest attempt that counts
+    command: str = ""  # its last agent
     flaky: list[str] = field(default_factory=list)
-    last: records.AttemptEnded | None = None
-    ruled_out: list[str] = field(default_factory=list)
-    answered: str = ""
-    answer: str = ""
-    passed_at: int | None = None
-    commit: str = ""
-    proof: frozenset[str] = frozenset()
-    holds: bool = False
-    weak: bool = False
-    tests: list[str] = field(default_factory=list)
-    set_back: int = 0
-    parked: str = ""
-    left: str = ""
-    base: str = ""
-    lacks: str = ""
-    conflict: Conflict = field(default_factory=Conflict)
-    interrupted: int = 0
     denials: list[str] = field(default_factory=list)
-    command: str = ""
+    ruled_out: list[str] = field(default_factory=list)
+    answered: str = ""  # the question that a person answered
+    answer: str = ""
+    passed_at: int | None = None  # the iteration of its pass; the next six are of that, too
+    commit: str = ""
+    proof: frozenset[str] = frozenset()  # the checks that were run on that commit
+    holds: bool = False  # nothing took the pass away since
+    weak: bool = False
+    tests: list[str] = field(default_factory=list)  # those that were there before, and that it changed
+    set_back: int = 0  # how often later work broke it
+    parked: str = ""
+    left: str = ""  # the tree of unfinished work
+    base: str = ""  # the commit that it is made on
+    lacks: str = ""  # what it needs before an agent goes on: `checks`, `judge` or nothing
+    conflict: Conflict = field(default_factory=Conflict)  # what stands in it
+    interrupted: int = 0  # how often in a row
 
     @property
     def blocked(self) -> bool:
@@ -125,35 +115,31 @@ class AgentHistory(Spent):
 
 @dataclass
 class History(Spent):
-    """The state of a plan, from its records alone: `apply` is called for each.
+    """The state of a plan, from its records alone: `apply` is called for each."""
 
-    `planned` is the digest of the prd.json that `ralph plan` wrote; `overage` says until when the provider of
-    an agent bills extra usage, by the name of its row; `agents` goes by commands, and so does `dearest`, the
-    most dollars that an agent took for one attempt; `largest` is what attempts took at most; `limits` are
-    those of this run alone; `unchecked` counts the passes since the last re-check, and `flaky` names the
-    checks that were red and green in it; `last` is the newest record; `open_starts` are the attempts under
-    way, by iteration, `begun` the ids of all.
-    """
-
+    last: records.Record | None = None
+    branch: str = ""  # on which its work landed last
+    planned: str = ""  # the digest of the prd.json that `ralph plan` wrote
     iteration: int = 0
     tasks: defaultdict[str, TaskHistory] = field(default_factory=lambda: defaultdict(TaskHistory))
     learned: list[str] = field(default_factory=list)
-    flaky: list[str] = field(default_factory=list)
-    planned: str = ""
-    branch: str = ""
-    open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)
-    begun: set[str] = field(default_factory=set)
-    run: records.RunBegan | None = None
+    open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)  # attempts under way
+    begun: set[str] = field(default_factory=set)  # the ids of all attempts
+    run: records.RunBegan | None = None  # the one that has not stopped
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
-    rechecked: tuple[str, str] | None = None
-    unchecked: int = 0
-    overage: dict[str, Away] = field(default_factory=dict)
-    dearest: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    largest: Spent = field(default_factory=Spent)
-    agents: defaultdict[str, AgentHistory] = field(default_factory=lambda: defaultdict(AgentHistory))
-    limits: dict[str, float] = field(default_factory=dict)
-    last: records.Record | None = None
+    limits: dict[str, float] = field(default_factory=dict)  # of this run alone
+    rechecked: tuple[str, str] | None = None  # the commit and checks of the last that was green
+    unchecked: int = 0  # the passes since the last re-check
+    flaky: list[str] = field(default_factory=list)  # the checks that were red and green in it
+    overage: dict[str, Away] = field(default_factory=dict)  # who bills extra usage, by rows
+    agents: defaultdict[str, AgentHistory] = field(
+        default_factory=lambda: defaultdict(AgentHistory)
+    )  # by commands
+    dearest: defaultdict[str, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # dollars of one attempt
+    largest: Spent = field(default_factory=Spent)  # what attempts took at most
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
@@ -194,19 +180,18 @@ class History(Spent):
 
     def proved(self, task: Task) -> bool:
         """Whether a verdict says that it passed; otherwise a person marked it."""
-        known = self.tasks.get(task.key)
-        return known is not None and known.passed_at is not None
+        return self.of(task).passed_at is not None
 
     def holds(self, task: Task) -> bool:
         """Whether a verdict says that it passed by all of its checks, and nothing took that away since."""
-        known = self.tasks.get(task.key)
-        proof = known.proof if known and known.holds and known.commit else None
-        return proof is not None and proof.issuperset(check.command for check in task.checks)
+        history = self.of(task)
+        proved = history.proof.issuperset(check.command for check in task.checks)
+        return bool(history.holds and history.commit and proved)
 
     def opened(self, plan: Plan) -> list[records.Retried]:
         """Records of the tasks that a person unblocked, where there is none yet."""
         still = [task for task in plan.tasks if task.blocked is None and not task.passed]
-        opened = [task for task in still if task.key in self.tasks and self.of(task).blocked]
+        opened = [task for task in still if self.of(task).blocked]
         return [records.Retried(task=task.id, title=task.title, answer=self._answer(task)) for task in opened]
 
     def _answer(self, task: Task) -> str:
@@ -243,9 +228,9 @@ class History(Spent):
         task.flaky = record.flaky
         self._work_left(task, record)
         task.denials = record.denials
-        for known, *labels in ((self.learned, "decisions", "learned"), (task.ruled_out, "ruled out")):
-            known += [record.handoff[label] for label in labels if record.handoff.get(label)]
-            del known[:-_REMEMBERED]
+        for notes, *labels in ((self.learned, "decisions", "learned"), (task.ruled_out, "ruled out")):
+            notes += [record.handoff[label] for label in labels if record.handoff.get(label)]
+            del notes[:-_REMEMBERED]
         task.tried += on_its_work
         if verdict in COUNTED:
             task.attempts += 1
@@ -264,31 +249,31 @@ class History(Spent):
         of_judge, largest = record.judge.usd, self.largest
         for command, usd in ((record.command, record.usd - of_judge), (record.judge.agent, of_judge)):
             self.dearest[command] = max(self.dearest[command], usd)
-        tokens = max(largest.tokens, record.tokens, key=lambda one: one.total)
+        tokens = max(largest.tokens, record.tokens, key=lambda tokens: tokens.total)
         self.largest = Spent(usd=max(largest.usd, record.usd), tokens=tokens)
 
     def _bills_extra(self, record: records.AttemptEnded) -> None:
         """Until when the providers of its agent and its judge bill extra usage."""
         reason = "the provider bills extra usage; --allow-overage permits it"
-        for name, one in ((record.agent, record), (record.judge.row, record.judge)):
-            if one.overage:
-                reset = one.reset or record.time + _NO_RESET
-                self.overage[name] = Away(record.time, reset, reason=reason)
+        for row, worked in ((record.agent, record), (record.judge.row, record.judge)):
+            if worked.overage:
+                reset = worked.reset or record.time + _NO_RESET
+                self.overage[row] = Away(record.time, reset, reason=reason)
 
     def _provider(self, record: records.AttemptEnded, began: float) -> None:
         """Whether its agent, or the judge that it lacks, can be used again. An attempt that `began` before
         the limit was known says nothing new, but for a later reset."""
         run, command = self.this_run, record.judge.agent if record.unjudged else record.command
-        known = run.away.get(command, Away())
+        away = run.away.get(command, Away())
         if record.tokens.output or record.verdict not in _NO_ANSWER:
-            run.vain, known = 0, replace(known, tries=0)
+            run.vain, away = 0, replace(away, tries=0)
         if record.verdict is Verdict.UNAVAILABLE:
-            known = Away(record.time, NEVER, reason=record.reason)
+            away = Away(record.time, NEVER, reason=record.reason)
         elif record.verdict is Verdict.LIMITED and record.reset:
-            known = Away(record.time, max(known.reset, record.reset), reason=record.reason)
-        elif record.verdict is Verdict.LIMITED and began >= known.since:
-            known = Away(record.time, tries=known.tries + 1, reason=record.reason)
-        run.away[command] = known
+            away = Away(record.time, max(away.reset, record.reset), reason=record.reason)
+        elif record.verdict is Verdict.LIMITED and began >= away.since:
+            away = Away(record.time, tries=away.tries + 1, reason=record.reason)
+        run.away[command] = away
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
         """The work that the next attempt at this task begins with."""
@@ -342,10 +327,10 @@ class History(Spent):
         (task.answered, task.answer), task.set_back = answer, 0
 
 
-def replay(found: Iterable[records.Record]) -> History:
+def replay(of_plan: Iterable[records.Record]) -> History:
     """The state of a plan after these records of it."""
     history = History()
-    for record in found:
+    for record in of_plan:
         history.apply(record)
     return history
 
@@ -358,8 +343,8 @@ def entry_digest(task: Task) -> str:
 def last_note(task: Task) -> str:
     """The last line, or the last entry, of a task's notes."""
     notes = task.raw.get("notes") or ""
-    said = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
-    return said[-1] if said else ""
+    entries = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
+    return entries[-1] if entries else ""
 
 
 def parse_handoff(source: str) -> dict[str, str]:

@@ -25,18 +25,17 @@ NONE = float("inf")
 
 @dataclass
 class Used:
-    """What is used of a limit, `at_least` so much if an attempt was cut off. Nothing is `estimated` any more:
-    programs that read it still find it."""
+    """What is used of a limit."""
 
     used: float
     limit: float
-    estimated: float = 0
-    at_least: bool = False
+    estimated: float = 0  # nothing is any more, but programs that read it still find it
+    at_least: bool = False  # an attempt was cut off
 
 
 @dataclass
 class Usage:
-    """What the run and the plan have used of each limit that is set, by its unit."""
+    """What is used of each limit that is set, by its unit."""
 
     run: dict[str, Used] = field(default_factory=dict)
     plan: dict[str, Used] = field(default_factory=dict)
@@ -44,21 +43,19 @@ class Usage:
 
 @dataclass(frozen=True)
 class Limits:
-    """`jobs` is how many tasks are worked side by side, `attempts` is for one task until it is retried,
-    `budget_usd` and `budget_tokens` are for the plan's life, the others for one run. `until` is a unix time,
-    `max_wait` in seconds; `stuck` tasks blocked in a row end the run. NONE means no limit."""
+    """NONE means no limit."""
 
-    jobs: int = 1
-    iterations: int = 50
-    attempts: int = 3
+    jobs: int = 1  # tasks that are worked side by side
+    attempts: int = 3  # at one task, until it is retried
+    iterations: int = 50  # those that follow are for one run
     hours: float = 12.0
-    until: float = NONE
+    until: float = NONE  # unix time
     usd: float = NONE
     tokens: float = NONE
-    max_wait: float = 6 * 3600.0
-    budget_usd: float = NONE
+    max_wait: float = 6 * 3600.0  # seconds
+    stuck: int = 6  # tasks blocked in a row
+    budget_usd: float = NONE  # for the plan's life, like that of tokens
     budget_tokens: float = NONE
-    stuck: int = 6
 
     @property
     def in_tokens(self) -> bool:
