@@ -54,8 +54,8 @@ def redact(text: str) -> str:
 @functools.cache
 def _secrets() -> list[tuple[str, str]]:
     """Names and values, the longest first: one may be a part of another."""
-    found = [(name, value) for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= 12]
-    return sorted(found, key=lambda pair: -len(pair[1]))
+    pairs = [(name, value) for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= 12]
+    return sorted(pairs, key=lambda pair: -len(pair[1]))
 
 
 def one_line(text: str, width: int = 200) -> str:
@@ -66,8 +66,8 @@ def one_line(text: str, width: int = 200) -> str:
 
 def last_line(text: str) -> str:
     """The last line of `text` that is not blank."""
-    said = [line for line in clean(text).splitlines() if line.strip()]
-    return one_line(said[-1], 160) if said else "no output"
+    lines = [line for line in clean(text).splitlines() if line.strip()]
+    return one_line(lines[-1], 160) if lines else "no output"
 
 
 def middle(text: str, width: int) -> str:

@@ -50,14 +50,14 @@ def prompt_values(
     tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace,
     `setup_failed` what `setup` said if it is red on the task's unfinished work alone, `conflict` what
     conflicts with what landed meanwhile."""
-    known = history.of(task)
-    last = known.last
+    of_task = history.of(task)
+    last = of_task.last
     rulebook = rules_of(paths.rulebook)
     constraints = prd.constraints(plan)
     return {
         "project": plan.project,
         **task_values(task),
-        "attempt": known.attempts + 1,
+        "attempt": of_task.attempts + 1,
         "attempts": attempts,
         "constraints": _json(constraints, _CONSTRAINTS) if constraints else "",
         "rulebook": text.clip(text.clean(rulebook), _RULES, "cut; read AGENTS.md for the rest"),
@@ -73,22 +73,21 @@ def prompt_values(
         "recent": recent,
         "beside": _few(beside, 1000),
         "learned": newest(history.learned, _NOTES),
-        "ruled_out": newest(known.ruled_out, _NOTES),
-        "question": text.one_line(known.answered, 1500),
-        "answer": text.clip(text.clean(known.answer), 2000),
+        "ruled_out": newest(of_task.ruled_out, _NOTES),
+        "question": text.one_line(of_task.answered, 1500),
+        "answer": text.clip(text.clean(of_task.answer), 2000),
         "red_before": _few(red_before, 1000),
         "setup_failed": text.clip(setup_failed, 2000),
         "clean_start": clean_start,
         "conflict": _conflict(conflict) if conflict and conflict.own else None,
-        "retry": _retry(last, known, parked) if last else None,
+        "retry": _retry(last, of_task, parked) if last else None,
     }
 
 
 def _protected_words(plan: Plan, task: Task) -> str:
     """The patterns that are protected from a task, and what it may change in spite of them."""
-    kept = [one for one in plan.protected if one not in task.allow]
-    said, allowed = ", ".join(kept), ", ".join(task.allow)
-    return f"{said}; except {allowed}" if said and allowed else said
+    kept = ", ".join(pattern for pattern in plan.protected if pattern not in task.allow)
+    return f"{kept}; except {', '.join(task.allow)}" if kept and task.allow else kept
 
 
 def rules_of(rulebook: Path) -> str:
@@ -126,18 +125,14 @@ def compile_prompt(template: Path) -> jinja2.Template:
         source = data.decode("utf-8")
     except ValueError:
         raise BadInput(f"the prompt template {template} cannot be read: expected a file in UTF-8") from None
-    return _compiled(source, str(template), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    with _located(str(template)):
+        return _compiled(source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
-def compile_line(source: str, where: str) -> jinja2.Template:
-    """A one-line template from prd.json (`commit`), ready to render; BadInput where it is wrong."""
-    return _compiled(source, where)
-
-
-def render_line(template: jinja2.Template, values: Json, where: str) -> str:
-    """A one-line template, rendered; BadInput if that fails."""
+def render_line(source: str, values: Json, where: str) -> str:
+    """A one-line template from prd.json (`commit`), rendered; BadInput where it is wrong."""
     with _located(where):
-        return text.one_line(template.render(**values), 200)
+        return text.one_line(_compiled(source).render(**values), 200)
 
 
 @contextlib.contextmanager
@@ -153,14 +148,13 @@ def _located(where: str) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=4)
-def _compiled(source: str, where: str, **options: Any) -> jinja2.Template:
+def _compiled(source: str, **options: Any) -> jinja2.Template:
     """A template, compiled once: workers inherit it from the loop."""
     import jinja2
 
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)
     environment.filters["fenced"] = text.fenced
-    with _located(where):
-        return environment.from_string(source)
+    return environment.from_string(source)
 
 
 def _seen(paths: Paths, path: Path) -> str:
@@ -176,11 +170,11 @@ def _conflict(conflict: Conflict) -> Json:
     }
 
 
-def _retry(last: AttemptEnded, known: TaskHistory, parked: str) -> Json:
+def _retry(last: AttemptEnded, of_task: TaskHistory, parked: str) -> Json:
     return {
         "verdict": last.verdict,
         "reason": text.clip(last.reason, 400),
-        "set_back": bool(known.set_back) and not known.attempts and last.verdict is Verdict.FAILED,
+        "set_back": bool(of_task.set_back) and not of_task.attempts and last.verdict is Verdict.FAILED,
         "need_proof": last.verdict is Verdict.NO_OP,
         "check": last.failure.name,
         "tail": text.tail(last.failure.tail, _FAILURE),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from _ralph import text
-from _ralph.agents.prompt import compile_line, render_line
+from _ralph.agents.prompt import render_line
 from _ralph.errors import StopNow
 from _ralph.git.git import Late
 from _ralph.git.snapshot import restore
@@ -25,7 +25,7 @@ def subject(run: Run, task: Task, iteration: int, attempt: int, template: str = 
     """The message of a passed task's commit, without trailers: a line of the plan's template."""
     where = f"{run.paths.prd.name}: commit"
     values = {"task": task, "iteration": iteration, "attempt": attempt}
-    return render_line(compile_line(template or run.settings.commit, where), values, where)
+    return render_line(template or run.settings.commit, values, where)
 
 
 def subject_of(run: Run, attempt: Attempt) -> str:

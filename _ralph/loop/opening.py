@@ -14,7 +14,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
-from _ralph.agents.prompt import compile_line, compile_prompt, render_line
+from _ralph.agents.prompt import compile_prompt, render_line
 from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput
 from _ralph.files import resource, table
@@ -101,10 +101,10 @@ def try_plan(run: Run) -> list[str]:
     """Warnings of misspelt keys. BadInput for a template of prompts or commit messages that cannot be
     rendered."""
     where = f"{run.paths.prd.name}: commit"
-    commit = compile_line(run.settings.commit, where)
     for task in run.plan.tasks:
         if not task.passed:
-            render_line(commit, {"task": task, "iteration": 1, "attempt": 1}, f"{where}, for {task.id}")
+            values = {"task": task, "iteration": 1, "attempt": 1}
+            render_line(run.settings.commit, values, f"{where}, for {task.id}")
     template = run.settings.prompt
     if not template.is_file():
         raise BadInput(

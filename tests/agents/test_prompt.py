@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from _ralph.agents import prompt
-from _ralph.agents.prompt import BOUND, compile_line, prompt_values, render_line, render_prompt
+from _ralph.agents.prompt import BOUND, prompt_values, render_line, render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.model import Conflict, Paths, Plan
@@ -508,7 +508,7 @@ def test_the_resources_are_found() -> None:
 def test_a_line_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
     where = "prd.json: commit"
-    assert render_line(compile_line(source, where), values, where) == wanted
+    assert render_line(source, values, where) == wanted
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,7 @@ def test_a_line_from_a_template(source: str, wanted: str) -> None:
 def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
     where = "prd.json: commit"
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
-        render_line(compile_line(source, where), {"task": {"id": "T-1"}}, where)
+        render_line(source, {"task": {"id": "T-1"}}, where)
 
 
 def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
