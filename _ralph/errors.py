@@ -112,13 +112,13 @@ def translate(error: Exception) -> RalphError:
 
             traceback.print_exception(error)
         return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
-    said = f"{error.strerror or error}: {error.filename or 'here'}"
+    problem = f"{error.strerror or error}: {error.filename or 'here'}"
     if error.errno == errno.ENOENT and not error.filename:
         return BadInput("the folder that you are in is gone; cd to your project")
     if str(error.filename).startswith("/proc/"):
-        return BadInput(f"{said}; ralph finds processes there; mount it")
+        return BadInput(f"{problem}; ralph finds processes there; mount it")
     if error.errno in SHORTAGES:
-        return TryLater(f"{said}; nothing was lost; fix this, and run the same command again")
+        return TryLater(f"{problem}; nothing was lost; fix this, and run the same command again")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return BadInput(f"{said}; ralph must be able to write there")
-    return RalphError(said)
+        return BadInput(f"{problem}; ralph must be able to write there")
+    return RalphError(problem)

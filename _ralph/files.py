@@ -149,10 +149,10 @@ def open_regular(path: Path) -> BinaryIO | None:
 def regular(path: str | Path, follow: bool = True) -> os.stat_result | None:
     """What a regular file is like, or, with `follow`, one that a link leads to; None if there is none."""
     try:
-        found = os.stat(path, follow_symlinks=follow)
+        about = os.stat(path, follow_symlinks=follow)
     except OSError:
         return None
-    return found if stat.S_ISREG(found.st_mode) else None
+    return about if stat.S_ISREG(about.st_mode) else None
 
 
 def copy(source: str, target: str) -> bool:
@@ -171,10 +171,10 @@ def copy(source: str, target: str) -> bool:
 def signature(path: Path) -> list[int]:
     """What changes whenever the file does, as only the kernel sets ctime; empty if it is gone."""
     try:
-        found = path.lstat()
+        about = path.lstat()
     except OSError:
         return []
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    return [about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns]
 
 
 def clear(path: Path) -> Path:

@@ -89,7 +89,7 @@ class StreamParser:
             last = raw.rstrip().rpartition(b"\n")[2]  # it can be more than a line
             self._hear("say", last[:2000].decode("utf-8", "replace"))
             return None
-        if not self.text and (found := _TYPE.match(raw)) and not self._rules_for(found[1].decode()):
+        if not self.text and (kind := _TYPE.match(raw)) and not self._rules_for(kind[1].decode()):
             self.events += 1  # not parsed: most of the output is that of tools
             return None
         event = {"line": raw[:2000].decode("utf-8", "replace")} if self.text and printed else _event(raw)
@@ -115,8 +115,8 @@ class StreamParser:
     def tokens(self) -> Tokens:
         """The tokens that results have counted, and those of requests since."""
         total = Tokens(**{key: int(self.sums.get(key, 0)) for key in vars(Tokens())})
-        for one in self.meanwhile.values():
-            total.add(one)
+        for request in self.meanwhile.values():
+            total.add(request)
         return total
 
     @property
@@ -172,9 +172,9 @@ class StreamParser:
             self.facts["text"] = [self.spoken]
             self.spoken = self.unfinished = ""
         for name, paths in rule.get("set", {}).items():
-            found = [values for path in _listed(paths) if (values := pick(event, path))]
-            if found or name == "denials":
-                self.facts[name] = found[0] if found else []
+            values = next((picked for path in _listed(paths) if (picked := pick(event, path))), [])
+            if values or name == "denials":
+                self.facts[name] = values
         for name, path in rule.get("collect", {}).items():
             self.facts[name] = self.facts.get(name, []) + pick(event, path)
         for name, paths in rule.get("add", {}).items():
@@ -211,8 +211,8 @@ class StreamParser:
         for unit, names in _UNITS.items():
             counts = (rule.get(kind, {}).get(name, []) for kind in ("add", "total") for name in names)
             paths = [path for count in counts for path in count]
-            found = [value for path in paths for value in pick(event, path) if value is not None]
-            if paths and not (found and all(map(_is_amount, found))):
+            amounts = [value for path in paths for value in pick(event, path) if value is not None]
+            if paths and not (amounts and all(map(_is_amount, amounts))):
                 self.unmeasured.add(unit)
 
     def _tell(self, rule: Json, event: Json) -> None:
@@ -222,7 +222,7 @@ class StreamParser:
             self._hear("say", self._join(str(words)) if rule.get("fragment") else str(words))
         entries, *paths = rule.get("tool", ["", ""])
         for entry in pick(event, entries) if "tool" in rule else []:
-            if words := " ".join(str(found) for path in paths for found in pick(entry, path)):
+            if words := " ".join(str(word) for path in paths for word in pick(entry, path)):
                 self.active = True
                 self._hear("tool", words)
         for words in pick(event, rule["show"]) if "show" in rule else []:
@@ -268,7 +268,7 @@ def pick(event: Any, path: str) -> list[Any]:
     if not step:
         return [event]
     if step == "*":
-        return [found for entry in _entries(event) for found in pick(entry, rest)]
+        return [value for entry in _entries(event) for value in pick(entry, rest)]
     return pick(event[step], rest) if isinstance(event, dict) and step in event else []
 
 
@@ -282,13 +282,13 @@ def _event(raw: bytes) -> Json | None:
     return event if isinstance(event, dict) else None
 
 
-def _matches(found: list[object], wanted: object) -> bool:
+def _matches(values: list[object], wanted: object) -> bool:
     """Whether a value is the one wanted, one of those wanted, or a text that the pattern matches."""
     if isinstance(wanted, dict):
-        texts = [value[:_SEARCHED] for value in found if isinstance(value, str)]
+        texts = [value[:_SEARCHED] for value in values if isinstance(value, str)]
         return any(re.search(wanted["match"], text) for text in texts)
     options = _listed(wanted)
-    return any(value == option and type(value) is type(option) for value in found for option in options)
+    return any(value == option and type(value) is type(option) for value in values for option in options)
 
 
 def _tokens(event: Json, paths: dict[str, list[str]]) -> Tokens:

@@ -83,10 +83,11 @@ class Agent:
 
 def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
     """The agent for `command`: with the row of its first word, else plain."""
-    words = _split(command)
-    name = Path(words[0]).name
-    known = name in rows
-    return Agent(name if known else "plain", words, {**PLAIN, **rows[name]} if known else PLAIN, permissions)
+    argv = _split(command)
+    name = Path(argv[0]).name
+    if name not in rows:
+        return Agent("plain", argv, PLAIN, permissions)
+    return Agent(name, argv, {**PLAIN, **rows[name]}, permissions)
 
 
 def _split(command: str) -> tuple[str, ...]:
@@ -108,8 +109,8 @@ def load_rows(builtin: Path, own: Mapping[str, Any]) -> Json:
 
 def config_variables(rows: Mapping[str, Any]) -> frozenset[str]:
     """The variables that name the configuration of an agent."""
-    named = (place for row in rows.values() for kind in ("config", "login") for place in row.get(kind, []))
-    return frozenset(place[1:] for place in named if place.startswith("$"))
+    places = (place for row in rows.values() for kind in ("config", "login") for place in row.get(kind, []))
+    return frozenset(place[1:] for place in places if place.startswith("$"))
 
 
 def require(agent: Agent) -> None:
@@ -193,9 +194,9 @@ def run_agent(
     watch(parser)
     program, *rest = agent.argv(prompt_file, own_log, usd_left)
     # The one that the person's PATH finds: `env` leads to programs that an agent can have left in `cwd`.
-    found = shutil.which(program)
+    on_path = shutil.which(program)
     process = run_process(
-        wrap([os.path.abspath(found) if found else program, *rest]),
+        wrap([os.path.abspath(on_path) if on_path else program, *rest]),
         cwd=cwd,
         env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
         timeout=timeout,
@@ -253,8 +254,8 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.INTERRUPTED, "ralph was stopped"
     if process.ended == "deadline" or (process.ended == "idle" and not parser.has_ended):
         after = text.duration(process.seconds)
-        said = f"stopped at its {'time' if process.ended == 'deadline' else 'idle'} limit after {after}"
-        return Outcome.TIMED_OUT, f"{said}; {parser.unanswered}" if parser.unanswered else said
+        reason = f"stopped at its {'time' if process.ended == 'deadline' else 'idle'} limit after {after}"
+        return Outcome.TIMED_OUT, f"{reason}; {parser.unanswered}" if parser.unanswered else reason
     if parser.overspent and parser.final != "done":
         return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
     if not parser.rules and process.exit == 0:
@@ -267,16 +268,16 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}
     if (process.exit or 0) > 0 and (hints or not parser.events):
         lines = (line for line in stderr.splitlines() for words in hints if words in line)
-        said = f"exit {process.exit}: {next(lines, '') or text.last_line(stderr)}"
-        return Outcome.UNAVAILABLE, "; ".join([said, *hints.values()])
+        reason = f"exit {process.exit}: {next(lines, '') or text.last_line(stderr)}"
+        return Outcome.UNAVAILABLE, "; ".join([reason, *hints.values()])
     return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
 
 
 def own_venv(home: Path) -> str:
     """The virtual environment that ralph runs in; empty if there is none, or if it is part of the project at
     `home`."""
-    found = os.path.realpath(sys.prefix)
-    return "" if sys.prefix == sys.base_prefix or Path(found).is_relative_to(home) else found
+    prefix = os.path.realpath(sys.prefix)
+    return "" if sys.prefix == sys.base_prefix or Path(prefix).is_relative_to(home) else prefix
 
 
 def agent_env(home: Path) -> dict[str, str]:

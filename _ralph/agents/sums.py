@@ -63,11 +63,11 @@ class Saver:
 
 def so_far(parser: StreamParser) -> AgentResult:
     """The result of an agent that is cut off now."""
-    found = AgentResult(
+    result = AgentResult(
         Outcome.INTERRUPTED, session=parser.session, usd=parser.usd, tokens=parser.tokens(),
         overage=parser.overage, reset=parser.reset if parser.overage else None,
     )  # fmt: skip
-    return replace(found, at_least=parser.was_cut_off(Outcome.INTERRUPTED))
+    return replace(result, at_least=parser.was_cut_off(Outcome.INTERRUPTED))
 
 
 def read(transcript: Path) -> SoFar | None:
@@ -82,8 +82,8 @@ def read(transcript: Path) -> SoFar | None:
 def recovered(transcript: Path, dearest: float, reason: str) -> AgentResult:
     """The result of an agent that ended together with its worker or all of ralph, because of `reason`;
     `dearest` as for `booked`."""
-    found = read(transcript) or SoFar()
-    return booked(replace(found.result, outcome=Outcome.INTERRUPTED, reason=reason), dearest)
+    so_far = read(transcript) or SoFar()
+    return booked(replace(so_far.result, outcome=Outcome.INTERRUPTED, reason=reason), dearest)
 
 
 def booked(result: AgentResult, dearest: float) -> AgentResult:

@@ -24,22 +24,22 @@ def in_place(
     name the configuration of agents. A virtual environment that is active, and not the project's, is left.
     """
     kept = {*own, *_TABLE["not home's"]}
-    found = dict(env)
+    moved = dict(env)
     if not Path(env.get("HOME") or "/").is_relative_to(home):  # else the whole of home would seem to move
         names = names_of(home, env.get("PWD", ""))
         for name, value in env.items():
             if name not in kept and not name.startswith("RALPH_"):
-                found[name] = names.sub(lambda _: str(place), value)
-    _leave_venv(found, place)
-    found |= _TABLE["set"]
+                moved[name] = names.sub(lambda _: str(place), value)
+    _leave_venv(moved, place)
+    moved |= _TABLE["set"]
     for file, values in _TABLE["set beside"].items():
-        found |= values if (home / file).exists() else {}
-    found |= {name: value for name, value in _TABLE["set where it is not"].items() if name not in found}
+        moved |= values if (home / file).exists() else {}
+    moved |= {name: value for name, value in _TABLE["set where it is not"].items() if name not in moved}
     for name, folder in _TABLE["inside"].items():
-        if not Path(os.path.normpath(place / found.get(name, ""))).is_relative_to(place):
-            found[name] = str(place / folder)
-    found |= {name: str(place / folder) for name, folder in _TABLE["inside but for setup"].items()}
-    return {**found, "RALPH_PLACE": place.name, "RALPH_SLOT": str(slot_of(place))}
+        if not Path(os.path.normpath(place / moved.get(name, ""))).is_relative_to(place):
+            moved[name] = str(place / folder)
+    moved |= {name: str(place / folder) for name, folder in _TABLE["inside but for setup"].items()}
+    return {**moved, "RALPH_PLACE": place.name, "RALPH_SLOT": str(slot_of(place))}
 
 
 def shared_caches(env: Mapping[str, str]) -> dict[str, str]:
@@ -67,11 +67,11 @@ def path_without(folder: str, path: str, project: Path) -> str:
     """A PATH without a folder, by whatever name; a link in the `project` is the project's own."""
     real = os.path.realpath(folder)
 
-    def is_it(one: str) -> bool:
-        return os.path.realpath(one) == real and not Path(os.path.abspath(one)).is_relative_to(project)
+    def is_it(entry: str) -> bool:
+        return os.path.realpath(entry) == real and not Path(os.path.abspath(entry)).is_relative_to(project)
 
-    left = [one for one in path.split(os.pathsep) if not is_it(one)]
-    return os.pathsep.join(left) or os.defpath  # an empty one means the current folder
+    left = [entry for entry in path.split(os.pathsep) if not is_it(entry)]
+    return os.pathsep.join(left) or os.defpath  # an empty entry means the current folder
 
 
 @functools.cache

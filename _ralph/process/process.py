@@ -348,12 +348,12 @@ def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
     import psutil
 
     below: dict[int, set[int]] = {}
-    for one in psutil.process_iter(["ppid"]):
-        below.setdefault(one.info["ppid"], set()).add(one.pid)
-    found, new = set[int](), {os.getpid()}
-    while new := set[int]().union(*(below.get(pid, ()) for pid in new)) - spare - found:
-        found |= new
-    return found
+    for process in psutil.process_iter(["ppid"]):
+        below.setdefault(process.info["ppid"], set()).add(process.pid)
+    all_below, new = set[int](), {os.getpid()}
+    while new := set[int]().union(*(below.get(pid, ()) for pid in new)) - spare - all_below:
+        all_below |= new
+    return all_below
 
 
 def _alive(pids: Iterable[int]) -> set[int]:

@@ -99,10 +99,10 @@ def sandbox_for(
 
 def _below(homes: set[Path], places: Sequence[str]) -> tuple[Path, ...]:
     """Paths below the home folders; one that begins with $ is the value of that variable."""
-    named = [
+    by_variable = [
         Path(os.environ[place[1:]]) for place in places if place[:1] == "$" and os.environ.get(place[1:])
     ]
-    return (*named, *(home / place for home in sorted(homes) for place in places if place[:1] != "$"))
+    return (*by_variable, *(home / place for home in sorted(homes) for place in places if place[:1] != "$"))
 
 
 def _seen(paths: Sequence[Path]) -> list[Path]:

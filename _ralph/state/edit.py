@@ -30,10 +30,10 @@ def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
 
     def edits(task: Task) -> Json:
         flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
-        found: Json = dict.fromkeys(flags, passed)
+        fields: Json = dict.fromkeys(flags, passed)
         if isinstance(task.raw.get("status"), str):
-            found["status"] = word
-        return found or {field: passed}
+            fields["status"] = word
+        return fields or {field: passed}
 
     return _edit(plan, tasks, edits)
 
@@ -47,33 +47,33 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
     """The plan's text with these tasks unblocked."""
 
     def edits(task: Task) -> Json:
-        found: Json = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
+        fields: Json = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
         if status_of(task.raw) in HELD_WORDS:
-            found["status"] = _status(plan, False)
-        return found | ({"blocked": _GONE} if "blocked" in task.raw else {})
+            fields["status"] = _status(plan, False)
+        return fields | ({"blocked": _GONE} if "blocked" in task.raw else {})
 
     return _edit(plan, tasks, edits)
 
 
-def add_note(plan: Plan, tasks: Task | Iterable[Task], said: str) -> str:
-    """The plan's text with `said` at the end of these tasks' `notes`."""
+def add_note(plan: Plan, tasks: Task | Iterable[Task], note: str) -> str:
+    """The plan's text with `note` at the end of these tasks' `notes`."""
 
-    return _edit(plan, tasks, lambda task: {"notes": _with_note(task.raw.get("notes"), said)})
+    return _edit(plan, tasks, lambda task: {"notes": _with_note(task.raw.get("notes"), note)})
 
 
-def add_plan_note(plan: Plan, said: str) -> str:
-    """The plan's text with `said` at the end of its own `notes`. BadInput if it is only a list of tasks."""
+def add_plan_note(plan: Plan, note: str) -> str:
+    """The plan's text with `note` at the end of its own `notes`. BadInput if it is only a list of tasks."""
     if not plan.top:
         raise BadInput(f"{plan.path.name} is a list of tasks with no place for a note; name a task")
-    return set_members(plan, {"notes": _with_note(plan.top.get("notes"), said)})
+    return set_members(plan, {"notes": _with_note(plan.top.get("notes"), note)})
 
 
-def _with_note(there: object, said: str) -> object:
+def _with_note(there: object, note: str) -> object:
     if there in (None, "", [], {}):
-        return said
+        return note
     if isinstance(there, str):
-        return f"{there.rstrip()}\n{said}"
-    return [*(there if isinstance(there, list) else [there]), said]
+        return f"{there.rstrip()}\n{note}"
+    return [*(there if isinstance(there, list) else [there]), note]
 
 
 def set_members(plan: Plan, members: Json) -> str:
@@ -149,11 +149,11 @@ def _with_entries(plan: Plan, entries: list[Any]) -> str:
 
 def _status(plan: Plan, done: bool) -> str:
     """The status word that this plan uses for tasks that are done, or open."""
-    known = [task.raw for task in plan.tasks if isinstance(task.raw.get("status"), str)]
+    raws = [task.raw for task in plan.tasks if isinstance(task.raw.get("status"), str)]
     if done:
-        return _most_used((raw["status"] for raw in known if status_of(raw) in DONE_WORDS), "done")
+        return _most_used((raw["status"] for raw in raws if status_of(raw) in DONE_WORDS), "done")
     other = (*DONE_WORDS, *HELD_WORDS)
-    return _most_used((raw["status"] for raw in known if status_of(raw) not in other), "open")
+    return _most_used((raw["status"] for raw in raws if status_of(raw) not in other), "open")
 
 
 def _done_field(plan: Plan) -> str:

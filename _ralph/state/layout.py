@@ -86,12 +86,12 @@ def locate(prd_path: Path) -> Paths:
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    found = git_places(folder)
-    if not found:
+    around = git_places(folder)
+    if not around:
         raise BadInput(
             f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
         )
-    return paths_of(*found, folder / prd_path.name)
+    return paths_of(*around, folder / prd_path.name)
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:

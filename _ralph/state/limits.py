@@ -71,14 +71,14 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     named = {**settings.get("limits", {})}
     named |= {f"budget_{name}": value for name, value in settings.get("budget", {}).items()}
     named |= {name: value for name, value in given.items() if value is not None}
-    found: Json = {}
-    for one in fields(Limits):
-        value = named.get(one.name)
+    values: Json = {}
+    for limit in fields(Limits):
+        value = named.get(limit.name)
         if isinstance(value, (int, float)):  # the schema refuses anything else
             if not 0 < value < 10**12:
-                raise BadInput(f"the limit {one.name} must be above 0 and below 1e12, found {value}")
-            found[one.name] = value
-    return Limits(**found)
+                raise BadInput(f"the limit {limit.name} must be above 0 and below 1e12, found {value}")
+            values[limit.name] = value
+    return Limits(**values)
 
 
 def next_time(clock: str, now: float) -> float:
@@ -95,11 +95,11 @@ def next_time(clock: str, now: float) -> float:
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
     """The limit that is reached, if any; `seconds` is how long the run has taken."""
     run = history.this_run
-    for unit, one in used(limits, history).plan.items():
-        if one.used >= one.limit:
+    for unit, of_plan in used(limits, history).plan.items():
+        if of_plan.used >= of_plan.limit:
             what = "dollars" if unit == "usd" else unit
-            said = f"the plan's budget in {what} is spent; to go on, raise budget.{unit} in prd.json"
-            return Stop("budget", said)
+            reason = f"the plan's budget in {what} is spent; to go on, raise budget.{unit} in prd.json"
+            return Stop("budget", reason)
     reached = {
         text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
@@ -129,8 +129,11 @@ def used(limits: Limits, history: History) -> Usage:
         "usd": Used(history.usd, limits.budget_usd, at_least=history.at_least),
         "tokens": Used(history.tokens.total, limits.budget_tokens),
     }
-    given = ({unit: one for unit, one in units.items() if one.limit < NONE} for units in (of_run, of_plan))
-    return Usage(*given)
+    return Usage(_set(of_run), _set(of_plan))
+
+
+def _set(limits: dict[str, Used]) -> dict[str, Used]:
+    return {unit: used for unit, used in limits.items() if used.limit < NONE}
 
 
 def run_deadline(limits: Limits, seconds: float, now: float) -> float:
@@ -143,9 +146,9 @@ def share(limits: Limits, history: History, given: Sequence[Share], jobs: int) -
     never more than what is left. None if nothing is left beside them."""
     run, largest = history.this_run, history.largest
     usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
-    usd = _part(usd, [one.usd or 0.0 for one in given], largest.usd, jobs)
+    usd = _part(usd, [other.usd or 0.0 for other in given], largest.usd, jobs)
     tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
-    tokens = _part(tokens, [one.tokens or 0 for one in given], largest.tokens.total, jobs)
+    tokens = _part(tokens, [other.tokens or 0 for other in given], largest.tokens.total, jobs)
     if given and min(usd, tokens) <= 0:
         return None
     return Share(
@@ -174,9 +177,9 @@ def wait_for(limits: Limits, away: Away, vain: int, now: float) -> float | Stop:
     how many waits in a row did not help."""
     at = back(limits, away)
     if not away.reset:
-        said = f"{VAIN_WAITS} waits in a row did not help: {away.reason}"
-        return at if vain < VAIN_WAITS else Stop("limited", said)
+        reason = f"{VAIN_WAITS} waits in a row did not help: {away.reason}"
+        return at if vain < VAIN_WAITS else Stop("limited", reason)
     if at - now > limits.max_wait:
-        said = f"the provider's limit ends in {text.duration(at - now)}, more than --max-wait allows"
-        return Stop("limited", said)
+        reason = f"the provider's limit ends in {text.duration(at - now)}, more than --max-wait allows"
+        return Stop("limited", reason)
     return at + random.uniform(1.0, JITTER)

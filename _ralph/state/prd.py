@@ -117,12 +117,12 @@ def _validate(data: Any, name: str) -> None:
         raise BadInput("\n".join(lines) + more)
 
 
-def _near(key: str, known: Iterable[str]) -> list[str]:
-    """The one of the `known` keys that another is a misspelling of, if there is one; camelCase wins."""
+def _near(key: str, keys: Iterable[str]) -> list[str]:
+    """The one of the `keys` keys that another is a misspelling of, if there is one; camelCase wins."""
     import difflib
 
     spelt = {
-        name.replace("_", "").lower(): name for name in sorted(known, key=lambda name: not name.islower())
+        name.replace("_", "").lower(): name for name in sorted(keys, key=lambda name: not name.islower())
     }
     return [spelt[name] for name in difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)]
 
@@ -188,13 +188,13 @@ def misspelt(plan: Plan) -> Iterator[str]:
     yield from _misspelt({task.id: task.raw for task in plan.tasks}, _TASK_KEYS)
 
 
-def _misspelt(objects: dict[str, Json], known: set[str]) -> Iterator[str]:
-    every = known | _PLAN_KEYS
+def _misspelt(objects: dict[str, Json], keys: set[str]) -> Iterator[str]:
+    every = keys | _PLAN_KEYS
     for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in every):
         for meant in _near(key, every):
             names = [name for name, raw in objects.items() if key in raw]
             have, odd = "has" if len(names) == 1 else "have", text.one_line(repr(key), 60)
-            of = "" if meant in known else " of the plan"
+            of = "" if meant in keys else " of the plan"
             yield f"{text.few(names)} {have} {odd}, which is not read; is {meant!r}{of} meant?"
 
 
@@ -334,8 +334,8 @@ def parse_checks(entries: list[Any], where: str) -> tuple[Check, ...]:
 
 def _check(value: Any, where: str) -> Check:
     entry = value if isinstance(value, dict) else {"run": value}
-    found = _get(entry, "run", str, list) or ""
-    run = found if isinstance(found, str) else _texts(entry, "run")
+    command = _get(entry, "run", str, list) or ""
+    run = command if isinstance(command, str) else _texts(entry, "run")
     if not "".join(run).strip():
         raise BadInput(f"{where}: expected a command; a blank one would always be green and prove nothing")
     check = Check(
@@ -399,11 +399,11 @@ def _get(raw: Json, meaning: str, *kinds: type) -> Any:
     """What stands in an object under the first key of this meaning, or None; _WrongType if it is none
     of `kinds`, where any are given."""
     for key in ALIASES.get(meaning, (meaning,)):
-        found = raw.get(key)
-        if found is not None:
-            if kinds and type(found) not in kinds:
+        value = raw.get(key)
+        if value is not None:
+            if kinds and type(value) not in kinds:
                 raise _WrongType(meaning)
-            return found
+            return value
     return None
 
 
