@@ -28,11 +28,11 @@ class Moved(Exception):
 
 @dataclass
 class Branch:
-    """The branch `name` of a repository. `plan` is a short name, in the names of this plan's other refs."""
+    """A branch of a repository."""
 
     git: Git
     name: str
-    plan: str
+    plan: str  # a short name, in the names of this plan's other refs
 
     @property
     def ref(self) -> str:

@@ -24,14 +24,13 @@ _LOG = (
 
 @dataclass
 class Change:
-    """One commit. `stat` is git's own count of what changed, `lines` are pairs of a kind (file, hunk,
-    add, del or same) and a line; `cut` counts the lines that are not among them."""
+    """One commit."""
 
     commit: str
     subject: str
-    stat: str = ""
-    lines: list[tuple[str, str]] = field(default_factory=list)
-    cut: int = 0
+    stat: str = ""  # git's own count of what changed
+    lines: list[tuple[str, str]] = field(default_factory=list)  # a kind (file, hunk, add, del, same), a line
+    cut: int = 0  # the lines that are not among them
     room: int = _LINES
     _kind: str = ""
 

@@ -16,11 +16,11 @@ _MARKER = "^(<<<<<<<+|>>>>>>>+) [0-9a-f]{40}"
 
 @dataclass(frozen=True)
 class Merge:
-    """The tree of a merge. `marked` are files with conflict markers in it; `kept` conflicted, too, but stand
-    as the first side has them: lock files, and what has no lines to mark."""
+    """The tree of a merge."""
 
     tree: str
-    marked: list[str] = field(default_factory=list)
+    marked: list[str] = field(default_factory=list)  # files with conflict markers in it
+    # Those that conflicted, too, and stand as on the first side: lock files, and what has no lines to mark.
     kept: list[str] = field(default_factory=list)
 
     @property

@@ -32,19 +32,14 @@ life, else None."""
 
 
 class Control:
-    """The signals that this process got, which every wait heeds.
-
-    `interrupts` counts SIGINT; `stop_signal` is the signal that says to stop now. `orphaned` means that
-    the loop is gone: end everything and write nothing. `on_interrupt` is called once, after the first
-    SIGINT; without it, that stops now. `on_tick` is called about once a second during a wait.
-    """
+    """The signals that this process got, which every wait heeds."""
 
     def __init__(self, alive: int | None = None) -> None:
-        self.interrupts = 0
-        self.stop_signal: int | None = None
-        self.orphaned = False
-        self.on_interrupt: Callable[[], object] | None = None
-        self.on_tick: Callable[[], object] | None = None
+        self.interrupts = 0  # how often SIGINT came
+        self.stop_signal: int | None = None  # the one that says to stop now
+        self.orphaned = False  # the loop is gone: end everything and write nothing
+        self.on_interrupt: Callable[[], object] | None = None  # called after the first SIGINT
+        self.on_tick: Callable[[], object] | None = None  # called about once a second during a wait
         self._asked = False
         self._ticked = 0.0
         self._alive = alive
@@ -104,15 +99,13 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 @dataclass
 class ProcessResult:
-    """`ended` says what ended it: `itself`, `deadline`, `idle`, `stop` (the line handler), `interrupted`
-    (ralph was stopped) or `missing` (it could not be started). `tail` is the end of its output, or why it
-    was not started; `survivors` are processes that not even KILL ended."""
+    """How a process ended."""
 
     exit: int | None = None
     seconds: float = 0.0
-    ended: str = "itself"
-    tail: str = ""
-    survivors: list[int] = field(default_factory=list)
+    ended: str = "itself"  # or deadline, idle, stop (the line handler), interrupted, missing (never started)
+    tail: str = ""  # the end of its output, or why it was not started
+    survivors: list[int] = field(default_factory=list)  # what not even KILL ended
 
 
 def run_process(

@@ -23,15 +23,12 @@ _KINDS = table("files.json")
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The system is read-only; a command's place and `config` are writable; what is `hidden`, home included,
-    is empty but for git's `objects` and `hooks`. /tmp and processes are its own, and end with ralph.
-    `caches` are replaced by folders below `cache`, one for each place, as checks must not read what an agent
-    left in its cache."""
+    """All but a command's place is read-only; /tmp and processes are its own, and end with ralph."""
 
-    objects: Path
-    config: tuple[Path, ...]
-    hidden: tuple[Path, ...]
-    caches: tuple[Path, ...]
+    objects: Path  # git's, and the hooks beside them: read-only
+    config: tuple[Path, ...]  # the agents' own: writable
+    hidden: tuple[Path, ...]  # empty, home included
+    caches: tuple[Path, ...]  # replaced by a folder below `cache` for each place: checks read no agent's
     cache: Path
     network: bool = True
 
