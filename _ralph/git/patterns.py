@@ -12,33 +12,17 @@ from collections.abc import Callable, Iterable
 
 from _ralph import text
 from _ralph.errors import BadInput
-
-EXAMPLE = 'a path from the top folder of the repository, such as "tests/**"'
+from _ralph.files import table
 
 _CLASS = r"\[[!^]?+[^/][^\]/]*\]"
-
-_REFUSED = (
-    (r"^$", "it is empty", EXAMPLE),
-    (r"^!", "! is not supported", "the files to protect; for exceptions, use a task's `allow`"),
-    (r"^:", "the pathspecs of git are not read", EXAMPLE),
-    (r"^\^|\$$", "it looks like a regular expression", 'a pattern such as "tests/**" or "*.test.js"'),
-    (
-        r"^([~$]|[A-Za-z]:|/(home|Users|root|Volumes|private|tmp|mnt)/)",
-        "it names a place on one machine",
-        EXAMPLE,
-    ),
-    (r"\\", "folders are divided by /, and [*] is a *", EXAMPLE),
-    (r"(^|/)\.\.(/|$)", "it leads upwards", EXAMPLE),
-    (r"\{[^{}]*(,|\.\.)[^{}]*\}|\([^()]*\|[^()]*\)", "braces are not read", "one pattern for each"),
-    (r"(?<!\[)[,|]|[\x00-\x1f\x7f]", "it holds several patterns", "one pattern per entry"),
-)
-"""What no pattern may look like, why, and what is meant."""
+_KINDS = table("files.json")
+_TESTS = re.compile(f"(.*/)?({'|'.join(_KINDS['tests'])})", re.DOTALL)
 
 
 def normal(pattern: str, where: str) -> str:
     """The one form of a pattern; BadInput, with the form that is meant, for what would protect nothing."""
     said = pattern.strip()
-    for wrong, why, meant in _REFUSED:
+    for wrong, why, meant in _KINDS["refused patterns"]:
         if re.search(wrong, said):
             raise BadInput(f"{where}: {text.one_line(repr(pattern), 80)}: {why}; expected {meant}")
     from_top = "/" in said.rstrip("/")  # as in .gitignore: a slash at the end says nothing of where
@@ -75,21 +59,6 @@ def unmatched(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
 def plain_names(patterns: Iterable[str]) -> set[str]:
     """Those patterns that are plain file names: no new file may have one."""
     return {pattern for pattern in patterns if not set(pattern) & set("*?[/")}
-
-
-_TESTS = re.compile(
-    r"""(.*/)?(
-    (tests?|__tests__|e2e|cypress)/.*(?<!\.md)
-    | spec/.*\.rb
-    | (test_[^/]*|[^/]*_test|conftest|tests)\.py
-    | [^/]*\.(test|test-d|spec|cy)\.[cm]?[jt]sx?
-    | tests?\.[cm]?[jt]sx?
-    | [^/]*_test\.(go|exs|rb|cc|cpp|dart)
-    | [^/]*_spec\.rb
-    | [^/]*Tests?\.(java|kt|cs|php|swift)
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
 def uncovered_tests(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
