@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
+_UNCHANGED = re.compile(r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\.")
+"""The lines of templates/AGENTS.md."""
 _TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
 
 
@@ -91,10 +93,12 @@ def _protected_words(plan: Plan, task: Task) -> str:
 
 
 def rules_of(rulebook: Path) -> str:
-    """What a rulebook says, without its comments; empty if that is only headings."""
+    """What a rulebook says, without its comments; empty if it is as `ralph init` wrote it, for a prompt has
+    setup and checks from the plan."""
     source = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     rules = re.sub(r"<!--.*?(-->\n?|\Z)", "", source, flags=re.DOTALL)
-    return rules if re.search(r"^\s*[^#\s]", rules, re.MULTILINE) else ""
+    changed = any(line.strip() and not _UNCHANGED.fullmatch(line) for line in rules.splitlines())
+    return rules if changed else ""
 
 
 def task_values(task: Task) -> Json:
