@@ -90,7 +90,7 @@ def _wrap(name: str, call: Callable[..., Any], half: Callable[..., Any] | None =
             _die()
         if number == AT and HOW == "full" and not _is_pipe(name, args):
             if name == "git":
-                return 128, b"", "fatal: cannot write: No space left on device"
+                return 128, "", "fatal: cannot write: No space left on device"
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if number == AT and HOW == "half" and half:
             half(*args, **given)
@@ -148,9 +148,9 @@ def _half_renewed(place: workspace.Place, *_given: Any) -> None:
     (own / "HEAD").write_text("ref: refs/he")
 
 
-def _half_git(cwd: Path, given: Any, stdin: bytes, env: dict[str, str], _timeout: float) -> None:
+def _half_git(repository: git.Git, given: Any, stdin: bytes, env: dict[str, str], _timeout: float) -> None:
     """What a git that was killed leaves: a lock on the index or on a ref, or a repository without HEAD."""
-    word, *words = _words(given)
+    cwd, (word, *words) = repository.root, _words(given)
     if "GIT_INDEX_FILE" in env and word in ("read-tree", "add", "update-index", "write-tree"):
         Path(env["GIT_INDEX_FILE"] + ".lock").write_bytes(b"DIRC")
     if word == "update-ref":
@@ -165,7 +165,6 @@ def _half_git(cwd: Path, given: Any, stdin: bytes, env: dict[str, str], _timeout
 for name in ("write", "fsync", "replace", "rename", "unlink", "open", "mkdir"):
     setattr(os, name, _wrap(name, getattr(os, name), _half_written if name == "write" else None))
 files.clear = _wrap("clear", files.clear, _half_cleared)
-git._run = _wrap("git", git._run, _half_git)
 _path: Any = Path
 for name in ("write_text", "write_bytes"):
     setattr(_path, name, _wrap(name, getattr(_path, name), _half_file))
@@ -173,4 +172,5 @@ _place: Any = workspace.Place
 _place.renew_git = _wrap("renew_git", _place.renew_git, _half_renewed)
 _place.copy_state = _wrap("copy_state", _place.copy_state)
 _git: Any = git.Git
+_git._run = _wrap("git", _git._run, _half_git)
 _git.sync = _wrap("sync", _git.sync)

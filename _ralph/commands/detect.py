@@ -284,7 +284,7 @@ def files_of(root: Path) -> list[str]:
     """The files of the project, tracked or not, without those that git ignores."""
     if top_level(root):
         listed = git(root, "ls-files", "-coz", "--exclude-standard", check=False)
-        return [os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/")]
+        return [name for name in listed.split("\0") if name and not name.endswith("/")]
     names = []
     for folder, inside, files in os.walk(root):
         inside[:] = [name for name in inside if name not in TABLE["not ours"]]

@@ -150,7 +150,7 @@ def _git_steps(path: Path) -> list[str]:
     folder = path.parent.resolve()
     beside = ("AGENTS.md", ".gitignore", INCLUDE)
     names = [path.name, *(os.path.relpath(root / name, folder) for name in beside)]
-    changed = os.fsdecode(git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names)).split("\0")
+    changed = git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names).split("\0")
     new = [name for name in names if name in changed]
     return [f"{here} add {shlex.join(new)} && {here} commit -m plan"] if new else []
 
@@ -180,7 +180,7 @@ def local_settings(root: Path) -> list[str]:
     if (root / INCLUDE).exists() or not top_level(root):
         return []
     words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
-    ignored = [os.fsdecode(name) for name in git(root, *words, check=False).split(b"\0")]
+    ignored = git(root, *words, check=False).split("\0")
     names = {name.rpartition("/")[2] for name in ignored}
     settings = sorted(name for name in names if name.startswith(".env") and not name.endswith(EXAMPLES))
     if (root / CLAUDE).is_file() and any(CLAUDE.startswith(name) for name in ignored if name):

@@ -102,14 +102,32 @@ class Git:
         the kernel does for want of memory, is done once more, without the locks that it left on ralph's own
         files."""
         env = {**self.env, **env}
-        code, out, err = _run(self.root, words, stdin, env, timeout, self.calls)
+        code, out, err = self._run(words, stdin, env, timeout)
         if code == -signal.SIGKILL:
             taken = [self.common / word for word in words if word.startswith("refs/")]
             taken += [Path(env["GIT_INDEX_FILE"])] if "GIT_INDEX_FILE" in env else []
             for path in taken:
                 files.clear(path.with_name(f"{path.name}.lock"))
-            code, out, err = _run(self.root, words, stdin, env, timeout, self.calls)
-        return code, os.fsdecode(out), err
+            code, out, err = self._run(words, stdin, env, timeout)
+        return code, out, err
+
+    def _run(
+        self, words: Sequence[str], stdin: bytes, env: Mapping[str, str], timeout: float
+    ) -> tuple[int, str, str]:
+        with buffer(stdin) as given, buffer() as out, buffer() as err:
+            try:
+                process = subprocess.Popen(
+                    _quiet(words), cwd=self.root, env={**self.calls.env, **env}, start_new_session=True,
+                    stdin=given, stdout=out, stderr=err,
+                )  # fmt: skip
+            except FileNotFoundError:
+                missing = "git is not installed" if self.root.is_dir() else f"the folder {self.root} is gone"
+                raise BadInput(missing) from None
+            with process:
+                _wait(process, f"git {_verb(words)}", timeout, self.calls.control)
+            out.seek(0)
+            err.seek(0)
+            return process.returncode, os.fsdecode(out.read()), err.read().decode("utf-8", "replace")
 
     def names(self, *words: str, stdin: bytes = b"", check: bool = True, timeout: float = QUICK) -> list[str]:
         """The output of a call with -z."""
@@ -184,39 +202,9 @@ class Git:
         return replace(self, root=root, env={**self.env, **env})
 
 
-def git(
-    cwd: Path,
-    *words: str,
-    stdin: bytes = b"",
-    env: dict[str, str] | None = None,
-    check: bool = True,
-    timeout: float = QUICK,
-) -> bytes:
-    """The output of one git call where there is no `Git` yet. RalphError if it fails and `check`, or does not
-    end within `timeout` seconds."""
-    code, out, err = _run(cwd, words, stdin, env or {}, timeout, Calls())
-    if check and code != 0:
-        raise _error(cwd, words, code, err)
-    return out if code == 0 else b""
-
-
-def _run(
-    cwd: Path, words: Sequence[str], stdin: bytes, env: Mapping[str, str], timeout: float, calls: Calls
-) -> tuple[int, bytes, str]:
-    with buffer(stdin) as given, buffer() as out, buffer() as err:
-        try:
-            process = subprocess.Popen(
-                _quiet(words), cwd=cwd, env={**calls.env, **env}, start_new_session=True,
-                stdin=given, stdout=out, stderr=err,
-            )  # fmt: skip
-        except FileNotFoundError:
-            missing = "git is not installed" if cwd.is_dir() else f"the folder {cwd} is gone"
-            raise BadInput(missing) from None
-        with process:
-            _wait(process, f"git {_verb(words)}", timeout, calls.control)
-        out.seek(0)
-        err.seek(0)
-        return process.returncode, out.read(), err.read().decode("utf-8", "replace")
+def git(folder: Path, *words: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
+    """The output of one call in a folder that need not be in a repository; errors as those of a `Git`."""
+    return Git(folder, folder, folder, dict(env or {}))(*words, check=check)
 
 
 def _wait(process: subprocess.Popen[bytes], what: str, timeout: float, control: Control) -> None:
@@ -264,7 +252,7 @@ def git_places(folder: Path) -> tuple[Path, Path] | None:
         top, common = _paths(folder, "--show-toplevel", "--git-common-dir")
         return top, common
     except BadInput:
-        if git(folder, "rev-parse", "--is-bare-repository", check=False) == b"true\n":
+        if git(folder, "rev-parse", "--is-bare-repository", check=False) == "true\n":
             bare = f"{folder} is in a bare repository; make a worktree of it: git worktree add ../work"
             raise BadInput(bare) from None
         if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
@@ -274,17 +262,17 @@ def git_places(folder: Path) -> tuple[Path, Path] | None:
 
 def _paths(folder: Path, *asked: str) -> list[Path]:
     """The paths that `git rev-parse` prints, one call each if one of them contains a line feed."""
-    said = os.fsdecode(git(folder, "rev-parse", "--path-format=absolute", *asked)).removesuffix("\n")
-    lines = said.split("\n") if len(asked) > 1 else [said]
+    output = git(folder, "rev-parse", "--path-format=absolute", *asked).removesuffix("\n")
+    lines = output.split("\n") if len(asked) > 1 else [output]
     if len(lines) != len(asked):
-        return [path for one in asked for path in _paths(folder, one)]
+        return [path for question in asked for path in _paths(folder, question)]
     return [Path(line) for line in lines]
 
 
 def top_level(folder: Path) -> Path | None:
     """The root of the git working tree around `folder`, or None; BadInput if git cannot read it."""
-    found = git_places(folder)
-    return found[0] if found else None
+    places = git_places(folder)
+    return places[0] if places else None
 
 
 def freeze_settings(home: Git, folder: Path) -> None:
@@ -295,7 +283,7 @@ def freeze_settings(home: Git, folder: Path) -> None:
     config = folder / "gitconfig"
     files.clear(config).write_bytes(os.fsencode("".join(map(setting, listed))))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME') or os.devnull}/.config", "git")
-    found = {"GIT_CONFIG_GLOBAL": str(config)}
+    copies = {"GIT_CONFIG_GLOBAL": str(config)}
     left_behind = [*(f"{name}/" for name in CACHES), *_KINDS["left by tools"], *LEFT_BY_AGENTS]
     for number, (key, name) in enumerate((("excludesFile", "ignore"), ("attributesFile", "attributes"))):
         named = home("config", "--path", "--get", f"core.{key}", check=False).removesuffix("\n")
@@ -304,8 +292,8 @@ def freeze_settings(home: Git, folder: Path) -> None:
             (b"" if number else "".join(f"{name}\n" for name in left_behind).encode())
             + (files.read_regular(Path(os.path.realpath(source))) or b"")
         )
-        found |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}
-    home.calls.frozen = {**environment(), **found, "GIT_CONFIG_COUNT": "2"}
+        copies |= {f"GIT_CONFIG_KEY_{number}": f"core.{key}", f"GIT_CONFIG_VALUE_{number}": str(copy)}
+    home.calls.frozen = {**environment(), **copies, "GIT_CONFIG_COUNT": "2"}
 
 
 def setting(entry: str) -> str:
