@@ -22,6 +22,7 @@ VERSION = 2
 KINDS: dict[str, type[Record]] = {}
 """The classes below, by their events."""
 _RECORD = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
+_PLAN = re.compile(rb'<!-- ralph .*?"plan": ("(?:[^"\\]|\\.)*")')
 _HEADER = re.compile(rb"## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\|")
 _CUT_OFF = b"    | (the record above was cut off)\n"
 
@@ -213,30 +214,27 @@ class Journal:
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
     def records(self, plan: Plan) -> Iterator[Record]:
-        """The records of a plan, oldest first. Other text is ignored; BadInput for a damaged record.
+        """The records of a plan, oldest first, as they are read: the file can be larger than the memory.
+        Other text is ignored; BadInput for a damaged record.
 
         Version 0.2 wrote the project's name in place of the file's. What was worked before a plan had a
         branchName belongs to the first that it got.
         """
         key = re.compile(f"(?:{re.escape(plan.path.name)}|{re.escape(plan.project)})@(.*)", re.DOTALL)
-        own = plan.branch or ""
-        named: list[str] = []
-        unnamed: list[Record] = []  # what came before the first name, which says whose it is
-        for entry in parse(self._lines()):
-            match = key.fullmatch(str(entry.get("plan")))
-            if match and match[1] and match[1] not in named:
-                named.append(match[1])
-                yield from unnamed if named == [own] else ()
-                unnamed = []
-            if match and match[1] == own:
-                yield from_json(entry)
-            elif match and not match[1]:
-                if not named:
-                    unnamed.append(from_json(entry))
-                elif named[0] == own:
-                    yield from_json(entry)
-        yield from unnamed
+        matches = map(key.fullmatch, self._plan_keys())
+        own, named = plan.branch or "", [match[1] for match in matches if match and match[1]]
         self.others = named if own and own not in named else []
+        ours = {own, ""} if named[:1] in ([], [own]) else {own}
+        for entry in parse(self._lines()):
+            if (match := key.fullmatch(str(entry.get("plan")))) and match[1] in ours:
+                yield from_json(entry)
+
+    def _plan_keys(self) -> Iterator[str]:
+        """The keys of the plans that have records here, in the order of their first ones."""
+        found = (match[1] for line in self._lines() if (match := _PLAN.match(line)))
+        for quoted in dict.fromkeys(found):
+            with contextlib.suppress(ValueError):
+                yield str(json.loads(quoted))
 
     def news(self, plan: Plan, run: str) -> Iterator[Record]:
         """The records that others than this run appended since the file was last read."""
