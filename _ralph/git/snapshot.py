@@ -59,29 +59,25 @@ def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]
     """`git add` all but `apart`; a line for each thing that git could not add. One that a filter refuses ends
     the whole call, so it is left out of the next."""
     left_out = [name for name in apart if not leads_out(git.root, name)]  # git would add nothing at all
-    said, opened = list[str](), False
-    for _ in range(_REFUSALS):
+    said: list[str] = []
+    for number in range(_REFUSALS):
         excluded = [f":(top,exclude,literal){name}" for name in left_out]
         words = (*hiding, "add", "-A", "--sparse", "--ignore-errors", "--", ":/", *excluded)
         code, _, errors = git.tried(*words, timeout=BULK)
         failed = [line for line in errors.splitlines() if line.startswith(("error: ", "fatal: "))]
         if code == 0 or (errors.startswith(_IGNORED) and not failed):
             return said
-        named = [
-            name for pair in _FATAL_NAME.findall(errors) for name in pair if name and name not in left_out
-        ]
-        if not named and (opened or "Permission denied" not in errors):
+        named = [name for name in map("".join, _FATAL_NAME.findall(errors)) if name not in left_out]
+        if number == 0 and "Permission denied" in errors:
+            files.open_up(git.root)
+        elif not named:
             break
         said += [f"git cannot add {text.one_line(name)}; it is not part of the work" for name in named]
         left_out += named
-        if not named:
-            files.open_up(git.root)
-            opened = True
     if full := no_space(git.root, "add", errors):
         raise full
-    return said + [
-        f"git cannot add a part of the work: {text.one_line(line)}" for line in (failed or [errors])[:3]
-    ]
+    refused = (failed or [errors])[:3]
+    return said + [f"git cannot add a part of the work: {text.one_line(line)}" for line in refused]
 
 
 def leads_out(root: Path, name: str) -> bool:
