@@ -287,6 +287,10 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
         (clone / ".git/info").mkdir(exist_ok=True)
         shutil.copy(own, clone / ".git/info")
     git = ("--literal-pathspecs", "-C", str(clone))
+    own = Path(repo.git("rev-parse", "--git-path", "info/attributes").strip())
+    if (repo.path / own).exists():
+        (clone / ".git/info").mkdir(exist_ok=True)
+        shutil.copy(repo.path / own, clone / ".git/info/attributes")
     repo.git(*git, "checkout", "-q", "--detach", base)
     edit = f"import os\n{known(odd)}{HANDS}{odd.work}"
     for argv in (
