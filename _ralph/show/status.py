@@ -41,6 +41,7 @@ _COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "
 _NARROW = 60
 FINAL_CHECK_DUE = "final check due: what landed has not been checked again; the next run starts with that"
 _BAR = 24
+_STAMP = "%Y-%m-%d %H:%M:%S"
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,15 @@ class Status:
     to_land: str = ""  # the branch of a plan that is done, if HEAD lacks its work
     trouble: str = ""  # why prd.json cannot be read now
 
+    @property
+    def workers(self) -> list[Json]:
+        """What is worked on now."""
+        return list(self.running["workers"]) if self.running else []
+
     @functools.cached_property
     def tasks(self) -> list[TaskFacts]:
         """The facts of each task; one that is worked on now is `running`."""
-        now = {start.task: _attempt_words(start) for start in _under_way(self.history) if self.running}
+        now = {worker["task"]: _attempt_words(worker) for worker in self.workers}
         return [
             replace(facts, state="running", remark=now[facts.task.id]) if facts.task.id in now else facts
             for facts in task_facts(self.plan, self.history)
@@ -96,10 +102,6 @@ class Status:
         return [line for fact in self.facts for line in fact.lines]
 
 
-def _under_way(history: History) -> list[AttemptBegan]:
-    return sorted(history.open_starts.values(), key=lambda start: start.worker)
-
-
 def read(prd_path: Path, weigh: bool = True) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read; while a loop
     waits for that, the state is that of the plan as it last could read it. To `weigh` the places takes a look
@@ -112,12 +114,13 @@ def read(prd_path: Path, weigh: bool = True) -> Status:
     status = Status(plan, history, None, places, prd_path, layout.last_words(paths), ahead, trouble)
     if loop is None:
         return status
+    under_way = sorted(history.open_starts.values(), key=lambda start: start.worker)
     running: Json = {
         "pid": loop.pid,
         "since": loop.since,
         "stopping": layout.stop_is_asked(paths, loop.run_id),
         "rechecking": len(paths.rooms) > 1,
-        "workers": [_worker(paths, start) for start in _under_way(history)],
+        "workers": [_worker(paths, start) for start in under_way],
     }
     return replace(status, running=running)
 
@@ -134,7 +137,7 @@ def _worker(paths: Paths, start: AttemptBegan) -> Json:
         "task": start.task,
         "attempt": start.attempt,
         "agent": start.command,
-        "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
+        "since": time.strftime(_STAMP, time.localtime(start.time)),
         "launch": None,  # of version 0.2
         "workspace": str(workspace),
         "usd": round(used.usd or 0.0, 6),
@@ -278,7 +281,7 @@ def _where(status: Status) -> list[str]:
     """Where agents and checks work."""
     if status.places is None:
         return []
-    last = max([1, *(start.worker for start in status.history.open_starts.values())])
+    last = max([1, *(worker["worker"] for worker in status.workers)])
     more, weight = f" to work-{last}" if last > 1 else "", text.megabytes(status.places["bytes"])
     return [
         f"the agent works in {status.places['workspace']}{more}",
@@ -338,10 +341,10 @@ def _loop(status: Status) -> list[str]:
     running = f"a loop is running since {loop['since']} (pid {loop['pid']})"
     running += ", stopping as asked" if loop.get("stopping") else ""
     running += ", checking everything once more in a fresh checkout" if loop.get("rechecking") else ""
-    starts = _under_way(status.history)
+    several = len(status.workers) > 1
     workers = [
-        (f"worker {start.worker or 1}: " if len(starts) > 1 else "") + _worker_words(start, worker)
-        for start, worker in zip(starts, loop["workers"], strict=True)
+        (f"worker {worker['worker']}: " if several else "") + _worker_words(worker)
+        for worker in status.workers
     ]
     waited = status.history.this_run.waited
     until, who = text.clock(waited.until, time.time()), text.one_line(waited.command, 40) or "the agent"
@@ -349,14 +352,15 @@ def _loop(status: Status) -> list[str]:
     return [running, *workers, *waiting]
 
 
-def _worker_words(start: AttemptBegan, worker: Json) -> str:
+def _worker_words(worker: Json) -> str:
     """`US-001, attempt 1, 2 min 5 s, claude, $0.12, 20.3k tokens; Bash pytest`."""
     cost = dollars(worker["usd"]), thousands(Tokens(**worker["tokens"]))
-    parts = [start.task, _attempt_words(start), start.command, *cost]
+    parts = [worker["task"], _attempt_words(worker), worker["agent"], *cost]
     return ", ".join(part for part in parts if part) + (f"; {worker['doing']}" if worker["doing"] else "")
 
 
-def _attempt_words(start: AttemptBegan) -> str:
+def _attempt_words(worker: Json) -> str:
     """Which attempt is under way, and for how long."""
-    lasted = text.duration(max(time.time() - start.time, 0), short=True)
-    return f"attempt {start.attempt or 1}, {lasted}"
+    began = time.mktime(time.strptime(worker["since"], _STAMP))
+    lasted = text.duration(max(time.time() - began, 0), short=True)
+    return f"attempt {worker['attempt'] or 1}, {lasted}"

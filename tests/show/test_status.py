@@ -57,8 +57,13 @@ def worked(task: str, iteration: int, word: str, **more: Any) -> list[dict[str, 
     return [start(task, iteration), verdict(task, iteration, word, **{**spent, **more})]
 
 
-UNUSED: dict[str, Any] = {"usd": 0.0, "usd_estimated": 0.0, "tokens": {}, "doing": ""}
-"""What the agent of a worker has used that has told nothing yet."""
+def worker(task: str, number: int, lasted: float, attempt: int = 1, **used: Any) -> dict[str, Any]:
+    """A worker as `--json` has it."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - lasted))
+    row = {"worker": number, "task": task, "attempt": attempt, "agent": "", "since": since}
+    return {**row, "usd": 0.0, "usd_estimated": 0.0, "tokens": {}, "doing": "", **used}
+
+
 PLACES = {
     "folder": "/s/shop-1",
     "workspace": "/s/shop-1/work-1",
@@ -222,8 +227,8 @@ def test_what_a_loop_does_now(tmp_path: Path) -> None:
     def said(shown: Status, *workers: dict[str, Any]) -> list[str]:
         return status.lines(replace(shown, running={**loop, "workers": workers}), 120, color=False)
 
-    used = {"usd": 0.5, "usd_estimated": 0.0, "tokens": {"input": 3000, "output": 30}, "doing": "Bash pytest"}
-    busy = said(at_work, used)
+    used: dict[str, Any] = {"usd": 0.5, "tokens": {"input": 3000, "output": 30}, "doing": "Bash pytest"}
+    busy = said(at_work, worker("A", 1, 125, **used))
     assert busy[0].startswith("running  A") and busy[-1].startswith("shop: 0 of 1 passed, 1 running [")
     assert "a loop is running since 2026-11-21 22:00:05 (pid 4711)" in busy
     assert "A, attempt 1, 2 min 5 s, $0.50, 3.0k tokens; Bash pytest" in busy
@@ -285,13 +290,13 @@ def several(folder: Path) -> Status:
         (3, 3700, 1, "aider"),
         (4, 0, 3, ""),
     ]
-    starts = [
-        {**start(f"US-00{n}", n), "time": now - lasted, "attempt": tries, "command": command, "worker": n if n > 1 else 0}
-        for n, lasted, tries, command in under_way
-    ]  # fmt: skip
+    workers = [
+        worker(f"US-00{n}", n, lasted, tries, agent=command) for n, lasted, tries, command in under_way
+    ]
+    starts = [{**start(one["task"], one["worker"]), "time": now} for one in workers]
     wait = {"event": "wait", "until": 4102448400.0, "time": now, "command": "codex"}
     shown = make(folder, tasks, [*starts, wait])
-    running = {"pid": 4711, "since": "2026-11-21 22:00:05", "workers": [UNUSED] * 4}
+    running = {"pid": 4711, "since": "2026-11-21 22:00:05", "workers": workers}
     return replace(shown, running=running, places=PLACES)
 
 
