@@ -32,6 +32,10 @@ def install() -> None:
             note("write", paths[fd], bytes(data))
         return _write(fd, data)
 
+    def closed(fd: int, real: Any = os.close) -> None:
+        paths.pop(fd, None)  # a pipe may get its number
+        real(fd)
+
     def synced(fd: int, real: Any = os.fsync) -> None:
         real(fd)
         note("fsync", paths[fd])
@@ -52,4 +56,5 @@ def install() -> None:
 
     git.Git.sync = tree_synced  # type: ignore[method-assign]
     branch.Branch.land = landed  # type: ignore[method-assign]
-    os.open, os.write, os.fsync, os.replace = opened, written, synced, replaced  # type: ignore[assignment]
+    os.open, os.write, os.close = opened, written, closed  # type: ignore[assignment]
+    os.fsync, os.replace = synced, replaced  # type: ignore[assignment]
