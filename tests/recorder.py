@@ -56,5 +56,5 @@ def install() -> None:
 
     git.Git.sync = tree_synced  # type: ignore[method-assign]
     branch.Branch.land = landed  # type: ignore[method-assign]
-    os.open, os.write, os.close = opened, written, closed  # type: ignore[assignment]
+    os.open, os.write, os.close = opened, written, closed
     os.fsync, os.replace = synced, replaced  # type: ignore[assignment]
