@@ -23,6 +23,8 @@ from _ralph.process.sandbox import CACHE
 
 _DEEP, _NESTED = 3500, 300
 """Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
+_PLAIN = str.maketrans({letter: f"\\{letter}" for letter in "\\*?[ "})
+"""Letters of a name that mean something else in an ignore file."""
 _CHECKOUT = 1800.0
 """Seconds that a checkout may take: with LFS, it downloads files."""
 _LARGE = 1 << 20
@@ -492,7 +494,7 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
 
 def _only(name: str) -> str:
     """The pattern of an ignore file that only this name matches."""
-    return "/" + re.sub(r"[\\*?\[ ]", r"\\\g<0>", name)
+    return "/" + name.translate(_PLAIN)
 
 
 def _size(path: Path) -> int:

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     import psutil
 
 _PR_SET_CHILD_SUBREAPER = 36
+_LIBRARY = ctypes.CDLL(None)
 
 
 def become_subreaper() -> None:
     """On Linux, adopt orphaned descendants."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _LIBRARY.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def mark_run(run_id: str) -> None:

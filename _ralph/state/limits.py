@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -182,4 +181,6 @@ def wait_for(limits: Limits, away: Away, vain: int, now: float) -> float | Stop:
     if at - now > limits.max_wait:
         reason = f"the provider's limit ends in {text.duration(at - now)}, more than --max-wait allows"
         return Stop("limited", reason)
+    import random  # 1 ms, and rarely wanted
+
     return at + random.uniform(1.0, JITTER)
