@@ -79,6 +79,7 @@ class Git:
     env: dict[str, str] = field(default_factory=dict)  # added to the environment of each call
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
     _trees: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _differences: dict[tuple[str, str], list[str]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def at(cls, root: Path) -> Git:
@@ -171,6 +172,17 @@ class Git:
         if re.fullmatch(rf"[0-9a-f]{{{len(found)}}}", commit):  # no ref, which moves
             self._trees[commit] = found
         return found
+
+    def differences(self, before: str, after: str) -> tuple[list[str], list[str]]:
+        """How two trees differ: mode and blob in both, then the name, of each entry; and its lines that were
+        added and removed, with the name. git is asked once for each pair."""
+        if (before, after) not in self._differences:
+            how = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--ignore-submodules=none")
+            self._differences[before, after] = self.names("diff-tree", *how, before, after, timeout=BULK)
+        fields, end = self._differences[before, after], 0
+        while end < len(fields) and fields[end].startswith(":"):
+            end += 2
+        return fields[:end], fields[end:]
 
     def entries(self, tree: str, check: bool = True) -> dict[str, str]:
         """What a tree or commit holds: mode, kind and id of each file, by name."""

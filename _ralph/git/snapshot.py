@@ -90,8 +90,7 @@ def differences(git: Git, before: str, after: str) -> Changed:
     """How two trees or commits differ."""
     if before == after:
         return {}
-    how = ("-r", "-z", "--raw", "--no-renames", "--ignore-submodules=none")
-    fields = git.names("diff-tree", *how, before, after, timeout=BULK)
+    fields, _ = git.differences(before, after)
     metas = (meta.lstrip(":").split(" ") for meta in fields[::2])
     pairs = ((Entry(meta[0], meta[2]), Entry(meta[1], meta[3])) for meta in metas)
     return dict(zip(fields[1::2], pairs, strict=True))

@@ -456,9 +456,7 @@ def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
     """The files that differ between two trees or commits, and `4 files, +120 -8`."""
     if before == after:
         return [], ""
-    how = ("-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=none")
-    listed = git.names("diff-tree", *how, before, after, timeout=BULK)
-    lines = [entry.split("\t", 2) for entry in listed]
+    lines = [entry.split("\t", 2) for entry in git.differences(before, after)[1]]
     added, removed = (sum(int(line[i]) for line in lines if line[i].isdigit()) for i in (0, 1))
     names = [line[2] for line in lines]
     return names, f"{text.count(len(names), 'file')}, +{added} -{removed}"

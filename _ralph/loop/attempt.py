@@ -12,7 +12,7 @@ from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.git import BULK
 from _ralph.git.merge import merge
 from _ralph.git.snapshot import Changed, Entry, restore
-from _ralph.git.workspace import Place, Start
+from _ralph.git.workspace import Place, Start, changes
 from _ralph.loop.before import before_work, checks_of, know_before
 from _ralph.loop.candidate import check_candidate, require_verified
 from _ralph.loop.changed import changed_tests
@@ -124,6 +124,7 @@ def take(run: Run, attempt: Attempt, found: Worked) -> None:
     there it is as a candidate."""
     attempt.result, attempt.began, attempt.said = found.result, found.began, found.said
     attempt.left, attempt.tree = found.left, found.tree
+    attempt.changed, attempt.changes = found.changed, found.changes
     attempt.restored, attempt.protected, attempt.notices = found.restored, found.protected, found.notices
     if attempt.left and (run.pool.line or attempt.left != attempt.tree):
         run.branch.pin_attempt(attempt.worker, attempt.left)
@@ -194,10 +195,13 @@ def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = Non
     tree, back, new = put_back(run, attempt, left, changed)
     said = [f"{text.one_line(name)} is new under a protected pattern" for name in new]
     left_out = " (new and protected; left out)"
+    names, changed_lines = changes(run.git, run.git.tree(attempt.base), tree)
     return Worked(
         result=attempt.result,
         left=left,
         tree=tree,
+        changed=names,
+        changes=changed_lines,
         restored=[text.one_line(name) + left_out * (not was.exists) for name, was in back.items()],
         protected=[text.one_line(name) for name in back],
         notices=[*attempt.notices, *said],

@@ -8,7 +8,6 @@ from pathlib import Path
 from _ralph import text
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git.merge import merge, still_marked
-from _ralph.git.workspace import changes
 from _ralph.loop.before import checks_of, refusal
 from _ralph.loop.checking import baseline, green_in_either, results_of
 from _ralph.loop.commit import commit_in_room, message, subject_of
@@ -53,7 +52,6 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         made = run.branch.commit(found.tree, attempt.tip, words, sign=signs)
     run.branch.pin_candidate(made)
     attempt.commit = made
-    attempt.changed, attempt.changes = changes(run.git, attempt.tip, made)
     return True
 
 

@@ -102,6 +102,8 @@ class Worked:
     result: AgentResult
     left: str = ""
     tree: str = ""
+    changed: list[str] = field(default_factory=list)
+    changes: str = ""
     restored: list[str] = field(default_factory=list)
     protected: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)

@@ -291,7 +291,7 @@ def test_a_prompt_can_be_seen_before_the_first_commit(repo: Repo) -> None:
     assert done.returncode == 0 and "task 1" in done.stdout
 
 
-def test_an_attempt_that_passes_makes_fourteen_calls_of_git_and_forks_three_workers(repo: Repo) -> None:
+def test_an_attempt_that_passes_makes_thirteen_calls_of_git_and_forks_three_workers(repo: Repo) -> None:
     log, git = repo.outside / "calls", shutil.which("git")
     repo.tool("git", f'echo git >> {log}; exec {git} "$@"')
     forks = f"""
@@ -312,7 +312,7 @@ run.start = noted
         repo.write("progress.txt", "")
         repo.git("branch", "-qD", "ralph/p")
     assert {what: (counts[1][what] - counts[0][what]) / 3 for what in ("git", "fork")} == {
-        "git": 14,
+        "git": 13,
         "fork": 3,
     }
 
