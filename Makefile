@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-CRASH_TESTS = $(shell grep -rlE --include='test_*.py' 'import .*\bsample\b|hostile import|mark.crash|environ.get..[A-Z]+_(STEP|EXAMPLES|TASKS)' tests)
+CRASH_TESTS = $(shell grep -rlE --include='test_*.py' '\bsample\b|hostile import|mark.crash|environ.get..[A-Z]+_(STEP|EXAMPLES|TASKS)' tests)
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds. It runs what
 # `make test` takes only a sample of.

@@ -13,14 +13,8 @@ from tests.conftest import ROOT, Repo
 
 # Claude's own rules under another name: a new row needs no code.
 CLAUDE = json.loads((ROOT / "templates/agents.json").read_text())["claude"]
-
-
 ROW = {**CLAUDE, "argv": ["speaker", "{args}"], "edit_needs": {}}
-
-
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-1","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}'
-
-
 LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
 
 

@@ -93,8 +93,6 @@ def test_any_output_of_an_agent(row: str, lines: list[bytes]) -> None:
 
 
 _digits = st.sampled_from(["1", "0", "99", "1e5", "9" * 20, "9" * 400, "-1", "1.5"])
-
-
 _dates = st.tuples(
     st.sampled_from(["in {} hours", "after {}s", "{}", "at Nov {}, 2026 9:05 AM", "at {}:05 AM",
                      "Mon, {} Nov 2026 10:00:00 GMT", "Mon, 23 Nov {} 10:00:00 GMT", "Mon, 1 Jan 0001 0:0:0 +{}"]),
@@ -119,8 +117,6 @@ def test_any_handoff(words: str) -> None:
 
 
 _row_parts = st.dictionaries(st.sampled_from(sorted(ROWS["claude"])), values, max_size=3)
-
-
 _rules = st.fixed_dictionaries(
     {"when": st.dictionaries(names, values, max_size=2)},
     optional=dict.fromkeys(sorted({key for rule in RULES for key in rule} - {"when"}), values),

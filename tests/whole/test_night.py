@@ -1,4 +1,4 @@
-"""A night as a whole: the last check, tasks that cannot be done, people's commits and edits meanwhile."""
+"""A night as a whole: what passes and what is blocked, the last check, tasks that cannot be done."""
 
 from __future__ import annotations
 

@@ -283,9 +283,6 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
     local = repo.git("config", "--local", "--get-regexp", r"^core\.(filemode|ignorecase|symlinks)$").split()
     settings = [f"-c{key}={value}" for key, value in zip(local[::2], local[1::2], strict=True)]
     repo.git("clone", "-q", "--no-checkout", *settings, str(repo.path), str(clone))
-    if (own := repo.path / ".git/info/attributes").exists():
-        (clone / ".git/info").mkdir(exist_ok=True)
-        shutil.copy(own, clone / ".git/info")
     git = ("--literal-pathspecs", "-C", str(clone))
     own = Path(repo.git("rev-parse", "--git-path", "info/attributes").strip())
     if (repo.path / own).exists():

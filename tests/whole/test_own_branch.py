@@ -193,12 +193,3 @@ def test_a_branch_that_was_squashed_into_main_begins_again_there_and_its_commits
     assert (code, repo.read("../ran").split()) == (0, ["T1", added]), said
     assert tip(repo, "ralph/p^") == tip(repo, "main")
     assert work in repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/parked").split()
-
-
-# ---------------------------------------------------------------- conflicts
-
-
-# ---------------------------------------------------------------- a plan that breaks at night
-
-
-# ---------------------------------------------------------------- scripts that hear of it
