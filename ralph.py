@@ -221,7 +221,7 @@ def plan(brief: str, force: bool, **given: Any) -> int:
 @click.argument("title")
 @options.takes(options.TASK_FIELDS)
 @options.for_people
-def add(prd: Path, title: str, **said: Any) -> None:
+def add(prd: Path, title: str, **fields: Any) -> None:
     """Add a task to the plan, also during a run.
 
     \b
@@ -229,7 +229,7 @@ def add(prd: Path, title: str, **said: Any) -> None:
     """
     from _ralph.commands import requests
 
-    given = {key: value for key, value in said.items() if value not in (None, ())}
+    given = {key: value for key, value in fields.items() if value not in (None, ())}
     click.echo(requests.add(prd, title, given))
 
 
@@ -253,9 +253,9 @@ def retry(prd: Path, task_id: str, answer: str) -> None:
 
 @cli.command()
 @options.PRD
-@click.argument("said", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=options.known_tasks)
+@click.argument("note", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=options.known_tasks)
 @options.for_people
-def tell(prd: Path, said: tuple[str, ...]) -> None:
+def tell(prd: Path, note: tuple[str, ...]) -> None:
     """Add a note to a task or, without ID, to the plan.
 
     Every later attempt reads it. Works during a run.
@@ -266,9 +266,9 @@ def tell(prd: Path, said: tuple[str, ...]) -> None:
     """
     from _ralph.commands import requests
 
-    if len(said) > 2:
+    if len(note) > 2:
         raise click.UsageError("expected [ID] TEXT; put the text in quotes")
-    click.echo(requests.tell(prd, said[-1], said[0] if len(said) == 2 else None))
+    click.echo(requests.tell(prd, note[-1], note[0] if len(note) == 2 else None))
 
 
 @cli.command()
@@ -299,8 +299,8 @@ def init(prd: Path, eject: bool) -> None:
     """
     from _ralph.commands import init
 
-    said = init.eject_prompt(prd) if eject else init.write_starters(prd) + init.next_steps(prd)
-    click.echo("\n".join(said))
+    lines = init.eject_prompt(prd) if eject else init.write_starters(prd) + init.next_steps(prd)
+    click.echo("\n".join(lines))
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
