@@ -187,14 +187,9 @@ class Repo:
     ) -> subprocess.CompletedProcess[str]:
         """The same as a person starts it, by a program of its own."""
         return subprocess.run(
-            [sys.executable, *_started(first), *words],
-            cwd=self.path,
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-        )
+            [sys.executable, *_started(first), *words], cwd=self.path, env={**self.env, **env},
+            capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
 
     def python(self, script: str) -> int:
         """A script that stands for a person at work in the repository; its exit status."""
@@ -210,15 +205,9 @@ class Repo:
                 become_ralph(self.path, self.env, words, first)
 
         return subprocess.Popen(
-            [sys.executable, *_started(first), *words],
-            cwd=self.path,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            preexec_fn=begin,
-        )
+            [sys.executable, *_started(first), *words], cwd=self.path, env=self.env, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, preexec_fn=begin,
+        )  # fmt: skip
 
     def run(
         self, agent: str, *words: str, timeout: float = 60, first: str = ""

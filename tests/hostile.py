@@ -19,22 +19,9 @@ hostile = settings(
 KNOWN = {key for keys in prd.ALIASES.values() for key in keys}
 KNOWN |= {"id", "status", "priority", "blocked", "checks", "allow", "agent"}
 _OTHERS = [
-    "run",
-    "timeout",
-    "agents",
-    "limits",
-    "protect",
-    "setup",
-    "commit",
-    "task",
-    "tokens",
-    "handoff",
-    "left",
-    "base",
-    "broken",
-    "keep",
-    "when",
-]
+    "run", "timeout", "agents", "limits", "protect", "setup", "commit", "task", "tokens", "handoff", "left",
+    "base", "broken", "keep", "when",
+]  # fmt: skip
 
 
 names = st.sampled_from([*sorted(KNOWN), *_OTHERS, "verdict", "iteration", "attempt"]) | st.text(max_size=5)

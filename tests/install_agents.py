@@ -25,12 +25,8 @@ NPM = {
 AIDER = "aider-chat==0.86.2"
 AIDER_NEEDS = "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 13))"
 NPM_OPTIONS = (
-    "--no-audit",
-    "--no-fund",
-    "--prefer-offline",
-    "--fetch-retries=1",
-    "--fetch-retry-mintimeout=2000",
-)
+    "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=1", "--fetch-retry-mintimeout=2000",
+)  # fmt: skip
 NAMES = (*NPM, "aider")
 DEADLINE = 300.0
 

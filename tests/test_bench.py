@@ -19,13 +19,9 @@ FEW = "from benchmarks import bench; bench.MANY, bench.TASKS, bench.ROUNDS = 1, 
 def measure(table: Path, *figures: str) -> list[list[str]]:
     """The rows of these figures, and quickly."""
     done = subprocess.run(
-        [sys.executable, "-c", FEW, *figures, "--markdown", str(table)],
-        cwd=ROOT,
-        env={**os.environ, "BENCH_SCALE": "0.01"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        [sys.executable, "-c", FEW, *figures, "--markdown", str(table)], cwd=ROOT,
+        env={**os.environ, "BENCH_SCALE": "0.01"}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == table.read_text()
     return [line.split(" | ") for line in done.stdout.splitlines() if " | at most " in line]

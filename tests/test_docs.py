@@ -41,15 +41,9 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 COMMANDS = sorted((name, one) for name, one in ralph.cli.commands.items() if not one.hidden)
 FOREIGN_OPTIONS = {
-    "--dangerously-skip-permissions",
-    "--init",
-    "--launch",
-    "--launch-checks",
-    "--no-git",
-    "--resume-failed",
-    "--skip-trust",
-    "--userns",
-}
+    "--dangerously-skip-permissions", "--init", "--launch", "--launch-checks", "--no-git", "--resume-failed",
+    "--skip-trust", "--userns",
+}  # fmt: skip
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
@@ -359,19 +353,9 @@ def test_documented_variables_are_those_of_the_prompt(tmp_path: Path) -> None:
         tmp_path, path, *(tmp_path / n for n in ("progress.txt", "AGENTS.md", ".ralph/log", "private", "p"))
     )
     values = prompt_values(
-        plan,
-        plan.tasks[0],
-        history,
-        paths,
-        [],
-        attempts=3,
-        handoff=paths.handoff(),
-        reads_rulebook=False,
-        recent=[],
-        beside=[],
-        red_before=[],
-        clean_start=False,
-    )
+        plan, plan.tasks[0], history, paths, [], attempts=3, handoff=paths.handoff(), reads_rulebook=False,
+        recent=[], beside=[], red_before=[], clean_start=False,
+    )  # fmt: skip
     listed = rows(page("templates.md").partition("## The handoff")[0]).keys() - {"variable"}
     documented = {name for row in listed for name in row.split(", ")}
     assert documented == {*values, *(f"retry.{part}" for part in values["retry"])}

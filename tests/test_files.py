@@ -258,15 +258,12 @@ def test_a_link_to_a_folder_is_cleared_and_the_folder_stays(tmp_path: Path) -> N
 FILLED = {"HEAD": b"ref\n", "refs/heads/main": b"commit\n"}
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        "true", "rm -r ../filled", "echo other > HEAD", "printf 'ref\n\n' > HEAD", "rm HEAD; ln -s ../kept/HEAD HEAD",
-        "rm HEAD; mkfifo HEAD", "rm HEAD; mkdir HEAD; touch HEAD/x", "chmod 0 HEAD", "touch hooks/pre-commit",
-        "mkdir -p modules/a/b; touch modules/a/b/c", "rm -r refs; ln -s ../kept/refs refs", "chmod 0 refs",
-        "rm -r refs; touch refs", "rm -r hooks", "rm -r ../filled; ln -s kept ../filled",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("spoil", [
+    "true", "rm -r ../filled", "echo other > HEAD", "printf 'ref\n\n' > HEAD", "rm HEAD; ln -s ../kept/HEAD HEAD",
+    "rm HEAD; mkfifo HEAD", "rm HEAD; mkdir HEAD; touch HEAD/x", "chmod 0 HEAD", "touch hooks/pre-commit",
+    "mkdir -p modules/a/b; touch modules/a/b/c", "rm -r refs; ln -s ../kept/refs refs", "chmod 0 refs",
+    "rm -r refs; touch refs", "rm -r hooks", "rm -r ../filled; ln -s kept ../filled",
+])  # fmt: skip
 def test_a_folder_is_filled_with_what_is_wanted_alone(tmp_path: Path, spoil: str) -> None:
     top, other = tmp_path / "filled", tmp_path / "kept"
     for folder in (top, other):

@@ -28,15 +28,8 @@ def built(tmp_path: Path) -> Path:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     words = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path),
-        str(source),
-    ]
+        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source),
+    ]  # fmt: skip
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return next(tmp_path.glob("*.whl"))
@@ -74,13 +67,7 @@ def test_the_wheel_holds_what_it_needs_and_runs(tmp_path: Path) -> None:
         [str(tmp_path / "env/bin/ralph-prd")],
         [python, "-m", "ralph"],
     ):
-        said = subprocess.run(
-            [*command, "--version"],
-            cwd=elsewhere,
-            env=env,
-            capture_output=True,
-            text=True,
-        )
+        said = subprocess.run([*command, "--version"], cwd=elsewhere, env=env, capture_output=True, text=True)
         assert said.returncode == 0 and __version__ in said.stdout, said.stderr
     subprocess.run(["git", "init", "-q"], cwd=elsewhere, check=True, env=env)
     done = subprocess.run(
@@ -98,15 +85,12 @@ surroundings._leave_venv = lambda *_: None
 """
 
 
-@pytest.mark.parametrize(
-    ("place", "sabotage", "seen"),
-    [
-        ("../env", "", False),
-        ("../link", "", False),
-        ("../env", SEES_OWN, True),  # without the rule
-        (".venv", "", True),  # the project's own
-    ],
-)
+@pytest.mark.parametrize(("place", "sabotage", "seen"), [
+    ("../env", "", False),
+    ("../link", "", False),
+    ("../env", SEES_OWN, True),  # without the rule
+    (".venv", "", True),  # the project's own
+])  # fmt: skip
 def test_checks_and_agents_do_without_the_virtual_environment_of_ralph(
     repo: Repo, place: str, sabotage: str, seen: bool
 ) -> None:
@@ -151,13 +135,9 @@ def test_a_shell_completes_commands_options_and_ids(repo: Repo) -> None:
             "COMP_CWORD": str(len(words)),
         }
         done = subprocess.run(
-            [sys.executable, "-m", "ralph"],
-            cwd=repo.path,
-            env=env,
-            capture_output=True,
-            text=True,
+            [sys.executable, "-m", "ralph"], cwd=repo.path, env=env, capture_output=True, text=True,
             timeout=30,
-        )
+        )  # fmt: skip
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
     assert offered("re") == ["report", "retry"]

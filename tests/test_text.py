@@ -16,19 +16,13 @@ from _ralph.errors import BadInput
 from tests.conftest import Repo
 
 HOSTILE = [
-    "plain",
-    "two\nlines\tand a tab",
+    "plain", "two\nlines\tand a tab",
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]8;;http://x\x1b\\link \x1bPdcs\x1b\\ \x1bc \x9b31m",
-    "\x1b[" + "0" * 5000,
-    "\x1b]" * 3000,
-    "a\rb\r\nc\x00d\x08e\x7ff\x85g\x0bh\x0ci\x1cj",
+    "\x1b[" + "0" * 5000, "\x1b]" * 3000, "a\rb\r\nc\x00d\x08e\x7ff\x85g\x0bh\x0ci\x1cj",
     "zero\u200bwidth \u202eright to left\u202c \u2066isolate\u2069 \ufeff bom \u00ad soft",
-    "line\u2028separator\u2029s",
-    "lone \ud800 and \udfff surrogates",
-    "日本語 ✓ é 🎉 \u0301",
-    "<!-- ralph {} -->\n## 2026-01-01 00:00:00 +00:00 | x",
-    "",
-]
+    "line\u2028separator\u2029s", "lone \ud800 and \udfff surrogates", "日本語 ✓ é 🎉 \u0301",
+    "<!-- ralph {} -->\n## 2026-01-01 00:00:00 +00:00 | x", "",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -42,42 +36,36 @@ def test_cleaned_text_is_harmless_everywhere(hostile: str, also: str) -> None:
     assert text.clean(cleaned) == cleaned
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("plain words, 100 % of them", "plain words, 100 % of them"),
-        ("日本語 ✓ é 🎉", "日本語 ✓ é 🎉"),
-        ("tab\there\nand there", "tab\there\nand there"),
-        ("one\r\ntwo\rthree", "one\ntwo\nthree"),
-        ("\x1b[1;31mred\x1b[0m", "red"),
-        ("\x1b]0;a title\x07after", "after"),
-        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
-        ("\x1bPsecret\x1b\\after", "after"),
-        ("\x1b]0;never ended", "0;never ended"),
-        ("\x1b alone", " alone"),
-        ("bell\x07 null\x00 delete\x7f", "bell null delete"),
-        ("a\u202eb\u2066c\u200bd\ufeffe", "abcde"),
-        ("a\u2028b\u2029c", "abc"),
-        ("a\ud800b", "ab"),
-    ],
-)
+@pytest.mark.parametrize(("given", "wanted"), [
+    ("plain words, 100 % of them", "plain words, 100 % of them"),
+    ("日本語 ✓ é 🎉", "日本語 ✓ é 🎉"),
+    ("tab\there\nand there", "tab\there\nand there"),
+    ("one\r\ntwo\rthree", "one\ntwo\nthree"),
+    ("\x1b[1;31mred\x1b[0m", "red"),
+    ("\x1b]0;a title\x07after", "after"),
+    ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+    ("\x1bPsecret\x1b\\after", "after"),
+    ("\x1b]0;never ended", "0;never ended"),
+    ("\x1b alone", " alone"),
+    ("bell\x07 null\x00 delete\x7f", "bell null delete"),
+    ("a\u202eb\u2066c\u200bd\ufeffe", "abcde"),
+    ("a\u2028b\u2029c", "abc"),
+    ("a\ud800b", "ab"),
+])  # fmt: skip
 def test_clean(given: str, wanted: str) -> None:
     assert text.clean(given) == wanted
 
 
-@pytest.mark.parametrize(
-    ("given", "width", "wanted"),
-    [
-        ("short", 10, "short"),
-        ("exactly 10", 10, "exactly 10"),
-        ("eleven char", 10, "eleven ..."),
-        ("  many \n\n spaces \t and lines ", 80, "many spaces and lines"),
-        ("\x1b[31mred\x1b[0m\r\n## x", 80, "red ## x"),
-        ("", 10, ""),
-        ("日本語日本語", 5, "日本..."),
-        ("abcdef", 3, "..."),
-    ],
-)
+@pytest.mark.parametrize(("given", "width", "wanted"), [
+    ("short", 10, "short"),
+    ("exactly 10", 10, "exactly 10"),
+    ("eleven char", 10, "eleven ..."),
+    ("  many \n\n spaces \t and lines ", 80, "many spaces and lines"),
+    ("\x1b[31mred\x1b[0m\r\n## x", 80, "red ## x"),
+    ("", 10, ""),
+    ("日本語日本語", 5, "日本..."),
+    ("abcdef", 3, "..."),
+])  # fmt: skip
 def test_one_line(given: str, width: int, wanted: str) -> None:
     assert text.one_line(given, width) == wanted
 
@@ -90,34 +78,28 @@ def test_one_line_is_one_line_of_at_most_that_width(hostile: str, width: int) ->
     assert len(line.splitlines()) <= 1
 
 
-@pytest.mark.parametrize(
-    ("given", "width", "wanted"),
-    [
-        ("short", 10, "short"),
-        ("exactly 10", 10, "exactly 10"),
-        ("the head and the tail", 11, "the ...tail"),
-        ("the head and the tail", 12, "the ...tail"),  # never more than asked
-        ("two\n lines \x1b[31mred", 80, "two lines red"),
-        ("a" + "x" * 5000 + "z", 9, "axx...xxz"),
-        ("", 10, ""),
-    ],
-)
+@pytest.mark.parametrize(("given", "width", "wanted"), [
+    ("short", 10, "short"),
+    ("exactly 10", 10, "exactly 10"),
+    ("the head and the tail", 11, "the ...tail"),
+    ("the head and the tail", 12, "the ...tail"),  # never more than asked
+    ("two\n lines \x1b[31mred", 80, "two lines red"),
+    ("a" + "x" * 5000 + "z", 9, "axx...xxz"),
+    ("", 10, ""),
+])  # fmt: skip
 def test_middle(given: str, width: int, wanted: str) -> None:
     assert text.middle(given, width) == wanted
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("one\ntwo", "two"),
-        ("one\ntwo\n\n  \n", "two"),
-        ("one\n\x1b[31mred\x1b[0m\n\x1b[K\n", "red"),
-        ("Traceback:\r\n  ValueError: x\r\n", "ValueError: x"),
-        ("x" * 300, "x" * 157 + "..."),
-        ("", "no output"),
-        (" \n\x00\n\u200b", "no output"),
-    ],
-)
+@pytest.mark.parametrize(("given", "wanted"), [
+    ("one\ntwo", "two"),
+    ("one\ntwo\n\n  \n", "two"),
+    ("one\n\x1b[31mred\x1b[0m\n\x1b[K\n", "red"),
+    ("Traceback:\r\n  ValueError: x\r\n", "ValueError: x"),
+    ("x" * 300, "x" * 157 + "..."),
+    ("", "no output"),
+    (" \n\x00\n\u200b", "no output"),
+])  # fmt: skip
 def test_last_line(given: str, wanted: str) -> None:
     assert text.last_line(given) == wanted
 
@@ -129,17 +111,14 @@ def test_count(number: int, wanted: str) -> None:
     assert text.count(number, "task") == wanted
 
 
-@pytest.mark.parametrize(
-    ("given", "size", "wanted"),
-    [
-        ("short", 100, "short"),
-        ("12345678901234567890", 20, "12345678901234567890"),
-        ("123456789012345678901", 20, "123456789\n[cut here]"),
-        ("ééééééééééééééééé", 20, "éééé\n[cut here]"),  # 9 bytes are left, and no half letter
-        ("a\ud800b", 20, "a?b"),
-        ("", 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("given", "size", "wanted"), [
+    ("short", 100, "short"),
+    ("12345678901234567890", 20, "12345678901234567890"),
+    ("123456789012345678901", 20, "123456789\n[cut here]"),
+    ("ééééééééééééééééé", 20, "éééé\n[cut here]"),  # 9 bytes are left, and no half letter
+    ("a\ud800b", 20, "a?b"),
+    ("", 0, ""),
+])  # fmt: skip
 def test_clip(given: str, size: int, wanted: str) -> None:
     assert text.clip(given, size) == wanted
 
@@ -159,41 +138,35 @@ def test_what_is_cut_fits_even_where_the_note_does_not() -> None:
     assert len(text.clip("x" * 50, 5).encode()) <= 5
 
 
-@pytest.mark.parametrize(
-    ("given", "size", "wanted"),
-    [
-        ("short\nlines", 100, "short\nlines"),
-        ("one\ntwo\nthree", 10, "two\nthree"),
-        ("one\ntwo\nthree", 8, "three"),
-        ("one\ntwo\nthree\n", 11, "two\nthree\n"),
-        ("one long line without any end", 7, "any end"),
-        ("éé", 3, "é"),
-        ("", 10, ""),
-        ("x" * 100 + "\n", 20, "x" * 19 + "\n"),
-        ("ok\n" + "x" * 100 + "\n\n", 20, "x" * 18 + "\n\n"),
-    ],
-)
+@pytest.mark.parametrize(("given", "size", "wanted"), [
+    ("short\nlines", 100, "short\nlines"),
+    ("one\ntwo\nthree", 10, "two\nthree"),
+    ("one\ntwo\nthree", 8, "three"),
+    ("one\ntwo\nthree\n", 11, "two\nthree\n"),
+    ("one long line without any end", 7, "any end"),
+    ("éé", 3, "é"),
+    ("", 10, ""),
+    ("x" * 100 + "\n", 20, "x" * 19 + "\n"),
+    ("ok\n" + "x" * 100 + "\n\n", 20, "x" * 18 + "\n\n"),
+])  # fmt: skip
 def test_tail(given: str, size: int, wanted: str) -> None:
     assert text.tail(given, size) == wanted
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("US-001", "US-001"),
-        ("Add a priority field", "Add-a-priority-field"),
-        ("../../etc/passwd", "etc-passwd"),
-        ("-rf", "rf"),
-        ("a/b\\c:d\0e\nf", "a-b-c-d-e-f"),
-        ("refs.lock", "refs-lock"),
-        ("@{-1}~^", "1"),
-        ("日本語", "task"),
-        ("", "task"),
-        ("---", "task"),
-        ("x" * 100, "x" * 40),
-        ("x" * 39 + "!y", "x" * 39),
-    ],
-)
+@pytest.mark.parametrize(("given", "wanted"), [
+    ("US-001", "US-001"),
+    ("Add a priority field", "Add-a-priority-field"),
+    ("../../etc/passwd", "etc-passwd"),
+    ("-rf", "rf"),
+    ("a/b\\c:d\0e\nf", "a-b-c-d-e-f"),
+    ("refs.lock", "refs-lock"),
+    ("@{-1}~^", "1"),
+    ("日本語", "task"),
+    ("", "task"),
+    ("---", "task"),
+    ("x" * 100, "x" * 40),
+    ("x" * 39 + "!y", "x" * 39),
+])  # fmt: skip
 def test_slug(given: str, wanted: str) -> None:
     assert text.slug(given) == wanted
 
@@ -206,13 +179,10 @@ def test_every_quoted_line_is_quoted(hostile: str) -> None:
     assert [line[6:] for line in lines] == text.clip(text.clean(hostile), 4000).splitlines()
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86400), ("1.5h", 5400), ("45", 45), (" 10 m ", 600),
-        (45, 45), (0.5, 0.5), ("0.5s", 0.5),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "wanted"), [
+    ("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86400), ("1.5h", 5400), ("45", 45), (" 10 m ", 600),
+    (45, 45), (0.5, 0.5), ("0.5s", 0.5),
+])  # fmt: skip
 def test_seconds(given: object, wanted: float) -> None:
     assert text.seconds(given) == wanted
 
@@ -227,13 +197,10 @@ def test_no_duration(given: object) -> None:
         text.seconds(given, "limits.x")
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        (0, "0.0 s"), (12.34, "12.3 s"), (59.9, "59.9 s"), (60, "1 min 0 s"), (312, "5 min 12 s"),
-        (3599, "59 min 59 s"), (3600, "1 h 0 min"), (7500, "2 h 5 min"), (90000, "25 h 0 min"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "wanted"), [
+    (0, "0.0 s"), (12.34, "12.3 s"), (59.9, "59.9 s"), (60, "1 min 0 s"), (312, "5 min 12 s"),
+    (3599, "59 min 59 s"), (3600, "1 h 0 min"), (7500, "2 h 5 min"), (90000, "25 h 0 min"),
+])  # fmt: skip
 def test_duration(given: float, wanted: str) -> None:
     assert text.duration(given) == wanted
 
@@ -241,31 +208,28 @@ def test_duration(given: float, wanted: str) -> None:
 NOW = 1_795_305_600.0  # 2026-11-22 00:00:00 UTC
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        (1_795_309_200, 3600),
-        ("1795309200", 3600),
-        ("3600", 3600),
-        (90, 90),
-        ("Suggested retry after 3600s.", 3600),
-        ("429 rate limit, please try again in 20s", 20),
-        ("try again in 2 hours 5 minutes.", 7500),
-        ("Try again in 3 days, 4 hours", 273_600),
-        ("retry after 1.5s", 1.5),
-        ("Please try again in 7m12s. Visit", 432), ("quota will reset after 21h18m3.5s.", 76_683.5),
-        ("in 1 hour and 30 minutes", 5400), ("in 500ms", None), ("in 1h5months", 3600),
-        ("You\u2019ve hit your usage limit ... or try again at 10:26 PM.", 22 * 3600 + 26 * 60),
-        ("try again at 12:00 AM.", 0),  # it is midnight
-        ("try again at 11:55 PM.", -300 + 86_400),
-        ("in 5 months", None), ("in 3 ms", None), ("in 2 minutes", 120), ("in 1 hr", None), ("after 90 seconds", 90),
-        ("try again at Nov 23rd, 2026 9:05 AM.", 86_400 + 9 * 3600 + 300),
-        ("try again at Nov 31st, 2026 9:05 AM.", None),
-        ("Sun, 22 Nov 2026 01:00:00 GMT", 3600),
-        ("", None), (None, None), (True, None), ("soon", None), ("in progress", None), ("at 25:99 PM", None),
-        ([], None), ("in 3 tests", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "seconds"), [
+    (1_795_309_200, 3600),
+    ("1795309200", 3600),
+    ("3600", 3600),
+    (90, 90),
+    ("Suggested retry after 3600s.", 3600),
+    ("429 rate limit, please try again in 20s", 20),
+    ("try again in 2 hours 5 minutes.", 7500),
+    ("Try again in 3 days, 4 hours", 273_600),
+    ("retry after 1.5s", 1.5),
+    ("Please try again in 7m12s. Visit", 432), ("quota will reset after 21h18m3.5s.", 76_683.5),
+    ("in 1 hour and 30 minutes", 5400), ("in 500ms", None), ("in 1h5months", 3600),
+    ("You\u2019ve hit your usage limit ... or try again at 10:26 PM.", 22 * 3600 + 26 * 60),
+    ("try again at 12:00 AM.", 0),  # it is midnight
+    ("try again at 11:55 PM.", -300 + 86_400),
+    ("in 5 months", None), ("in 3 ms", None), ("in 2 minutes", 120), ("in 1 hr", None), ("after 90 seconds", 90),
+    ("try again at Nov 23rd, 2026 9:05 AM.", 86_400 + 9 * 3600 + 300),
+    ("try again at Nov 31st, 2026 9:05 AM.", None),
+    ("Sun, 22 Nov 2026 01:00:00 GMT", 3600),
+    ("", None), (None, None), (True, None), ("soon", None), ("in progress", None), ("at 25:99 PM", None),
+    ([], None), ("in 3 tests", None),
+])  # fmt: skip
 def test_the_moment_that_a_provider_names(
     value: object, seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,18 +252,8 @@ def test_tomorrow_has_23_or_25_hours_where_clocks_change(monkeypatch: pytest.Mon
 
 
 WIDE = (
-    "plain",
-    "Größe",
-    "Gro\u0308ße",
-    "価格を追加する",
-    "ﾊﾝｶｸ",
-    "한국어",
-    "ไทยคำนี้",
-    "🎉 done",
-    "e\u200dx",
-    "नमस्ते",
-    "",
-)
+    "plain", "Größe", "Gro\u0308ße", "価格を追加する", "ﾊﾝｶｸ", "한국어", "ไทยคำนี้", "🎉 done", "e\u200dx", "नमस्ते", "",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("line", WIDE)
@@ -314,17 +268,14 @@ def test_columns_are_counted_as_terminals_do(line: str) -> None:
         assert all(text.cells(one) <= columns for one in lines)
 
 
-@pytest.mark.parametrize(
-    ("line", "columns", "lines"),
-    [
-        ("one two three", 7, ["one two", "three"]),
-        ("one two three", 80, ["one two three"]),
-        ("abcdefgh ij", 4, ["abcd", "efgh", "ij"]),
-        ("価格を", 3, ["価", "格", "を"]),
-        ("価格", 1, ["価", "格"]),
-        ("  ", 5, []),
-    ],
-)
+@pytest.mark.parametrize(("line", "columns", "lines"), [
+    ("one two three", 7, ["one two", "three"]),
+    ("one two three", 80, ["one two three"]),
+    ("abcdefgh ij", 4, ["abcd", "efgh", "ij"]),
+    ("価格を", 3, ["価", "格", "を"]),
+    ("価格", 1, ["価", "格"]),
+    ("  ", 5, []),
+])  # fmt: skip
 def test_lines_are_broken_between_words_if_they_can_be(line: str, columns: int, lines: list[str]) -> None:
     assert text.wrap(line, columns) == lines
 

@@ -133,34 +133,31 @@ def fails(words: str, **fields: Any) -> dict[str, Any]:
     return ends(words, is_error=True, **fields)
 
 
-@pytest.mark.parametrize(
-    ("events", "outcome", "reason"),
-    [
-        ([INIT, says("x"), ends()], "done", ""),
-        ([INIT, says("HTTP 429 Too Many Requests: rate limit"), ends("I fixed the 429 handling; 401 too")], "done", ""),
-        ([INIT, REPLAY, says("x"), ends('{"type":"rate_limit_event"}')], "done", ""),
-        ([INIT, RETRY, RETRY, says("x"), ends()], "done", ""),
-        ([INIT, WARNED, says("x"), ends()], "done", ""),
-        ([INIT, REJECTED, fails("limit", api_error_status=429, terminal_reason="api_error")], "limited", "limit"),
-        ([INIT, REJECTED], "limited", "the provider's usage limit is reached"),
-        ([INIT, REJECTED, says("a new window"), ends()], "done", ""),
-        ([INIT, fails("429 in a text, but no API error")], "failed", "429 in a text, but no API error"),
-        ([INIT, fails("x", subtype="error_max_turns", errors=["Reached maximum number of turns (3)"])], "failed", "Reached maximum number of turns (3)"),
-        ([INIT, fails("overloaded", terminal_reason="api_error", api_error_status=529)], "limited", "overloaded"),
-        ([INIT, fails("bad key", terminal_reason="api_error", api_error_status=401)], "unavailable", "bad key"),
-        ([INIT, fails("forbidden", terminal_reason="api_error", api_error_status=403)], "unavailable", "forbidden"),
-        ([INIT, fails("no such model", terminal_reason="api_error", api_error_status=404)], "unavailable", "no such model"),
-        ([INIT, fails("too long", terminal_reason="api_error", api_error_status=400)], "failed", "too long"),
-        ([INIT, RETRY | {"error_status": 401}], "unavailable", "not logged in: the provider answered 401 or 403"),
-        ([INIT, RETRY | {"error_status": 403}], "unavailable", "not logged in: the provider answered 401 or 403"),
-        ([INIT, RETRY | {"error_status": "401"}, ends()], "done", ""),  # a text is not the number
-        ([INIT, says("x")], "failed", f"{CUT} (exit 0)"),
-        ([INIT, says("x"), ends() | {"is_error": None}], "failed", f"{CUT} (exit 0)"),
-        ([], "failed", f"{CUT} (exit 0)"),
-        ([INIT, ends("first"), says("y"), fails("second")], "failed", "second"),
-        ([INIT, fails("first"), says("y"), ends("second")], "done", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("events", "outcome", "reason"), [
+    ([INIT, says("x"), ends()], "done", ""),
+    ([INIT, says("HTTP 429 Too Many Requests: rate limit"), ends("I fixed the 429 handling; 401 too")], "done", ""),
+    ([INIT, REPLAY, says("x"), ends('{"type":"rate_limit_event"}')], "done", ""),
+    ([INIT, RETRY, RETRY, says("x"), ends()], "done", ""),
+    ([INIT, WARNED, says("x"), ends()], "done", ""),
+    ([INIT, REJECTED, fails("limit", api_error_status=429, terminal_reason="api_error")], "limited", "limit"),
+    ([INIT, REJECTED], "limited", "the provider's usage limit is reached"),
+    ([INIT, REJECTED, says("a new window"), ends()], "done", ""),
+    ([INIT, fails("429 in a text, but no API error")], "failed", "429 in a text, but no API error"),
+    ([INIT, fails("x", subtype="error_max_turns", errors=["Reached maximum number of turns (3)"])], "failed", "Reached maximum number of turns (3)"),
+    ([INIT, fails("overloaded", terminal_reason="api_error", api_error_status=529)], "limited", "overloaded"),
+    ([INIT, fails("bad key", terminal_reason="api_error", api_error_status=401)], "unavailable", "bad key"),
+    ([INIT, fails("forbidden", terminal_reason="api_error", api_error_status=403)], "unavailable", "forbidden"),
+    ([INIT, fails("no such model", terminal_reason="api_error", api_error_status=404)], "unavailable", "no such model"),
+    ([INIT, fails("too long", terminal_reason="api_error", api_error_status=400)], "failed", "too long"),
+    ([INIT, RETRY | {"error_status": 401}], "unavailable", "not logged in: the provider answered 401 or 403"),
+    ([INIT, RETRY | {"error_status": 403}], "unavailable", "not logged in: the provider answered 401 or 403"),
+    ([INIT, RETRY | {"error_status": "401"}, ends()], "done", ""),  # a text is not the number
+    ([INIT, says("x")], "failed", f"{CUT} (exit 0)"),
+    ([INIT, says("x"), ends() | {"is_error": None}], "failed", f"{CUT} (exit 0)"),
+    ([], "failed", f"{CUT} (exit 0)"),
+    ([INIT, ends("first"), says("y"), fails("second")], "failed", "second"),
+    ([INIT, fails("first"), says("y"), ends("second")], "done", ""),
+])  # fmt: skip
 def test_the_outcome_of_a_stream(events: list[dict[str, Any]], outcome: str, reason: str) -> None:
     result = feed(stream(*events))
     assert (result.outcome, result.reason) == (outcome, reason)
@@ -215,39 +212,33 @@ def test_lines_that_mean_nothing(noise: bytes) -> None:
     assert feed([*lines, *stream(ends()), noise]) == feed(stream(INIT, says("x"), ends()))
 
 
-@pytest.mark.parametrize(
-    ("fields", "usd", "tokens"),
-    [
-        ({}, 0.25, Tokens(115, 7, 100)),
-        ({"total_cost_usd": None}, None, Tokens(115, 7, 100)),
-        ({"total_cost_usd": "0.25"}, None, Tokens(115, 7, 100)),
-        ({"total_cost_usd": True}, None, Tokens(115, 7, 100)),
-        ({"total_cost_usd": 0}, 0.0, Tokens(115, 7, 100)),
-        ({"usage": None, "modelUsage": {}}, 0.25, Tokens()),
-        ({"usage": {"input_tokens": "many"}, "modelUsage": {}}, 0.25, Tokens()),
-        ({"total_cost_usd": float("nan")}, None, Tokens(115, 7, 100)),
-        ({"total_cost_usd": float("inf")}, None, Tokens(115, 7, 100)),
-        ({"usage": {"input_tokens": float("inf"), "output_tokens": 7}, "modelUsage": {}}, 0.25, Tokens(0, 7, 0)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "usd", "tokens"), [
+    ({}, 0.25, Tokens(115, 7, 100)),
+    ({"total_cost_usd": None}, None, Tokens(115, 7, 100)),
+    ({"total_cost_usd": "0.25"}, None, Tokens(115, 7, 100)),
+    ({"total_cost_usd": True}, None, Tokens(115, 7, 100)),
+    ({"total_cost_usd": 0}, 0.0, Tokens(115, 7, 100)),
+    ({"usage": None, "modelUsage": {}}, 0.25, Tokens()),
+    ({"usage": {"input_tokens": "many"}, "modelUsage": {}}, 0.25, Tokens()),
+    ({"total_cost_usd": float("nan")}, None, Tokens(115, 7, 100)),
+    ({"total_cost_usd": float("inf")}, None, Tokens(115, 7, 100)),
+    ({"usage": {"input_tokens": float("inf"), "output_tokens": 7}, "modelUsage": {}}, 0.25, Tokens(0, 7, 0)),
+])  # fmt: skip
 def test_numbers_of_a_result(fields: dict[str, Any], usd: float | None, tokens: Tokens) -> None:
     result = feed(stream(INIT, ends(**fields)))
     assert (result.usd, result.tokens) == (usd, tokens)
 
 
-@pytest.mark.parametrize(
-    ("event", "answer", "active"),
-    [
-        (INIT, "quiet", False),
-        (RETRY, "quiet", False),
-        (RETRY | {"error_status": 401}, "stop", False),
-        (RETRY | {"error_status": 529}, "quiet", False),
-        (says("x"), None, True),
-        (says("", "Bash"), None, True),
-        (REPLAY, None, False),
-        (ends(), None, True),
-    ],
-)
+@pytest.mark.parametrize(("event", "answer", "active"), [
+    (INIT, "quiet", False),
+    (RETRY, "quiet", False),
+    (RETRY | {"error_status": 401}, "stop", False),
+    (RETRY | {"error_status": 529}, "quiet", False),
+    (says("x"), None, True),
+    (says("", "Bash"), None, True),
+    (REPLAY, None, False),
+    (ends(), None, True),
+])  # fmt: skip
 def test_what_counts_as_a_sign_of_life(event: dict[str, Any], answer: str | None, active: bool) -> None:
     parser = StreamParser(CLAUDE.row["events"])
     assert parser.line(json.dumps(event).encode()) == answer
@@ -297,16 +288,13 @@ def test_each_step_counts() -> None:
     assert (parser.tokens().input, parser.usd) == (100_051, 1.5)
 
 
-@pytest.mark.parametrize(
-    ("left", "answers"),
-    [
-        ({}, [None, None, None]),
-        ({"usd_left": 1.2}, [None, None, "stop"]),
-        ({"usd_left": 0.4}, ["stop", "stop", "stop"]),
-        ({"tokens_left": 25}, [None, None, "stop"]),
-        ({"tokens_left": 30}, [None, None, None]),
-    ],
-)
+@pytest.mark.parametrize(("left", "answers"), [
+    ({}, [None, None, None]),
+    ({"usd_left": 1.2}, [None, None, "stop"]),
+    ({"usd_left": 0.4}, ["stop", "stop", "stop"]),
+    ({"tokens_left": 25}, [None, None, "stop"]),
+    ({"tokens_left": 30}, [None, None, None]),
+])  # fmt: skip
 def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
     left: dict[str, Any], answers: list[Any]
 ) -> None:
@@ -327,23 +315,20 @@ SENT = '{"event": "message_send", "properties": {"prompt_tokens": 100, "completi
 SENT_TWICE = SENT.replace("0.01", "0.02")
 
 
-@pytest.mark.parametrize(
-    ("printed", "log", "outcome", "usd"),
-    [
-        ([], [ASKED, SENT], "done", 0.01),
-        ([], [ASKED, SENT, ASKED, SENT_TWICE], "done", 0.02),
-        (["litellm.RateLimitError: slow down"], [ASKED, SENT], "done", 0.01),  # retried, or only said
-        (["litellm.RateLimitError: slow down"], [ASKED, SENT, ASKED], "limited", 0.01),
-        (["litellm.RateLimitError: x", "litellm.AuthenticationError: y"], [ASKED], "unavailable", None),
-        (["I would handle litellm.RateLimitError here"], [ASKED], "failed", None),
-        (["litellm.ContextWindowExceededError: x"], [ASKED], "failed", None),
-        (["litellm.ServiceUnavailableError: x"], [ASKED], "limited", None),
-        (["litellm.NotFoundError: no such model"], [ASKED], "unavailable", None),
-        ([], [ASKED], "failed", None),
-        (["fine"], [], "failed", None),
-        (["fine"], ["{", "[]", "null"], "failed", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("printed", "log", "outcome", "usd"), [
+    ([], [ASKED, SENT], "done", 0.01),
+    ([], [ASKED, SENT, ASKED, SENT_TWICE], "done", 0.02),
+    (["litellm.RateLimitError: slow down"], [ASKED, SENT], "done", 0.01),  # retried, or only said
+    (["litellm.RateLimitError: slow down"], [ASKED, SENT, ASKED], "limited", 0.01),
+    (["litellm.RateLimitError: x", "litellm.AuthenticationError: y"], [ASKED], "unavailable", None),
+    (["I would handle litellm.RateLimitError here"], [ASKED], "failed", None),
+    (["litellm.ContextWindowExceededError: x"], [ASKED], "failed", None),
+    (["litellm.ServiceUnavailableError: x"], [ASKED], "limited", None),
+    (["litellm.NotFoundError: no such model"], [ASKED], "unavailable", None),
+    ([], [ASKED], "failed", None),
+    (["fine"], [], "failed", None),
+    (["fine"], ["{", "[]", "null"], "failed", None),
+])  # fmt: skip
 def test_aider_is_judged_by_its_log(
     tmp_path: Path, printed: list[str], log: list[str], outcome: str, usd: float | None
 ) -> None:
@@ -358,18 +343,15 @@ def test_aider_is_judged_by_its_log(
     assert result.tokens.input == 100 * sum(entry != ASKED for entry in log if "message_send" in entry)
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        ("a", [{"b": [{"c": 1}, {"c": 2}, {"d": 3}]}]),
-        ("a.b.*.c", [1, 2]),
-        ("a.b", [[{"c": 1}, {"c": 2}, {"d": 3}]]),
-        ("a.x", []),
-        ("a.b.c", []),
-        ("x.y.z", []),
-        ("n", [None]),
-    ],
-)
+@pytest.mark.parametrize(("path", "found"), [
+    ("a", [{"b": [{"c": 1}, {"c": 2}, {"d": 3}]}]),
+    ("a.b.*.c", [1, 2]),
+    ("a.b", [[{"c": 1}, {"c": 2}, {"d": 3}]]),
+    ("a.x", []),
+    ("a.b.c", []),
+    ("x.y.z", []),
+    ("n", [None]),
+])  # fmt: skip
 def test_pick(path: str, found: list[Any]) -> None:
     assert pick({"a": {"b": [{"c": 1}, {"c": 2}, {"d": 3}]}, "n": None}, path) == found
 
@@ -383,24 +365,21 @@ AIDER = ["--message-file", "/run/prompt.md", "--yes-always", "--no-auto-commits"
          "--no-show-model-warnings", "--no-gitignore"]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("command", "permissions", "left", "wanted"),
-    [
-        ("claude", "full", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
-        ("claude", "edit", None, ["claude", *STREAM, "--permission-mode", "acceptEdits", "--settings", SANDBOX]),
-        ("claude", "read", None, ["claude", *STREAM, "--permission-mode", "plan"]),
-        ("claude --model haiku", "full", 1.5, ["claude", *STREAM, "--dangerously-skip-permissions", "--max-budget-usd", "1.50", "--model", "haiku"]),
-        ("claude --append-system-prompt 'two words'", "read", 0.01, ["claude", *STREAM, "--permission-mode", "plan", "--max-budget-usd", "0.01", "--append-system-prompt", "two words"]),
-        ("/opt/bin/claude", "full", None, ["/opt/bin/claude", *STREAM, "--dangerously-skip-permissions"]),
-        ("aider", "edit", 5.0, ["aider", *AIDER]),
-        ("aider --model sonnet", "full", None, ["aider", *AIDER, "--model", "sonnet"]),
-        ("aider", "read", None, ["aider", *AIDER, "--dry-run"]),
-        ("aider", "sandbox", None, ["aider", *AIDER, "--no-git"]),  # it cannot add files where git is read-only
-        ("claude", "sandbox", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
-        ("my-tool --flag 'a b' {args} {permissions}", "edit", 1.0, ["my-tool", "--flag", "a b", "{args}", "{permissions}"]),
-        ("sh -c 'cat; exit 3'", "full", None, ["sh", "-c", "cat; exit 3"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "permissions", "left", "wanted"), [
+    ("claude", "full", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
+    ("claude", "edit", None, ["claude", *STREAM, "--permission-mode", "acceptEdits", "--settings", SANDBOX]),
+    ("claude", "read", None, ["claude", *STREAM, "--permission-mode", "plan"]),
+    ("claude --model haiku", "full", 1.5, ["claude", *STREAM, "--dangerously-skip-permissions", "--max-budget-usd", "1.50", "--model", "haiku"]),
+    ("claude --append-system-prompt 'two words'", "read", 0.01, ["claude", *STREAM, "--permission-mode", "plan", "--max-budget-usd", "0.01", "--append-system-prompt", "two words"]),
+    ("/opt/bin/claude", "full", None, ["/opt/bin/claude", *STREAM, "--dangerously-skip-permissions"]),
+    ("aider", "edit", 5.0, ["aider", *AIDER]),
+    ("aider --model sonnet", "full", None, ["aider", *AIDER, "--model", "sonnet"]),
+    ("aider", "read", None, ["aider", *AIDER, "--dry-run"]),
+    ("aider", "sandbox", None, ["aider", *AIDER, "--no-git"]),  # it cannot add files where git is read-only
+    ("claude", "sandbox", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
+    ("my-tool --flag 'a b' {args} {permissions}", "edit", 1.0, ["my-tool", "--flag", "a b", "{args}", "{permissions}"]),
+    ("sh -c 'cat; exit 3'", "full", None, ["sh", "-c", "cat; exit 3"]),
+])  # fmt: skip
 def test_the_command_that_is_run(
     command: str, permissions: str, left: float | None, wanted: list[str]
 ) -> None:
@@ -416,16 +395,13 @@ def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("command", "name", "streams", "prompt"),
-    [
-        ("claude --model x", "claude", True, "stdin"),
-        ("aider", "aider", False, "file"),
-        ("my-claude", "plain", False, "stdin"),
-        ("/", "plain", False, "stdin"),
-        ("sh -c claude", "plain", False, "stdin"),
-    ],
-)
+@pytest.mark.parametrize(("command", "name", "streams", "prompt"), [
+    ("claude --model x", "claude", True, "stdin"),
+    ("aider", "aider", False, "file"),
+    ("my-claude", "plain", False, "stdin"),
+    ("/", "plain", False, "stdin"),
+    ("sh -c claude", "plain", False, "stdin"),
+])  # fmt: skip
 def test_the_first_word_decides(command: str, name: str, streams: bool, prompt: str) -> None:
     agent = find_agent(command, ROWS, "edit")
     assert (agent.name, agent.streams, agent.row["prompt"]) == (name, streams, prompt)
@@ -450,20 +426,11 @@ def test_a_row_of_one_s_own_is_data() -> None:
     rows = load_rows(BUILTIN, {"mine": OWN})
     agent = find_agent("mine -x", rows, "edit")
     assert agent.argv(PROMPT, LOG, 2) == [
-        "mine",
-        "go",
-        "--careful",
-        "--dollars=2.00",
-        "--file={prompt_file}",
-        str(PROMPT),
-        "-x",
-    ]
+        "mine", "go", "--careful", "--dollars=2.00", "--file={prompt_file}", str(PROMPT), "-x",
+    ]  # fmt: skip
     assert find_agent("mine", rows, "full").argv(PROMPT, LOG) == [
-        "mine",
-        "go",
-        "--file={prompt_file}",
-        str(PROMPT),
-    ]
+        "mine", "go", "--file={prompt_file}", str(PROMPT),
+    ]  # fmt: skip
     assert (agent.name, agent.streams, agent.row["prompt"]) == ("mine", False, "stdin")
     assert find_agent("claude", rows, "full").argv(PROMPT, LOG)[1:5] == STREAM
 
@@ -518,16 +485,13 @@ def test_an_agent_without_a_sandbox_is_refused_with_two_ways_on(
     require(find_agent(name, ROWS, "full"))
 
 
-@pytest.mark.parametrize(
-    ("tools", "permissions", "said"),
-    [
-        (["claude", "bwrap", "socat"], "edit", None),
-        (["claude"], "full", None),
-        (["claude"], "edit", "bwrap and socat"),
-        (["claude", "socat"], "edit", "its own sandbox needs bwrap"),
-        ([], "full", "'claude' is not on PATH"),
-    ],
-)
+@pytest.mark.parametrize(("tools", "permissions", "said"), [
+    (["claude", "bwrap", "socat"], "edit", None),
+    (["claude"], "full", None),
+    (["claude"], "edit", "bwrap and socat"),
+    (["claude", "socat"], "edit", "its own sandbox needs bwrap"),
+    ([], "full", "'claude' is not on PATH"),
+])  # fmt: skip
 def test_an_agent_that_could_not_be_held_to_its_permissions_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: list[str], permissions: str, said: str | None
 ) -> None:
@@ -575,22 +539,19 @@ def plain(command: str) -> Agent:
     return find_agent(command, ROWS, "edit")
 
 
-@pytest.mark.parametrize(
-    ("command", "outcome", "reason"),
-    [
-        ("sh -c 'exit 0'", "done", ""),
-        ("sh -c 'echo rate limit 429 >&2; echo done'", "done", ""),
-        ("sh -c 'exit 1'", "failed", "exit 1: no output"),
-        ("sh -c 'echo one; echo two; exit 3'", "failed", "exit 3: two"),
-        ("sh -c 'echo one; echo bad flag >&2; exit 2'", "failed", "exit 2: bad flag"),
-        ("sh -c 'exit 127'", "unavailable", "exit 127: no output"),
-        ("sh -c 'exit 126'", "unavailable", "exit 126: no output"),
-        ("sh -c 'kill -9 $$'", "failed", "exit -9: no output"),
-        ("/no/such-program --x", "unavailable", "/no/such-program"),
-        ("/etc/passwd", "unavailable", "/etc/passwd"),
-        ("sh -c 'printf \"\\033[31mred\\033[0m\" >&2; exit 1'", "failed", "exit 1: red"),
-    ],
-)
+@pytest.mark.parametrize(("command", "outcome", "reason"), [
+    ("sh -c 'exit 0'", "done", ""),
+    ("sh -c 'echo rate limit 429 >&2; echo done'", "done", ""),
+    ("sh -c 'exit 1'", "failed", "exit 1: no output"),
+    ("sh -c 'echo one; echo two; exit 3'", "failed", "exit 3: two"),
+    ("sh -c 'echo one; echo bad flag >&2; exit 2'", "failed", "exit 2: bad flag"),
+    ("sh -c 'exit 127'", "unavailable", "exit 127: no output"),
+    ("sh -c 'exit 126'", "unavailable", "exit 126: no output"),
+    ("sh -c 'kill -9 $$'", "failed", "exit -9: no output"),
+    ("/no/such-program --x", "unavailable", "/no/such-program"),
+    ("/etc/passwd", "unavailable", "/etc/passwd"),
+    ("sh -c 'printf \"\\033[31mred\\033[0m\" >&2; exit 1'", "failed", "exit 1: red"),
+])  # fmt: skip
 def test_a_plain_command(tmp_path: Path, command: str, outcome: str, reason: str) -> None:
     result = run(tmp_path, plain(command))
     assert result.outcome == outcome
@@ -610,8 +571,7 @@ def test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "trap",
-    ["mkfifo 0001.err", "mkdir 0001.err", "ln -s nowhere 0001.err", "ln -s /dev/zero 0001.err"],
+    "trap", ["mkfifo 0001.err", "mkdir 0001.err", "ln -s nowhere 0001.err", "ln -s /dev/zero 0001.err"]
 )
 def test_a_trap_in_the_place_of_its_transcript_is_not_read(tmp_path: Path, trap: str) -> None:
     script = tmp_path / "agent"
@@ -665,20 +625,17 @@ def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
     assert (result.tokens, result.active, heard) == (Tokens(3, 2, 0), True, [("say", "the prompt")])
 
 
-@pytest.mark.parametrize(
-    ("script", "outcome", "reason"),
-    [
-        ("time.sleep(60)", "timed-out", "stopped at its idle limit"),
-        ("print('noise', flush=True)\n" * 3 + "time.sleep(60)", "timed-out", "stopped at its idle limit"),
-        ("while True: print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 529}), flush=True); time.sleep(0.05)",
-         "timed-out", "stopped at its idle limit"),
-        ("while True: print(json.dumps({'type': 'x'}), flush=True); time.sleep(0.05)", "timed-out", "stopped at its time limit"),
-        ("print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 401}), flush=True); time.sleep(60)",
-         "unavailable", "not logged in"),
-        ("sys.exit(1)", "failed", CUT),
-        ("os.kill(os.getpid(), 9)", "failed", f"{CUT} (exit -9)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("script", "outcome", "reason"), [
+    ("time.sleep(60)", "timed-out", "stopped at its idle limit"),
+    ("print('noise', flush=True)\n" * 3 + "time.sleep(60)", "timed-out", "stopped at its idle limit"),
+    ("while True: print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 529}), flush=True); time.sleep(0.05)",
+     "timed-out", "stopped at its idle limit"),
+    ("while True: print(json.dumps({'type': 'x'}), flush=True); time.sleep(0.05)", "timed-out", "stopped at its time limit"),
+    ("print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 401}), flush=True); time.sleep(60)",
+     "unavailable", "not logged in"),
+    ("sys.exit(1)", "failed", CUT),
+    ("os.kill(os.getpid(), 9)", "failed", f"{CUT} (exit -9)"),
+])  # fmt: skip
 def test_a_stream_that_ends_otherwise(tmp_path: Path, script: str, outcome: str, reason: str) -> None:
     claude = program(tmp_path / "claude", textwrap.dedent(FAKE) + script)
     result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=0.4, timeout=1.0)
@@ -689,19 +646,16 @@ def test_a_stream_that_ends_otherwise(tmp_path: Path, script: str, outcome: str,
 TASK = {"type": "system", "task_id": "b1"}
 
 
-@pytest.mark.parametrize(
-    ("events", "seconds"),
-    [
-        ([], 1200),
-        ([INIT, says("x")], 1200),
-        ([INIT, says("x"), ends()], 60),
-        ([INIT, says("x"), fails("no")], 60),
-        ([INIT, REJECTED, fails("x", terminal_reason="api_error")], 1200),  # it may wait for its provider
-        ([INIT, TASK | {"subtype": "task_started"}, ends()], 600),
-        ([INIT, TASK | {"subtype": "task_started"}, TASK | {"subtype": "task_notification"}, ends()], 60),
-        ([INIT, ends("first"), INIT, says("y")], 1200),
-    ],
-)
+@pytest.mark.parametrize(("events", "seconds"), [
+    ([], 1200),
+    ([INIT, says("x")], 1200),
+    ([INIT, says("x"), ends()], 60),
+    ([INIT, says("x"), fails("no")], 60),
+    ([INIT, REJECTED, fails("x", terminal_reason="api_error")], 1200),  # it may wait for its provider
+    ([INIT, TASK | {"subtype": "task_started"}, ends()], 600),
+    ([INIT, TASK | {"subtype": "task_started"}, TASK | {"subtype": "task_notification"}, ends()], 60),
+    ([INIT, ends("first"), INIT, says("y")], 1200),
+])  # fmt: skip
 def test_how_long_an_agent_may_be_silent(events: list[dict[str, Any]], seconds: float) -> None:
     parser = fed(CLAUDE.row["events"], *events)
     assert parser.silence(1200) == seconds
@@ -719,15 +673,12 @@ def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_ti
     assert not result.at_least
 
 
-@pytest.mark.parametrize(
-    ("script", "outcome", "reason"),
-    [
-        ("sys.exit('--dangerously-skip-permissions cannot be used with root')", "unavailable", "IS_SANDBOX=1"),
-        ("sys.exit('unknown option --nope')", "unavailable", "exit 1: unknown option --nope"),
-        ("sys.exit(0)", "failed", CUT),
-        ("os.kill(os.getpid(), 9)", "failed", "exit -9"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("script", "outcome", "reason"), [
+    ("sys.exit('--dangerously-skip-permissions cannot be used with root')", "unavailable", "IS_SANDBOX=1"),
+    ("sys.exit('unknown option --nope')", "unavailable", "exit 1: unknown option --nope"),
+    ("sys.exit(0)", "failed", CUT),
+    ("os.kill(os.getpid(), 9)", "failed", "exit -9"),
+])  # fmt: skip
 def test_a_stream_that_never_began(tmp_path: Path, script: str, outcome: str, reason: str) -> None:
     claude = program(tmp_path / "claude", f"import os, sys\n{script}")
     result = run(tmp_path, find_agent(str(claude), ROWS, "full"))
@@ -754,12 +705,8 @@ def test_a_row_of_one_s_own_is_parsed_without_code(tmp_path: Path) -> None:
     rows = load_rows(BUILTIN, {"mine": row})
     good, bad = (run(tmp_path, find_agent(f"{mine} {word}", rows, "edit")) for word in ("good", "bad"))
     assert (good.outcome, good.text, good.usd, good.tokens.input, good.reset) == (
-        "done",
-        "as asked",
-        0.125,
-        11,
-        None,
-    )
+        "done", "as asked", 0.125, 11, None,
+    )  # fmt: skip
     assert (bad.outcome, bad.reason, bad.reset, bad.active) == ("limited", "as asked", 1795299183, True)
 
 

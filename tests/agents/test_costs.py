@@ -45,43 +45,37 @@ def parsed(name: str, *events: dict[str, Any], **left: Any) -> StreamParser:
     return parser
 
 
-@pytest.mark.parametrize(
-    ("name", "events", "outcome", "cut_off"),
-    [
-        ("claude", [asked(), result()], "done", False),
-        ("claude", [asked(), result()], "interrupted", False),  # it had said its last word
-        ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", True),
-        ("claude", [asked()], "interrupted", True),
-        ("claude", [asked()], "timed-out", True),
-        ("claude", [asked()], "failed", True),  # it died, without a last word
-        ("claude", [INIT], "interrupted", True),  # a request may be under way
-        ("claude", [INIT, SILENT], "interrupted", False),  # the provider did not answer
-        ("claude", [asked(), SILENT], "interrupted", True),
-        ("claude", [INIT], "timed-out", False),  # in all that time nothing came
-        ("claude", [INIT], "failed", False),
-        ("claude", [asked()], "limited", False),
-        ("claude", [asked()], "unavailable", False),
-        ("opencode", [{"type": "step_finish", "part": {"cost": 1}}], "interrupted", True),
-        ("plain", [], "interrupted", False),  # nobody knows what it costs
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "events", "outcome", "cut_off"), [
+    ("claude", [asked(), result()], "done", False),
+    ("claude", [asked(), result()], "interrupted", False),  # it had said its last word
+    ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", True),
+    ("claude", [asked()], "interrupted", True),
+    ("claude", [asked()], "timed-out", True),
+    ("claude", [asked()], "failed", True),  # it died, without a last word
+    ("claude", [INIT], "interrupted", True),  # a request may be under way
+    ("claude", [INIT, SILENT], "interrupted", False),  # the provider did not answer
+    ("claude", [asked(), SILENT], "interrupted", True),
+    ("claude", [INIT], "timed-out", False),  # in all that time nothing came
+    ("claude", [INIT], "failed", False),
+    ("claude", [asked()], "limited", False),
+    ("claude", [asked()], "unavailable", False),
+    ("opencode", [{"type": "step_finish", "part": {"cost": 1}}], "interrupted", True),
+    ("plain", [], "interrupted", False),  # nobody knows what it costs
+])  # fmt: skip
 def test_which_attempts_were_cut_off(
     name: str, events: list[dict[str, Any]], outcome: str, cut_off: bool
 ) -> None:
     assert parsed(name, *events).was_cut_off(Outcome(outcome)) is cut_off
 
 
-@pytest.mark.parametrize(
-    ("at_least", "told", "dearest", "usd"),
-    [
-        (True, None, 3.0, 3.0),
-        (True, 1.0, 3.0, 3.0),
-        (True, 4.0, 3.0, 4.0),
-        (True, None, 0.0, None),
-        (False, 1.0, 3.0, 1.0),
-        (False, None, 3.0, None),
-    ],
-)
+@pytest.mark.parametrize(("at_least", "told", "dearest", "usd"), [
+    (True, None, 3.0, 3.0),
+    (True, 1.0, 3.0, 3.0),
+    (True, 4.0, 3.0, 4.0),
+    (True, None, 0.0, None),
+    (False, 1.0, 3.0, 1.0),
+    (False, None, 3.0, None),
+])  # fmt: skip
 def test_what_is_booked(at_least: bool, told: float | None, dearest: float, usd: float | None) -> None:
     ended = AgentResult(Outcome.INTERRUPTED, usd=told, at_least=at_least)
     assert sums.booked(ended, dearest).usd == usd
@@ -92,27 +86,24 @@ OPENCODE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "events", "outcome", "missing"),
-    [
-        ("claude", [result()], "done", []),
-        ("claude", [result(0)], "done", ["dollars"]),  # it does not know the price of its model
-        ("claude", [result(0)], "failed", ["dollars"]),
-        ("claude", [result(0, usage={"input_tokens": 0})], "failed", []),  # refused: nothing was used
-        ("claude", [result(0, usage={"input_tokens": 0})], "done", ["dollars", "tokens"]),
-        ("claude", [result(usage={})], "done", ["tokens"]),
-        ("claude", [result(usage={"input_tokens": 7, "cache_read_input_tokens": None})], "done", []),
-        ("claude", [result(usage={"input_tokens": 7, "output_tokens": -5})], "done", ["tokens"]),
-        ("claude", [result("0.5")], "failed", ["dollars"]),
-        ("claude", [result(None)], "limited", []),
-        ("claude", [result(None)], "unavailable", []),
-        ("claude", [asked()], "interrupted", []),  # cut off: it ended with no result
-        ("opencode", OPENCODE, "done", []),
-        ("opencode", [{"type": "step_finish", "part": {"cost": float("nan")}}, *OPENCODE], "done", ["dollars", "tokens"]),
-        ("opencode", [{"type": "step_finish", "part": {"cost": -1, "tokens": {"input": 1}}}], "interrupted", ["dollars"]),
-        ("plain", [], "done", []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "events", "outcome", "missing"), [
+    ("claude", [result()], "done", []),
+    ("claude", [result(0)], "done", ["dollars"]),  # it does not know the price of its model
+    ("claude", [result(0)], "failed", ["dollars"]),
+    ("claude", [result(0, usage={"input_tokens": 0})], "failed", []),  # refused: nothing was used
+    ("claude", [result(0, usage={"input_tokens": 0})], "done", ["dollars", "tokens"]),
+    ("claude", [result(usage={})], "done", ["tokens"]),
+    ("claude", [result(usage={"input_tokens": 7, "cache_read_input_tokens": None})], "done", []),
+    ("claude", [result(usage={"input_tokens": 7, "output_tokens": -5})], "done", ["tokens"]),
+    ("claude", [result("0.5")], "failed", ["dollars"]),
+    ("claude", [result(None)], "limited", []),
+    ("claude", [result(None)], "unavailable", []),
+    ("claude", [asked()], "interrupted", []),  # cut off: it ended with no result
+    ("opencode", OPENCODE, "done", []),
+    ("opencode", [{"type": "step_finish", "part": {"cost": float("nan")}}, *OPENCODE], "done", ["dollars", "tokens"]),
+    ("opencode", [{"type": "step_finish", "part": {"cost": -1, "tokens": {"input": 1}}}], "interrupted", ["dollars"]),
+    ("plain", [], "done", []),
+])  # fmt: skip
 def test_what_an_agent_should_have_reported(
     name: str, events: list[dict[str, Any]], outcome: str, missing: list[str]
 ) -> None:

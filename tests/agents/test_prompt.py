@@ -33,14 +33,10 @@ TASK: dict[str, Any] = {
     "ourOwnKey": {"kept": True},
 }
 PLAN: dict[str, Any] = {
-    "project": "shop",
-    "branchName": "b",
-    "description": "A shop for tea.",
-    "rules": ["no new dependencies"],
-    "checks": ["npm run lint"],
-    "setup": "npm ci",
+    "project": "shop", "branchName": "b", "description": "A shop for tea.", "rules": ["no new dependencies"],
+    "checks": ["npm run lint"], "setup": "npm ci",
     "userStories": [{"id": "US-001", "title": "first", "passes": True}, TASK],
-}
+}  # fmt: skip
 FAILED: dict[str, Any] = {
     "verdict": "failed",
     "reason": "tests failed with exit 1",
@@ -168,37 +164,34 @@ def told_by_path(bench: Bench) -> None:
     bench.reads_rulebook = True
 
 
-@pytest.mark.parametrize(
-    ("change", "there", "absent"),
-    [
-        (lambda b: None, ["attempt 1 of 3", "## Before this attempt", "Red before"], ["judged", "Ruled out", "answered the question"]),
-        (lambda b: b.red_before.clear(), [], ["## Before this attempt"]),
-        (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
-        (lambda b: (b.failed(), b.failed(), b.starts_clean()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
-        (lambda b: (b.failed(), b.failed(), b.starts_clean("1a2b3c")), ["Take another way. What was put aside: `git show 1a2b3c`.\n"], []),
-        (lambda b: (b.failed(verdict="conflict", reason="a.txt"), b.conflicts(["a.txt"], ["uv.lock"])),
-         ["attempt 1 of 3", "both must hold", "markers stand in these files; resolve every one of them:\n- a.txt\n",
-          "`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n", "**conflict**: a.txt", "still in the working tree"], ["Take another way"]),
-        (lambda b: b.conflicts(["a.txt"], []), ["- a.txt\n"], ["git show"]),
-        (lambda b: b.conflicts([], ["uv.lock"]), ["- uv.lock\n"], ["markers"]),
-        (lambda b: b.failed(), [], ["put aside", "/srv/me"]),
-        (lambda b: b.failed(notices=[]), [], ["What was noticed"]),
-        (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
-        (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
-        (lambda b: b.failed(failure=None, restored=[], denials=[], notices=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
-        (lambda b: b.record("retry", answer="yes"), ["A person answered the question that was open: yes"], ["judged"]),
-        (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
-        (lambda b: b.failed(verdict="limited"), [], ["judged"]),
-        (lambda b: b.paths.rulebook.write_text("Use make."), ["(AGENTS.md)\nUse make."], []),
-        (lambda b: b.paths.rulebook.write_text("# Rules\n<!-- a\nb -->\n"), [], ["AGENTS.md", "Rules"]),
-        (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), ["- Use make."], ["<!--", "a\nb"]),
-        (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
-        (lambda b: setattr(b, "reads_rulebook", True), [], ["AGENTS.md"]),
-        (lambda b: b.recent.clear(), [], ["Last commits"]),
-        (lambda b: b.beside.append("T7: Sort"), ["Others work at the same time", "  - T7: Sort\n"], []),
-        (lambda b: None, [], ["Others work"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "there", "absent"), [
+    (lambda b: None, ["attempt 1 of 3", "## Before this attempt", "Red before"], ["judged", "Ruled out", "answered the question"]),
+    (lambda b: b.red_before.clear(), [], ["## Before this attempt"]),
+    (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
+    (lambda b: (b.failed(), b.failed(), b.starts_clean()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
+    (lambda b: (b.failed(), b.failed(), b.starts_clean("1a2b3c")), ["Take another way. What was put aside: `git show 1a2b3c`.\n"], []),
+    (lambda b: (b.failed(verdict="conflict", reason="a.txt"), b.conflicts(["a.txt"], ["uv.lock"])),
+     ["attempt 1 of 3", "both must hold", "markers stand in these files; resolve every one of them:\n- a.txt\n",
+      "`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n", "**conflict**: a.txt", "still in the working tree"], ["Take another way"]),
+    (lambda b: b.conflicts(["a.txt"], []), ["- a.txt\n"], ["git show"]),
+    (lambda b: b.conflicts([], ["uv.lock"]), ["- uv.lock\n"], ["markers"]),
+    (lambda b: b.failed(), [], ["put aside", "/srv/me"]),
+    (lambda b: b.failed(notices=[]), [], ["What was noticed"]),
+    (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
+    (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
+    (lambda b: b.failed(failure=None, restored=[], denials=[], notices=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
+    (lambda b: b.record("retry", answer="yes"), ["A person answered the question that was open: yes"], ["judged"]),
+    (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
+    (lambda b: b.failed(verdict="limited"), [], ["judged"]),
+    (lambda b: b.paths.rulebook.write_text("Use make."), ["(AGENTS.md)\nUse make."], []),
+    (lambda b: b.paths.rulebook.write_text("# Rules\n<!-- a\nb -->\n"), [], ["AGENTS.md", "Rules"]),
+    (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), ["- Use make."], ["<!--", "a\nb"]),
+    (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
+    (lambda b: setattr(b, "reads_rulebook", True), [], ["AGENTS.md"]),
+    (lambda b: b.recent.clear(), [], ["Last commits"]),
+    (lambda b: b.beside.append("T7: Sort"), ["Others work at the same time", "  - T7: Sort\n"], []),
+    (lambda b: None, [], ["Others work"]),
+])  # fmt: skip
 def test_what_is_said_when(
     bench: Bench, change: Callable[[Bench], object], there: list[str], absent: list[str]
 ) -> None:
@@ -218,14 +211,11 @@ def test_the_files_that_it_names_are_those_that_the_agent_has(tmp_path: Path) ->
     assert str(bench.paths.prd) not in prompt and str(bench.paths.logs) not in prompt
 
 
-@pytest.mark.parametrize(
-    ("allow", "said"),
-    [
-        ([], "tests/**, conftest.py, .gitattributes."),
-        (["tests/x.py"], "tests/**, conftest.py, .gitattributes; except tests/x.py."),
-        ([".gitattributes"], "tests/**, conftest.py; except .gitattributes."),
-    ],
-)
+@pytest.mark.parametrize(("allow", "said"), [
+    ([], "tests/**, conftest.py, .gitattributes."),
+    (["tests/x.py"], "tests/**, conftest.py, .gitattributes; except tests/x.py."),
+    ([".gitattributes"], "tests/**, conftest.py; except .gitattributes."),
+])  # fmt: skip
 def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
     tmp_path: Path, allow: list[str], said: str
 ) -> None:
@@ -303,16 +293,12 @@ def load_one(bench: Bench, task: dict[str, Any]) -> Any:
     return load(bench.paths.prd).tasks[0]
 
 
-@pytest.mark.parametrize(
-    ("source", "rules"),
-    [
-        ("<!-- a\n\nb -->\nUse make.\n<!-- c -->", "Use make.\n"),
-        ("Use make.<!-- a --> a --> b\n", "Use make. a --> b\n"),
-        ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n"),
-        ("<!-- a\n" * 100_000 + "-->\nUse make.\n", "Use make.\n"),
-    ],
-    ids=["comments", "an arrow", "nothing closes them", "one end closes them"],
-)
+@pytest.mark.parametrize(("source", "rules"), [
+    ("<!-- a\n\nb -->\nUse make.\n<!-- c -->", "Use make.\n"),
+    ("Use make.<!-- a --> a --> b\n", "Use make. a --> b\n"),
+    ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n"),
+    ("<!-- a\n" * 100_000 + "-->\nUse make.\n", "Use make.\n"),
+], ids=["comments", "an arrow", "nothing closes them", "one end closes them"])  # fmt: skip
 def test_the_rules_are_what_stands_outside_of_comments(tmp_path: Path, source: str, rules: str) -> None:
     (tmp_path / "AGENTS.md").write_text(source)
     with within(10):
@@ -391,16 +377,13 @@ def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -
     assert prompt.rstrip().endswith(LAST)
 
 
-@pytest.mark.parametrize(
-    ("name", "note"),
-    [
-        ("a task of 1 MB", "cut; the whole stands in prd.json"),
-        ("a plan of 1 MB", "cut; the whole stands in prd.json"),
-        ("AGENTS.md of 1 MB", "cut; read AGENTS.md for the rest"),
-        ("checks of 1 MB", "[cut here]"),
-        ("an answer of 1 MB", "[cut here]"),
-    ],
-)
+@pytest.mark.parametrize(("name", "note"), [
+    ("a task of 1 MB", "cut; the whole stands in prd.json"),
+    ("a plan of 1 MB", "cut; the whole stands in prd.json"),
+    ("AGENTS.md of 1 MB", "cut; read AGENTS.md for the rest"),
+    ("checks of 1 MB", "[cut here]"),
+    ("an answer of 1 MB", "[cut here]"),
+])  # fmt: skip
 def test_what_was_cut_is_said(bench: Bench, name: str, note: str) -> None:
     HUGE[name](bench)
     assert note in bench.prompt()
@@ -429,24 +412,21 @@ def test_the_built_in_template_uses_every_value(bench: Bench) -> None:
     assert [name for name in bench.values() if name not in source] == []
 
 
-@pytest.mark.parametrize(
-    ("source", "line", "said"),
-    [
-        ("one\n{% if x %}\nthree\n", 3, "endif"),
-        ("one\n\n{% nonsense %}", 3, "nonsense"),
-        ("{{ task.id", 1, "unexpected end"),
-        ("a\n{{ 1 +* 2 }}", 2, "unexpected"),
-        ("a\nb\n{{ task | nofilter }}", 3, "nofilter"),
-        ("one\n{{ nothing }}", 2, "'nothing' is undefined"),
-        ("one\ntwo\n{{ task.nothing }}\n", 3, "nothing"),
-        ("{% for x in checks_ %}{% endfor %}", 1, "'checks_' is undefined"),
-        ("a\n{% include 'other.md' %}", 2, "loader"),
-        ("a\n{{ 1 + 'a' }}", 2, "int"),
-        ("a\n\n{{ 1 / 0 }}", 3, "division"),
-        ("a\n{{ task.title.encode().nope() }}", 2, "nope"),
-        ("a\n{% for x in attempt %}{% endfor %}", 2, "int"),
-    ],
-)
+@pytest.mark.parametrize(("source", "line", "said"), [
+    ("one\n{% if x %}\nthree\n", 3, "endif"),
+    ("one\n\n{% nonsense %}", 3, "nonsense"),
+    ("{{ task.id", 1, "unexpected end"),
+    ("a\n{{ 1 +* 2 }}", 2, "unexpected"),
+    ("a\nb\n{{ task | nofilter }}", 3, "nofilter"),
+    ("one\n{{ nothing }}", 2, "'nothing' is undefined"),
+    ("one\ntwo\n{{ task.nothing }}\n", 3, "nothing"),
+    ("{% for x in checks_ %}{% endfor %}", 1, "'checks_' is undefined"),
+    ("a\n{% include 'other.md' %}", 2, "loader"),
+    ("a\n{{ 1 + 'a' }}", 2, "int"),
+    ("a\n\n{{ 1 / 0 }}", 3, "division"),
+    ("a\n{{ task.title.encode().nope() }}", 2, "nope"),
+    ("a\n{% for x in attempt %}{% endfor %}", 2, "int"),
+])  # fmt: skip
 def test_an_error_in_a_template_names_file_and_line(
     bench: Bench, tmp_path: Path, source: str, line: int, said: str
 ) -> None:
@@ -473,15 +453,12 @@ def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) 
             bench.prompt(template)
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"", "the rendered prompt is empty"),
-        (b" \n{# a note #}\n", "the rendered prompt is empty"),
-        (b"\xff", "cannot be read: expected a file in UTF-8"),
-        (None, "cannot be read: expected a file in UTF-8"),
-    ],
-)
+@pytest.mark.parametrize(("data", "said"), [
+    (b"", "the rendered prompt is empty"),
+    (b" \n{# a note #}\n", "the rendered prompt is empty"),
+    (b"\xff", "cannot be read: expected a file in UTF-8"),
+    (None, "cannot be read: expected a file in UTF-8"),
+])  # fmt: skip
 def test_a_template_that_is_none(bench: Bench, tmp_path: Path, data: bytes | None, said: str) -> None:
     template = tmp_path / "PROMPT.md"
     if data is not None:
@@ -496,15 +473,12 @@ def test_the_resources_are_found() -> None:
     assert resource("prd.schema.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
-        ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
-        ("two\nlines\x1b[31m", "two lines"),
-        ("{{ task.title * 100 }}", ("Do it" * 100)[:197] + "..."),
-    ],
-)
+@pytest.mark.parametrize(("source", "wanted"), [
+    ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
+    ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
+    ("two\nlines\x1b[31m", "two lines"),
+    ("{{ task.title * 100 }}", ("Do it" * 100)[:197] + "..."),
+])  # fmt: skip
 def test_a_line_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
     where = "prd.json: commit"
@@ -512,8 +486,7 @@ def test_a_line_from_a_template(source: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
-    ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"],
+    "source", ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"]
 )
 def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
     where = "prd.json: commit"

@@ -14,26 +14,23 @@ PLACE = Path("/srv/places/shop-1/work-2")
 ELSEWHERE = {"HOME": "/srv/me", "PATH": "/usr/bin:/bin"}
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("/srv/me/shop", "{place}"),
-        ("/srv/me/shop/", "{place}/"),
-        ("/srv/me/shop/src", "{place}/src"),
-        ("/srv/me/shop/src:/opt/x:/srv/me/shop", "{place}/src:/opt/x:{place}"),
-        ("-I/srv/me/shop/include", "-I/srv/me/shop/include"),  # no whole component begins here
-        ("--path=/srv/me/shop", "--path={place}"),
-        ("file:///srv/me/shop/a", "file:///srv/me/shop/a"),
-        ("'/srv/me/shop'", "'{place}'"),
-        ("/srv/me/shopping", "/srv/me/shopping"),
-        ("/srv/me/shop-old", "/srv/me/shop-old"),
-        ("/srv/me/shop.bak", "/srv/me/shop.bak"),
-        ("/mnt/srv/me/shop", "/mnt/srv/me/shop"),
-        ("/srv/me", "/srv/me"),
-        ("", ""),
-        ("a\udcffb:/srv/me/shop", "a\udcffb:{place}"),  # bytes that are no text
-    ],
-)
+@pytest.mark.parametrize(("value", "wanted"), [
+    ("/srv/me/shop", "{place}"),
+    ("/srv/me/shop/", "{place}/"),
+    ("/srv/me/shop/src", "{place}/src"),
+    ("/srv/me/shop/src:/opt/x:/srv/me/shop", "{place}/src:/opt/x:{place}"),
+    ("-I/srv/me/shop/include", "-I/srv/me/shop/include"),  # no whole component begins here
+    ("--path=/srv/me/shop", "--path={place}"),
+    ("file:///srv/me/shop/a", "file:///srv/me/shop/a"),
+    ("'/srv/me/shop'", "'{place}'"),
+    ("/srv/me/shopping", "/srv/me/shopping"),
+    ("/srv/me/shop-old", "/srv/me/shop-old"),
+    ("/srv/me/shop.bak", "/srv/me/shop.bak"),
+    ("/mnt/srv/me/shop", "/mnt/srv/me/shop"),
+    ("/srv/me", "/srv/me"),
+    ("", ""),
+    ("a\udcffb:/srv/me/shop", "a\udcffb:{place}"),  # bytes that are no text
+])  # fmt: skip
 def test_a_value_that_names_home_names_the_place(value: str, wanted: str) -> None:
     for name in ("PYTHONPATH", "NODE_PATH", "PATH", "MY_WORKSPACE"):
         found = in_place({**ELSEWHERE, name: value}, HOME, PLACE)

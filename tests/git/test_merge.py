@@ -14,14 +14,9 @@ Files = dict[str, str]
 
 LINES = "1\n2\n3\n4\n5\n6\n7\n8\n"
 BASE: Files = {
-    "text": LINES,
-    "gone": "x\n",
-    "uv.lock": "lock\n",
-    "web/yarn.lock": "lock\n",
-    "binary": "\0\1",
-    "sub": "1" * 40,
-    "link": "->a",
-}
+    "text": LINES, "gone": "x\n", "uv.lock": "lock\n", "web/yarn.lock": "lock\n", "binary": "\0\1",
+    "sub": "1" * 40, "link": "->a",
+}  # fmt: skip
 
 
 def mode_of(name: str, content: str) -> str:
@@ -49,45 +44,42 @@ def without(*names: str) -> Files:
     return {name: content for name, content in BASE.items() if name not in names}
 
 
-@pytest.mark.parametrize(
-    ("tip", "work", "marked", "kept", "stands"),
-    [
-        # beside each other
-        ({**BASE, "new": "a\n"}, {**BASE, "other": "b\n"}, [], [], {"new": "a\n", "other": "b\n"}),
-        ({**BASE, "text": "0\n2\n3\n4\n5\n6\n7\n8\n"}, {**BASE, "text": "1\n2\n3\n4\n5\n6\n7\n9\n"}, [], [],
-         {"text": "0\n2\n3\n4\n5\n6\n7\n9\n"}),
-        # the same lines
-        ({**BASE, "text": "tip\n"}, {**BASE, "text": "work\n"}, ["text"], [], {"text": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
-        ({**BASE, "new": "tip\n"}, {**BASE, "new": "work\n"}, ["new"], [], {"new": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
-        # what a tool writes as a whole
-        ({**BASE, "uv.lock": "tip\n"}, {**BASE, "uv.lock": "work\n"}, [], ["uv.lock"], {"uv.lock": "tip\n"}),
-        ({**BASE, "web/yarn.lock": "tip\n"}, {**BASE, "web/yarn.lock": "work\n"}, [], ["web/yarn.lock"], {"web/yarn.lock": "tip\n"}),
-        ({**BASE, "text": "tip\n", "uv.lock": "tip\n"}, {**BASE, "text": "work\n", "uv.lock": "work\n", "more": "w\n"},
-         ["text"], ["uv.lock"], {"uv.lock": "tip\n", "more": "w\n"}),
-        # what has no lines to mark
-        ({**BASE, "binary": "\0tip"}, {**BASE, "binary": "\0work"}, [], ["binary"], {"binary": "\0tip"}),
-        (without("gone"), {**BASE, "gone": "work\n"}, [], ["gone"], {"gone": None}),
-        ({**BASE, "gone": "tip\n"}, without("gone"), [], ["gone"], {"gone": "tip\n"}),
-        # a file here, a folder there
-        ({**without("gone"), "gone/a": "tip\n"}, {**BASE, "gone": "work\n"}, [], ["gone"], {"gone/a": "tip\n", "gone": None}),
-        ({**BASE, "gone": "tip\n"}, {**without("gone"), "gone/a": "work\n"}, [], ["gone"], {"gone": "tip\n", "gone/a": None}),
-        # what is no file
-        ({**BASE, "sub": "2" * 40}, {**BASE, "sub": "3" * 40}, [], ["sub"], {"sub": "2" * 40}),
-        ({**BASE, "link": "->tip"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "->tip"}),
-        ({**BASE, "link": "->tip"}, {**without("link"), "link/a": "work\n"}, [], ["link"], {"link": "->tip", "link/a": None}),
-        ({**BASE, "link": "->tip"}, {**BASE, "link": "work\n"}, [], ["link"], {"link": "->tip"}),
-        ({**BASE, "link": "tip\n"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "tip\n"}),
-        ({**BASE, "sub": "2" * 40}, without("sub"), [], ["sub"], {"sub": "2" * 40}),
-        # renamed on one side, and on both
-        ({**without("text"), "moved": LINES}, {**BASE, "text": LINES + "work\n"}, [], [], {"moved": LINES + "work\n", "text": None}),
-        ({**without("text"), "moved": LINES + "tip\n"}, {**BASE, "text": LINES + "work\n"}, ["moved"], [],
-         {"moved": LINES + "<<<<<<< {tip}:moved\ntip\n=======\nwork\n>>>>>>> {work}:text\n", "text": None}),
-        ({**without("text"), "ours": LINES}, {**without("text"), "theirs": LINES}, [], ["ours", "text", "theirs"],
-         {"ours": LINES, "text": None, "theirs": None}),
-        # a name with a line feed
-        ({**BASE, "a\nb": "tip\n"}, {**BASE, "a\nb": "work\n"}, ["a\nb"], [], {"a\nb": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("tip", "work", "marked", "kept", "stands"), [
+    # beside each other
+    ({**BASE, "new": "a\n"}, {**BASE, "other": "b\n"}, [], [], {"new": "a\n", "other": "b\n"}),
+    ({**BASE, "text": "0\n2\n3\n4\n5\n6\n7\n8\n"}, {**BASE, "text": "1\n2\n3\n4\n5\n6\n7\n9\n"}, [], [],
+     {"text": "0\n2\n3\n4\n5\n6\n7\n9\n"}),
+    # the same lines
+    ({**BASE, "text": "tip\n"}, {**BASE, "text": "work\n"}, ["text"], [], {"text": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
+    ({**BASE, "new": "tip\n"}, {**BASE, "new": "work\n"}, ["new"], [], {"new": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
+    # what a tool writes as a whole
+    ({**BASE, "uv.lock": "tip\n"}, {**BASE, "uv.lock": "work\n"}, [], ["uv.lock"], {"uv.lock": "tip\n"}),
+    ({**BASE, "web/yarn.lock": "tip\n"}, {**BASE, "web/yarn.lock": "work\n"}, [], ["web/yarn.lock"], {"web/yarn.lock": "tip\n"}),
+    ({**BASE, "text": "tip\n", "uv.lock": "tip\n"}, {**BASE, "text": "work\n", "uv.lock": "work\n", "more": "w\n"},
+     ["text"], ["uv.lock"], {"uv.lock": "tip\n", "more": "w\n"}),
+    # what has no lines to mark
+    ({**BASE, "binary": "\0tip"}, {**BASE, "binary": "\0work"}, [], ["binary"], {"binary": "\0tip"}),
+    (without("gone"), {**BASE, "gone": "work\n"}, [], ["gone"], {"gone": None}),
+    ({**BASE, "gone": "tip\n"}, without("gone"), [], ["gone"], {"gone": "tip\n"}),
+    # a file here, a folder there
+    ({**without("gone"), "gone/a": "tip\n"}, {**BASE, "gone": "work\n"}, [], ["gone"], {"gone/a": "tip\n", "gone": None}),
+    ({**BASE, "gone": "tip\n"}, {**without("gone"), "gone/a": "work\n"}, [], ["gone"], {"gone": "tip\n", "gone/a": None}),
+    # what is no file
+    ({**BASE, "sub": "2" * 40}, {**BASE, "sub": "3" * 40}, [], ["sub"], {"sub": "2" * 40}),
+    ({**BASE, "link": "->tip"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "->tip"}),
+    ({**BASE, "link": "->tip"}, {**without("link"), "link/a": "work\n"}, [], ["link"], {"link": "->tip", "link/a": None}),
+    ({**BASE, "link": "->tip"}, {**BASE, "link": "work\n"}, [], ["link"], {"link": "->tip"}),
+    ({**BASE, "link": "tip\n"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "tip\n"}),
+    ({**BASE, "sub": "2" * 40}, without("sub"), [], ["sub"], {"sub": "2" * 40}),
+    # renamed on one side, and on both
+    ({**without("text"), "moved": LINES}, {**BASE, "text": LINES + "work\n"}, [], [], {"moved": LINES + "work\n", "text": None}),
+    ({**without("text"), "moved": LINES + "tip\n"}, {**BASE, "text": LINES + "work\n"}, ["moved"], [],
+     {"moved": LINES + "<<<<<<< {tip}:moved\ntip\n=======\nwork\n>>>>>>> {work}:text\n", "text": None}),
+    ({**without("text"), "ours": LINES}, {**without("text"), "theirs": LINES}, [], ["ours", "text", "theirs"],
+     {"ours": LINES, "text": None, "theirs": None}),
+    # a name with a line feed
+    ({**BASE, "a\nb": "tip\n"}, {**BASE, "a\nb": "work\n"}, ["a\nb"], [], {"a\nb": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
+])  # fmt: skip
 def test_a_merge_is_git_s_with_markers_or_with_the_tip_s_files(
     repo: Repo, tip: Files, work: Files, marked: list[str], kept: list[str], stands: dict[str, str | None]
 ) -> None:

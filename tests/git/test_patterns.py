@@ -186,18 +186,9 @@ def test_only_a_bare_file_name_is_plain() -> None:
 
 def test_tests_that_no_pattern_covers() -> None:
     names = [
-        *NAMES,
-        "main_test.go",
-        "test.mjs",
-        "index.test-d.ts",
-        "contest.js",
-        "web/a.spec.ts",
-        "shop/tests.py",
-        "FooTest.java",
-        "spec/design.md",
-        "spec/a_spec.rb",
-        "tests/README.md",
-    ]
+        *NAMES, "main_test.go", "test.mjs", "index.test-d.ts", "contest.js", "web/a.spec.ts", "shop/tests.py",
+        "FooTest.java", "spec/design.md", "spec/a_spec.rb", "tests/README.md",
+    ]  # fmt: skip
     assert uncovered_tests(["tests/**"], names) == [
         "FooTest.java", "conftest.py", "index.test-d.ts", "main_test.go", "shop/tests.py", "spec/a_spec.rb",
         "src/app.test.js", "src/tests.py", "src/tests/test_d.py", "test.mjs", "web/a.spec.ts",

@@ -691,15 +691,9 @@ def with_lib(repo: Repo) -> Repo:
             )
             other.commit(f"with {inner}")
     repo.git(
-        *allow,
-        "submodule",
-        "add",
-        "-q",
-        "--name",
-        "the lib",
-        str(repo.outside / "from-lib/repo"),
+        *allow, "submodule", "add", "-q", "--name", "the lib", str(repo.outside / "from-lib/repo"),
         "vendor/lib",
-    )
+    )  # fmt: skip
     repo.git(*allow, "submodule", "update", "-q", "--init", "--recursive")
     repo.commit("with lib")
     for name in ("leaf", "lib"):
@@ -1070,13 +1064,10 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(project: Repo, name: st
     assert (place.root / name).exists() and not (place.root / "left").exists()
 
 
-@pytest.mark.parametrize(
-    ("note", "made"),
-    [
-        ('{"stamp": "x", "made": {"a": null}}', ["a"]), ('{"stamp": "x", "made": 5}', []), ('{"stamp": "x"}', []),
-        ("[]", []), ("[" * 100_000, []), ("{", []), ('{"inputs": "x", "made": {"a": [1]}}', []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("note", "made"), [
+    ('{"stamp": "x", "made": {"a": null}}', ["a"]), ('{"stamp": "x", "made": 5}', []), ('{"stamp": "x"}', []),
+    ("[]", []), ("[" * 100_000, []), ("{", []), ('{"inputs": "x", "made": {"a": [1]}}', []),
+])  # fmt: skip
 def test_a_note_of_setup_is_read_whoever_wrote_it(repo: Repo, note: str, made: list[str]) -> None:
     place = place_of(repo)
     place.stamp.parent.mkdir(parents=True, exist_ok=True)

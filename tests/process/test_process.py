@@ -43,14 +43,11 @@ def test_half_of_the_work_at_the_deadline_is_no_pass(repo: Repo) -> None:
     assert (code, repo.verdicts(), repo.passed()) == (3, ["T1 timed-out"], [])
 
 
-@pytest.mark.parametrize(
-    ("number", "times", "code", "stop"),
-    [
-        (signal.SIGTERM, 1, 143, "terminated"),
-        (signal.SIGHUP, 1, 129, "hung-up"),
-        (signal.SIGINT, 2, 130, "interrupted"),
-    ],
-)
+@pytest.mark.parametrize(("number", "times", "code", "stop"), [
+    (signal.SIGTERM, 1, 143, "terminated"),
+    (signal.SIGHUP, 1, 129, "hung-up"),
+    (signal.SIGINT, 2, 130, "interrupted"),
+])  # fmt: skip
 def test_a_signal_stops_now_with_a_record_and_nothing_left(
     repo: Repo, number: int, times: int, code: int, stop: str
 ) -> None:
@@ -72,15 +69,9 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
 def start_with(repo: Repo, first: str, agent: str) -> subprocess.Popen[bytes]:
     """`ralph run` in the background, with Python that it runs before."""
     words = [
-        sys.executable,
-        "-c",
-        f"{first}\nimport ralph\nralph.main()",
-        "run",
-        "-q",
-        "--no-awake",
-        "--agent",
+        sys.executable, "-c", f"{first}\nimport ralph\nralph.main()", "run", "-q", "--no-awake", "--agent",
         agent,
-    ]
+    ]  # fmt: skip
     return subprocess.Popen(words, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL)
 
 

@@ -21,26 +21,23 @@ def fold(*records: dict[str, Any]) -> History:
     return replay(made(*records))
 
 
-@pytest.mark.parametrize(
-    ("words", "attempts"),
-    [
-        ("", 0),
-        ("failed", 1),
-        ("no-op", 1),
-        ("timed-out", 1),
-        ("failed no-op timed-out", 3),
-        ("limited unavailable interrupted", 0),
-        ("failed limited failed interrupted", 2),
-        ("passed", 0),
-        ("failed failed passed", 0),
-        ("passed failed", 1),
-        ("failed retry", 0),
-        ("failed retry failed", 1),
-        ("failed recheck failed", 2),
-        ("failed broken failed", 1),
-        ("failed run failed stop failed", 3),  # runs end, attempts belong to the task
-    ],
-)
+@pytest.mark.parametrize(("words", "attempts"), [
+    ("", 0),
+    ("failed", 1),
+    ("no-op", 1),
+    ("timed-out", 1),
+    ("failed no-op timed-out", 3),
+    ("limited unavailable interrupted", 0),
+    ("failed limited failed interrupted", 2),
+    ("passed", 0),
+    ("failed failed passed", 0),
+    ("passed failed", 1),
+    ("failed retry", 0),
+    ("failed retry failed", 1),
+    ("failed recheck failed", 2),
+    ("failed broken failed", 1),
+    ("failed run failed stop failed", 3),  # runs end, attempts belong to the task
+])  # fmt: skip
 def test_attempts_that_count(words: str, attempts: int) -> None:
     records = []
     for number, word in enumerate(words.split(), 1):
@@ -135,55 +132,43 @@ def test_other_plans_are_passed_over(tmp_path: Path) -> None:
     assert [*Journal(tmp_path / "progress.txt").records(OF_PLAN)] == made(start(1))
 
 
-@pytest.mark.parametrize(
-    ("records", "blocked", "row"),
-    [
-        ([verdict("failed", blocked="x")], True, 1),
-        ([verdict("failed", blocked="x"), verdict("no-op", blocked="y") | {"task": "T2"}], True, 2),
-        ([verdict("failed", blocked="x"), verdict("failed", blocked=None) | {"task": "T2"}], True, 1),
-        ([verdict("failed", blocked="x"), verdict("passed") | {"task": "T2"}], True, 0),
-        ([verdict("failed", blocked="x"), record("retry")], False, 0),
-        ([verdict("failed", blocked="x"), record("stop"), record("run")], True, 0),
-    ],
-)
+@pytest.mark.parametrize(("records", "blocked", "row"), [
+    ([verdict("failed", blocked="x")], True, 1),
+    ([verdict("failed", blocked="x"), verdict("no-op", blocked="y") | {"task": "T2"}], True, 2),
+    ([verdict("failed", blocked="x"), verdict("failed", blocked=None) | {"task": "T2"}], True, 1),
+    ([verdict("failed", blocked="x"), verdict("passed") | {"task": "T2"}], True, 0),
+    ([verdict("failed", blocked="x"), record("retry")], False, 0),
+    ([verdict("failed", blocked="x"), record("stop"), record("run")], True, 0),
+])  # fmt: skip
 def test_blocked(records: list[dict[str, Any]], blocked: bool, row: int) -> None:
     history = fold(*records)
     assert (history.of(TASK).blocked, history.this_run.blocked_in_a_row) == (blocked, row)
 
 
-@pytest.mark.parametrize(
-    ("records", "is_open"),
-    [
-        ([start()], True),
-        ([start(), verdict("passed")], False),
-        ([start(), verdict("passed"), record("wait")], False),
-        ([start(), verdict("passed"), record("retry"), record("add")], False),
-        ([start(), verdict("passed"), start(2)], True),
-        ([start(), verdict("passed"), record("stop")], False),
-        (
-            [start(), verdict("passed"), record("recheck", ok=True, commit="x", checks_digest="y")],
-            False,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("records", "is_open"), [
+    ([start()], True),
+    ([start(), verdict("passed")], False),
+    ([start(), verdict("passed"), record("wait")], False),
+    ([start(), verdict("passed"), record("retry"), record("add")], False),
+    ([start(), verdict("passed"), start(2)], True),
+    ([start(), verdict("passed"), record("stop")], False),
+    ([start(), verdict("passed"), record("recheck", ok=True, commit="x", checks_digest="y")], False),
+])  # fmt: skip
 def test_an_attempt_is_open_until_its_verdict(records: list[dict[str, Any]], is_open: bool) -> None:
     assert bool(fold(*records).open_starts) == is_open
 
 
-@pytest.mark.parametrize(
-    ("records", "holds"),
-    [
-        ([], False),
-        ([verdict("passed", commit="c", checks={"own": True})], True),
-        ([verdict("passed", commit="c", checks={"other": True})], False),  # a person gave it another check
-        ([verdict("passed", checks={"own": True})], False),  # of the first version: nothing landed
-        ([verdict("passed", commit="c", checks={"own": True}), record("retry")], False),
-        ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T1\nt"])], False),
-        ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T2\nt"])], True),
-        ([verdict("passed", commit="c", checks={"own": True}), record("stop"), record("run")], True),
-        ([record("retry"), verdict("passed", commit="c", checks={"own": True})], True),
-    ],
-)
+@pytest.mark.parametrize(("records", "holds"), [
+    ([], False),
+    ([verdict("passed", commit="c", checks={"own": True})], True),
+    ([verdict("passed", commit="c", checks={"other": True})], False),  # a person gave it another check
+    ([verdict("passed", checks={"own": True})], False),  # of the first version: nothing landed
+    ([verdict("passed", commit="c", checks={"own": True}), record("retry")], False),
+    ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T1\nt"])], False),
+    ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T2\nt"])], True),
+    ([verdict("passed", commit="c", checks={"own": True}), record("stop"), record("run")], True),
+    ([record("retry"), verdict("passed", commit="c", checks={"own": True})], True),
+])  # fmt: skip
 def test_a_pass_holds_until_a_record_takes_it_away(records: list[dict[str, Any]], holds: bool) -> None:
     task = replace(TASK, checks=(Check("own", "own"),))
     assert fold(*records).holds(task) is holds
@@ -193,42 +178,36 @@ def test_a_pass_holds_until_a_record_takes_it_away(records: list[dict[str, Any]]
 WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
 
 
-@pytest.mark.parametrize(
-    ("records", "left", "lacks"),
-    [
-        ([verdict("failed", **WORK)], "tree", ""),
-        ([verdict("timed-out", **WORK)], "tree", ""),
-        ([verdict("limited", **WORK)], "tree", ""),
-        ([verdict("limited", **WORK, unjudged=True)], "tree", "judge"),
-        ([verdict("interrupted", **WORK)], "tree", "checks"),
-        ([verdict("interrupted", **WORK, checks={"a": False})], "tree", ""),
-        ([verdict("interrupted", **WORK, leftover="checks")], "tree", ""),  # it had its chance
-        ([verdict("interrupted")], "", ""),
-        ([verdict("failed", **WORK, parked="refs/x")], "", ""),
-        ([verdict("conflict", **WORK, parked="refs/x")], "", ""),
-        ([verdict("passed", **WORK)], "", ""),
-        ([verdict("failed", **WORK), verdict("failed")], "", ""),
-        ([verdict("failed", **WORK), record("retry")], "", ""),
-        ([verdict("failed", left="tree")], "", ""),  # of a version that worked in place
-    ],
-)
+@pytest.mark.parametrize(("records", "left", "lacks"), [
+    ([verdict("failed", **WORK)], "tree", ""),
+    ([verdict("timed-out", **WORK)], "tree", ""),
+    ([verdict("limited", **WORK)], "tree", ""),
+    ([verdict("limited", **WORK, unjudged=True)], "tree", "judge"),
+    ([verdict("interrupted", **WORK)], "tree", "checks"),
+    ([verdict("interrupted", **WORK, checks={"a": False})], "tree", ""),
+    ([verdict("interrupted", **WORK, leftover="checks")], "tree", ""),  # it had its chance
+    ([verdict("interrupted")], "", ""),
+    ([verdict("failed", **WORK, parked="refs/x")], "", ""),
+    ([verdict("conflict", **WORK, parked="refs/x")], "", ""),
+    ([verdict("passed", **WORK)], "", ""),
+    ([verdict("failed", **WORK), verdict("failed")], "", ""),
+    ([verdict("failed", **WORK), record("retry")], "", ""),
+    ([verdict("failed", left="tree")], "", ""),  # of a version that worked in place
+])  # fmt: skip
 def test_what_the_next_attempt_finds(records: list[dict[str, Any]], left: str, lacks: str) -> None:
     known = fold(*records).of(TASK)
     assert (known.left, known.base, known.lacks) == (left, "tip" if left else "", lacks)
 
 
-@pytest.mark.parametrize(
-    ("words", "attempts", "interrupted"),
-    [
-        ("interrupted interrupted", 0, 2),
-        ("interrupted limited unavailable interrupted", 0, 2),
-        ("interrupted failed interrupted", 1, 1),
-        ("interrupted leftover", 0, 1),
-        ("interrupted retry", 0, 0),
-        ("conflict conflict conflict", 0, 0),  # each needs a landing of another task, so they end
-        ("failed conflict failed", 2, 0),
-    ],
-)
+@pytest.mark.parametrize(("words", "attempts", "interrupted"), [
+    ("interrupted interrupted", 0, 2),
+    ("interrupted limited unavailable interrupted", 0, 2),
+    ("interrupted failed interrupted", 1, 1),
+    ("interrupted leftover", 0, 1),
+    ("interrupted retry", 0, 0),
+    ("conflict conflict conflict", 0, 0),  # each needs a landing of another task, so they end
+    ("failed conflict failed", 2, 0),
+])  # fmt: skip
 def test_interruptions_in_a_row_and_conflicts(words: str, attempts: int, interrupted: int) -> None:
     records = []
     for word in words.split():
@@ -240,16 +219,13 @@ def test_interruptions_in_a_row_and_conflicts(words: str, attempts: int, interru
     assert (known.attempts, known.interrupted) == (attempts, interrupted)
 
 
-@pytest.mark.parametrize(
-    ("records", "parked"),
-    [
-        ([verdict("failed", blocked="x", parked="refs/a")], "refs/a"),
-        ([verdict("interrupted", blocked="x", parked="refs/a")], "refs/a"),
-        ([verdict("conflict", parked="refs/a")], "refs/a"),
-        ([verdict("conflict", parked="refs/a"), verdict("limited")], "refs/a"),
-        ([verdict("conflict", parked="refs/a"), verdict("failed")], ""),
-    ],
-)
+@pytest.mark.parametrize(("records", "parked"), [
+    ([verdict("failed", blocked="x", parked="refs/a")], "refs/a"),
+    ([verdict("interrupted", blocked="x", parked="refs/a")], "refs/a"),
+    ([verdict("conflict", parked="refs/a")], "refs/a"),
+    ([verdict("conflict", parked="refs/a"), verdict("limited")], "refs/a"),
+    ([verdict("conflict", parked="refs/a"), verdict("failed")], ""),
+])  # fmt: skip
 def test_where_its_work_is_parked(records: list[dict[str, Any]], parked: str) -> None:
     assert fold(*records).of(TASK).parked == parked
 
@@ -289,24 +265,21 @@ def limited(at: float, number: int = 1, began: float = 0.0, **more: Any) -> list
     return [start(number) | {"time": began or at}, verdict("limited", number, **ended)]
 
 
-@pytest.mark.parametrize(
-    ("records", "away"),
-    [
-        (limited(10), Away(10, tries=1, reason="busy")),
-        (limited(10, reset=99), Away(10, reset=99, reason="busy")),
-        (limited(10) + limited(80, 2), Away(80, tries=2, reason="busy")),
-        (limited(10) + limited(80, 2, tokens={"output": 5}), Away(80, tries=1, reason="busy")),
-        (limited(10) + limited(80, 2, began=5), Away(10, tries=1, reason="busy")),  # the same limit
-        (limited(10, reset=99) + limited(20, 2, began=5), Away(10, reset=99, reason="busy")),
-        (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Away(20, reset=99, reason="busy")),
-        (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Away(20, reset=99, reason="busy")),
-        ([verdict("unavailable", command="a", time=10.0, reason="no login")], Away(10, NEVER, 0, "no login")),
-        ([*limited(10), verdict("failed", command="a")], Away(10, reason="busy")),  # it has answered
-        ([*limited(10, reset=99), verdict("failed", command="a")], Away(10, 99, reason="busy")),  # begun before
-        ([*limited(10), record("run")], None),
-        ([*limited(10), record("run", continues=True)], Away(10, tries=1, reason="busy")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("records", "away"), [
+    (limited(10), Away(10, tries=1, reason="busy")),
+    (limited(10, reset=99), Away(10, reset=99, reason="busy")),
+    (limited(10) + limited(80, 2), Away(80, tries=2, reason="busy")),
+    (limited(10) + limited(80, 2, tokens={"output": 5}), Away(80, tries=1, reason="busy")),
+    (limited(10) + limited(80, 2, began=5), Away(10, tries=1, reason="busy")),  # the same limit
+    (limited(10, reset=99) + limited(20, 2, began=5), Away(10, reset=99, reason="busy")),
+    (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Away(20, reset=99, reason="busy")),
+    (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Away(20, reset=99, reason="busy")),
+    ([verdict("unavailable", command="a", time=10.0, reason="no login")], Away(10, NEVER, 0, "no login")),
+    ([*limited(10), verdict("failed", command="a")], Away(10, reason="busy")),  # it has answered
+    ([*limited(10, reset=99), verdict("failed", command="a")], Away(10, 99, reason="busy")),  # begun before
+    ([*limited(10), record("run")], None),
+    ([*limited(10), record("run", continues=True)], Away(10, tries=1, reason="busy")),
+])  # fmt: skip
 def test_why_an_agent_cannot_be_used(records: list[dict[str, Any]], away: Away | None) -> None:
     assert fold(*records).this_run.away.get("a") == away
 
@@ -353,11 +326,7 @@ def test_a_pass_that_breaks_twice_is_blocked() -> None:
 
 def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
     notes, live = journal(tmp_path), History()
-    written = [
-        record("run"),
-        start(),
-        verdict("failed", usd=0.5),
-    ]
+    written = [record("run"), start(), verdict("failed", usd=0.5)]
     for one in written:
         live.apply(notes.append(from_json(one), "x"))
     assert replay(notes.records(OF_PLAN)) == live
@@ -367,63 +336,54 @@ def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- handoffs
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ("", {}),
-        ("no label at all", {}),
-        ("status: done", {"status": "done"}),
-        ("STATUS: Done", {"status": "Done"}),
-        ("**Status:** done", {"status": "done"}),
-        ("**Status**: done", {"status": "done"}),
-        ("- **ruled out**: the URL", {"ruled out": "the URL"}),
-        ("* next step: x", {"next step": "x"}),
-        ("### Re-read:\nf.py", {"re-read": "f.py"}),
-        ("> risks : many", {"risks": "many"}),
-        ("learned:\n- one\n\n- two\nfound: three", {"learned": "- one\n- two", "found": "three"}),
-        ("decisions: first\nrisks: r\ndecisions: second", {"decisions": "first\nsecond", "risks": "r"}),
-        ("preface\nfiles: a.py, b.py", {"files": "a.py, b.py"}),
-        ("blocked on: none\nrisks: None.\nfound: -\nlearned: N/A\nfiles:\nruled out: **nothing**", {}),
-        ("blocked on: none of the tables fits?", {"blocked on": "none of the tables fits?"}),
-        ("status: \x1b[32mdone\x1b[0m\r\nrisks: a\u2028b", {"status": "done", "risks": "ab"}),
-        ("learned: " + "x" * 2000, {"learned": "x" * 1489 + "\n[cut here]"}),
-        ("\n" * 500 + "status: done", {}),  # too long a handoff is read for 400 lines
-        ("## Status\ndone\n\n## Next step\n- write it", {"status": "done", "next step": "- write it"}),
-        ("1. status: done\n2. `next step`: x", {"status": "done", "next step": "x"}),
-        ("decisions: (and why)\nblocked on: (one question and the answer you propose, or none)", {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "wanted"), [
+    ("", {}),
+    ("no label at all", {}),
+    ("status: done", {"status": "done"}),
+    ("STATUS: Done", {"status": "Done"}),
+    ("**Status:** done", {"status": "done"}),
+    ("**Status**: done", {"status": "done"}),
+    ("- **ruled out**: the URL", {"ruled out": "the URL"}),
+    ("* next step: x", {"next step": "x"}),
+    ("### Re-read:\nf.py", {"re-read": "f.py"}),
+    ("> risks : many", {"risks": "many"}),
+    ("learned:\n- one\n\n- two\nfound: three", {"learned": "- one\n- two", "found": "three"}),
+    ("decisions: first\nrisks: r\ndecisions: second", {"decisions": "first\nsecond", "risks": "r"}),
+    ("preface\nfiles: a.py, b.py", {"files": "a.py, b.py"}),
+    ("blocked on: none\nrisks: None.\nfound: -\nlearned: N/A\nfiles:\nruled out: **nothing**", {}),
+    ("blocked on: none of the tables fits?", {"blocked on": "none of the tables fits?"}),
+    ("status: \x1b[32mdone\x1b[0m\r\nrisks: a\u2028b", {"status": "done", "risks": "ab"}),
+    ("learned: " + "x" * 2000, {"learned": "x" * 1489 + "\n[cut here]"}),
+    ("\n" * 500 + "status: done", {}),  # too long a handoff is read for 400 lines
+    ("## Status\ndone\n\n## Next step\n- write it", {"status": "done", "next step": "- write it"}),
+    ("1. status: done\n2. `next step`: x", {"status": "done", "next step": "x"}),
+    ("decisions: (and why)\nblocked on: (one question and the answer you propose, or none)", {}),
+])  # fmt: skip
 def test_parse_handoff(source: str, wanted: dict[str, str]) -> None:
     assert parse_handoff(source) == wanted
 
 
-@pytest.mark.parametrize(
-    ("entries", "size", "wanted"),
-    [
-        ([], 10, []),
-        (["a", "b", "c"], 10, ["a", "b", "c"]),
-        (["aaaa", "bbbb", "cccc"], 8, ["bbbb", "cccc"]),
-        (["aaaa", "bbbb", "cccc"], 7, ["cccc"]),
-        (["aaaa"], 3, []),
-        (["a", "b", "a"], 10, ["b", "a"]),
-        (["éé", "b"], 4, ["b"]),  # bytes, not letters
-        (["old", "again", "again", "again"], 10, ["old", "again"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("entries", "size", "wanted"), [
+    ([], 10, []),
+    (["a", "b", "c"], 10, ["a", "b", "c"]),
+    (["aaaa", "bbbb", "cccc"], 8, ["bbbb", "cccc"]),
+    (["aaaa", "bbbb", "cccc"], 7, ["cccc"]),
+    (["aaaa"], 3, []),
+    (["a", "b", "a"], 10, ["b", "a"]),
+    (["éé", "b"], 4, ["b"]),  # bytes, not letters
+    (["old", "again", "again", "again"], 10, ["old", "again"]),
+])  # fmt: skip
 def test_newest(entries: list[str], size: int, wanted: list[str]) -> None:
     assert newest(entries, size) == wanted
 
 
-@pytest.mark.parametrize(
-    ("records", "seconds"),
-    [
-        ([("run", "a", 0), ("start", "a", 1), ("start", "a", 2), ("verdict", "a", 62), ("verdict", "a", 82)], 82),
-        # a process that was killed: what came after its last record nobody knows, but that it waited
-        ([("run", "a", 0), ("start", "a", 10), ("verdict", "b", 900), ("start", "b", 905)], 15),
-        ([("run", "a", 0), ("wait", "a", 10), ("run again", "b", 900), ("start", "b", 905)], 75),
-        ([("run", "a", 0), ("start", "a", 50), ("verdict", "a", 20)], 50),  # the clock was set back
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("records", "seconds"), [
+    ([("run", "a", 0), ("start", "a", 1), ("start", "a", 2), ("verdict", "a", 62), ("verdict", "a", 82)], 82),
+    # a process that was killed: what came after its last record nobody knows, but that it waited
+    ([("run", "a", 0), ("start", "a", 10), ("verdict", "b", 900), ("start", "b", 905)], 15),
+    ([("run", "a", 0), ("wait", "a", 10), ("run again", "b", 900), ("start", "b", 905)], 75),
+    ([("run", "a", 0), ("start", "a", 50), ("verdict", "a", 20)], 50),  # the clock was set back
+])  # fmt: skip
 def test_how_long_a_run_has_lasted_with_any_number_of_workers(
     records: list[tuple[str, str, int]], seconds: float
 ) -> None:

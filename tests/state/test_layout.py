@@ -45,15 +45,12 @@ def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(tmp_path: Pat
         layout.locate(tmp_path / "gone/prd.json")
 
 
-@pytest.mark.parametrize(
-    ("env", "folder"),
-    [
-        ({"RALPH_PLACES": "/p"}, "/p"),
-        ({"XDG_STATE_HOME": "/s"}, "/s/ralph"),
-        ({"HOME": "/h"}, "/h/.local/state/ralph"),
-        ({"RALPH_PLACES": "~/p", "HOME": "/h"}, "/h/p"),
-    ],
-)
+@pytest.mark.parametrize(("env", "folder"), [
+    ({"RALPH_PLACES": "/p"}, "/p"),
+    ({"XDG_STATE_HOME": "/s"}, "/s/ralph"),
+    ({"HOME": "/h"}, "/h/.local/state/ralph"),
+    ({"RALPH_PLACES": "~/p", "HOME": "/h"}, "/h/p"),
+])  # fmt: skip
 def test_the_folder_of_all_places(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], folder: str) -> None:
     for name in ("RALPH_PLACES", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

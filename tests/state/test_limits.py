@@ -22,21 +22,18 @@ def history(**known: Any) -> History:
     return History(this_run=RunHistory(**run), **known)
 
 
-@pytest.mark.parametrize(
-    ("settings", "given", "wanted"),
-    [
-        ({}, {}, Limits(iterations=50, attempts=3, hours=12, max_wait=6 * 3600)),
-        ({"limits": {"iterations": 7}}, {}, Limits(iterations=7)),
-        ({"limits": {"iterations": 7}}, {"iterations": 9}, Limits(iterations=9)),
-        ({"limits": {"stuck": 9}}, {}, Limits(stuck=9)),
-        ({"limits": {"iterations": 7}}, {"iterations": None}, Limits(iterations=7)),
-        ({"limits": {"attempts": 1, "hours": 0.5}}, {}, Limits(attempts=1, hours=0.5)),
-        ({"limits": {"usd": 2.5, "tokens": 9}}, {}, Limits(usd=2.5, tokens=9)),
-        ({"budget": {"usd": 100, "tokens": 5}}, {}, Limits(budget_usd=100, budget_tokens=5)),
-        ({"limits": {"usd": 3}, "budget": {"usd": 100}}, {"usd": 4}, Limits(usd=4, budget_usd=100)),
-        ({}, {"max_wait": 60.0, "hours": 1.0}, Limits(max_wait=60, hours=1)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "given", "wanted"), [
+    ({}, {}, Limits(iterations=50, attempts=3, hours=12, max_wait=6 * 3600)),
+    ({"limits": {"iterations": 7}}, {}, Limits(iterations=7)),
+    ({"limits": {"iterations": 7}}, {"iterations": 9}, Limits(iterations=9)),
+    ({"limits": {"stuck": 9}}, {}, Limits(stuck=9)),
+    ({"limits": {"iterations": 7}}, {"iterations": None}, Limits(iterations=7)),
+    ({"limits": {"attempts": 1, "hours": 0.5}}, {}, Limits(attempts=1, hours=0.5)),
+    ({"limits": {"usd": 2.5, "tokens": 9}}, {}, Limits(usd=2.5, tokens=9)),
+    ({"budget": {"usd": 100, "tokens": 5}}, {}, Limits(budget_usd=100, budget_tokens=5)),
+    ({"limits": {"usd": 3}, "budget": {"usd": 100}}, {"usd": 4}, Limits(usd=4, budget_usd=100)),
+    ({}, {"max_wait": 60.0, "hours": 1.0}, Limits(max_wait=60, hours=1)),
+])  # fmt: skip
 def test_resolve(settings: dict[str, Any], given: dict[str, Any], wanted: Limits) -> None:
     assert resolve(settings, given) == wanted
 
@@ -55,50 +52,44 @@ def test_what_the_schema_refuses_is_no_limit() -> None:
     assert resolve(odd, {}) == Limits()
 
 
-@pytest.mark.parametrize(
-    ("limits", "wanted"),
-    [
-        (Limits(), False), (Limits(usd=1), True), (Limits(budget_usd=1), True),
-        (Limits(tokens=1, budget_tokens=1), False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("limits", "wanted"), [
+    (Limits(), False), (Limits(usd=1), True), (Limits(budget_usd=1), True),
+    (Limits(tokens=1, budget_tokens=1), False),
+])  # fmt: skip
 def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
     assert limits.in_dollars is wanted
 
 
 # One line a case: the limits, what was used, for how many seconds; the stop's word and a fragment.
-@pytest.mark.parametrize(
-    ("limits", "used", "seconds", "word", "fragment"),
-    [
-        (Limits(), {}, 0, None, ""),
-        (Limits(iterations=3), {"run_iterations": 2}, 0, None, ""),
-        (Limits(iterations=3), {"run_iterations": 3}, 0, "limit", "3 iterations"),
-        (Limits(iterations=3), {"iteration": 99}, 0, None, ""),  # earlier runs do not count
-        (Limits(hours=1), {}, 3599.9, None, ""),
-        (Limits(hours=1), {}, 3600, "limit", "1 hours"),
-        (Limits(hours=0.5), {}, 1800, "limit", "0.5 hours"),
-        (Limits(until=NOW + 1), {}, 0, None, ""),
-        (Limits(until=NOW), {}, 0, "limit", "--until"),
-        (Limits(usd=1), {"run_usd": 0.99}, 0, None, ""),
-        (Limits(usd=1), {"run_usd": 1.0}, 0, "limit", "$1.00 for this run"),
-        (Limits(usd=1), {"usd": 50.0}, 0, None, ""),
-        (Limits(tokens=10), {"run_tokens": Tokens(4, 5)}, 0, None, ""),
-        (Limits(tokens=10), {"run_tokens": Tokens(4, 6)}, 0, "limit", "10 tokens for this run"),
-        (Limits(tokens=10), {"tokens": Tokens(50, 50, 50)}, 0, None, ""),
-        (Limits(budget_usd=5), {"usd": 4.99}, 0, None, ""),
-        (Limits(budget_usd=5), {"usd": 5.0}, 0, "budget", "raise budget.usd in prd.json"),
-        (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),  # cached is a part of input
-        (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "budget", "raise budget.tokens in"),
-        (Limits(usd=1, budget_usd=5), {"run_usd": 1.0, "usd": 5.0}, 0, "budget", "budget in dollars is spent"),
-        (Limits(), {"run_blocked_in_a_row": 2}, 0, None, ""),
-        (Limits(), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
-        (Limits(), {"run_blocked_in_a_row": 5, "run_passed": 1}, 0, None, ""),
-        (Limits(), {"run_blocked_in_a_row": 6, "run_passed": 1}, 0, "stuck", "6 tasks blocked in a row"),
-        (Limits(stuck=1), {"run_blocked_in_a_row": 1}, 0, "stuck", "1 task blocked in a row"),
-        (Limits(stuck=9), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
-        (Limits(stuck=9), {"run_blocked_in_a_row": 8, "run_passed": 1}, 0, None, ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("limits", "used", "seconds", "word", "fragment"), [
+    (Limits(), {}, 0, None, ""),
+    (Limits(iterations=3), {"run_iterations": 2}, 0, None, ""),
+    (Limits(iterations=3), {"run_iterations": 3}, 0, "limit", "3 iterations"),
+    (Limits(iterations=3), {"iteration": 99}, 0, None, ""),  # earlier runs do not count
+    (Limits(hours=1), {}, 3599.9, None, ""),
+    (Limits(hours=1), {}, 3600, "limit", "1 hours"),
+    (Limits(hours=0.5), {}, 1800, "limit", "0.5 hours"),
+    (Limits(until=NOW + 1), {}, 0, None, ""),
+    (Limits(until=NOW), {}, 0, "limit", "--until"),
+    (Limits(usd=1), {"run_usd": 0.99}, 0, None, ""),
+    (Limits(usd=1), {"run_usd": 1.0}, 0, "limit", "$1.00 for this run"),
+    (Limits(usd=1), {"usd": 50.0}, 0, None, ""),
+    (Limits(tokens=10), {"run_tokens": Tokens(4, 5)}, 0, None, ""),
+    (Limits(tokens=10), {"run_tokens": Tokens(4, 6)}, 0, "limit", "10 tokens for this run"),
+    (Limits(tokens=10), {"tokens": Tokens(50, 50, 50)}, 0, None, ""),
+    (Limits(budget_usd=5), {"usd": 4.99}, 0, None, ""),
+    (Limits(budget_usd=5), {"usd": 5.0}, 0, "budget", "raise budget.usd in prd.json"),
+    (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),  # cached is a part of input
+    (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "budget", "raise budget.tokens in"),
+    (Limits(usd=1, budget_usd=5), {"run_usd": 1.0, "usd": 5.0}, 0, "budget", "budget in dollars is spent"),
+    (Limits(), {"run_blocked_in_a_row": 2}, 0, None, ""),
+    (Limits(), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
+    (Limits(), {"run_blocked_in_a_row": 5, "run_passed": 1}, 0, None, ""),
+    (Limits(), {"run_blocked_in_a_row": 6, "run_passed": 1}, 0, "stuck", "6 tasks blocked in a row"),
+    (Limits(stuck=1), {"run_blocked_in_a_row": 1}, 0, "stuck", "1 task blocked in a row"),
+    (Limits(stuck=9), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
+    (Limits(stuck=9), {"run_blocked_in_a_row": 8, "run_passed": 1}, 0, None, ""),
+])  # fmt: skip
 def test_spent(limits: Limits, used: dict[str, Any], seconds: float, word: str | None, fragment: str) -> None:
     stop = spent(limits, history(**used), seconds, NOW)
     assert (stop.word if stop else None) == word
@@ -107,64 +98,52 @@ def test_spent(limits: Limits, used: dict[str, Any], seconds: float, word: str |
         assert stop.exit is (Exit.PERSON if word in ("stuck", "budget") else Exit.LEFT)
 
 
-@pytest.mark.parametrize(
-    ("limits", "gone", "wanted"),
-    [
-        (Limits(hours=2), 0, NOW + 7200),
-        (Limits(hours=2), 7000, NOW + 200),
-        (Limits(hours=2, until=NOW + 60), 0, NOW + 60),
-        (Limits(hours=2, until=NOW + 9000), 0, NOW + 7200),
-    ],
-)
+@pytest.mark.parametrize(("limits", "gone", "wanted"), [
+    (Limits(hours=2), 0, NOW + 7200),
+    (Limits(hours=2), 7000, NOW + 200),
+    (Limits(hours=2, until=NOW + 60), 0, NOW + 60),
+    (Limits(hours=2, until=NOW + 9000), 0, NOW + 7200),
+])  # fmt: skip
 def test_run_deadline(limits: Limits, gone: float, wanted: float) -> None:
     assert run_deadline(limits, gone, NOW) == wanted
 
 
-@pytest.mark.parametrize(
-    ("limits", "used", "wanted"),
-    [
-        (Limits(), {"usd": 5.0, "run_usd": 5.0}, None),
-        (Limits(usd=3), {"usd": 50.0, "run_usd": 1.0}, 2.0),
-        (Limits(budget_usd=60), {"usd": 50.0, "run_usd": 1.0}, 10.0),
-        (Limits(usd=3, budget_usd=51), {"usd": 50.0, "run_usd": 1.0}, 1.0),
-        (Limits(usd=1), {"run_usd": 1.5}, 0.01),  # nothing is left, and 0 could mean no limit
-    ],
-)
+@pytest.mark.parametrize(("limits", "used", "wanted"), [
+    (Limits(), {"usd": 5.0, "run_usd": 5.0}, None),
+    (Limits(usd=3), {"usd": 50.0, "run_usd": 1.0}, 2.0),
+    (Limits(budget_usd=60), {"usd": 50.0, "run_usd": 1.0}, 10.0),
+    (Limits(usd=3, budget_usd=51), {"usd": 50.0, "run_usd": 1.0}, 1.0),
+    (Limits(usd=1), {"run_usd": 1.5}, 0.01),  # nothing is left, and 0 could mean no limit
+])  # fmt: skip
 def test_what_is_left_of_dollars(limits: Limits, used: dict[str, Any], wanted: float | None) -> None:
     assert share(limits, history(**used), [], 1) == Share(usd=wanted)
 
 
-@pytest.mark.parametrize(
-    ("away", "limits", "wanted"),
-    [
-        (Away(), Limits(), 0),
-        (Away(NOW, reset=NOW + 600), Limits(), NOW + 600),
-        (Away(NOW, reset=NEVER), Limits(), NEVER),
-        (Away(NOW, tries=1), Limits(), NOW + 60),
-        (Away(NOW, tries=2), Limits(), NOW + 330),
-        (Away(NOW, tries=3), Limits(), NOW + 1800),
-        (Away(NOW, tries=9), Limits(), NOW + 1800),
-        (Away(NOW, tries=3), Limits(max_wait=100), NOW + 100),
-        (Away(NOW, tries=0), Limits(), 0),  # it has answered since
-    ],
-)
+@pytest.mark.parametrize(("away", "limits", "wanted"), [
+    (Away(), Limits(), 0),
+    (Away(NOW, reset=NOW + 600), Limits(), NOW + 600),
+    (Away(NOW, reset=NEVER), Limits(), NEVER),
+    (Away(NOW, tries=1), Limits(), NOW + 60),
+    (Away(NOW, tries=2), Limits(), NOW + 330),
+    (Away(NOW, tries=3), Limits(), NOW + 1800),
+    (Away(NOW, tries=9), Limits(), NOW + 1800),
+    (Away(NOW, tries=3), Limits(max_wait=100), NOW + 100),
+    (Away(NOW, tries=0), Limits(), 0),  # it has answered since
+])  # fmt: skip
 def test_when_an_agent_is_back(away: Away, limits: Limits, wanted: float) -> None:
     assert back(limits, away) == wanted
 
 
-@pytest.mark.parametrize(
-    ("away", "vain", "limits", "wanted"),
-    [
-        (Away(NOW, tries=1), 0, Limits(), 60),
-        (Away(NOW, tries=3), 2, Limits(), 1800),
-        (Away(NOW, tries=4, reason="busy"), 3, Limits(), "3 waits in a row did not help: busy"),
-        (Away(NOW, NOW + 600), 0, Limits(), 600),
-        (Away(NOW, NOW + 600), 99, Limits(), 600),  # a time that was told is not a guess
-        (Away(NOW, NOW + 6 * 3600), 0, Limits(), 6 * 3600),
-        (Away(NOW, NOW + 6 * 3600 + 1), 0, Limits(), "more than --max-wait allows"),
-        (Away(NOW, NOW + 601), 0, Limits(max_wait=600), "ends in 10 min 1 s"),
-    ],
-)
+@pytest.mark.parametrize(("away", "vain", "limits", "wanted"), [
+    (Away(NOW, tries=1), 0, Limits(), 60),
+    (Away(NOW, tries=3), 2, Limits(), 1800),
+    (Away(NOW, tries=4, reason="busy"), 3, Limits(), "3 waits in a row did not help: busy"),
+    (Away(NOW, NOW + 600), 0, Limits(), 600),
+    (Away(NOW, NOW + 600), 99, Limits(), 600),  # a time that was told is not a guess
+    (Away(NOW, NOW + 6 * 3600), 0, Limits(), 6 * 3600),
+    (Away(NOW, NOW + 6 * 3600 + 1), 0, Limits(), "more than --max-wait allows"),
+    (Away(NOW, NOW + 601), 0, Limits(max_wait=600), "ends in 10 min 1 s"),
+])  # fmt: skip
 def test_how_long_an_agent_is_waited_for(away: Away, vain: int, limits: Limits, wanted: float | str) -> None:
     found = wait_for(limits, away, vain, NOW)
     if isinstance(wanted, str):
@@ -193,18 +172,15 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     time.tzset()
 
 
-@pytest.mark.parametrize(
-    ("now", "clock", "wanted"),
-    [
-        ("2026-11-21 22:00", "07:00", "2026-11-22 07:00"),
-        ("2026-11-21 06:59", "07:00", "2026-11-21 07:00"),
-        ("2026-11-21 07:00", "07:00", "2026-11-22 07:00"),
-        ("2026-12-31 23:59", "00:00", "2027-01-01 00:00"),
-        ("2026-02-28 12:00", "7:05", "2026-03-01 07:05"),
-        ("2026-03-28 23:00", "07:00", "2026-03-29 07:00"),  # the night in which Berlin's clocks go forward
-        ("2026-10-24 23:00", "07:00", "2026-10-25 07:00"),  # and back
-    ],
-)
+@pytest.mark.parametrize(("now", "clock", "wanted"), [
+    ("2026-11-21 22:00", "07:00", "2026-11-22 07:00"),
+    ("2026-11-21 06:59", "07:00", "2026-11-21 07:00"),
+    ("2026-11-21 07:00", "07:00", "2026-11-22 07:00"),
+    ("2026-12-31 23:59", "00:00", "2027-01-01 00:00"),
+    ("2026-02-28 12:00", "7:05", "2026-03-01 07:05"),
+    ("2026-03-28 23:00", "07:00", "2026-03-29 07:00"),  # the night in which Berlin's clocks go forward
+    ("2026-10-24 23:00", "07:00", "2026-10-25 07:00"),  # and back
+])  # fmt: skip
 def test_next_time(zone: str, now: str, clock: str, wanted: str) -> None:
     at = next_time(clock, time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")))
     assert time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) == wanted
@@ -216,25 +192,22 @@ def test_no_time(clock: str) -> None:
         next_time(clock, NOW)
 
 
-@pytest.mark.parametrize(
-    ("left", "largest", "given", "jobs", "wanted"),
-    [
-        (8.0, 0.0, [], 4, 8.0),  # nobody knows what an attempt takes: the first one is alone
-        (8.0, 0.0, [8.0], 4, None),
-        (8.0, 1.0, [], 4, 2.0),
-        (8.0, 1.0, [2.0], 4, 2.0),
-        (8.0, 1.0, [2.0, 2.0, 2.0], 4, 2.0),
-        (8.0, 1.0, [2.0, 2.0, 2.0, 2.0], 4, None),
-        (5.0, 2.0, [], 4, 2.5),  # it pays for two
-        (5.0, 2.0, [2.5], 4, 2.5),
-        (5.0, 2.0, [2.5, 2.5], 4, None),
-        (1.0, 2.0, [], 4, 1.0),  # not even for one, but nobody else needs it
-        (1.0, 2.0, [1.0], 4, None),
-        (8.0, 1.0, [8.0], 4, None),
-        (-1.0, 2.0, [0.5], 4, None),
-        (-1.0, 2.0, [], 4, 0.01),
-    ],
-)
+@pytest.mark.parametrize(("left", "largest", "given", "jobs", "wanted"), [
+    (8.0, 0.0, [], 4, 8.0),  # nobody knows what an attempt takes: the first one is alone
+    (8.0, 0.0, [8.0], 4, None),
+    (8.0, 1.0, [], 4, 2.0),
+    (8.0, 1.0, [2.0], 4, 2.0),
+    (8.0, 1.0, [2.0, 2.0, 2.0], 4, 2.0),
+    (8.0, 1.0, [2.0, 2.0, 2.0, 2.0], 4, None),
+    (5.0, 2.0, [], 4, 2.5),  # it pays for two
+    (5.0, 2.0, [2.5], 4, 2.5),
+    (5.0, 2.0, [2.5, 2.5], 4, None),
+    (1.0, 2.0, [], 4, 1.0),  # not even for one, but nobody else needs it
+    (1.0, 2.0, [1.0], 4, None),
+    (8.0, 1.0, [8.0], 4, None),
+    (-1.0, 2.0, [0.5], 4, None),
+    (-1.0, 2.0, [], 4, 0.01),
+])  # fmt: skip
 def test_the_share_of_each_worker_and_never_more_than_is_left(
     left: float, largest: float, given: list[float], jobs: int, wanted: float | None
 ) -> None:

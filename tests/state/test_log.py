@@ -131,12 +131,7 @@ def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None
     )  # fmt: skip
     written["task"] = hostile
     append(notes, "a run begins", [], record("run"))
-    append(
-        notes,
-        f"iteration 17 | {hostile} | failed",
-        record_lines(attempt),
-        written,
-    )
+    append(notes, f"iteration 17 | {hostile} | failed", record_lines(attempt), written)
     append(notes, f"iteration 18 | {hostile}", [], start(18, title=hostile))
     wanted = made(record("run"), json.loads(json.dumps(written)), start(18, title=hostile))
     assert timeless(notes) == wanted
@@ -259,27 +254,24 @@ def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- parse
 
 
-@pytest.mark.parametrize(
-    ("data", "wanted"),
-    [
-        (b"", 0),
-        (b'<!-- ralph {"v":2,"event":"stop"} -->', 1),
-        (b'x\n<!-- ralph {"v":2,"event":"stop"} -->\ny', 1),
-        (b'    | <!-- ralph {"v":2,"event":"stop"} -->\n', 0),
-        (b' <!-- ralph {"v":2,"event":"stop"} -->\n', 0),
-        (b'<!-- ralph {"v":2,"event":"stop"} --> x\n', 0),
-        (b'<!-- ralph {"v":2,"event":"stop"} -->\n', 1),
-        (b'<!-- ralph {"v":3,"event":"stop"} -->\n', 0),
-        (b'<!-- ralph {"v":1,"event":"stop"} -->\n', 0),
-        (b'<!-- ralph {"v":2,"event":"task"} -->\n', 0),
-        (b'<!-- ralph {"v":2,"event":["stop"]} -->\n', 0),
-        (b'<!-- ralph {"v":2} -->\n', 0),
-        (b"<!-- ralph {not json} -->\n", 0),
-        (b'<!-- ralph {"v":2,"event":"\xff"} -->\n', 0),
-        (b'<!-- ralph {"v":2,"event":"stop"} -->\r\n' * 2, 2),
-        (b'<!-- ralph {"v":2,"x":' + b"[" * 100_000 + b"} -->\n", 0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "wanted"), [
+    (b"", 0),
+    (b'<!-- ralph {"v":2,"event":"stop"} -->', 1),
+    (b'x\n<!-- ralph {"v":2,"event":"stop"} -->\ny', 1),
+    (b'    | <!-- ralph {"v":2,"event":"stop"} -->\n', 0),
+    (b' <!-- ralph {"v":2,"event":"stop"} -->\n', 0),
+    (b'<!-- ralph {"v":2,"event":"stop"} --> x\n', 0),
+    (b'<!-- ralph {"v":2,"event":"stop"} -->\n', 1),
+    (b'<!-- ralph {"v":3,"event":"stop"} -->\n', 0),
+    (b'<!-- ralph {"v":1,"event":"stop"} -->\n', 0),
+    (b'<!-- ralph {"v":2,"event":"task"} -->\n', 0),
+    (b'<!-- ralph {"v":2,"event":["stop"]} -->\n', 0),
+    (b'<!-- ralph {"v":2} -->\n', 0),
+    (b"<!-- ralph {not json} -->\n", 0),
+    (b'<!-- ralph {"v":2,"event":"\xff"} -->\n', 0),
+    (b'<!-- ralph {"v":2,"event":"stop"} -->\r\n' * 2, 2),
+    (b'<!-- ralph {"v":2,"x":' + b"[" * 100_000 + b"} -->\n", 0),
+])  # fmt: skip
 def test_parse(data: bytes, wanted: int) -> None:
     assert len([*parse(data.split(b"\n"))]) == wanted
 
@@ -292,23 +284,20 @@ def plan_called(branch: str = "", project: str = "p", name: str = "prd.json") ->
     return prd.read(json.dumps(said), Path(f"/anywhere/{name}"))
 
 
-@pytest.mark.parametrize(
-    ("keys", "plan", "wanted"),
-    [
-        (["prd.json@"], plan_called(), [1]),
-        (["prd.json@"], plan_called(project="renamed"), [1]),
-        (["prd.json@b"], plan_called("b", project="renamed"), [1]),
-        (["prd.json@b"], plan_called("b", name="other.json"), []),
-        (["p@b", "prd.json@b"], plan_called("b"), [1, 2]),  # the first is of version 0.2
-        (["q@b", "prd.json@b"], plan_called("b"), [2]),
-        (["prd.json@", "prd.json@b"], plan_called("b"), [1, 2]),  # the name was given later
-        (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("b"), [3]),  # that was another feature
-        (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("a"), [1, 2]),
-        (["prd.json@a"], plan_called("b"), []),
-        (["prd.json@", "prd.json@a"], plan_called(), [1]),
-        (["prd.json@ralph/x@2"], plan_called("ralph/x@2"), [1]),
-    ],
-)
+@pytest.mark.parametrize(("keys", "plan", "wanted"), [
+    (["prd.json@"], plan_called(), [1]),
+    (["prd.json@"], plan_called(project="renamed"), [1]),
+    (["prd.json@b"], plan_called("b", project="renamed"), [1]),
+    (["prd.json@b"], plan_called("b", name="other.json"), []),
+    (["p@b", "prd.json@b"], plan_called("b"), [1, 2]),  # the first is of version 0.2
+    (["q@b", "prd.json@b"], plan_called("b"), [2]),
+    (["prd.json@", "prd.json@b"], plan_called("b"), [1, 2]),  # the name was given later
+    (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("b"), [3]),  # that was another feature
+    (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("a"), [1, 2]),
+    (["prd.json@a"], plan_called("b"), []),
+    (["prd.json@", "prd.json@a"], plan_called(), [1]),
+    (["prd.json@ralph/x@2"], plan_called("ralph/x@2"), [1]),
+])  # fmt: skip
 def test_a_log_belongs_to_the_plan_s_file_and_branch(
     tmp_path: Path, keys: list[str], plan: Plan, wanted: list[int]
 ) -> None:
@@ -357,13 +346,8 @@ def test_a_record_that_another_process_is_writing_is_read_once_it_is_whole(tmp_p
 def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
     learned = "- learned: " + "word " * 100
     said = {
-        "v": 2,
-        "event": "verdict",
-        "plan": "prd.json@",
-        "task": "T1",
-        "iteration": 1,
-        "verdict": "failed",
-    }
+        "v": 2, "event": "verdict", "plan": "prd.json@", "task": "T1", "iteration": 1, "verdict": "failed",
+    }  # fmt: skip
     plan = prd.read('{"tasks": [{"title": "x"}]}', Path("prd.json"))
     line = f"<!-- ralph {json.dumps({**said, 'handoff': {'learned': learned, 'ruled out': learned}})} -->\n"
     path = tmp_path / "progress.txt"

@@ -91,20 +91,17 @@ def test_the_list_may_be_the_document(tmp_path: Path) -> None:
     assert (plan.list_key, plan.tasks[0].id, plan.project) == (None, "a", tmp_path.name)
 
 
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
-    [
-        ({"title": "T", "name": "N", "description": "D"}, "T"),
-        ({"title": None, "name": "N", "description": "D"}, "N"),
-        ({"title": None, "description": "first line\nsecond"}, "first line"),
-        ({"title": "\n  two lines\nof it "}, "two lines"),
-        ({"title": "\x1b[31mred\x1b[0m"}, "red"),
-        ({"title": "x" * 200}, "x" * 117 + "..."),
-        ({"title": None, "id": 7}, "7"),
-        ({"title": "", "description": "D"}, "D"),
-        ({"title": " ", "name": None, "description": "\n D\nE", "id": 7}, "D"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "wanted"), [
+    ({"title": "T", "name": "N", "description": "D"}, "T"),
+    ({"title": None, "name": "N", "description": "D"}, "N"),
+    ({"title": None, "description": "first line\nsecond"}, "first line"),
+    ({"title": "\n  two lines\nof it "}, "two lines"),
+    ({"title": "\x1b[31mred\x1b[0m"}, "red"),
+    ({"title": "x" * 200}, "x" * 117 + "..."),
+    ({"title": None, "id": 7}, "7"),
+    ({"title": "", "description": "D"}, "D"),
+    ({"title": " ", "name": None, "description": "\n D\nE", "id": 7}, "D"),
+])  # fmt: skip
 def test_title(tmp_path: Path, fields: dict[str, Any], wanted: str) -> None:
     assert one(tmp_path, **fields).title == wanted
 
@@ -112,13 +109,10 @@ def test_title(tmp_path: Path, fields: dict[str, Any], wanted: str) -> None:
 @pytest.mark.parametrize(
     "key", ["acceptanceCriteria", "acceptance_criteria", "acceptance", "steps", "verification"]
 )
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("one", ("one",)), (["one", "two"], ("one", "two")), ([{"text": "one", "met": False}, "two"], ("one", "two")),
-        ([], ()), (None, ()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "wanted"), [
+    ("one", ("one",)), (["one", "two"], ("one", "two")), ([{"text": "one", "met": False}, "two"], ("one", "two")),
+    ([], ()), (None, ()),
+])  # fmt: skip
 def test_criteria(tmp_path: Path, key: str, value: object, wanted: tuple[str, ...]) -> None:
     assert one(tmp_path, **{key: value}).criteria == wanted
 
@@ -139,51 +133,45 @@ def test_done_fields(tmp_path: Path, key: str, value: object, wanted: bool) -> N
     assert one(tmp_path, **{key: value}).passed is wanted
 
 
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
-    [
-        *[({"status": word}, (True, None)) for word in (
-            "done", "passing", "passed", "passes", "complete", "completed", "finished", "verified", "closed",
-            "Done", "COMPLETED", "DONE ")],
-        *[({"status": word}, (False, None)) for word in (
-            "open", "pending", "todo", "in_progress", "not_started", "failing", "failed", "", None, "undone")],
-        *[({"status": word}, (False, f"marked {word}")) for word in (
-            "blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix", "Blocked")],
-        ({"status": " Blocked\n"}, (False, "marked Blocked")),
-        ({"skip": True}, (False, "marked skip")),
-        ({"skipped": True}, (False, "marked skipped")),
-        ({"skip": False, "skipped": None}, (False, None)),
-        ({"skip": True, "skipReason": "later"}, (False, "later")),
-        ({"status": "blocked", "blocked_reason": "no key"}, (False, "no key")),
-        ({"blocked": "why"}, (False, "why")),
-        ({"blocked": "two\nlines"}, (False, "two lines")),
-        ({"blocked": True}, (False, "marked blocked")),
-        ({"blocked": True, "blockedReason": "no key"}, (False, "no key")),
-        ({"blocked": False}, (False, None)),
-        ({"blocked": ""}, (False, None)),
-        ({"blocked": None, "blocked_reason": "it was once"}, (False, None)),
-        ({"passes": False, "status": "done"}, (False, None)),  # the flag decides
-        ({"passes": True, "status": "todo"}, (True, None)),
-        ({"passes": None, "status": "done"}, (True, None)),
-        ({"passes": False, "done": "a text of its own"}, (False, None)),
-        ({"passes": None, "done": True}, (True, None)),
-        ({"passes": False, "done": True}, (False, None)),  # the first one decides
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "wanted"), [
+    *[({"status": word}, (True, None)) for word in (
+        "done", "passing", "passed", "passes", "complete", "completed", "finished", "verified", "closed",
+        "Done", "COMPLETED", "DONE ")],
+    *[({"status": word}, (False, None)) for word in (
+        "open", "pending", "todo", "in_progress", "not_started", "failing", "failed", "", None, "undone")],
+    *[({"status": word}, (False, f"marked {word}")) for word in (
+        "blocked", "skipped", "cancelled", "canceled", "deferred", "on_hold", "wontfix", "Blocked")],
+    ({"status": " Blocked\n"}, (False, "marked Blocked")),
+    ({"skip": True}, (False, "marked skip")),
+    ({"skipped": True}, (False, "marked skipped")),
+    ({"skip": False, "skipped": None}, (False, None)),
+    ({"skip": True, "skipReason": "later"}, (False, "later")),
+    ({"status": "blocked", "blocked_reason": "no key"}, (False, "no key")),
+    ({"blocked": "why"}, (False, "why")),
+    ({"blocked": "two\nlines"}, (False, "two lines")),
+    ({"blocked": True}, (False, "marked blocked")),
+    ({"blocked": True, "blockedReason": "no key"}, (False, "no key")),
+    ({"blocked": False}, (False, None)),
+    ({"blocked": ""}, (False, None)),
+    ({"blocked": None, "blocked_reason": "it was once"}, (False, None)),
+    ({"passes": False, "status": "done"}, (False, None)),  # the flag decides
+    ({"passes": True, "status": "todo"}, (True, None)),
+    ({"passes": None, "status": "done"}, (True, None)),
+    ({"passes": False, "done": "a text of its own"}, (False, None)),
+    ({"passes": None, "done": True}, (True, None)),
+    ({"passes": False, "done": True}, (False, None)),  # the first one decides
+])  # fmt: skip
 def test_passed_and_blocked(tmp_path: Path, fields: dict[str, Any], wanted: tuple[bool, str | None]) -> None:
     task = one(tmp_path, **fields)
     assert (task.passed, task.blocked) == wanted
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        (1, 1), (0, 0), (-1, -1), (2.5, 2.5), ("1", 1), (" 2 ", 2), ("P0", 0), ("p3", 3), ("critical", 0),
-        ("highest", 0), ("high", 1), ("High", 1), ("medium", 2), ("normal", 2), ("low", 3), ("lowest", 4),
-        (None, float("inf")),
-        (10**400, 10**400),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "wanted"), [
+    (1, 1), (0, 0), (-1, -1), (2.5, 2.5), ("1", 1), (" 2 ", 2), ("P0", 0), ("p3", 3), ("critical", 0),
+    ("highest", 0), ("high", 1), ("High", 1), ("medium", 2), ("normal", 2), ("low", 3), ("lowest", 4),
+    (None, float("inf")),
+    (10**400, 10**400),
+])  # fmt: skip
 def test_priority(tmp_path: Path, value: object, wanted: float) -> None:
     assert one(tmp_path, priority=value).priority == wanted
 
@@ -197,23 +185,20 @@ def in_order(plan: Plan) -> Iterator[Task]:
 
 
 # The tasks of a plan as `id priority dependencies state`, and the order in which they are worked.
-@pytest.mark.parametrize(
-    ("tasks", "wanted"),
-    [
-        (["a", "b", "c"], "a b c"),
-        (["a 3", "b 1", "c 2"], "b c a"),
-        (["a 1", "b 1", "c 1"], "a b c"),
-        (["a", "b 9"], "b a"),  # no priority comes last
-        (["a low", "b high", "c P0", "d 2", "e medium"], "c b d e a"),
-        (["a 1 c", "b 2", "c 3"], "b c a"),
-        (["a - b", "b - c", "c"], "c b a"),
-        (["a 1 b", "b 9 - blocked"], ""),
-        (["a 1 b", "b 9 - blocked", "c 9"], "c"),
-        (["a 1 - passed", "b 2 a"], "b"),
-        (["a - - passed"], ""),
-        (["a - - skip", "b"], "b"),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "wanted"), [
+    (["a", "b", "c"], "a b c"),
+    (["a 3", "b 1", "c 2"], "b c a"),
+    (["a 1", "b 1", "c 1"], "a b c"),
+    (["a", "b 9"], "b a"),  # no priority comes last
+    (["a low", "b high", "c P0", "d 2", "e medium"], "c b d e a"),
+    (["a 1 c", "b 2", "c 3"], "b c a"),
+    (["a - b", "b - c", "c"], "c b a"),
+    (["a 1 b", "b 9 - blocked"], ""),
+    (["a 1 b", "b 9 - blocked", "c 9"], "c"),
+    (["a 1 - passed", "b 2 a"], "b"),
+    (["a - - passed"], ""),
+    (["a - - skip", "b"], "b"),
+])  # fmt: skip
 def test_the_order_of_work(tmp_path: Path, tasks: list[str], wanted: str) -> None:
     states: dict[str, dict[str, Any]] = {
         "passed": {"passes": True},
@@ -231,23 +216,20 @@ def test_the_order_of_work(tmp_path: Path, tasks: list[str], wanted: str) -> Non
     assert " ".join(task.id for task in in_order(plan)) == wanted
 
 
-@pytest.mark.parametrize(
-    ("tasks", "wanted"),
-    [
-        ([{"title": "Add a field"}], ["add-a-field"]),
-        ([{"title": "Same"}, {"title": "Same"}, {"title": "same!"}], ["same", "same-2", "same-3"]),
-        ([{"title": "Same"}, {"id": "same", "title": "x"}], ["same-2", "same"]),
-        ([{"title": "日本語"}, {"title": "にほん"}], ["task-77710aed", "task-f22e5896"]),
-        ([{"title": "にほん"}, {"title": "日本語"}], ["task-f22e5896", "task-77710aed"]),
-        ([{"title": "日本語"}, {"title": "日本語"}], ["task-77710aed", "task-77710aed-2"]),
-        ([{"title": "日本 API"}, {"title": "API"}], ["api-d42fa96e", "api"]),
-        ([{"title": "Straße über Łódź"}, {"title": "Größe"}], ["strae-uber-odz", "groe"]),
-        ([{"title": "🚀"}, {"title": "🎉"}, {"title": "Task"}], ["task-ebbc0b28", "task-6146299c", "task"]),
-        ([{"id": 7, "title": "x"}, {"id": None, "title": "7"}], ["7", "7-2"]),
-        ([{"id": 0, "title": "x"}, {"id": "", "title": "y"}], ["0", "y"]),
-        ([{"name": "by name"}, {"description": "by description\nmore"}], ["by-name", "by-description"]),
-    ],
-)
+@pytest.mark.parametrize(("tasks", "wanted"), [
+    ([{"title": "Add a field"}], ["add-a-field"]),
+    ([{"title": "Same"}, {"title": "Same"}, {"title": "same!"}], ["same", "same-2", "same-3"]),
+    ([{"title": "Same"}, {"id": "same", "title": "x"}], ["same-2", "same"]),
+    ([{"title": "日本語"}, {"title": "にほん"}], ["task-77710aed", "task-f22e5896"]),
+    ([{"title": "にほん"}, {"title": "日本語"}], ["task-f22e5896", "task-77710aed"]),
+    ([{"title": "日本語"}, {"title": "日本語"}], ["task-77710aed", "task-77710aed-2"]),
+    ([{"title": "日本 API"}, {"title": "API"}], ["api-d42fa96e", "api"]),
+    ([{"title": "Straße über Łódź"}, {"title": "Größe"}], ["strae-uber-odz", "groe"]),
+    ([{"title": "🚀"}, {"title": "🎉"}, {"title": "Task"}], ["task-ebbc0b28", "task-6146299c", "task"]),
+    ([{"id": 7, "title": "x"}, {"id": None, "title": "7"}], ["7", "7-2"]),
+    ([{"id": 0, "title": "x"}, {"id": "", "title": "y"}], ["0", "y"]),
+    ([{"name": "by name"}, {"description": "by description\nmore"}], ["by-name", "by-description"]),
+])  # fmt: skip
 def test_missing_ids_are_made_from_titles_and_stay(
     tmp_path: Path, tasks: list[dict[str, Any]], wanted: list[str]
 ) -> None:
@@ -261,34 +243,28 @@ def test_missing_ids_are_made_from_titles_and_stay(
     assert [task.id for task in load(tmp_path, json.dumps(more)).tasks][1 : 1 + len(tasks)] == wanted
 
 
-@pytest.mark.parametrize(
-    ("top", "project", "branch"),
-    [
-        ({"project": "p", "branchName": "b"}, "p", "b"),
-        ({"projectName": "p", "branch": "b"}, "p", "b"),
-        ({"productName": "p", "name": "n", "title": "t", "repo": "r"}, "p", None),
-        ({"project": None, "title": "t", "branchName": None}, "t", None),
-        ({"repo": "r", "branchName": ""}, "r", None),
-        ({"project": "two\nlines"}, "two lines", None),
-    ],
-)
+@pytest.mark.parametrize(("top", "project", "branch"), [
+    ({"project": "p", "branchName": "b"}, "p", "b"),
+    ({"projectName": "p", "branch": "b"}, "p", "b"),
+    ({"productName": "p", "name": "n", "title": "t", "repo": "r"}, "p", None),
+    ({"project": None, "title": "t", "branchName": None}, "t", None),
+    ({"repo": "r", "branchName": ""}, "r", None),
+    ({"project": "two\nlines"}, "two lines", None),
+])  # fmt: skip
 def test_project_and_branch(tmp_path: Path, top: dict[str, Any], project: str, branch: str | None) -> None:
     plan = load(tmp_path, json.dumps({**top, "tasks": [{"title": "a"}]}))
     assert (plan.project, plan.branch, plan.key) == (project, branch, f"prd.json@{branch or ''}")
 
 
-@pytest.mark.parametrize(
-    ("check", "wanted"),
-    [
-        ("npm test", ("npm test", "npm test", 600.0, False)),
-        (["npm", "run", "a b"], (("npm", "run", "a b"), "npm run 'a b'", 600.0, False)),
-        ({"run": "x"}, ("x", "x", 600.0, False)),
-        ({"name": "n", "run": ["x", "y"], "timeout": "10m", "once": True}, (("x", "y"), "n", 600.0, True)),
-        ({"run": "x", "timeout": 90}, ("x", "x", 90.0, False)),
-        ({"run": "x", "name": None}, ("x", "x", 600.0, False)),
-        ("a\nb", ("a\nb", "a b", 600.0, False)),
-    ],
-)
+@pytest.mark.parametrize(("check", "wanted"), [
+    ("npm test", ("npm test", "npm test", 600.0, False)),
+    (["npm", "run", "a b"], (("npm", "run", "a b"), "npm run 'a b'", 600.0, False)),
+    ({"run": "x"}, ("x", "x", 600.0, False)),
+    ({"name": "n", "run": ["x", "y"], "timeout": "10m", "once": True}, (("x", "y"), "n", 600.0, True)),
+    ({"run": "x", "timeout": 90}, ("x", "x", 90.0, False)),
+    ({"run": "x", "name": None}, ("x", "x", 600.0, False)),
+    ("a\nb", ("a\nb", "a b", 600.0, False)),
+])  # fmt: skip
 def test_checks(tmp_path: Path, check: object, wanted: tuple[object, ...]) -> None:
     found = one(tmp_path, checks=[check]).checks[0]
     assert (found.run, found.name, found.timeout, found.once) == wanted
@@ -301,17 +277,14 @@ def test_the_name_of_a_long_check_is_short(tmp_path: Path) -> None:
     assert found.command == "x" * 1000 + "\n" + "y" * 1000
 
 
-@pytest.mark.parametrize(
-    ("said", "wanted"),
-    [
-        (None, None),
-        ("", None),
-        ("npm ci", Setup("npm ci")),
-        ({"run": "npm ci"}, Setup("npm ci")),
-        ({"run": "npm ci", "when": "package-lock.json"}, Setup("npm ci", ("package-lock.json",))),
-        ({"run": "x", "when": ["a", "b/*"]}, Setup("x", ("a", "b/*"))),
-    ],
-)
+@pytest.mark.parametrize(("said", "wanted"), [
+    (None, None),
+    ("", None),
+    ("npm ci", Setup("npm ci")),
+    ({"run": "npm ci"}, Setup("npm ci")),
+    ({"run": "npm ci", "when": "package-lock.json"}, Setup("npm ci", ("package-lock.json",))),
+    ({"run": "x", "when": ["a", "b/*"]}, Setup("x", ("a", "b/*"))),
+])  # fmt: skip
 def test_setup(tmp_path: Path, said: object, wanted: Setup | None) -> None:
     plan = load(tmp_path, json.dumps({"tasks": [{"title": "x"}], "setup": said}))
     prd.validate(plan)
@@ -488,29 +461,26 @@ def test_a_wrong_type_in_a_task_is_refused(tmp_path: Path, key: str, value: obje
     assert_refused(write(tmp_path, source), f"prd.json: userStories[1].{said}")
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("branchName", 5, "branchName: 5 is not of type 'string', 'null'"),
-        ("agent", ["claude", 5], "agent[1]: 5 is not of type 'string'"),
-        ("agent", [["claude"]], "agent[0]: ['claude'] is not of type 'string'"),
-        ("agent", {"run": "claude"}, "agent: {'run': 'claude'} is not of type 'string'"),
-        ("judge", True, "judge: True is not of type 'string', 'null'"),
-        ("prompt", {}, "prompt: {} is not of type 'string', 'null'"),
-        ("setup", ["npm", "ci"], "setup: ['npm', 'ci'] is not of type 'string', 'object', 'null'"),
-        ("setup", {"run": 5}, "setup.run: 5 is not of type 'string'"),
-        ("setup", {"run": "x", "when": [1.5]}, "setup.when[0]: 1.5 is not of type 'string', 'integer'"),
-        ("keep", 5, "keep: 5 is not of type 'string', 'array', 'null'"),
-        ("commit", 1, "commit: 1 is not of type 'string', 'null'"),
-        ("protect", {"a": 1}, "protect: {'a': 1} is not of type 'string', 'array', 'null'"),
-        ("protect", [1.5], "protect[0]: 1.5 is not of type 'string', 'integer'"),
-        ("limits", [], "limits: [] is not of type 'object'"),
-        ("budget", 100, "budget: 100 is not of type 'object'"),
-        ("agents", "claude", "agents: 'claude' is not of type 'object'"),
-        ("checks", "npm test", "checks: 'npm test' is not of type 'array', 'null'"),
-        ("checks", [5], "checks[0]: 5 is not of type 'string', 'array', 'object'"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "said"), [
+    ("branchName", 5, "branchName: 5 is not of type 'string', 'null'"),
+    ("agent", ["claude", 5], "agent[1]: 5 is not of type 'string'"),
+    ("agent", [["claude"]], "agent[0]: ['claude'] is not of type 'string'"),
+    ("agent", {"run": "claude"}, "agent: {'run': 'claude'} is not of type 'string'"),
+    ("judge", True, "judge: True is not of type 'string', 'null'"),
+    ("prompt", {}, "prompt: {} is not of type 'string', 'null'"),
+    ("setup", ["npm", "ci"], "setup: ['npm', 'ci'] is not of type 'string', 'object', 'null'"),
+    ("setup", {"run": 5}, "setup.run: 5 is not of type 'string'"),
+    ("setup", {"run": "x", "when": [1.5]}, "setup.when[0]: 1.5 is not of type 'string', 'integer'"),
+    ("keep", 5, "keep: 5 is not of type 'string', 'array', 'null'"),
+    ("commit", 1, "commit: 1 is not of type 'string', 'null'"),
+    ("protect", {"a": 1}, "protect: {'a': 1} is not of type 'string', 'array', 'null'"),
+    ("protect", [1.5], "protect[0]: 1.5 is not of type 'string', 'integer'"),
+    ("limits", [], "limits: [] is not of type 'object'"),
+    ("budget", 100, "budget: 100 is not of type 'object'"),
+    ("agents", "claude", "agents: 'claude' is not of type 'object'"),
+    ("checks", "npm test", "checks: 'npm test' is not of type 'array', 'null'"),
+    ("checks", [5], "checks[0]: 5 is not of type 'string', 'array', 'object'"),
+])  # fmt: skip
 def test_a_wrong_type_at_the_top_is_refused(tmp_path: Path, key: str, value: object, said: str) -> None:
     source = json.dumps({"tasks": [{"title": "a"}], key: value})
     assert_refused(write(tmp_path, source), f"prd.json: {said}")
@@ -730,54 +700,45 @@ def test_a_writer_that_dumps_anew_is_caught(tmp_path: Path, mutant: str) -> None
     assert caught >= TELLING
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ('[{"title": "x", "passes": false}]', '[{"title": "x", "passes": true}]'),
-        ('[{"title": "x"}]', '[{"title": "x", "passes": true}]'),
-        ('[{"title": "x"}, {"title": "y", "done": true}]', '[{"title": "x", "done": true}, {"title": "y", "done": true}]'),
-        ('[{"title": "x", "status": "todo"}]', '[{"title": "x", "status": "done"}]'),
-        ('[{"title": "x", "status": "todo"}, {"title": "y", "status": "Verified"}]',
-         '[{"title": "x", "status": "Verified"}, {"title": "y", "status": "Verified"}]'),
-        ('[{"title": "x", "status": "todo", "passes": false}]', '[{"title": "x", "status": "done", "passes": true}]'),
-        ('[{"title": "x", "passes": false, "done": "a text"}]', '[{"title": "x", "passes": true, "done": "a text"}]'),
-        ('[{"title": "x", "passes": false, "done": false}]', '[{"title": "x", "passes": true, "done": true}]'),
-        ('[{"title": "x", "passes": null}]', '[{"title": "x", "passes": true}]'),
-        ('[\n  {\n    "title": "x"\n  }\n]', '[\n  {\n    "title": "x",\n    "passes": true\n  }\n]'),
-        ('[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]', '[\r\n\t{\r\n\t\t"title": "x",\r\n\t\t"passes": true\r\n\t}\r\n]'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "wanted"), [
+    ('[{"title": "x", "passes": false}]', '[{"title": "x", "passes": true}]'),
+    ('[{"title": "x"}]', '[{"title": "x", "passes": true}]'),
+    ('[{"title": "x"}, {"title": "y", "done": true}]', '[{"title": "x", "done": true}, {"title": "y", "done": true}]'),
+    ('[{"title": "x", "status": "todo"}]', '[{"title": "x", "status": "done"}]'),
+    ('[{"title": "x", "status": "todo"}, {"title": "y", "status": "Verified"}]',
+     '[{"title": "x", "status": "Verified"}, {"title": "y", "status": "Verified"}]'),
+    ('[{"title": "x", "status": "todo", "passes": false}]', '[{"title": "x", "status": "done", "passes": true}]'),
+    ('[{"title": "x", "passes": false, "done": "a text"}]', '[{"title": "x", "passes": true, "done": "a text"}]'),
+    ('[{"title": "x", "passes": false, "done": false}]', '[{"title": "x", "passes": true, "done": true}]'),
+    ('[{"title": "x", "passes": null}]', '[{"title": "x", "passes": true}]'),
+    ('[\n  {\n    "title": "x"\n  }\n]', '[\n  {\n    "title": "x",\n    "passes": true\n  }\n]'),
+    ('[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]', '[\r\n\t{\r\n\t\t"title": "x",\r\n\t\t"passes": true\r\n\t}\r\n]'),
+])  # fmt: skip
 def test_a_pass_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
     plan = load(tmp_path, source)
     assert edit.set_passed(plan, plan.tasks[0], True) == wanted
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ('[{"title": "x", "status": "done"}, {"title": "y", "status": "todo"}]',
-         '[{"title": "x", "status": "todo"}, {"title": "y", "status": "todo"}]'),
-        ('[{"title": "x", "status": "done"}]', '[{"title": "x", "status": "open"}]'),
-        ('[{"title": "x", "passes": true}]', '[{"title": "x", "passes": false}]'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "wanted"), [
+    ('[{"title": "x", "status": "done"}, {"title": "y", "status": "todo"}]',
+     '[{"title": "x", "status": "todo"}, {"title": "y", "status": "todo"}]'),
+    ('[{"title": "x", "status": "done"}]', '[{"title": "x", "status": "open"}]'),
+    ('[{"title": "x", "passes": true}]', '[{"title": "x", "passes": false}]'),
+])  # fmt: skip
 def test_a_pass_taken_back_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
     plan = load(tmp_path, source)
     assert edit.set_passed(plan, plan.tasks[0], False) == wanted
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ('[{"title": "x", "blocked": "why"}]', '[{"title": "x"}]'),
-        ('[{"blocked": "why", "title": "x"}]', '[{"title": "x"}]'),
-        ('[{"title": "x", "blocked": "why", "y": 1}]', '[{"title": "x", "y": 1}]'),
-        ('[{"title": "x", "skip": true}]', '[{"title": "x", "skip": false}]'),
-        ('[{"title": "x", "status": "blocked"}]', '[{"title": "x", "status": "open"}]'),
-        ('[{"title": "x", "status": "in_progress", "blocked": "why"}]', '[{"title": "x", "status": "in_progress"}]'),
-        ('[{"title": "x", "passes": false}]', '[{"title": "x", "passes": false}]'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "wanted"), [
+    ('[{"title": "x", "blocked": "why"}]', '[{"title": "x"}]'),
+    ('[{"blocked": "why", "title": "x"}]', '[{"title": "x"}]'),
+    ('[{"title": "x", "blocked": "why", "y": 1}]', '[{"title": "x", "y": 1}]'),
+    ('[{"title": "x", "skip": true}]', '[{"title": "x", "skip": false}]'),
+    ('[{"title": "x", "status": "blocked"}]', '[{"title": "x", "status": "open"}]'),
+    ('[{"title": "x", "status": "in_progress", "blocked": "why"}]', '[{"title": "x", "status": "in_progress"}]'),
+    ('[{"title": "x", "passes": false}]', '[{"title": "x", "passes": false}]'),
+])  # fmt: skip
 def test_set_open(tmp_path: Path, source: str, wanted: str) -> None:
     plan = load(tmp_path, source)
     assert edit.set_open(plan, plan.tasks[0]) == wanted
@@ -836,18 +797,15 @@ def test_an_edit_of_ten_times_the_tasks_costs_ten_times_as_much(tmp_path: Path) 
 BEFORE = '[{"id": "a", "title": "x", "passes": false}, {"id": "b", "title": "y", "passes": true}]'
 
 
-@pytest.mark.parametrize(
-    ("other", "wanted"),
-    [
-        (BEFORE.replace("false", "true"), "a had been set to pass"),
-        (BEFORE.replace("true", "false"), ""),
-        (BEFORE.replace('"x"', '"z"'), ""),
-        ('[{"id": "a", "title": "x", "passes": false}]', "b had been deleted"),
-        (BEFORE.replace(" ", ""), ""),
-        (BEFORE[:30], "it could not be read any more"),
-        ("[]", "it could not be read any more"),
-    ],
-)
+@pytest.mark.parametrize(("other", "wanted"), [
+    (BEFORE.replace("false", "true"), "a had been set to pass"),
+    (BEFORE.replace("true", "false"), ""),
+    (BEFORE.replace('"x"', '"z"'), ""),
+    ('[{"id": "a", "title": "x", "passes": false}]', "b had been deleted"),
+    (BEFORE.replace(" ", ""), ""),
+    (BEFORE[:30], "it could not be read any more"),
+    ("[]", "it could not be read any more"),
+])  # fmt: skip
 def test_how_another_version_differs(tmp_path: Path, other: str, wanted: str) -> None:
     plan = load(tmp_path, BEFORE)
     (tmp_path / "other").write_text(other)
@@ -901,14 +859,8 @@ def test_every_property_of_the_schema_is_described() -> None:
     named = {name.rsplit(".", 1)[1] for name in properties}
     known = {key for meaning, keys in prd.ALIASES.items() for key in keys if meaning not in UNNAMED}
     assert named >= known | set(prd.SETTINGS) | {
-        "id",
-        "priority",
-        "status",
-        "blocked",
-        "checks",
-        "allow",
-        "agent",
-    }
+        "id", "priority", "status", "blocked", "checks", "allow", "agent",
+    }  # fmt: skip
 
 
 UNNAMED = {"project", "blocked_reason", "gates"}
@@ -933,37 +885,33 @@ def test_what_init_writes_is_valid() -> None:
 GOOD = {"id": "a", "title": "x"}
 
 
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        ({"tasks": [GOOD], "limits": {"iteration": 5}}, "limits: "),
-        ({"tasks": [GOOD], "limits": {"iterations": 2.5}}, "limits.iterations: 2.5 "),
-        ({"tasks": [GOOD], "limits": {"iterations": 0}}, "limits.iterations: 0 "),
-        ({"tasks": [GOOD], "limits": {"iterations": True}}, "limits.iterations: True "),
-        ({"tasks": [GOOD], "limits": {"hours": -1}}, "limits.hours: -1 "),
-        ({"tasks": [GOOD], "limits": {"tokens": None}}, "limits.tokens: None "),
-        ({"tasks": [GOOD], "budget": {"usd": [1]}}, "budget.usd: [1] "),
-        ({"tasks": [GOOD], "limits": {"usd": "20"}}, "limits.usd: '20' "),
-        ({"tasks": [GOOD], "budget": {"usd": -1}}, "budget.usd: -1 "),
-        ({"tasks": [GOOD], "budget": {"hours": 1}}, "budget: "),
-        ({"tasks": [GOOD], "limits": {"stuck": 0}}, "limits.stuck: 0 "),
-        ({"tasks": [GOOD], "limits": {"stuck": "6"}}, "limits.stuck: '6' "),
-        ({"tasks": [GOOD], "limits": {"jobs": 0}}, "limits.jobs: 0 "),
-        ({"tasks": [GOOD], "limits": {"jobs": 1.5}}, "limits.jobs: 1.5 "),
-        ({"tasks": [GOOD], "limits": {"jobs": "four"}}, "limits.jobs: 'four' "),
-        ({"tasks": [GOOD], "setup": {"when": ["x"]}}, "setup: 'run' is a required property"),
-        ({"tasks": [GOOD], "setup": {"run": " "}}, "setup.run: ' ' "),
-        ({"tasks": [GOOD], "setup": {"run": "x", "whenever": []}}, "setup: "),
-        ({"tasks": [GOOD], "network": "no"}, "network: 'no' "),
-        ({"tasks": [GOOD], "project": 5}, "project: 5 "),
-        (["a"], "document[0]: 'a' "),
-        ([], "document: [] "),
-        ({"tasks": []}, "tasks: [] "),
-        ({"phases": []}, "document: "),
-        (5, "document: 5 "),
-    ],
-    ids=lambda part: json.dumps(part)[:60],
-)  # fmt: skip
+@pytest.mark.parametrize(("document", "said"), [
+    ({"tasks": [GOOD], "limits": {"iteration": 5}}, "limits: "),
+    ({"tasks": [GOOD], "limits": {"iterations": 2.5}}, "limits.iterations: 2.5 "),
+    ({"tasks": [GOOD], "limits": {"iterations": 0}}, "limits.iterations: 0 "),
+    ({"tasks": [GOOD], "limits": {"iterations": True}}, "limits.iterations: True "),
+    ({"tasks": [GOOD], "limits": {"hours": -1}}, "limits.hours: -1 "),
+    ({"tasks": [GOOD], "limits": {"tokens": None}}, "limits.tokens: None "),
+    ({"tasks": [GOOD], "budget": {"usd": [1]}}, "budget.usd: [1] "),
+    ({"tasks": [GOOD], "limits": {"usd": "20"}}, "limits.usd: '20' "),
+    ({"tasks": [GOOD], "budget": {"usd": -1}}, "budget.usd: -1 "),
+    ({"tasks": [GOOD], "budget": {"hours": 1}}, "budget: "),
+    ({"tasks": [GOOD], "limits": {"stuck": 0}}, "limits.stuck: 0 "),
+    ({"tasks": [GOOD], "limits": {"stuck": "6"}}, "limits.stuck: '6' "),
+    ({"tasks": [GOOD], "limits": {"jobs": 0}}, "limits.jobs: 0 "),
+    ({"tasks": [GOOD], "limits": {"jobs": 1.5}}, "limits.jobs: 1.5 "),
+    ({"tasks": [GOOD], "limits": {"jobs": "four"}}, "limits.jobs: 'four' "),
+    ({"tasks": [GOOD], "setup": {"when": ["x"]}}, "setup: 'run' is a required property"),
+    ({"tasks": [GOOD], "setup": {"run": " "}}, "setup.run: ' ' "),
+    ({"tasks": [GOOD], "setup": {"run": "x", "whenever": []}}, "setup: "),
+    ({"tasks": [GOOD], "network": "no"}, "network: 'no' "),
+    ({"tasks": [GOOD], "project": 5}, "project: 5 "),
+    (["a"], "document[0]: 'a' "),
+    ([], "document: [] "),
+    ({"tasks": []}, "tasks: [] "),
+    ({"phases": []}, "document: "),
+    (5, "document: 5 "),
+], ids=lambda part: json.dumps(part)[:60])  # fmt: skip
 def test_a_refusal_by_the_schema_names_the_path(tmp_path: Path, document: Any, said: str) -> None:
     plan = replace(load(tmp_path, WHOLE), data=document)
     with pytest.raises(BadInput) as refused:

@@ -44,62 +44,56 @@ def ended(**fields: Any) -> AttemptEnded:
     return replace(AttemptEnded(task="T1", iteration=3, verdict=Verdict.FAILED), **fields)
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        (ENDED, ended()),
-        (f'{ENDED}, "seconds": 5, "usd": 0.5, "tokens": {{"input": 7}}', ended(seconds=5, usd=0.5, tokens=Tokens(input=7))),
-        (f'{ENDED}, "exit": -9, "weak": true', ended(exit=-9, weak=True)),
-        (f'{ENDED}, "usd": {MOST}', ended(usd=MOST)),
-        (f'{ENDED}, "failure": {{"name": "npm", "others": ["a"]}}', ended(failure=Failure(name="npm", others=["a"]))),
-        (f'{ENDED}, "judge": {{"agrees": true, "usd": 1}}', ended(judge=Judgement(agrees=True, usd=1))),
-        ('"event": "wait", "until": 1e9, "backoff": true', Waited(until=1e9, backoff=True)),
-        ('"event": "stop"', Stopped()),
-        # an extra key, as of a newer ralph or of one that worked in place
-        (f'{ENDED}, "head": {DEEP}, "tree": 5, "rung": 2', ended()),
-        (f'{ENDED}, "tokens": {{"input": 7, "reasoning": "x"}}, "failure": {{"exit": []}}', ended(tokens=Tokens(input=7))),
-        (f'{ENDED}, "event_": 1, "key": 2, "add": 3, "lands": 4', ended()),
-        # null is as if it were not there
-        (f'{ENDED}, "usd": null, "failure": null, "tokens": {{"input": null}}, "handoff": {{"a": "b", "c": null}}', ended(handoff={"a": "b"})),
-        # an unknown event
-        ('"event": "dance"', ""), ('"event": null', ""), ('"event": ["stop"]', ""), (f'"event": {DEEP}', ""), ('"task": "T1"', ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "wanted"), [
+    (ENDED, ended()),
+    (f'{ENDED}, "seconds": 5, "usd": 0.5, "tokens": {{"input": 7}}', ended(seconds=5, usd=0.5, tokens=Tokens(input=7))),
+    (f'{ENDED}, "exit": -9, "weak": true', ended(exit=-9, weak=True)),
+    (f'{ENDED}, "usd": {MOST}', ended(usd=MOST)),
+    (f'{ENDED}, "failure": {{"name": "npm", "others": ["a"]}}', ended(failure=Failure(name="npm", others=["a"]))),
+    (f'{ENDED}, "judge": {{"agrees": true, "usd": 1}}', ended(judge=Judgement(agrees=True, usd=1))),
+    ('"event": "wait", "until": 1e9, "backoff": true', Waited(until=1e9, backoff=True)),
+    ('"event": "stop"', Stopped()),
+    # an extra key, as of a newer ralph or of one that worked in place
+    (f'{ENDED}, "head": {DEEP}, "tree": 5, "rung": 2', ended()),
+    (f'{ENDED}, "tokens": {{"input": 7, "reasoning": "x"}}, "failure": {{"exit": []}}', ended(tokens=Tokens(input=7))),
+    (f'{ENDED}, "event_": 1, "key": 2, "add": 3, "lands": 4', ended()),
+    # null is as if it were not there
+    (f'{ENDED}, "usd": null, "failure": null, "tokens": {{"input": null}}, "handoff": {{"a": "b", "c": null}}', ended(handoff={"a": "b"})),
+    # an unknown event
+    ('"event": "dance"', ""), ('"event": null', ""), ('"event": ["stop"]', ""), (f'"event": {DEEP}', ""), ('"task": "T1"', ""),
+])  # fmt: skip
 def test_what_a_line_says(line: str, wanted: Record | str) -> None:
     assert read(line) == wanted
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        # a missing key
-        ('"event": "verdict", "iteration": 3, "verdict": "failed"', "no task"),
-        ('"event": "verdict", "task": "T1", "verdict": "failed"', "no iteration"),
-        ('"event": "verdict", "task": "T1", "iteration": 3', "no verdict"),
-        ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": null', "no verdict"),
-        ('"event": "start", "task": "T1"', "no iteration"), ('"event": "retry"', "no task"),
-        # a wrong type
-        (f'{ENDED}, "reason": 5', "reason: expected str, found int"), (f'{ENDED}, "left": ["x"]', "left: expected str, found list"),
-        (f'{ENDED}, "weak": 1', "weak: expected bool, found int"), (f'{ENDED}, "weak": "yes"', "weak: expected bool, found str"),
-        (f'{ENDED}, "usd": "a lot"', f"usd: expected a number from 0 to {MOST}"), (f'{ENDED}, "usd": true', "usd: expected a number"),
-        (f'{ENDED}, "attempt": 1.5', f"attempt: expected a number from -{MOST} to {MOST}"), (f'{ENDED}, "time": "now"', "time: expected"),
-        ('"event": "verdict", "task": 7, "iteration": 3, "verdict": "failed"', "task: expected str, found int"),
-        ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": "won"', "verdict: 'won' is not a valid Verdict"),
-        ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": ["failed"]', "verdict: expected str, found list"),
-        ('"event": "recheck", "broken": "T1"', "broken: expected list, found str"), ('"event": "recheck", "since": {"T1": "x"}', "since: expected list"),
-        ('"event": "recheck", "failures": {"T1": 5}', "failures: expected dict, found int"), ('"event": "run", "plan": 5', "plan: expected str"),
-        # in a part
-        (f'{ENDED}, "tokens": {{"output": "9"}}', "tokens: output: expected a number"), (f'{ENDED}, "failure": "npm"', "failure: expected dict, found str"),
-        (f'{ENDED}, "failure": {{"others": [1]}}', "failure: others: expected str, found int"), (f'{ENDED}, "judge": ["no"]', "judge: expected dict, found list"),
-        (f'{ENDED}, "judge": {{"tokens": {{"input": 0.5}}}}', "judge: tokens: input: expected a number"),
-        (f'{ENDED}, "handoff": {{"learned": 3}}', "handoff: expected str, found int"), (f'{ENDED}, "notices": [null]', "notices: expected str, found NoneType"),
-        # numbers that nobody can count, and garbage
-        (f'{ENDED}, "usd": NaN', "usd: expected a number"), (f'{ENDED}, "usd": Infinity', "usd: expected"), (f'{ENDED}, "seconds": -1', "seconds: expected"),
-        (f'{ENDED}, "tokens": {{"input": NaN}}', "tokens: input: expected"), ('"event": "wait", "until": 1e300', "until: expected"),
-        (f'{ENDED}, "usd": 1{"0" * 400}', "usd: expected"), (f'"event": "start", "task": "T1", "iteration": 1{"0" * 400}', "iteration: expected"),
-        (f'{ENDED}, "reason": {DEEP}', "reason: expected str, found list"), (f'"event": "start", "task": "T1", "iteration": {DEEP}', "iteration: expected"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "why"), [
+    # a missing key
+    ('"event": "verdict", "iteration": 3, "verdict": "failed"', "no task"),
+    ('"event": "verdict", "task": "T1", "verdict": "failed"', "no iteration"),
+    ('"event": "verdict", "task": "T1", "iteration": 3', "no verdict"),
+    ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": null', "no verdict"),
+    ('"event": "start", "task": "T1"', "no iteration"), ('"event": "retry"', "no task"),
+    # a wrong type
+    (f'{ENDED}, "reason": 5', "reason: expected str, found int"), (f'{ENDED}, "left": ["x"]', "left: expected str, found list"),
+    (f'{ENDED}, "weak": 1', "weak: expected bool, found int"), (f'{ENDED}, "weak": "yes"', "weak: expected bool, found str"),
+    (f'{ENDED}, "usd": "a lot"', f"usd: expected a number from 0 to {MOST}"), (f'{ENDED}, "usd": true', "usd: expected a number"),
+    (f'{ENDED}, "attempt": 1.5', f"attempt: expected a number from -{MOST} to {MOST}"), (f'{ENDED}, "time": "now"', "time: expected"),
+    ('"event": "verdict", "task": 7, "iteration": 3, "verdict": "failed"', "task: expected str, found int"),
+    ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": "won"', "verdict: 'won' is not a valid Verdict"),
+    ('"event": "verdict", "task": "T1", "iteration": 3, "verdict": ["failed"]', "verdict: expected str, found list"),
+    ('"event": "recheck", "broken": "T1"', "broken: expected list, found str"), ('"event": "recheck", "since": {"T1": "x"}', "since: expected list"),
+    ('"event": "recheck", "failures": {"T1": 5}', "failures: expected dict, found int"), ('"event": "run", "plan": 5', "plan: expected str"),
+    # in a part
+    (f'{ENDED}, "tokens": {{"output": "9"}}', "tokens: output: expected a number"), (f'{ENDED}, "failure": "npm"', "failure: expected dict, found str"),
+    (f'{ENDED}, "failure": {{"others": [1]}}', "failure: others: expected str, found int"), (f'{ENDED}, "judge": ["no"]', "judge: expected dict, found list"),
+    (f'{ENDED}, "judge": {{"tokens": {{"input": 0.5}}}}', "judge: tokens: input: expected a number"),
+    (f'{ENDED}, "handoff": {{"learned": 3}}', "handoff: expected str, found int"), (f'{ENDED}, "notices": [null]', "notices: expected str, found NoneType"),
+    # numbers that nobody can count, and garbage
+    (f'{ENDED}, "usd": NaN', "usd: expected a number"), (f'{ENDED}, "usd": Infinity', "usd: expected"), (f'{ENDED}, "seconds": -1', "seconds: expected"),
+    (f'{ENDED}, "tokens": {{"input": NaN}}', "tokens: input: expected"), ('"event": "wait", "until": 1e300', "until: expected"),
+    (f'{ENDED}, "usd": 1{"0" * 400}', "usd: expected"), (f'"event": "start", "task": "T1", "iteration": 1{"0" * 400}', "iteration: expected"),
+    (f'{ENDED}, "reason": {DEEP}', "reason: expected str, found list"), (f'"event": "start", "task": "T1", "iteration": {DEEP}', "iteration: expected"),
+])  # fmt: skip
 def test_a_damaged_line_is_one_clear_message(line: str, why: str) -> None:
     said = str(read(line))
     assert said.startswith("progress.txt: the record ") and "\n" not in said
