@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,7 @@ def mode(path: Path) -> int:
 def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """`code` in a process of its own, with ralph's parts at hand."""
     head = "import os, resource, signal, sys; from pathlib import Path; from _ralph import files\n"
+    head += "path = Path(sys.argv[1])\n"
     return subprocess.run(
         [sys.executable, "-c", head + code, *words],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
@@ -50,57 +53,10 @@ def test_an_atomic_write_keeps_the_mode(tmp_path: Path, bits: int) -> None:
 
 @pytest.mark.parametrize(("umask", "wanted"), [("022", 0o644), ("077", 0o600), ("002", 0o664)])
 def test_a_new_file_gets_the_mode_that_open_would_give_it(tmp_path: Path, umask: str, wanted: int) -> None:
-    done = python(
-        f"os.umask(0o{umask})\n"
-        "files.atomic_write(Path(sys.argv[1]), b'new')\n"
-        f"assert os.umask(0) == 0o{umask}",
-        str(tmp_path / "f"),
-    )
+    code = f"os.umask(0o{umask}); files.atomic_write(path, b'new'); assert os.umask(0) == 0o{umask}"
+    done = python(code, str(tmp_path / "f"))
     assert done.returncode == 0, done.stderr
     assert mode(tmp_path / "f") == wanted
-
-
-@pytest.mark.parametrize("link", ["real/f", "absolute", "chain"])
-def test_a_symlink_stays_a_symlink(tmp_path: Path, link: str) -> None:
-    (tmp_path / "real").mkdir()
-    target = tmp_path / "real" / "f"
-    target.write_bytes(b"old")
-    (tmp_path / "chained").symlink_to("real/f")
-    said = {"absolute": str(target), "chain": "chained"}.get(link, link)
-    (tmp_path / "link").symlink_to(said)
-    files.atomic_write(tmp_path / "link", b"new")
-    assert os.readlink(tmp_path / "link") == said
-    assert target.read_bytes() == b"new"
-    assert os.listdir(tmp_path / "real") == ["f"]
-
-
-@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 200_000])
-def test_a_failed_write_leaves_the_old_file_whole(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"old" * 100)
-    path.chmod(0o640)
-    done = python(
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)\n"
-        "try: files.atomic_write(Path(sys.argv[1]), b'x' * 250_000)\n"
-        "except OSError as error: print(error.errno)",
-        str(path), str(size),
-    )  # fmt: skip
-    assert done.stdout.strip() == "27", done.stderr  # EFBIG
-    assert (path.read_bytes(), mode(path)) == (b"old" * 100, 0o640)
-    assert os.listdir(tmp_path) == ["f"]
-
-
-KILLED = (
-    "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-    "files.atomic_write(Path(sys.argv[1]), b'new' * 1000)"
-)
-
-
-def test_a_write_that_is_killed_leaves_the_old_file_whole(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    assert python(KILLED, str(path)).returncode == -signal.SIGKILL
-    assert path.read_bytes() == b"old"
 
 
 # ---------------------------------------------------------------- replace_if
@@ -116,20 +72,53 @@ def test_what_somebody_saved_is_not_replaced(tmp_path: Path, stands: bytes) -> N
     assert os.listdir(tmp_path) == ["f"]
 
 
+WRITES: dict[str, tuple[bytes, ...]] = {"atomic_write": (), "replace_if": (b"old",)}
+"""What each is told beside the path and the new bytes."""
+
+
 @pytest.mark.parametrize("link", ["real/f", "absolute", "chain"])
-def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path: Path, link: str) -> None:
+@pytest.mark.parametrize("write", WRITES)
+def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path: Path, link: str, write: str) -> None:
     (tmp_path / "real").mkdir()
-    target = tmp_path / "real" / "f"
+    target, path = tmp_path / "real" / "f", tmp_path / "link"
     target.write_bytes(b"old")
     target.chmod(0o640)
     (tmp_path / "chained").symlink_to("real/f")
     said = {"absolute": str(target), "chain": "chained"}.get(link, link)
-    (tmp_path / "link").symlink_to(said)
-    assert files.replace_if(tmp_path / "link", b"new", b"old")
-    assert not files.replace_if(tmp_path / "link", b"newer", b"old")
-    assert os.readlink(tmp_path / "link") == said
+    path.symlink_to(said)
+    getattr(files, write)(path, b"new", *WRITES[write])
+    assert not files.replace_if(path, b"newer", b"old")
+    assert os.readlink(path) == said
     assert (target.read_bytes(), mode(target)) == (b"new", 0o640)
     assert os.listdir(tmp_path / "real") == ["f"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 200_000])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_failed_write_leaves_the_old_file_whole(tmp_path: Path, size: int, write: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    done = python(
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size},) * 2)\n"
+        f"try: files.{write}(path, b'x' * 250_000, *{WRITES[write]})\n"
+        "except OSError as error: print(error.errno)",
+        str(path),
+    )
+    assert done.stdout.strip() == "27", done.stderr  # EFBIG
+    assert (path.read_bytes(), mode(path)) == (b"old", 0o640)
+    assert os.listdir(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_that_is_killed_leaves_the_old_file_whole(tmp_path: Path, call: str, write: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    kill = f"os.{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    done = python(f"{kill}files.{write}(path, b'new', *{WRITES[write]})", str(path))
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert path.read_bytes() == b"old"
 
 
 @pytest.mark.parametrize("trap", ["fifo", "directory", "missing", "dangling"])
@@ -142,33 +131,6 @@ def test_a_trap_in_place_of_the_file_stays(tmp_path: Path, trap: str) -> None:
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_replacement_that_is_killed_leaves_one_file_or_the_other(tmp_path: Path, call: str) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    done = python(
-        f"os.{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "files.replace_if(Path(sys.argv[1]), b'new', b'old')",
-        str(path),
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert path.read_bytes() == b"old"
-
-
-def test_a_failed_replacement_leaves_the_old_file_whole(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    done = python(
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "try: files.replace_if(Path(sys.argv[1]), b'x' * 250_000, b'old')\n"
-        "except OSError as error: print(error.errno)",
-        str(path),
-    )
-    assert done.stdout.strip() == "27", done.stderr  # EFBIG
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["f"]
-
-
 def test_append_adds_and_makes(tmp_path: Path) -> None:
     path = tmp_path / "f"
     files.append(path, b"one\n")
@@ -176,11 +138,7 @@ def test_append_adds_and_makes(tmp_path: Path) -> None:
     assert path.read_bytes() == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize(
-    "trap",
-    ["symlink", "directory",
-     "fifo"],
-)  # fmt: skip
+@pytest.mark.parametrize("trap", ["symlink", "directory", "fifo"])
 def test_append_refuses_a_trap(tmp_path: Path, trap: str) -> None:
     path = tmp_path / "f"
     (tmp_path / "elsewhere").write_bytes(b"")
@@ -290,9 +248,6 @@ def test_read_regular_reads_no_more_than_asked(tmp_path: Path, limit: int, wante
 @pytest.fixture
 def other_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on another file system than `tmp_path`."""
-    import shutil
-    import tempfile
-
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system here")

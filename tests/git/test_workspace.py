@@ -4,6 +4,7 @@ becomes a tree, and home is as it was."""
 
 from __future__ import annotations
 
+import copy
 import filecmp
 import json
 import os
@@ -14,6 +15,7 @@ import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +57,20 @@ def places_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ra
     paths = layout.paths_of(repo.path, home.common, path)
     settings = Settings(Options(), paths, replace(plan, setup=made), limits.resolve({}, {}))
     return Places(settings, paths, home, branch, {}, Control(), View())
+
+
+def checked_out(repo: Repo, *state: str) -> Place:
+    """A place with the files of HEAD."""
+    place = place_of(repo, *state)
+    place.reset(head(repo))
+    return place
+
+
+def furnished(repo: Repo, **more: Any) -> Place:
+    """The same, made ready for an agent, with a throwaway `.git`."""
+    place = checked_out(repo)
+    places_of(repo, **more).furnish(place, head(repo))
+    return place
 
 
 def in_it(place: Place, *words: str, check: bool = True) -> str:
@@ -196,8 +212,7 @@ def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo
     [("-ffd", ["a.log", "build/x", "kept"]), ("-ffdx", []), ("", ["a.log", "build/x", "kept", "new.txt"])],
 )
 def test_what_git_ignores_stays_where_it_may(project: Repo, flags: str, left: list[str]) -> None:
-    place = place_of(project)
-    place.reset(head(project))
+    place = checked_out(project)
     for name in ("a.log", "build/x", "kept", "new.txt"):
         path = place.root / name
         path.parent.mkdir(exist_ok=True)
@@ -208,18 +223,12 @@ def test_what_git_ignores_stays_where_it_may(project: Repo, flags: str, left: li
     assert sorted(on_disk(place.root).keys() - listing(project, "HEAD").keys()) == left
 
 
-@pytest.mark.parametrize("checked_out", [True, False])
-def test_the_lock_of_a_git_that_was_killed_is_in_nobody_s_way(project: Repo, checked_out: bool) -> None:
-    """The first checkout of a place can be cut off before it has an index."""
+def test_the_lock_of_a_first_checkout_that_was_killed_is_in_nobody_s_way(project: Repo) -> None:
     place = place_of(project)
-    tip = head(project)
-    if checked_out:
-        place.reset(tip)
-    else:
-        place.open()
+    place.open()
     place.index.with_name(f"{place.index.name}.lock").write_bytes(b"DIRC")
-    place.reset(tip)
-    assert on_disk(place.root) == listing(project, tip)
+    place.reset(head(project))
+    assert on_disk(place.root) == listing(project, "HEAD")
 
 
 def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
@@ -235,8 +244,7 @@ def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
 
 @pytest.mark.parametrize("which", ["root", "parent"])
 def test_a_link_in_the_place_of_a_place_is_not_followed(project: Repo, which: str) -> None:
-    place = place_of(project)
-    place.reset(head(project))
+    place = checked_out(project)
     target = project.outside / "target"
     target.mkdir()
     (target / "precious").write_text("theirs")
@@ -393,8 +401,7 @@ def test_a_filter_may_take_long_in_a_checkout(project: Repo, monkeypatch: pytest
     project.commit("a large file")
     project.git("config", "filter.slow.smudge", "sleep 1; cat")
     monkeypatch.setattr(workspace, "BULK", 0.5)
-    place = place_of(project)
-    place.reset(head(project))
+    place = checked_out(project)
     assert (place.root / "a.big").read_text() == "all of it\n"
 
 
@@ -402,8 +409,7 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
     project.plan({})
     project.commit("a tracked plan")
     project.write("progress.txt", "notes\n")
-    place = place_of(project, "prd.json", "progress.txt", "AGENTS.md")
-    place.reset(head(project))
+    place = checked_out(project, "prd.json", "progress.txt", "AGENTS.md")
     project.write("prd.json", '{"newer": 1}')
     copied = place.copy_state()
     assert copied == {"prd.json": b'{"newer": 1}', "progress.txt": b"notes\n"}
@@ -420,8 +426,7 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
 
 def test_a_link_in_the_place_of_a_copy_leads_nowhere(project: Repo) -> None:
     project.plan({})
-    place = place_of(project, "prd.json")
-    place.reset(head(project))
+    place = checked_out(project, "prd.json")
     (project.outside / "theirs").write_text("theirs")
     (place.root / "prd.json").symlink_to(project.outside / "theirs")
     place.copy_state()
@@ -470,8 +475,7 @@ def test_a_person_s_settings_are_read_once_and_an_agent_s_edit_of_them_never(
 
 
 def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(project: Repo) -> None:
-    place = place_of(project)
-    place.reset(head(project))
+    place = checked_out(project)
     write(place, "x.txt", "new\n")
     os.utime(place.root / "x.txt", (0, 0))  # else git would read it again anyway
     tree, _ = place.snapshot(head(project))
@@ -565,8 +569,7 @@ def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(project: Rep
 def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> None:
     project.write(".gitignore", "build/\nnode_modules/\n*.log\n__pycache__/\n.aider*\n.opencode/.gitignore\n")
     project.commit("ignore")
-    place = place_of(project)
-    place.reset(head(project))
+    place = checked_out(project)
     write(place, "build/old")
     write(place, "node_modules/old/x")
     moment = (place.root / "node_modules/old/x").stat().st_ctime + 0.001
@@ -607,8 +610,7 @@ def edited(repo: Repo, name: str) -> tuple[list[str], list[str], dict[str, str |
     for path in ("tests/a.py", "tests/deep/b.py", "odd é\n.txt", "prd.json"):
         repo.write(path, "real\n")
     repo.commit("files")
-    place = place_of(repo)
-    place.reset(head(repo))
+    place = checked_out(repo)
     for path, content in work.items():
         files.clear(place.root / path)
         if content is not None:
@@ -651,8 +653,7 @@ def test_a_restore_that_forgets_something_is_caught(
 def test_the_mode_of_a_protected_file_is_put_back_too(repo: Repo) -> None:
     repo.program("tests/run.sh", "true")
     repo.commit("a program")
-    place = place_of(repo)
-    place.reset(head(repo))
+    place = checked_out(repo)
     (place.root / "tests/run.sh").chmod(0o644)
     left, _ = place.snapshot(head(repo))
     tree, back, _ = restore(place.git, head(repo), left, ["tests/**"], [], [])
@@ -680,21 +681,16 @@ def modular(repo: Repo) -> Repo:
 
 def with_lib(repo: Repo) -> Repo:
     """A repository with a submodule, which has one itself; where they came from is gone."""
-    allow = ("-c", "protocol.file.allow=always")
+    allow = ("-c", "protocol.file.allow=always", "submodule")
     for name, inner in (("leaf", ""), ("lib", "leaf")):
         other = repo.copy(repo.outside / f"from-{name}")
         other.write(f"{name}.txt", f"{name}\n")
         other.commit(name)
         if inner:
-            other.git(
-                *allow, "submodule", "add", "-q", str(repo.outside / f"from-{inner}/repo"), f"deps/{inner}"
-            )
+            other.git(*allow, "add", "-q", f"{repo.outside}/from-{inner}/repo", f"deps/{inner}")
             other.commit(f"with {inner}")
-    repo.git(
-        *allow, "submodule", "add", "-q", "--name", "the lib", str(repo.outside / "from-lib/repo"),
-        "vendor/lib",
-    )  # fmt: skip
-    repo.git(*allow, "submodule", "update", "-q", "--init", "--recursive")
+    repo.git(*allow, "add", "-q", "--name", "the lib", f"{repo.outside}/from-lib/repo", "vendor/lib")
+    repo.git(*allow, "update", "-q", "--init", "--recursive")
     repo.commit("with lib")
     for name in ("leaf", "lib"):
         files.clear(repo.outside / f"from-{name}")
@@ -715,8 +711,7 @@ def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(modular: Rep
 
 
 def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(modular: Repo) -> None:
-    place = place_of(modular)
-    place.reset(head(modular))
+    place = checked_out(modular)
     assert place.snapshot(head(modular)) == (tree_of(modular), [])
     write(place, "vendor/lib/lib.txt", "EVIL")
     write(place, "a.txt", "work\n")
@@ -730,8 +725,7 @@ def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(modu
 @pytest.mark.parametrize("deed", ["edited", "removed", "a folder"])
 def test_where_submodules_are_is_no_part_of_the_work(modular: Repo, deed: str) -> None:
     """An edit that led to another copy, which lacks the commit, ended every run."""
-    place = place_of(modular)
-    place.reset(head(modular))
+    place = checked_out(modular)
     words = (place.root / ".gitmodules").read_text()
     files.clear(place.root / ".gitmodules")
     if deed != "removed":
@@ -763,8 +757,7 @@ def test_a_link_in_the_place_of_a_submodule_is_no_part_of_the_work(modular: Repo
 
 def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> None:
     project.write("plans/prd.json", "{}")
-    place = place_of(project, "plans/prd.json")
-    place.reset(head(project))
+    place = checked_out(project, "plans/prd.json")
     (place.root / "plans").symlink_to("src")
     write(place, "new.txt")
     tree, said = place.snapshot(head(project))
@@ -772,8 +765,7 @@ def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> No
 
 
 def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
-    place = place_of(project)
-    place.reset(head(project))
+    place = checked_out(project)
     place.index.write_bytes(b"garbage")
     assert place.reset(head(project)) is True
     assert place.snapshot(head(project)) == (tree_of(project), [])
@@ -817,8 +809,7 @@ def test_a_linked_worktree_has_submodules_of_its_own(modular: Repo) -> None:
 def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:
     files.clear(modular.path / ".git/modules")
     files.clear(modular.path / "vendor/lib")
-    place = place_of(modular)
-    place.reset(head(modular))
+    place = checked_out(modular)
     assert os.listdir(place.root / "vendor/lib") == []
     assert place.snapshot(head(modular))[0] == tree_of(modular)
 
@@ -835,9 +826,7 @@ def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> N
     project.commit("other")
     project.git("sparse-checkout", "set", "--cone", "src")
     assert not (project.path / "other").exists()
-    place, places = place_of(project), places_of(project)
-    place.reset(head(project))
-    places.furnish(place, head(project))
+    place = furnished(project)
     assert not (place.root / "other").exists() and (place.root / "src/main.py").exists()
     assert in_it(place, "status", "--porcelain") == ""
     assert place.snapshot(head(project)) == (tree_of(project), [])
@@ -861,9 +850,7 @@ def test_a_repository_with_sha256(tmp_path: Path) -> None:
     made.git("config", "user.email", "test@example.invalid")
     made.git("config", "user.name", "Test")
     made.commit("start")
-    place, places = place_of(made), places_of(made)
-    place.reset(head(made))
-    places.furnish(place, head(made))
+    place = furnished(made)
     assert in_it(place, "log", "--format=%H").strip() == head(made)
     write(place, "a.txt", "b\n")
     in_it(place, "commit", "-qam", "of an agent")
@@ -873,16 +860,21 @@ def test_a_repository_with_sha256(tmp_path: Path) -> None:
 
 def test_a_path_with_a_line_feed(tmp_path: Path) -> None:
     repo = Repo(tmp_path / 'a\n"b')
-    place = place_of(repo)
-    place.reset(head(repo))
+    place = checked_out(repo)
     places_of(repo).furnish(place, head(repo))
     assert in_it(place, "rev-parse", "HEAD^{commit}").strip() == head(repo)
 
 
+def at(repo: Repo, name: str) -> Repo:
+    """The worktree or clone of this name beside a repository."""
+    made = copy.copy(repo)
+    made.path = repo.outside / name
+    return made
+
+
 def test_a_linked_worktree(project: Repo) -> None:
     project.git("worktree", "add", "-q", "-b", "side", str(project.outside / "linked"))
-    linked = Repo.__new__(Repo)
-    linked.__dict__.update(project.__dict__, path=project.outside / "linked")
+    linked = at(project, "linked")
     linked.write("a.txt", "of the side\n")
     linked.commit("side")
     found, _ = taken(linked, place_of(linked), lambda p: write(p, "new.txt"))
@@ -897,11 +889,8 @@ def test_a_shallow_clone(project: Repo) -> None:
     project.write("a.txt", "b\n")
     project.commit("second")
     project.git("clone", "-q", "--depth=1", f"file://{project.path}", str(project.outside / "shallow"))
-    shallow = Repo.__new__(Repo)
-    shallow.__dict__.update(project.__dict__, path=project.outside / "shallow")
-    place, places = place_of(shallow), places_of(shallow)
-    place.reset(head(shallow))
-    places.furnish(place, head(shallow))
+    shallow = at(project, "shallow")
+    place = furnished(shallow)
     assert in_it(place, "log", "--format=%s").split() == ["second"]
     assert in_it(place, "fsck", "--connectivity-only") == ""
     write(place, "new.txt")
@@ -919,9 +908,7 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
     project.git("config", "credential.helper", "store")
     project.git("config", "alias.x", "!touch /tmp/x")
     project.program(".git/hooks/pre-commit", "exit 1")
-    place, places = place_of(project), places_of(project, branch="feature/é x".replace(" ", "-"))
-    place.reset(head(project))
-    places.furnish(place, head(project))
+    place = furnished(project, branch="feature/é x".replace(" ", "-"))
     assert in_it(place, "describe").strip() == "v1.1"
     assert in_it(place, "rev-parse", "v1.0^{commit}", "v1.1^{commit}").split() == [
         head(project, "HEAD~1"),
@@ -946,9 +933,7 @@ def test_a_place_has_home_s_remote_tracking_branches_and_of_local_ones_ralph_s_o
     project.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
     project.git("symbolic-ref", "refs/remotes/up/HEAD", "refs/remotes/up/unborn")
     project.git("symbolic-ref", "refs/remotes/ours/HEAD", "refs/heads/main-of-mine")
-    place, places = place_of(project), places_of(project)
-    place.reset(head(project))
-    places.furnish(place, head(project))
+    place = furnished(project)
     there = in_it(place, "for-each-ref", "--format=%(refname) %(symref)").split("\n")[:-1]
     assert there == [
         "refs/heads/ralph/p ", "refs/remotes/origin/HEAD refs/remotes/origin/main",
@@ -980,9 +965,7 @@ def test_an_agent_commits_under_the_person_s_name(
     else:
         settings = '[user]\n\tname = "Zo\u00eb \\"Z\\" O\'Neill"\n\temail = zoe@example.invalid\n'
         (tmp_path / "gitconfig").write_text(settings)
-    place, places = place_of(project), places_of(project)
-    place.reset(head(project))
-    places.furnish(place, head(project))
+    place = furnished(project)
     in_it(place, "commit", "-q", "--allow-empty", "-m", "x")
     who = in_it(place, "log", "-1", "--format=%an <%ae>, %cn <%ce>").strip()
     assert who == ", ".join(['Zo\u00eb "Z" O\'Neill <zoe@example.invalid>'] * 2)
@@ -1040,9 +1023,7 @@ def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
     project.write("y.crlf", "one\r\n")
     project.commit("filtered")
     assert project.git("show", "HEAD:x.up") == "HELLO\n"
-    place, places = place_of(project), places_of(project)
-    place.reset(head(project))
-    places.furnish(place, head(project))
+    place = furnished(project)
     assert (place.root / "x.up").read_text() == "hello\n"
     assert (place.root / "y.crlf").read_bytes() == b"one\r\n"
     assert in_it(place, "status", "--porcelain") == ""

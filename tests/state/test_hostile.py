@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _ralph.errors import BadInput
-from _ralph.model import Plan, Task
 from _ralph.show import status
-from _ralph.state import edit, prd
+from _ralph.state import prd
 from _ralph.state.history import replay
 from _ralph.state.records import Added, Journal, parse
 from tests.hostile import EXAMPLES, KNOWN, hostile, names, values
+from tests.state.test_prd import WRITES, assert_written
 
 
 @pytest.fixture(autouse=True)
@@ -80,26 +79,7 @@ def documents(draw: st.DrawFn) -> bytes:
     return source.encode("utf-8", "replace")
 
 
-def _changed(before: str, after: str) -> tuple[str, str]:
-    """What is left of both when their common head and tail are taken away."""
-    for _ in range(2):
-        head = sum(
-            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
-        )
-        before, after = before[head:][::-1], after[head:][::-1]
-    return before, after
-
-
-EDITS: dict[str, Callable[[Plan, Task], str]] = {
-    "passes": lambda plan, task: edit.set_passed(plan, task, True),
-    "opens again": lambda plan, task: edit.set_passed(plan, task, False),
-    "blocks": lambda plan, task: edit.set_blocked(plan, task, 'why "\\ \ud800 é'),
-    "unblocks": edit.set_open,
-}
-_OWN = {*prd.ALIASES["passed"], *prd.ALIASES["skip"], "status", "blocked"}
-
-
-@pytest.mark.parametrize("change", EDITS)
+@pytest.mark.parametrize("change", WRITES)
 @hostile
 @given(data=documents(), which=st.integers(min_value=0, max_value=3))
 def test_a_write_changes_one_field_and_no_other_byte(
@@ -108,25 +88,7 @@ def test_a_write_changes_one_field_and_no_other_byte(
     path = scratch / "prd.json"
     path.write_bytes(data)
     plan = prd.load(path)
-    task = plan.tasks[which % len(plan.tasks)]
-    new = EDITS[change](plan, task)
-    after = edit.apply(plan, lambda _: new)
-    edited = after.tasks[task.index]
-    assert {"passes": edited.passed, "opens again": not edited.passed, "blocks": edited.blocked is not None,
-            "unblocks": edited.blocked is None}[change]  # fmt: skip
-    others = [[t.raw for t in version.tasks if t.index != task.index] for version in (plan, after)]
-    assert others[0] == others[1]
-    assert {k: v for k, v in edited.raw.items() if k not in _OWN} == {
-        k: v for k, v in task.raw.items() if k not in _OWN
-    }
-    assert (
-        list(edited.raw)[: len(task.raw) - 1] == list(task.raw)[: len(task.raw) - 1] or change == "unblocks"
-    )
-    gone, come = _changed(plan.text, new)
-    assert len(gone) < 40 and len(come) < 80, (gone, come)
-    if isinstance(plan.data, dict):
-        rest = {k: v for k, v in plan.data.items() if k != plan.list_key}
-        assert rest == {k: v for k, v in after.data.items() if k != plan.list_key}
+    assert_written(plan, plan.tasks[which % len(plan.tasks)], change)
 
 
 _records = st.builds(

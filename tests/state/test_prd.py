@@ -291,11 +291,6 @@ def test_setup(tmp_path: Path, said: object, wanted: Setup | None) -> None:
     assert plan.setup == wanted
 
 
-def test_a_setup_without_a_command_is_refused(tmp_path: Path) -> None:
-    source = json.dumps({"tasks": [{"title": "x"}], "setup": {"when": ["a"]}})
-    assert_refused(write(tmp_path, source), "prd.json: setup: 'run' is a required property")
-
-
 def test_what_the_plan_says_beside_its_tasks(tmp_path: Path) -> None:
     top = {
         "project": "p", "branchName": "b", "description": "d", "rules": ["r"], "agent": "claude", "limits": {"usd": 1},
@@ -361,11 +356,6 @@ REFUSED: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "two ids, text and number": ('[{"id": 1, "title": "x"}, {"id": "1", "title": "y"}]', ("two tasks have the id '1'",)),
     "a key twice": ('[{"id": "US-9", "title": "x", "passes": false, "passes": true}]', ("'passes' appears twice", "at US-9")),
     "a top key twice": ('{"tasks": [{"title": "x"}], "tasks": []}', ("'tasks' appears twice", "the document")),
-    "an id that is 1.0": ('[{"id": 1.0, "title": "x"}]', ("document[0].id: 1.0 is not of type",)),
-    "a dependency that is 1.0": ('[{"id": 1, "title": "x"}, {"title": "y", "dependsOn": [1.0]}]', ("document[1].dependsOn[0]: 1.0 is not of",)),
-    "an id that is true": ('[{"id": true, "title": "x"}]', ("document[0].id: True is not of type",)),
-    "an id that is 1.5": ('[{"id": 1.5, "title": "x"}]', ("document[0].id: 1.5 is not of type",)),
-    "an id that is a list": ('[{"id": ["a"], "title": "x"}]', ("document[0].id: ['a'] is not of type",)),
     "an unknown dependency": ('[{"id": "a", "title": "x", "dependsOn": ["z"]}]', ("a depends on 'z'", "no such task")),
     "itself": ('[{"id": "a", "title": "x", "dependsOn": ["a"]}]', ("in a circle: a",)),
     "a circle": (
@@ -388,10 +378,12 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
     assert_refused(write(tmp_path, WHOLE[:cut]))
 
 
+BLANK = "expected a command; a blank one would always be green and prove nothing"
 # A field, a wrong value, and what the message says behind the place.
 WRONG = [
     ("id", 1.0, "id: 1.0 is not of type 'string', 'integer'"),
     ("id", True, "id: True is not of type 'string', 'integer'"),
+    ("id", ["a"], "id: ['a'] is not of type 'string', 'integer'"),
     ("title", 5, "title: 5 is not of type 'string', 'null'"),
     ("title", ["a"], "title: ['a'] is not of type 'string', 'null'"),
     ("name", {}, "name: {} is not of type 'string', 'null'"),
@@ -405,11 +397,7 @@ WRONG = [
     ("status", True, "status: True is not of type 'string', 'null'"),
     ("blocked", 5, "blocked: 5 is not of type 'string', 'boolean', 'null'"),
     ("blocked", ["a"], "blocked: ['a'] is not of type 'string', 'boolean', 'null'"),
-    (
-        "priority",
-        "urgent",
-        "priority: expected a number, P0 to P3, or critical, highest, high, medium, normal, low, lowest: 'urgent'",
-    ),
+    ("priority", "urgent", "priority: expected a number, P0 to P3, or critical, highest, high, medium, normal, low, lowest: 'urgent'"),
     ("priority", True, "priority: True is not of type 'number', 'string', 'null'"),
     ("priority", [1], "priority: [1] is not of type 'number', 'string', 'null'"),
     ("acceptanceCriteria", 5, "acceptanceCriteria: 5 is not of type 'string', 'array', 'null'"),
@@ -424,34 +412,17 @@ WRONG = [
     ("agent", 5, "agent: 5 is not of type 'string', 'array', 'null'"),
     ("checks", "npm test", "checks: 'npm test' is not of type 'array', 'null'"),
     ("checks", {}, "checks: {} is not of type 'array', 'null'"),
-    (
-        "checks",
-        ["x", ""],
-        "checks[1]: expected a command; a blank one would always be green and prove nothing",
-    ),
-    ("checks", [[]], "checks[0]: expected a command; a blank one would always be green and prove nothing"),
-    ("checks", [{}], "checks[0]: expected a command; a blank one would always be green and prove nothing"),
-    ("checks", [None], "checks[0]: expected a command; a blank one would always be green and prove nothing"),
+    ("checks", ["x", ""], f"checks[1]: {BLANK}"),
+    *[("checks", [blank], f"checks[0]: {BLANK}") for blank in (
+        [], {}, None, " ", "\n", [" "], {"run": "\t"}, [""])],
     ("checks", [["x", 5]], "checks[0][1]: 5 is not of type 'string'"),
     ("checks", [{"run": 5}], "checks[0].run: 5 is not of type 'string', 'array'"),
-    (
-        "checks",
-        [{"run": "x", "cmd": "y"}],
-        "checks[0]: Additional properties are not allowed ('cmd' was unexpected)",
-    ),
+    ("checks", [{"run": "x", "cmd": "y"}], "checks[0]: Additional properties are not allowed ('cmd' was unexpected)"),
     ("checks", [{"run": "x", "once": "yes"}], "checks[0].once: 'yes' is not of type 'boolean'"),
-    (
-        "checks",
-        [{"run": "x", "timeout": "soon"}],
-        "checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 'soon'",
-    ),
-    (
-        "checks",
-        [{"run": "x", "timeout": 0}],
-        "checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 0",
-    ),
+    ("checks", [{"run": "x", "timeout": "soon"}], "checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 'soon'"),
+    ("checks", [{"run": "x", "timeout": 0}], "checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 0"),
     ("checks", [{"run": "x", "name": 5}], "checks[0].name: 5 is not of type 'string'"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "value", "said"), WRONG, ids=lambda part: json.dumps(part)[:40])
@@ -486,14 +457,9 @@ def test_a_wrong_type_at_the_top_is_refused(tmp_path: Path, key: str, value: obj
     assert_refused(write(tmp_path, source), f"prd.json: {said}")
 
 
-@pytest.mark.parametrize("blank", [" ", "\n", [" "], {"run": "\t"}, [""]])
-def test_a_blank_check_is_refused(tmp_path: Path, blank: object) -> None:
-    assert_refused(write(tmp_path, json.dumps([{"title": "a", "checks": [blank]}])), "document[0].checks[0]")
-
-
-@pytest.mark.parametrize(("place", "said"), [("prd.json", "there is no"), ("sub/prd.json", "there is no")])
-def test_a_missing_file_is_refused(tmp_path: Path, place: str, said: str) -> None:
-    assert_refused(tmp_path / place, said, "ralph init")
+@pytest.mark.parametrize("place", ["prd.json", "sub/prd.json"])
+def test_a_missing_file_is_refused(tmp_path: Path, place: str) -> None:
+    assert_refused(tmp_path / place, "there is no", "ralph init")
 
 
 @pytest.mark.parametrize("trap", [os.mkdir, os.mkfifo])
@@ -556,7 +522,7 @@ SHAPES: dict[str, str] = {
 Write = Callable[[Plan, Task], str]
 PASS: Write = lambda plan, task: edit.set_passed(plan, task, True)  # noqa: E731
 FAIL: Write = lambda plan, task: edit.set_passed(plan, task, False)  # noqa: E731
-BLOCK: Write = lambda plan, task: edit.set_blocked(plan, task, 'über "quoted"')  # noqa: E731
+BLOCK: Write = lambda plan, task: edit.set_blocked(plan, task, 'über "quoted" \\ \ud800')  # noqa: E731
 OPEN: Write = edit.set_open
 WRITES = {"set_passed": PASS, "take the pass back": FAIL, "set_blocked": BLOCK, "set_open": OPEN}
 
@@ -626,24 +592,29 @@ def assert_one_field(plan: Plan, task: Task, after: str, keys: tuple[str, ...]) 
     assert sum(not token.isspace() for _, added in found for token in added) <= put
 
 
+def assert_written(plan: Plan, task: Task, word: str) -> None:
+    """A write of `word` changes one field, is read back, and is harmless once more."""
+    after = WRITES[word](plan, task)
+    assert_one_field(plan, task, after, DONE_KEYS if "pass" in word else HELD_KEYS)
+    again = write_over(plan, after)
+    assert plan.path.read_bytes() == after.encode()
+    now = again.tasks[task.index]
+    assert {
+        "set_passed": now.passed,
+        "take the pass back": not now.passed,
+        "set_blocked": now.blocked == 'über "quoted" \\',
+        "set_open": now.blocked is None,
+    }[word]
+    assert WRITES[word](again, now) == after
+    assert [other.id for other in again.tasks] == [other.id for other in plan.tasks]
+
+
 @pytest.mark.parametrize("word", WRITES)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_write_changes_one_field_and_no_other_byte(tmp_path: Path, name: str, word: str) -> None:
     plan = load(tmp_path, SHAPES[name])
     for task in plan.tasks:
-        after = WRITES[word](plan, task)
-        assert_one_field(plan, task, after, DONE_KEYS if "pass" in word else HELD_KEYS)
-        again = write_over(plan, after)
-        assert plan.path.read_bytes() == after.encode()
-        now = again.tasks[task.index]
-        assert {
-            "set_passed": now.passed,
-            "take the pass back": not now.passed,
-            "set_blocked": now.blocked == 'über "quoted"',
-            "set_open": now.blocked is None,
-        }[word]
-        assert WRITES[word](again, now) == after  # doing it again is harmless
-        assert [other.id for other in again.tasks] == [other.id for other in plan.tasks]
+        assert_written(plan, task, word)
 
 
 @pytest.mark.parametrize("name", [name for name, wanted in WILD.items() if isinstance(wanted[0], int)])
