@@ -34,15 +34,15 @@ from _ralph.state.records import AttemptBegan
 def begin(run: Run, task: Task) -> Attempt:
     """Decide where the next attempt at `task` starts, which agent works it and what it may spend; write the
     `start` record."""
-    known = run.history.of(task)
+    history = run.history.of(task)
     agent = run.agents.agent(task)
     require_agent(run, agent)  # the plan may have changed since
-    number, iteration = known.attempts + 1, run.history.iteration + 1
+    number, iteration = history.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, new_id(run, task))
     attempt.share = run.share or attempt.share
     tip, attempt.recent = run.branch.look()
     attempt.base = require_verified(run, tip)
-    if known.left:
+    if history.left:
         resume_work(run, attempt)
     trim_logs(run.paths, [other.iteration for other in run.pool.attempts])
     for old in run.paths.logs.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
@@ -69,26 +69,26 @@ def begin(run: Run, task: Task) -> Attempt:
 def resume_work(run: Run, attempt: Attempt) -> None:
     """Start from what earlier attempts at this task left, merged with the tip, with git's markers where that
     conflicts; clean in the last attempt, and if the work is built on commits that are no longer there."""
-    known = run.history.of(attempt.task)
-    before = run.branch.commit(known.left, known.base, "ralph: unfinished work\n")
-    if known.lacks == "judge" or (known.lacks and before != known.base):
-        attempt.leftover, attempt.base, attempt.left = known.lacks, known.base, known.left
-        attempt.agent = run.agents.named(known.command) if known.command else attempt.agent
-        ended = Outcome.DONE if known.lacks == "judge" else Outcome.INTERRUPTED
+    history = run.history.of(attempt.task)
+    before = run.branch.commit(history.left, history.base, "ralph: unfinished work\n")
+    if history.lacks == "judge" or (history.lacks and before != history.base):
+        attempt.leftover, attempt.base, attempt.left = history.lacks, history.base, history.left
+        attempt.agent = run.agents.named(history.command) if history.command else attempt.agent
+        ended = Outcome.DONE if history.lacks == "judge" else Outcome.INTERRUPTED
         attempt.result = AgentResult(ended, "an attempt was cut off; what it left was checked")
         return
-    dropped = known.base != attempt.base and not run.branch.contains(known.base, attempt.base)
-    if dropped or (is_last(run, attempt) and not known.conflicted):
+    dropped = history.base != attempt.base and not run.branch.contains(history.base, attempt.base)
+    if dropped or (is_last(run, attempt) and not history.conflicted):
         attempt.clean = True
-        if before != known.base:
+        if before != history.base:
             attempt.earlier = run.branch.park(before, f"{attempt.name}-before")
             attempt.notices.append(f"it started clean; earlier work is parked at {attempt.earlier}")
         return
-    found = merge(run.git, attempt.base, before)
-    attempt.left, attempt.conflict = found.tree, known.conflict
-    if found.conflicts:
-        marked = [*dict.fromkeys([*known.conflict.marked, *found.marked])]
-        attempt.conflict = Conflict(marked=marked, kept=found.kept, own=before)
+    merged = merge(run.git, attempt.base, before)
+    attempt.left, attempt.conflict = merged.tree, history.conflict
+    if merged.conflicts:
+        marked = [*dict.fromkeys([*history.conflict.marked, *merged.marked])]
+        attempt.conflict = Conflict(marked=marked, kept=merged.kept, own=before)
 
 
 def is_last(run: Run, attempt: Attempt) -> bool:
@@ -99,14 +99,14 @@ def is_last(run: Run, attempt: Attempt) -> bool:
 async def work(run: Run, attempt: Attempt) -> None:
     """Run the agent in a worker. If the worker is killed, only this attempt is lost."""
     try:
-        found = await retry_setup(run, attempt, lambda: _work(run, attempt))
+        worked = await retry_setup(run, attempt, lambda: _work(run, attempt))
     except WorkerDied as error:
         attempt.result = cut_off(run, attempt.agent, attempt.name, str(error))
         salvage(run, attempt)
     except StopNow:  # before its agent had begun
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
-        take(run, attempt, found)
+        take(run, attempt, worked)
     attempt.handoff = handoff_of(attempt)
 
 
@@ -119,13 +119,13 @@ async def _work(run: Run, attempt: Attempt) -> Worked:
     return await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
 
 
-def take(run: Run, attempt: Attempt, found: Worked) -> None:
+def take(run: Run, attempt: Attempt, worked: Worked) -> None:
     """Copy what a worker found into the attempt. What waits for the clean room is protected from `git gc`; in
     there it is as a candidate."""
-    attempt.result, attempt.began, attempt.said = found.result, found.began, found.said
-    attempt.left, attempt.tree = found.left, found.tree
-    attempt.changed, attempt.changes = found.changed, found.changes
-    attempt.restored, attempt.protected, attempt.notices = found.restored, found.protected, found.notices
+    attempt.result, attempt.began, attempt.said = worked.result, worked.began, worked.said
+    attempt.left, attempt.tree = worked.left, worked.tree
+    attempt.changed, attempt.changes = worked.changed, worked.changes
+    attempt.restored, attempt.protected, attempt.notices = worked.restored, worked.protected, worked.notices
     if attempt.left and (run.pool.line or attempt.left != attempt.tree):
         run.branch.pin_attempt(attempt.worker, attempt.left)
 
@@ -176,24 +176,24 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies:
         return Worked(
             result=attempt.result, left=attempt.left, notices=[*attempt.notices, gone], began=attempt.began
         )
-    said = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
+    handoff = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
     changed = _changed_copies(run, place, copies)
     removed = place.remove_unusable(start.tree)
     after, refused = place.snapshot(start.tree)
     left, work, left_out, large = place.work(start, after)
-    found = _worked(run, attempt, left, work if start.tree == run.git.tree(attempt.base) else None)
-    found.restored += [*left_out, *changed.values()]
+    worked = _worked(run, attempt, left, work if start.tree == run.git.tree(attempt.base) else None)
+    worked.restored += [*left_out, *changed.values()]
     rulebook = run.git.name_of(run.paths.rulebook)
-    found.protected += [rulebook] if rulebook in changed else []
-    found.notices += [*removed, *refused, *large]
-    found.said = text.redact(said.decode("utf-8", "replace"))
-    return found
+    worked.protected += [rulebook] if rulebook in changed else []
+    worked.notices += [*removed, *refused, *large]
+    worked.said = text.redact(handoff.decode("utf-8", "replace"))
+    return worked
 
 
 def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = None) -> Worked:
     """The result of an attempt that left this tree: the tree itself, and without what does not count."""
     tree, back, new = put_back(run, attempt, left, changed)
-    said = [f"{text.one_line(name)} is new under a protected pattern" for name in new]
+    lines = [f"{text.one_line(name)} is new under a protected pattern" for name in new]
     left_out = " (new and protected; left out)"
     names, changed_lines = changes(run.git, run.git.tree(attempt.base), tree)
     return Worked(
@@ -204,7 +204,7 @@ def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = Non
         changes=changed_lines,
         restored=[text.one_line(name) + left_out * (not was.exists) for name, was in back.items()],
         protected=[text.one_line(name) for name in back],
-        notices=[*attempt.notices, *said],
+        notices=[*attempt.notices, *lines],
         began=attempt.began,
     )
 
@@ -241,14 +241,14 @@ def salvage(run: Run, attempt: Attempt) -> None:
 def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -> CheckResult | None:
     """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another stamp is made anew,
     with `setup`; the result of that if it is red. Nothing that setup made is work."""
-    stamp, (noted, known) = run.places.stamp(tree), place.noted()
+    stamp, (noted, made_before) = run.places.stamp(tree), place.noted()
     if noted != stamp:
         place.remove()
     place.remove_unusable(tree)
     new = place.reset(tree)
     run.places.furnish(place, head)
     if not new:
-        place.hide(known)
+        place.hide(made_before)
         return None
     result = run.places.set_up(place, name)
     made = place.made_by_setup() if result else []
@@ -265,9 +265,10 @@ def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -
 
 def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None) -> str:
     """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the task's work."""
-    task, known = attempt.task, run.history.of(attempt.task)
+    task, history = attempt.task, run.history.of(attempt.task)
     checks = checks_of(run, task)
     own = run.results.before.get(task.key, {})
+    others = [other.task for other in run.pool.attempts if other.task is not task]
     red = [
         check.command
         for check in checks
@@ -279,11 +280,11 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
         attempts=run.limits.attempts,
         reads_rulebook="AGENTS.md" in attempt.agent.row.get("reads", []),
         recent=attempt.recent,
-        beside=[f"{one.task.id}: {one.task.title}" for one in run.pool.attempts if one.task is not task],
+        beside=[f"{other.id}: {other.title}" for other in others],
         clean_start=attempt.clean or not attempt.left,
         red_before=red,
         setup_failed=red_setup.tail if red_setup else "",
-        parked=run.branch.commit_at(attempt.earlier or (known.last.parked if known.last else "")),
+        parked=run.branch.commit_at(attempt.earlier or (history.last.parked if history.last else "")),
         conflict=attempt.conflict,
     )  # fmt: skip
     return render_prompt(run.settings.prompt, values)
@@ -291,9 +292,9 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
 
 def preview(run: Run, task: Task) -> str:
     """The prompt that an attempt would get now; nothing is run."""
-    known = run.history
-    attempt = Attempt(task, known.of(task).attempts + 1, known.iteration + 1, run.agents.agent(task))
-    attempt.base, attempt.left = run.branch.tip() or "HEAD", known.of(task).left
+    history = run.history
+    attempt = Attempt(task, history.of(task).attempts + 1, history.iteration + 1, run.agents.agent(task))
+    attempt.base, attempt.left = run.branch.tip() or "HEAD", history.of(task).left
     attempt.recent = run.branch.recent(attempt.base)
     attempt.clean = is_last(run, attempt)
     return prompt_for(run, attempt)

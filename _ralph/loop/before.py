@@ -73,10 +73,10 @@ async def _know_own(run: Run, attempt: Attempt, tip: str) -> None:
     """Run the task's own checks behind the plan's. The attempt cannot pass if one of them can only be red."""
     before, own = run.results.before.get(attempt.task.key, {}), attempt.task.checks
     checks, name = run.plan.checks_for(attempt.task), f"{attempt.name}-before"
-    found = await baseline(run, tip, checks, name, attempt.variables(run.paths), attempt.worker)
-    said = {result.command: result for result in found.checks}
-    results = [said[check.command] for check in own if check.command in said]
-    attempt.notices += found.notices
+    checked = await baseline(run, tip, checks, name, attempt.variables(run.paths), attempt.worker)
+    by_command = {result.command: result for result in checked.checks}
+    results = [by_command[check.command] for check in own if check.command in by_command]
+    attempt.notices += checked.notices
     attempt.cannot_pass = next((cannot_start(result) for result in results if result.missing), "")
     if not attempt.cannot_pass:
         run.results.before[attempt.task.key] = {result.command: result.ok for result in results} | before

@@ -44,12 +44,12 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         attempt.parked = run.branch.park(made, attempt.name)  # the next attempt starts clean
         return False
     if attempt.tip != attempt.base:
-        found = merge(run.git, attempt.tip, made)
-        if found.conflicts:
+        merged = merge(run.git, attempt.tip, made)
+        if merged.conflicts:
             attempt.verdict = Verdict.CONFLICT
-            attempt.reason = f"it conflicts with what landed meanwhile: {text.few(found.conflicts)}"
+            attempt.reason = f"it conflicts with what landed meanwhile: {text.few(merged.conflicts)}"
             return False
-        made = run.branch.commit(found.tree, attempt.tip, words, sign=signs)
+        made = run.branch.commit(merged.tree, attempt.tip, words, sign=signs)
     run.branch.pin_candidate(made)
     attempt.commit = made
     return True
@@ -76,18 +76,18 @@ def require_verified(run: Run, tip: str) -> str:
 async def check_candidate(run: Run, attempt: Attempt) -> None:
     """Put into the attempt what commit hooks make of its candidate, and what checks say of that."""
     try:
-        found = await retry_setup(run, attempt, lambda: _hooks_then_checks(run, attempt))
+        checked = await retry_setup(run, attempt, lambda: _hooks_then_checks(run, attempt))
     except (WorkerDied, StopNow) as error:
         reason = str(error) or "ralph was stopped"
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=reason)
         return
-    attempt.checks, attempt.commit, attempt.naming = found.checks, found.commit, found.naming
-    attempt.ignored = found.ignored or attempt.ignored
+    attempt.checks, attempt.commit, attempt.naming = checked.checks, checked.commit, checked.naming
+    attempt.ignored = checked.ignored or attempt.ignored
     hooks = [name for name in attempt.changed if Path(name).name in _MADE_OF]
     attempt.notices += [
         f"the attempt changed {text.one_line(name)}, which commit hooks are made of" for name in hooks
     ]
-    attempt.notices += found.notices
+    attempt.notices += checked.notices
 
 
 async def _hooks_then_checks(run: Run, attempt: Attempt) -> Checked:
@@ -98,11 +98,11 @@ async def _hooks_then_checks(run: Run, attempt: Attempt) -> Checked:
         if run.plan.checks:
             await baseline(run, attempt.tip, run.plan.checks, f"{attempt.name}-tip", {}, attempt.worker)
         hooked = await _committed(run, attempt)
-    found = await _run_checks(run, attempt, hooked)
-    if red_setup(found):
+    checked = await _run_checks(run, attempt, hooked)
+    if red_setup(checked):
         await baseline(run, attempt.tip, [], f"{attempt.name}-tip", {}, attempt.worker)
         run.results.built = ""  # no check has run there
-    return found
+    return checked
 
 
 async def _committed(run: Run, attempt: Attempt) -> Checked:
@@ -111,19 +111,19 @@ async def _committed(run: Run, attempt: Attempt) -> Checked:
     if not run.places.hooked():
         return Checked(commit=attempt.commit)
     run.results.built = ""  # hooks do what they like in the room
-    found = await run.in_worker(lambda inside: commit_in_room(inside, attempt), Checked, attempt.worker)
-    if any(one.name in MESSAGE_HOOKS for one in found.red):
+    hooked = await run.in_worker(lambda inside: commit_in_room(inside, attempt), Checked, attempt.worker)
+    if any(result.name in MESSAGE_HOOKS for result in hooked.red):
         message = subject_of(run, attempt)
         run.results.accepted.discard(message)  # it let it pass before, and may have changed its mind
         attempt.cannot_pass = await refusal(run, attempt.task, message, attempt.tip, attempt.worker)
-    return found
+    return hooked
 
 
 async def _run_checks(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
     """What the checks of the task say of the commit that was made, behind what the hooks said. Before the
     task is given up, what is red runs again. With the ignored files that may be the reason where nothing
     passes."""
-    if any(one.name not in HOOKS for one in hooked.red):  # `setup`, or git itself
+    if any(result.name not in HOOKS for result in hooked.red):  # `setup`, or git itself
         return hooked
     job = CheckJob(
         commit=hooked.commit,
@@ -133,37 +133,38 @@ async def _run_checks(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
         before=attempt.commit,
         changed=attempt.changed,
     )
-    found = await results_of(run, job, attempt.worker)
-    found = replace(found, checks=found.checks + hooked.checks, notices=hooked.notices + found.notices)
+    checked = await results_of(run, job, attempt.worker)
+    notices = hooked.notices + checked.notices
+    checked = replace(checked, checks=checked.checks + hooked.checks, notices=notices)
     gives_up = attempt.number >= run.limits.attempts
-    if found.red and gives_up and kept_away(attempt.result, attempt.changes_tree) is None:
-        found = await _once_more(run, attempt, job, found)
-    if found.red or found.commit == attempt.tip:
+    if checked.red and gives_up and kept_away(attempt.result, attempt.changes_tree) is None:
+        checked = await _once_more(run, attempt, job, checked)
+    if checked.red or checked.commit == attempt.tip:
         looked = run.in_worker(lambda inside: Checked(ignored=ignored_by(inside, attempt)), Checked)
-        found.ignored = (await looked).ignored
-    return found
+        checked.ignored = (await looked).ignored
+    return checked
 
 
-async def _once_more(run: Run, attempt: Attempt, job: CheckJob, found: Checked) -> Checked:
+async def _once_more(run: Run, attempt: Attempt, job: CheckJob, checked: Checked) -> Checked:
     """Run what is red once more: the program up to there. What of the plan is red again runs on the tip, too:
     where it is red now, it does not bind (a database that died in the night)."""
-    red = [result for result in found.red if result.command in {check.command for check in job.checks}]
+    red = [result for result in checked.red if result.command in {check.command for check in job.checks}]
     if not red:
-        return found
+        return checked
     job = replace(job, checks=up_to(job.checks, red), again=True)
     second = await results_of(run, replace(job, name=f"{job.name}-again"), attempt.worker)
-    found = replace(found, checks=green_in_either(found.checks, second.checks))
+    checked = replace(checked, checks=green_in_either(checked.checks, second.checks))
     own = {check.command for check in attempt.task.checks}
-    left = [result for result in found.red if result in second.checks and result.command not in own]
-    if left and found.commit != attempt.tip:
+    left = [result for result in checked.red if result in second.checks and result.command not in own]
+    if left and checked.commit != attempt.tip:
         tip = replace(job, commit=attempt.tip, before="", checks=up_to(job.checks, left))
         tip = replace(tip, name=f"{job.name}-tip", label="before the work: ")
         await results_of(run, tip, attempt.worker)
-    return found
+    return checked
 
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:
     """What the attempt made in the workspace that git ignores."""
     place = run.places.workspace(attempt.worker)
-    found = place.ignored_since(attempt.began) if attempt.began and place.exists else []
-    return [text.one_line(name) for name in found[:20]]
+    names = place.ignored_since(attempt.began) if attempt.began and place.exists else []
+    return [text.one_line(name) for name in names[:20]]

@@ -28,8 +28,8 @@ async def results_of(run: Run, job: CheckJob, number: int = 0) -> Checked:
     """The results of a `CheckJob`: those known for these files, else from the clean room. `number` is the
     worker whose attempt it is for; without one, a killed job is done again (`retry_if_killed`)."""
     results = current_results(run)
-    if found := results.recall(job):
-        return found
+    if known := results.recall(job):
+        return known
     begun = results.begin(job)
     return results.end(begun, await (checking(run, begun, number) if number else retry_if_killed(run, begun)))
 
@@ -61,13 +61,13 @@ def check_twice(run: Run, job: CheckJob) -> tuple[list[CheckResult], list[str]]:
 async def retry_if_killed(run: Run, job: CheckJob) -> Checked:
     """The results of a `CheckJob` from the clean room. If its worker dies it is done again: a second death is
     a red check, as a check may be what kills it."""
-    found = Checked(commit=job.commit)
+    checked = Checked(commit=job.commit)
     for _ in range(2):
         try:
             return await checking(run, job)
         except WorkerDied as error:
-            found.checks = [CheckResult("worker", "", False, None, 0.0, str(error))]
-    return found
+            checked.checks = [CheckResult("worker", "", False, None, 0.0, str(error))]
+    return checked
 
 
 def checking(run: Run, job: CheckJob, number: int = 0) -> Job[Checked]:

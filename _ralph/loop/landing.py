@@ -57,10 +57,10 @@ async def until_free(run: Run, attempt: Attempt) -> None:
     if seat is None:
         return
     switch = f"{run.branch.name} is checked out in {seat}; switch away: git switch - (or git switch --detach)"
-    said = f"{attempt.task.id} passed and waits to land: {switch}"
+    reason = f"{attempt.task.id} passed and waits to land: {switch}"
     doing = f"waiting to land: {run.branch.name} is checked out"
-    if not await stand_by(run, attempt, said, doing, lambda: run.branch.seat is None):
-        raise NeedsPerson(said)
+    if not await stand_by(run, attempt, reason, doing, lambda: run.branch.seat is None):
+        raise NeedsPerson(reason)
 
 
 def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
@@ -69,8 +69,8 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
     run.read_plan()
     set_back_claim(run, attempt)
     by_person = by_person or bool(run.control.interrupts)
-    known = run.history.of(attempt.task)
-    attempt.blocked = reason_to_block(attempt, known, run.limits.attempts, by_person)
+    history = run.history.of(attempt.task)
+    attempt.blocked = reason_to_block(attempt, history, run.limits.attempts, by_person)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
         if attempt.blocked and attempt.left != run.git.tree(attempt.base):
             attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
@@ -111,7 +111,7 @@ def note_landed(run: Run, attempt: Attempt, commit: str) -> None:
     attempt.verdict, attempt.commit = Verdict.PASSED, commit
     attempt.tip = run.branch.commit_at(f"{commit}^")
     attempt.reason = "it had landed, and its verdict was not noted"
-    attempt.checks = [CheckResult(one.name, one.command, True, 0, 0.0) for one in attempt.task.checks]
+    attempt.checks = [CheckResult(check.name, check.command, True, 0, 0.0) for check in attempt.task.checks]
     note(run, attempt)
 
 
@@ -130,7 +130,7 @@ def mark(run: Run, verdict: AttemptEnded) -> None:
         return
     if verdict.blocked and task.blocked is None:
         run.edit(edit.set_blocked, task, verdict.blocked)
-    elif verdict.verdict is Verdict.PASSED and all(one.command in verdict.checks for one in task.checks):
+    elif verdict.verdict is Verdict.PASSED and all(check.command in verdict.checks for check in task.checks):
         run.edit(edit.set_passed, task, True)
 
 
@@ -139,7 +139,7 @@ def task_of(plan: Plan, verdict: AttemptEnded) -> Task | None:
     same = [task for task in plan.tasks if task.key == verdict.key]
     retitled = [task for task in plan.tasks if task.id == verdict.task and task.checks]
     moved = [task for task in plan.tasks if task.title == verdict.title]
-    return next((found[0] for found in (same, retitled, moved) if len(found) == 1), None)
+    return next((tasks[0] for tasks in (same, retitled, moved) if len(tasks) == 1), None)
 
 
 def restore_marks(run: Run) -> None:
@@ -263,6 +263,6 @@ def record_lines(attempt: Attempt) -> list[str]:
 
 
 def _judge_words(judgement: Judgement) -> str:
-    said = "agrees" if judgement.agrees else "does not agree"
-    told = f"{text.one_line(judgement.agent, 80)} {said}, {spent(judgement)}"
-    return "\n".join([told, *judgement.objections])
+    verdict = "agrees" if judgement.agrees else "does not agree"
+    line = f"{text.one_line(judgement.agent, 80)} {verdict}, {spent(judgement)}"
+    return "\n".join([line, *judgement.objections])

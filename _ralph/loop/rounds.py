@@ -55,9 +55,9 @@ def resume(run: Run) -> None:
             continue
         run.view.line(f"{task.id}: an attempt was cut off; what it left will be checked first")
         salvage(run, attempt)
-        known = run.history.of(task)
-        if not attempt.left and known.left:  # what stood there before, on the commit that it was made from
-            attempt.left, attempt.base = known.left, known.base
+        history = run.history.of(task)
+        if not attempt.left and history.left:  # what stood there before, on the commit that it was made from
+            attempt.left, attempt.base = history.left, history.base
         note(run, attempt, by_person=before is not None and before.exit in (Exit.PERSON, Exit.LATER))
     restore_marks(run)
     if run.history.run is None and run.history.unchecked and not asked_to_stop(run):
@@ -67,10 +67,10 @@ def resume(run: Run) -> None:
 def forget_lost_work(run: Run) -> None:
     """Forget unfinished work that is not in this repository: a clone gets the log, and of git only what
     branches lead to."""
-    for known in run.history.tasks.values():
-        asked = f"{known.left}\n{known.base}\n".encode("utf-8", "replace")
-        if known.left and "missing" in run.git("cat-file", "--batch-check", stdin=asked):
-            known.left, known.base, known.lacks = "", "", ""
+    for history in run.history.tasks.values():
+        objects = f"{history.left}\n{history.base}\n".encode("utf-8", "replace")
+        if history.left and "missing" in run.git("cat-file", "--batch-check", stdin=objects):
+            history.left, history.base, history.lacks = "", "", ""
 
 
 def _recovered(run: Run, attempt: Attempt, why: str) -> AgentResult:
@@ -118,8 +118,8 @@ def next_task(run: Run) -> Task | None:
         if under_way.isdisjoint((task.id, *task.depends_on))
         and not (resolving and run.history.of(task).conflicted)
     )
-    found = next((task for task in free if not _back_at(run, task)), None)
-    return found if found and run.share else None
+    task = next((task for task in free if not _back_at(run, task)), None)
+    return task if task and run.share else None
 
 
 def ready(run: Run) -> list[Task]:
@@ -145,7 +145,7 @@ def open_run_record(run: Run) -> None:
     run.recorded = True
     tip = tip_of(run)
     try:
-        said = _said_before(run, tip)
+        lines = _said_before(run, tip)
         if task := next_task(run):
             require_message(run, task, tip)
     except SetupFailed as error:
@@ -157,7 +157,7 @@ def open_run_record(run: Run) -> None:
     run.write(
         RunBegan(continues=continues, branch=run.branch.name, base=tip, limits=given),
         f"iteration {run.history.iteration} | {'the run goes on' if continues else 'a run begins'}",
-        [f"- {line}" for line in said],
+        [f"- {line}" for line in lines],
     )
 
 
@@ -167,10 +167,10 @@ def _said_before(run: Run, tip: str) -> list[str]:
     checks = run.plan.checks
     if not checks and not run.plan.setup:
         return []
-    found = run.wait(baseline(run, tip, checks, "baseline", {}))
+    checked = run.wait(baseline(run, tip, checks, "baseline", {}))
     if run.plan.setup and (led := shared_python(run, run.paths.room)):
         raise BadInput(led)
-    return [*(f"red before the work: {result.name}" for result in found.red), *found.notices]
+    return [*(f"red before the work: {result.name}" for result in checked.red), *checked.notices]
 
 
 def await_attempt(run: Run) -> Stop | None:
@@ -236,7 +236,8 @@ def wait_or_finish(run: Run) -> Stop | None:
     if stop := limit_reached(run):
         return stop
     task = min(waiting, key=lambda task: _back_at(run, task))
-    agent = max((one for one in (run.agents.agent(task), run.agents.judge) if one), key=run.agents.back_at)
+    needed = [agent for agent in (run.agents.agent(task), run.agents.judge) if agent]
+    agent = max(needed, key=run.agents.back_at)
     if not run.agents.back_at(agent):  # it is back by now
         return None
     return not_now(run, run.agents.away(agent)) or wait_for_agent(run, agent)
@@ -260,10 +261,10 @@ def wait_for_agent(run: Run, agent: Agent) -> Stop | None:
         if isinstance(until, Stop):
             return until
         until = math.ceil(min(until, run.ends))
-        said = f"until {clock(until, now, seconds=True)}"
+        when = f"until {clock(until, now, seconds=True)}"
         waited = Waited(until=until, backoff=not away.reset, command=agent.command)
-        run.write(waited, f"waiting {said} for the provider")
-        run.view.line(f"waiting for the provider {said}: {away.reason}")
+        run.write(waited, f"waiting {when} for the provider")
+        run.view.line(f"waiting for the provider {when}: {away.reason}")
         notify(run, None)
     wait(run, waited.until)
     return None
@@ -290,11 +291,11 @@ def finish(run: Run) -> Stop | None:
     left = [task for task in run.plan.tasks if not task.passed and only in (None, task.id)]
     if left:
         blocked = [task for task in left if task.blocked]
-        told = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5])
-        told = told or f"{left[0].id} waits for {', '.join(left[0].depends_on)}"
+        reasons = "; ".join(f"{task.id}: {task.blocked}" for task in blocked[:5])
+        reasons = reasons or f"{left[0].id} waits for {', '.join(left[0].depends_on)}"
         if run.red:
-            told = f"in a fresh checkout {', '.join(run.red)}; {told}"
-        return Stop("blocked", f"{len(left)} left, and a person is needed: {told}")
+            reasons = f"in a fresh checkout {', '.join(run.red)}; {reasons}"
+        return Stop("blocked", f"{len(left)} left, and a person is needed: {reasons}")
     done = f"{only or 'every task'} passes"
     if run.red:
         return Stop("red-checks", f"{done}, but not all checks are green: {', '.join(run.red)}")
@@ -325,10 +326,10 @@ def recheck(run: Run) -> bool:
     green = {check.command for check in run.plan.checks if run.results.was(tip, check.command, ok=True)}
     unlike = (green | {run.plan.setup.run if run.plan.setup else ""}) & red.keys()
     why = _why_unlike(run.plan)
-    run.red = [f"{one.name} {one.outcome}" + why * (one.command in unlike) for one in red.values()]
-    own = {task.key: [red[one.command] for one in task.checks if one.command in red] for task in passed}
+    run.red = [f"{check.name} {check.outcome}" + why * (check.command in unlike) for check in red.values()]
+    own = {task.key: [red[check.command] for check in task.checks if check.command in red] for task in passed}
     broken = [] if unlike else [task for task in passed if own[task.key]]
-    found = Rechecked(
+    record = Rechecked(
         ok=not red,
         commit=tip,
         checks_digest=names,
@@ -341,9 +342,9 @@ def recheck(run: Run) -> bool:
     run.view.lines([line.removeprefix("- ") for line in lines])
     for task in broken:
         lines.append(f"- {task.id} {run.history.of(task).passed_words}, broken since")
-        lines += quote("\n".join(found.since[task.key]))
-    run.write(found, f"all checks once more | {', '.join(run.red) or 'all green'}", lines)
-    set_back(run, found)
+        lines += quote("\n".join(record.since[task.key]))
+    run.write(record, f"all checks once more | {', '.join(run.red) or 'all green'}", lines)
+    set_back(run, record)
     run.rechecked = (tip, _checks_of(run, [task for task in passed if task not in broken])[1])
     return not broken
 
