@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import text
-from _ralph.errors import Stop
+from _ralph.errors import BadInput, Stop
 from _ralph.model import AgentResult, Json, Outcome, Plan, Spent, Task, Tokens
 from _ralph.state import limits
 from _ralph.state.history import History, TaskHistory
@@ -77,10 +77,14 @@ class TaskFacts:
 
 def task_facts(plan: Plan, history: History) -> list[TaskFacts]:
     """The facts of every task, in the order of the plan."""
-    return [_facts(plan, task, history.of(task)) for task in plan.tasks]
+    try:
+        attempts = limits.resolve(plan.settings, history.limits).attempts
+    except BadInput:  # no run would take it, and `status` shows it all the same
+        attempts = limits.Limits().attempts
+    return [_facts(plan, task, history.of(task), attempts) for task in plan.tasks]
 
 
-def _facts(plan: Plan, task: Task, known: TaskHistory) -> TaskFacts:
+def _facts(plan: Plan, task: Task, known: TaskHistory, attempts: int) -> TaskFacts:
     waits_for = [] if task.passed else [name for name in task.depends_on if name not in plan.passed_ids]
     reason = "" if task.passed else task.blocked or (known.last.reason if known.last else "")
     if task.passed or task.is_blocked:
@@ -90,17 +94,16 @@ def _facts(plan: Plan, task: Task, known: TaskHistory) -> TaskFacts:
     remark = ", ".join(["weak"] * known.weak + ["changed tests"] * bool(known.tests)) if task.passed else ""
     if state == "waiting":
         remark = f"waits for {text.few(waits_for)}"
-    warnings = _warnings(plan, task, known, reason)
+    warnings = _warnings(task, known, reason, attempts)
     return TaskFacts(task, known, state, waits_for, reason, remark, warnings)
 
 
-def _warnings(plan: Plan, task: Task, known: TaskHistory, reason: str) -> list[str]:
+def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> list[str]:
     """What a person should know of a task before they do something about it, a line each."""
     warnings = [reason]
     if task.is_blocked:
         warnings += [f"its work: git show {known.parked}"] * bool(known.parked)
     elif known.attempts and not task.passed:
-        attempts = limits.resolve(plan.settings, {}).attempts
         warnings = [f"failed {known.attempts} of {attempts}: {reason}"]
     if known.flaky:
         warnings.append(f"flaky: {text.few(known.flaky)}")

@@ -725,3 +725,12 @@ def test_after_retry_a_task_is_open_before_a_loop_has_seen_it(repo: Repo) -> Non
     (task,) = json.loads(repo.ralph("status", "--json").stdout)["tasks"]
     assert (task["state"], task["failures"], task["attempts"]) == ("open", 0, 1)
     assert "failed 1 of 1" not in repo.ralph("status").stdout
+
+
+def test_how_often_a_task_may_fail_is_the_last_run_s_to_say_and_no_reason_to_show_nothing(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]})
+    assert repo.run(repo.agent("P('x').touch()"), "--max-attempts", "5", "--max-iterations", "1")[0] == 3
+    assert "failed 1 of 5" in repo.ralph("status").stdout
+    repo.plan({"checks": ["false"]}, limits={"attempts": 0})
+    done = repo.ralph("status")
+    assert done.returncode == 0 and "false failed with exit 1" in done.stdout, done.stderr
