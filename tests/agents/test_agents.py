@@ -52,44 +52,19 @@ def stream(*events: dict[str, Any]) -> list[bytes]:
 CUT = "its output ended without a final event"
 
 
-def recorded(name: str) -> tuple[list[bytes], str]:
-    stderr = RECORDED / f"{name}.stderr.txt"
-    return (RECORDED / f"{name}.txt").read_bytes().split(b"\n"), stderr.read_text() if stderr.exists() else ""
-
-
-@pytest.mark.parametrize("name", ["401", "401_retries0"])
-def test_401_ends_the_process_at_its_first_retry(name: str) -> None:
-    parser = StreamParser(CLAUDE.row["events"])
-    answers = [parser.line(line) for line in recorded(name)[0]]
-    assert ("stop" in answers) == (name == "401")
-
-
 @pytest.mark.parametrize("name", ["hang", "sigterm", "429_noheader", "ok"])
 @pytest.mark.parametrize("ended", ["deadline", "idle", "interrupted", "missing"])
 def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
-    lines, _ = recorded(name)
+    lines = (RECORDED / f"{name}.txt").read_bytes().split(b"\n")
     result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file"))
-    idle = (
-        (Outcome.DONE, "")
-        if name == "ok"
-        else (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min")
-    )
+    idle = (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min")
     assert (result.outcome, result.reason) == {
         "deadline": (Outcome.TIMED_OUT, "stopped at its time limit after 1 h 0 min"),
-        "idle": idle,  # one that had said its result did not exit
+        "idle": (Outcome.DONE, "") if name == "ok" else idle,  # it had said its result, and did not exit
         "interrupted": (Outcome.INTERRUPTED, "ralph was stopped"),
         "missing": (Outcome.UNAVAILABLE, "no such file"),
     }[ended]
     assert result.active == (name in ("sigterm", "429_noheader", "ok"))
-
-
-def test_a_recording_cut_anywhere_is_never_done(tmp_path: Path) -> None:
-    whole = (RECORDED / "ok.txt").read_bytes().rstrip(b"\n")
-    for size in range(0, len(whole), 97):
-        result = feed(whole[:size].split(b"\n"))
-        assert result.outcome is Outcome.FAILED
-        assert result.reason.startswith(CUT)
-    assert feed(whole.split(b"\n")).outcome is Outcome.DONE
 
 
 # ---------------------------------------------------------------- small streams of our own
@@ -101,20 +76,15 @@ WARNED = {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_war
 REPLAY = {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": json.dumps(REJECTED)}]}}  # fmt: skip
 
 
+USED = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 100}
+
+
 def says(words: str, tool: str = "") -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": words}]
     if tool:
         content.append({"type": "tool_use", "name": tool, "input": {}})
-    usage = {
-        "input_tokens": 10,
-        "cache_creation_input_tokens": 5,
-        "cache_read_input_tokens": 100,
-        "output_tokens": 1,
-    }
-    return {
-        "type": "assistant",
-        "message": {"id": "m1", "role": "assistant", "content": content, "usage": usage},
-    }
+    message = {"id": "m1", "role": "assistant", "content": content, "usage": {**USED, "output_tokens": 1}}
+    return {"type": "assistant", "message": message}
 
 
 def ends(words: str = "done", total: int = 1, **fields: Any) -> dict[str, Any]:
@@ -122,7 +92,7 @@ def ends(words: str = "done", total: int = 1, **fields: Any) -> dict[str, Any]:
     return {
         "type": "result", "subtype": "success", "is_error": False, "result": words, "session_id": "s1",
         "total_cost_usd": 0.25 * total, "permission_denials": [],
-        "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 100, "output_tokens": 7},
+        "usage": {**USED, "output_tokens": 7},
         "modelUsage": {"m": {"inputTokens": 10 * total, "cacheCreationInputTokens": 5 * total,
                              "cacheReadInputTokens": 100 * total, "outputTokens": 7 * total}},
         **fields,
@@ -164,15 +134,11 @@ def test_the_outcome_of_a_stream(events: list[dict[str, Any]], outcome: str, rea
     assert result.reset == (1795299183 if outcome == "limited" and REJECTED in events else None)
 
 
-@pytest.mark.parametrize(("code", "outcome"), [(0, "failed"), (1, "failed"), (-9, "failed")])
-def test_an_error_is_an_error_whatever_the_exit(code: int, outcome: str) -> None:
-    result = feed(stream(INIT, fails("it broke")), ProcessResult(exit=code))
-    assert (result.outcome, result.reason, result.exit) == (outcome, "it broke", code)
-
-
-@pytest.mark.parametrize("code", [0, 1, 143])
-def test_a_success_is_a_success_whatever_the_exit(code: int) -> None:
+@pytest.mark.parametrize("code", [0, 1, 143, -9])
+def test_a_success_and_an_error_are_such_whatever_the_exit(code: int) -> None:
     assert feed(stream(INIT, ends()), ProcessResult(exit=code)).outcome is Outcome.DONE
+    result = feed(stream(INIT, fails("it broke")), ProcessResult(exit=code))
+    assert (result.outcome, result.reason, result.exit) == ("failed", "it broke", code)
 
 
 def test_two_results_are_paid_once() -> None:
@@ -191,10 +157,8 @@ def test_denied_commands_of_the_last_result_are_named() -> None:
     def denied(*commands: str) -> list[dict[str, Any]]:
         return [{"tool_name": "Bash", "tool_input": {"command": command}} for command in commands]
 
-    first, last = (
-        ends(permission_denials=denied("npm test")),
-        ends(permission_denials=denied("make\nx", "a\x1b[1mb")),
-    )
+    first = ends(permission_denials=denied("npm test"))
+    last = ends(permission_denials=denied("make\nx", "a\x1b[1mb"))
     assert feed(stream(INIT, first, last)).denials == ["make x", "ab"]
     assert feed(stream(INIT, first, ends())).denials == []
 
@@ -230,6 +194,7 @@ def test_numbers_of_a_result(fields: dict[str, Any], usd: float | None, tokens: 
 
 
 @pytest.mark.parametrize(("event", "answer", "active"), [
+    ("npm WARN deprecated", "quiet", False),
     (INIT, "quiet", False),
     (RETRY, "quiet", False),
     (RETRY | {"error_status": 401}, "stop", False),
@@ -239,14 +204,10 @@ def test_numbers_of_a_result(fields: dict[str, Any], usd: float | None, tokens: 
     (REPLAY, None, False),
     (ends(), None, True),
 ])  # fmt: skip
-def test_what_counts_as_a_sign_of_life(event: dict[str, Any], answer: str | None, active: bool) -> None:
+def test_what_counts_as_a_sign_of_life(event: object, answer: str | None, active: bool) -> None:
     parser = StreamParser(CLAUDE.row["events"])
-    assert parser.line(json.dumps(event).encode()) == answer
+    assert parser.line((event if isinstance(event, str) else json.dumps(event)).encode()) == answer
     assert parser.active is active
-
-
-def test_words_that_are_no_event_are_no_sign_of_life() -> None:
-    assert StreamParser(CLAUDE.row["events"]).line(b"npm WARN deprecated") == "quiet"
 
 
 def test_a_listener_hears_words_and_tools() -> None:
@@ -279,10 +240,8 @@ def test_an_agent_that_speaks_in_fragments_is_heard_in_lines() -> None:
 
 def test_each_step_counts() -> None:
     def used(tokens: int) -> dict[str, Any]:
-        return {
-            "type": "step_finish",
-            "part": {"tokens": {"input": tokens, "cache": {"read": 7}}, "cost": 0.5},
-        }
+        part = {"tokens": {"input": tokens, "cache": {"read": 7}}, "cost": 0.5}
+        return {"type": "step_finish", "part": part}
 
     parser = fed(ROWS["opencode"]["events"], used(10), used(100_000), used(20))
     assert (parser.tokens().input, parser.usd) == (100_051, 1.5)
@@ -303,11 +262,8 @@ def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
     assert [parser.line(line) for line in stream(step, step, step)] == answers
     result = conclude(find_agent("opencode", ROWS, "full"), parser, ProcessResult(exit=-15, ended="stop"), "")
     if "stop" in answers:
-        unit = "dollars" if "usd_left" in left else "tokens"
-        assert (result.outcome, result.reason) == (
-            Outcome.INTERRUPTED,
-            f"it used up what was left of the limit in {unit}",
-        )
+        said = f"it used up what was left of the limit in {'dollars' if 'usd_left' in left else 'tokens'}"
+        assert (result.outcome, result.reason) == (Outcome.INTERRUPTED, said)
 
 
 ASKED = '{"event": "message_send_starting", "properties": {}}'
@@ -424,13 +380,9 @@ OWN: dict[str, Any] = {
 
 def test_a_row_of_one_s_own_is_data() -> None:
     rows = load_rows(BUILTIN, {"mine": OWN})
-    agent = find_agent("mine -x", rows, "edit")
-    assert agent.argv(PROMPT, LOG, 2) == [
-        "mine", "go", "--careful", "--dollars=2.00", "--file={prompt_file}", str(PROMPT), "-x",
-    ]  # fmt: skip
-    assert find_agent("mine", rows, "full").argv(PROMPT, LOG) == [
-        "mine", "go", "--file={prompt_file}", str(PROMPT),
-    ]  # fmt: skip
+    agent, files = find_agent("mine -x", rows, "edit"), ["--file={prompt_file}", str(PROMPT)]
+    assert agent.argv(PROMPT, LOG, 2) == ["mine", "go", "--careful", "--dollars=2.00", *files, "-x"]
+    assert find_agent("mine", rows, "full").argv(PROMPT, LOG) == ["mine", "go", *files]
     assert (agent.name, agent.streams, agent.row["prompt"]) == ("mine", False, "stdin")
     assert find_agent("claude", rows, "full").argv(PROMPT, LOG)[1:5] == STREAM
 
@@ -704,9 +656,8 @@ def test_a_row_of_one_s_own_is_parsed_without_code(tmp_path: Path) -> None:
     }  # fmt: skip
     rows = load_rows(BUILTIN, {"mine": row})
     good, bad = (run(tmp_path, find_agent(f"{mine} {word}", rows, "edit")) for word in ("good", "bad"))
-    assert (good.outcome, good.text, good.usd, good.tokens.input, good.reset) == (
-        "done", "as asked", 0.125, 11, None,
-    )  # fmt: skip
+    assert (good.outcome, good.text, good.reset) == ("done", "as asked", None)
+    assert (good.usd, good.tokens.input) == (0.125, 11)
     assert (bad.outcome, bad.reason, bad.reset, bad.active) == ("limited", "as asked", 1795299183, True)
 
 

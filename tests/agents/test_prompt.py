@@ -334,27 +334,16 @@ HUGE: dict[str, Callable[[Bench], object]] = {
 
 
 @pytest.mark.parametrize("name", sample(HUGE, 2))
-def test_whatever_is_huge_the_prompt_stays_within_its_bound(bench: Bench, name: str) -> None:
+def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_pushed_out(
+    bench: Bench, name: str
+) -> None:
     HUGE[name](bench)
     prompt = bench.prompt()
-    assert len(prompt.encode()) <= 48 * 1024
-    assert BOUND == 48 * 1024
-
-
-@pytest.mark.parametrize("name", sample(HUGE, 2))
-def test_whatever_is_huge_nothing_else_is_pushed_out(bench: Bench, name: str) -> None:
-    HUGE[name](bench)
-    prompt = bench.prompt()
+    assert len(prompt.encode()) <= BOUND == 48 * 1024
     for number in (1, 4, 5, 6, 8, 9, 13, 14):
         assert [phrase for phrase in POINTS[number] if phrase not in prompt] == []
     assert "next step:" in prompt
     assert prompt.rstrip().endswith(LAST)
-
-
-def test_everything_huge_at_once_stays_within_the_bound(bench: Bench) -> None:
-    for change in HUGE.values():
-        change(bench)
-    assert len(bench.prompt().encode()) <= 48 * 1024
 
 
 def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -> None:
@@ -365,12 +354,8 @@ def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -
     bench.history.learned += [f"l{i}" * 30 for i in range(1000)]
     bench.history.of(bench.task).ruled_out += [f"r{i}" * 30 for i in range(1000)]
     bench.red_before = ["b" * 500] * 100
-    bench.failed(
-        failure={"name": "n", "tail": "line of it\n" * 100_000},
-        denials=["d" * 200] * 20,
-        restored=["r"] * 20,
-        notices=["n" * 300] * 20,
-    )
+    tail = {"name": "n", "tail": "line of it\n" * 100_000}
+    bench.failed(failure=tail, denials=["d" * 200] * 20, restored=["r"] * 20, notices=["n" * 300] * 20)
     prompt = bench.prompt()
     assert len(prompt.encode()) <= 48 * 1024
     assert "next step:" in prompt
@@ -393,10 +378,8 @@ def test_the_newest_of_many_is_kept(bench: Bench) -> None:
     HUGE["10,000 learnings"](bench)
     HUGE["10,000 things ruled out"](bench)
     prompt = bench.prompt()
-    assert "learned 9999:" in prompt
-    assert "learned 1:" not in prompt
-    assert "not 9999\n" in prompt
-    assert "not 1\n" not in prompt
+    assert "learned 9999:" in prompt and "learned 1:" not in prompt
+    assert "not 9999\n" in prompt and "not 1\n" not in prompt
 
 
 def test_the_end_of_a_tail_is_kept(bench: Bench) -> None:
@@ -443,12 +426,8 @@ def test_an_error_in_a_template_names_file_and_line(
 def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) -> None:
     bench.failed()
     template = tmp_path / "PROMPT.md"
-    for source in (
-        f"{{{{ {name} }}}}",
-        f"x{{% if {name} %}}{{% endif %}}",
-        f"x{{% for x in {name} %}}{{% endfor %}}",
-    ):
-        template.write_text(source)
+    for source in ("{{ NAME }}", "x{% if NAME %}{% endif %}", "x{% for x in NAME %}{% endfor %}"):
+        template.write_text(source.replace("NAME", name))
         with pytest.raises(BadInput, match="nothing"):
             bench.prompt(template)
 
@@ -521,12 +500,8 @@ def test_templates_of_ones_own(repo: Repo) -> None:
     mine = "Mine: {{ task.title }} / {{ task_json }}\n" + ejected
     repo.write("PROMPT.md", mine)
     repo.commit("prompt")
-    repo.plan(
-        {**own("T1"), "title": "{{ 7 * 7 }}"},
-        own("T2"),
-        prompt="PROMPT.md",
-        commit="feat({{ task.id }}): {{ task.title }}",
-    )
+    templates = {"prompt": "PROMPT.md", "commit": "feat({{ task.id }}): {{ task.title }}"}
+    repo.plan({**own("T1"), "title": "{{ 7 * 7 }}"}, own("T2"), **templates)
     agent = repo.agent(MAKES + "\n(OUT / task).write_text(prompt); P('PROMPT.md').write_text('hacked')")
     assert repo.run(agent)[0] == 0
     assert repo.read("../T1").startswith("Mine: {{ 7 * 7 }} / {")

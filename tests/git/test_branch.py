@@ -25,6 +25,19 @@ def branch_of(repo: Repo, name: str = "ralph/p") -> Branch:
     return Branch(Git.at(repo.path), name, "plan")
 
 
+def opened(repo: Repo) -> tuple[Branch, str]:
+    """The branch as it begins, and its tip."""
+    branch = branch_of(repo)
+    return branch, branch.open()[0]
+
+
+def git_that(repo: Repo, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a git on PATH that runs `script` before the real one."""
+    git, real = repo.program("../bin/git", ""), shutil.which("git")
+    git.write_text(f'#!/bin/sh\n{script}\nexec {real} "$@"\n')
+    monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
+
+
 def work_on(repo: Repo, tip: str, name: str = "work.txt", content: str = "work\n") -> str:
     """A commit on `tip` with one more file, made beside every working tree."""
     blob = repo.path.parent / "blob"
@@ -62,8 +75,7 @@ def test_a_branch_that_was_merged_begins_again_at_head(repo: Repo) -> None:
 
 
 def test_a_branch_that_diverged_goes_on_from_its_tip(repo: Repo) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch, tip = opened(repo)
     work = work_on(repo, tip)
     branch.land(work, tip, "x")
     for number in range(2):
@@ -125,8 +137,7 @@ def test_a_branch_that_a_remote_has_begins_there_as_after_git_switch(repo: Repo)
 
 
 def test_a_commit_that_was_taken_off_the_branch_has_not_landed(repo: Repo) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch, tip = opened(repo)
     branch.land(work := work_on(repo, tip), tip, "x")
     branch.park(work_on(repo, work, "failed.txt"), "0002-T2")  # what failed on top of it proves nothing
     assert branch.has_landed(work)
@@ -135,8 +146,7 @@ def test_a_commit_that_was_taken_off_the_branch_has_not_landed(repo: Repo) -> No
 
 
 def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch, tip = opened(repo)
     tree = branch.git.tree(work_on(repo, tip))
     one = branch.commit(tree, tip, "T1: a\n\nRalph-Iteration: 1\nRalph-Attempt: abc\n")
     two = branch.commit(branch.git.tree(tip), one, "T2: Ralph-Attempt: def\n\nRalph-Attempt: fed\n")
@@ -151,17 +161,10 @@ def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
 def test_a_git_that_somebody_kills_is_called_once_more_without_its_locks(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    branch, mark = branch_of(repo), repo.outside / "killed"
-    tip, _ = branch.open()
-    work, lock = work_on(repo, tip), repo.path / f".git/{branch.ref}.lock"
-    real, fake = shutil.which("git"), repo.outside / "bin/git"
-    fake.parent.mkdir()
-    fake.write_text(
-        f'#!/bin/sh\ncase "$*" in *update-ref*) test -e {mark} || {{ touch {mark} {lock}; kill -9 $$; }};; esac\n'
-        f'exec {real} "$@"\n'
-    )
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    branch, tip = opened(repo)
+    mark, lock, work = repo.outside / "killed", repo.path / f".git/{branch.ref}.lock", work_on(repo, tip)
+    killed_once = f"test -e {mark} || {{ touch {mark} {lock}; kill -9 $$; }}"
+    git_that(repo, monkeypatch, f'case "$*" in *update-ref*) {killed_once};; esac')
     branch.land(work, tip, "x")
     assert branch.tip() == work and mark.exists() and not lock.exists()
 
@@ -183,8 +186,7 @@ def test_a_name_that_cannot_be_a_branch_here_is_refused(repo: Repo) -> None:
 
 
 def test_work_lands_where_no_one_looks_and_again_is_harmless(repo: Repo) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch, tip = opened(repo)
     work = work_on(repo, tip)
     for _ in range(2):
         branch.land(work, tip, "T1: title")
@@ -197,8 +199,7 @@ def test_work_lands_where_no_one_looks_and_again_is_harmless(repo: Repo) -> None
 
 @pytest.mark.parametrize("checked_out", [False, True])
 def test_a_branch_that_somebody_moved_is_not_moved_back(repo: Repo, checked_out: bool) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch, tip = opened(repo)
     if checked_out:
         repo.git("switch", "-q", "ralph/p")
     theirs = work_on(repo, tip, "theirs")
@@ -235,8 +236,7 @@ def test_who_sits_on_the_branch_is_seen(repo: Repo, where: str) -> None:
 
 
 def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch, tip = opened(repo)
     lock = repo.path / f".git/{branch.ref}.lock"
     lock.touch()
     pauses: list[float] = []
@@ -254,18 +254,8 @@ def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.
         branch.land(work_on(repo, work, "more"), work, "x")
 
 
-def slow_git(repo: Repo, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """Put a git on PATH that takes a minute for `what`."""
-    git = repo.outside / "bin/git"
-    git.parent.mkdir(parents=True)
-    real = shutil.which("git")
-    git.write_text(f'#!/bin/sh\ncase " $* " in *" {what} "*) sleep 60;; esac\nexec {real} "$@"\n')
-    git.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
-
-
 def test_a_stop_while_the_branch_is_made_is_no_bad_name(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow_git(repo, monkeypatch, "update-ref")
+    git_that(repo, monkeypatch, 'case " $* " in *" update-ref "*) sleep 60;; esac')
     monkeypatch.setattr(git_module, "_HURRY", 3.0)
     branch = branch_of(repo)
     branch.git.calls.control.stop_signal = signal.SIGTERM
@@ -277,8 +267,7 @@ def test_a_stop_while_the_branch_is_made_is_no_bad_name(repo: Repo, monkeypatch:
 
 
 def test_a_commit_is_exactly_its_tree_and_none_where_nothing_changed(repo: Repo) -> None:
-    branch = branch_of(repo)
-    tip, _ = branch.open()
+    branch, tip = opened(repo)
     work = work_on(repo, tip)
     made = branch.commit(head(repo, f"{work}^{{tree}}"), tip, "T1: é\n\nRalph-Iteration: 3\n")
     assert listing(repo, made) == listing(repo, work)

@@ -56,17 +56,9 @@ def boxed() -> Iterator[Repo]:
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     repo = Repo(folder)
     home = repo.outside / "home"
-    for name in (
-        ".ssh/id_rsa",
-        ".aws/credentials",
-        ".netrc",
-        ".config/gh/hosts.yml",
-        ".claude/secret",
-        ".mine/config",
-        ".cache/pip/x",
-    ):
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text("secret")
+    secrets = (".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/gh/hosts.yml", ".claude/secret")
+    for name in (*secrets, ".mine/config", ".cache/pip/x"):
+        repo.write(f"../home/{name}", "secret")
     (repo.outside / "neighbour.txt").write_text("a neighbour")
     repo.env["HOME"] = str(home)
     repo.write("AGENTS.md", "rules\n")
@@ -208,11 +200,7 @@ def test_a_linked_worktree_is_hidden_where_git_keeps_it_too(boxed: Repo) -> None
     script = (
         f"can('read', lambda: sees('{main}/.git/config'))\ncan('see', lambda: sees('{boxed.path}/prd.json'))"
     )
-    row = {"argv": ["mine", "{args}"], "config": [".mine"]}
-    boxed.plan({"checks": ["test -f said.json"]}, agents={"mine": row})
-    path = boxed.write("../agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
-    program = boxed.program("../mine", f"exec {PYTHON} {path.resolve()}")
-    code, _, printed = boxed.run(str(program), "--sandbox", "bwrap")
+    code, _, printed = inside(boxed, script)
     assert code == 0, printed
     assert json.loads(boxed.landed("said.json")) == {"read": False, "see": False}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -67,15 +68,12 @@ def kill(holder: subprocess.Popen[bytes]) -> None:
 def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
     holder, child = start(paths, "run")
     refs, plan = paths.root / ".git/refs/ralph", paths.private.name
-    locks = [
-        paths.private / "work-1.index.lock",
-        refs / f"parked/{plan}/x.lock",
-        refs / f"candidate/{plan}.lock",
-    ]
-    locks.append(paths.private / f".words.0a1b{files.TEMPORARY}")
     layout.note_plan(paths, "ralph/p")
     heads = paths.root / ".git/refs/heads"
-    locks.append(heads / "ralph/p.lock")
+    locks = [
+        paths.private / "work-1.index.lock", refs / f"parked/{plan}/x.lock", refs / f"candidate/{plan}.lock",
+        paths.private / f".words.0a1b{files.TEMPORARY}", heads / "ralph/p.lock",
+    ]  # fmt: skip
     # of edits now, of another plan, of a person's git
     others = [paths.private / "prd.lock", refs / "parked/other/x.lock", heads / "main.lock"]
     for path in (*locks, *others):
@@ -104,10 +102,18 @@ def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: s
     assert [path.exists() for path in stale] == [boot == "this one"] * 3
 
 
+def hanging(repo: Repo) -> subprocess.Popen[str]:
+    """A run whose agent is at work and does not end."""
+    loop = repo.start(
+        "run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"), first=LITTLE_GRACE
+    )
+    repo.wait_for("../up")
+    return loop
+
+
 def test_a_zombie_is_no_loop(repo: Repo) -> None:
     repo.plan(own("T1"))
-    loop = repo.start("run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"))
-    repo.wait_for("../up")
+    loop = hanging(repo)
     loop.kill()  # and nobody asks how it ended
     assert psutil.Process(loop.pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_RUNNING)
     code, _, printed = repo.run(repo.agent(MAKES, "another"))
@@ -117,10 +123,7 @@ def test_a_zombie_is_no_loop(repo: Repo) -> None:
 
 def test_a_stopped_loop(repo: Repo) -> None:
     repo.plan(own("T1"))
-    loop = repo.start(
-        "run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"), first=LITTLE_GRACE
-    )
-    repo.wait_for("../up")
+    loop = hanging(repo)
     loop.send_signal(signal.SIGSTOP)
     again = repo.ralph("run", "--agent", "true")
     assert again.returncode == 75 and f"pid {loop.pid}" in again.stderr
@@ -134,8 +137,7 @@ def test_a_stopped_loop(repo: Repo) -> None:
 
 def test_a_copy_of_a_running_folder(repo: Repo) -> None:
     repo.plan(own("T1"))
-    loop = repo.start("run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"))
-    repo.wait_for("../up")
+    loop = hanging(repo)
     original, repo.path = repo.path, Path(shutil.copytree(repo.path, repo.outside / "copy", symlinks=True))
     code, _, printed = repo.run(repo.agent(MAKES, "another"))
     assert (code, repo.passed(), loop.poll()) == (0, ["T1"], None), printed
@@ -145,16 +147,9 @@ def test_a_copy_of_a_running_folder(repo: Repo) -> None:
 
 
 def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo) -> None:
-    import json
-
     repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start(
-        "run",
-        "--agent",
-        repo.agent(
-            "(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\nP('T1.txt').touch()"
-        ),
-    )
+    waits = "(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)"
+    process = repo.start("run", "--agent", repo.agent(f"{waits}\nP('T1.txt').touch()"))
     repo.wait_for("../hanging")
     code, summary, printed = repo.run("true")
     assert (code, summary["exit"]) == (75, 75)
