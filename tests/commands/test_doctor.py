@@ -90,11 +90,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     wrong = errors(done)
     assert len(wrong) == bool(said), done.stdout
     assert said in "".join(wrong)
-    for part in (
-        "disk: ",
-        "sandbox: ",
-        *([] if "--agent" in words else ["agent: "]),
-    ):
+    for part in ("disk: ", "sandbox: ", *([] if "--agent" in words else ["agent: "])):
         assert any(line.startswith(part) for _, line in found(done)), part
     assert ("\nevery night: " in done.stdout) == (not said)
     assert "notes" in name or not (repo.path / "progress.txt").exists()

@@ -348,12 +348,7 @@ def test_systemd_reads_every_word_as_it_was(tmp_path: Path) -> None:
     folder = tmp_path / " ".join(ODD_WORDS)
     folder.mkdir()
     plan = job.Planned("ralph-x", str(folder), "prd.json", "progress.txt", tuple(ODD_WORDS), (), "b", (), "")
-    values: dict[str, Any] = {
-        "goes_on": [3],
-        "held": [4],
-        "state": str(folder),
-        "path": f"/bin:{folder}",
-    }
+    values: dict[str, Any] = {"goes_on": [3], "held": [4], "state": str(folder), "path": f"/bin:{folder}"}
     told = job.render("systemd", {"plans": [plan], "program": ("/bin/echo",), "name": "x", **values})
     units(told, tmp_path)
     env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path), "SYSTEMD_LOG_LEVEL": "debug"}

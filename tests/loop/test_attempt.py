@@ -10,14 +10,7 @@ from dataclasses import replace
 import pytest
 
 from _ralph.errors import NeedsPerson
-from _ralph.loop.attempt import (
-    begin,
-    handoff_text,
-    next_step,
-    prompt_for,
-    salvage,
-    work_here,
-)
+from _ralph.loop.attempt import begin, handoff_text, next_step, prompt_for, salvage, work_here
 from _ralph.loop.changed import changed_tests
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.run import Run

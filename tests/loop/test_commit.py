@@ -197,8 +197,7 @@ def test_doctor_tries_the_hook_for_files_with_nothing_staged(repo: Repo) -> None
 
 
 @pytest.mark.parametrize(
-    "script",
-    ["head -c 200000 /dev/zero | tr '\\0' x", "echo another", 'same=$(cat "$1"); printf %s "$same"'],
+    "script", ["head -c 200000 /dev/zero | tr '\\0' x", "echo another", 'same=$(cat "$1"); printf %s "$same"']
 )
 def test_a_hook_cannot_lose_the_trailers(repo: Repo, script: str) -> None:
     hook = repo.program(".git/hooks/commit-msg", f'{script} > "$1"')
