@@ -103,13 +103,8 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     ]
 
     env = {"PATH": os.environ["PATH"], "HOME": str(scratch), "RALPH_PLACES": str(scratch), "GIT_PAGER": "cat"}
-    done = subprocess.run(
-        ["/bin/sh", "-e", "-c", told_to_type(done.stdout)],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    words = ["/bin/sh", "-e", "-c", told_to_type(done.stdout)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every task passes" in done.stdout
 

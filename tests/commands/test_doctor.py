@@ -16,6 +16,7 @@ import venv
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import ralph
@@ -71,10 +72,7 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "an agent with a quote": ("", ["--agent", "it's"], "cannot be split"),
     "no such judge": ("", ["--judge", "no-such-judge"], "not on PATH"),
     "a check that cannot run": ("", ["--check", "no-such-program --x"], "cannot run here"),
-    "a wrong commit template": (r"sed -i 's/{/{\"commit\": \"{{ nope }}\",/;' prd.json", [], "commit"),
-    "no prompt template": (r"sed -i '0,/{/s//{\"prompt\": \"nope.md\",/' prd.json", [], "no prompt template"),
     "a network that stays open": (r"sed -i '0,/{/s//{\"network\": false,/' prd.json", [], "--sandbox bwrap"),
-    "a limit that is not told": (r"sed -i '0,/{/s//{\"limits\": {\"usd\": 1},/' prd.json", [], "a limit in dollars"),
 }  # fmt: skip
 
 
@@ -117,17 +115,8 @@ def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
         (fake / name).symlink_to(shutil.which(name) or name)
     done = repo.ralph("doctor", "-v", "--agent", repo.agent(WORKS), PATH=str(fake))
     assert done.returncode == 2 and "git is not installed" in done.stderr
-    nobody = [
-        "unshare",
-        "--user",
-        "--map-user=54321",
-        sys.executable,
-        "-m",
-        "ralph",
-        "doctor",
-        "--agent",
-        "true",
-    ]
+    doctor = f"{sys.executable} -m ralph doctor --agent true"
+    nobody = ["unshare", "--user", "--map-user=54321", *doctor.split()]
     env = {key: value for key, value in repo.env.items() if key not in ("HOME", "XDG_STATE_HOME")}
     done = subprocess.run(nobody, cwd=repo.path, env=env, capture_output=True, text=True, timeout=60)
     if "unshare" in done.stderr:
@@ -322,13 +311,8 @@ def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
 
 
 def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
-    repo.plan(
-        {
-            "checks": [
-                f"touch {repo.outside}/on; while ! test -f {repo.outside}/go; do sleep 0.05; done; false"
-            ]
-        }
-    )
+    waits = f"touch {repo.outside}/on; while ! test -f {repo.outside}/go; do sleep 0.05; done; false"
+    repo.plan({"checks": [waits]})
     process = repo.start("doctor", "-v", "--agent", "true")
     repo.wait_for("../on")
     code, _, err = repo.run("true")
@@ -366,36 +350,12 @@ def told_by_both(repo: Repo, *several: str, level: str = "warning") -> bool:
     return says(doctor, level, several[0])
 
 
-def test_patterns_that_match_nothing_and_tests_that_none_covers(repo: Repo) -> None:
-    repo.write("tests/test_one.py", "")
-    repo.write("web/cart.test.js", "")
-    repo.commit("tests")
-    both = "not protected, so an agent may change them: tests/test_one.py, web/cart.test.js"
-    repo.plan({"checks": ["false"]})
-    assert told_by_both(repo, both)
-    repo.plan({"checks": ["false"]}, protect=["./tests/**", "tsets/**", "conftest.py"])
-    assert told_by_both(
-        repo,
-        "`protect` has patterns that match no file: tsets/**",
-        "not protected, so an agent may change them: web/cart.test.js",
-    )
-    repo.plan({"checks": ["false"]}, protect=["tests/", "*.test.js", "conftest.py"])
-    assert not told_by_both(repo, "`protect`")
-
-
 def test_keys_that_are_misspelt(repo: Repo) -> None:
-    repo.plan(
-        {"cheks": ["true"], "dependson": [], "acceptance_criterias": ["a"], "keeps": []},
-        protects=["a"],
-        checks=["false"],
-    )
+    repo.plan({"cheks": ["true"]}, protects=["a"], checks=["false"])
     assert told_by_both(
         repo,
         "the plan has 'protects', which is not read; is 'protect' meant?",
         "T1 has 'cheks', which is not read; is 'checks' meant?",
-        "T1 has 'keeps', which is not read; is 'keep' of the plan meant?",
-        "T1 has 'dependson', which is not read; is 'dependsOn' meant?",
-        "T1 has 'acceptance_criterias', which is not read; is 'acceptanceCriteria' meant?",
     )
 
 
@@ -459,20 +419,6 @@ def test_tasks_with_green_checks_are_named_together(repo: Repo) -> None:
     assert ("warning", said) in found(repo.ralph("doctor", "--agent", "true"))
 
 
-def test_all_tests_in_one_protected_file(repo: Repo) -> None:
-    repo.write("test.js", "")
-    repo.commit("test")
-    said = "all tests are in test.js, which is protected, so no task can add to it without `allow`"
-    repo.plan({"checks": ["false"]}, protect=["test.*"])
-    assert told_by_both(repo, said)
-    repo.plan({"checks": ["false"], "allow": ["test.js"]}, protect=["test.*"])
-    assert not told_by_both(repo, said)
-    repo.write("more.test.js", "")
-    repo.commit("another")
-    repo.plan({"checks": ["false"]}, protect=["*.test.*", "test.*", "jest.config.*"])
-    assert not told_by_both(repo, said) and not told_by_both(repo, "no file is matched")
-
-
 def test_what_a_partial_clone_lacks(repo: Repo) -> None:
     repo.write("a.txt", "other\n")
     repo.commit("other")
@@ -494,7 +440,7 @@ def test_what_a_partial_clone_lacks(repo: Repo) -> None:
 def test_how_long_setup_takes_and_the_when_that_would_help(repo: Repo) -> None:
     repo.write("mix.exs", "{:jason, 1}")
     repo.commit("project")
-    repo.tool("mix", "sleep 1.1")
+    repo.tool("mix", "case $PWD in */room-*) sleep 1.1;; esac")
     repo.plan(OWN, setup="mix deps.get")
     done = repo.ralph("doctor", "--agent", "true")
     assert re.search(
@@ -538,12 +484,8 @@ def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job
 
 
 def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
-    row = {
-        "argv": ["mine"],
-        "permissions": {"edit": []},
-        "keys": ["MINE_KEY"],
-        "reports": ["dollars", "tokens"],
-    }
+    reports = ["dollars", "tokens"]
+    row = {"argv": ["mine"], "permissions": {"edit": []}, "keys": ["MINE_KEY"], "reports": reports}
     repo.tool("mine", "true")
     repo.plan(OWN, agents={"mine": row}, agent="mine")
     words = "nothing limits what MINE_KEY is billed; set --max-usd, or a budget in the plan"
@@ -578,14 +520,22 @@ def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> No
 
 
 @pytest.mark.parametrize(
-    "words", [["--task", "NO-SUCH"], ["--until", "25:00"], ["--max-hours", "0h"], ["--max-hours", "x"]]
+    "words",
+    [
+        "--task NO-SUCH",
+        "--until 25:00",
+        "--max-hours 0h",
+        "--max-hours x",
+        "--max-hours inf",
+        "--max-usd nan",
+    ],
 )
-def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(repo: Repo, words: list[str]) -> None:
+def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(repo: Repo, words: str) -> None:
     repo.plan(OWN)
-    refused = repo.ralph("run", "--agent", repo.agent(WORKS), *words)
+    refused = repo.ralph("run", "--agent", repo.agent(WORKS), *words.split())
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
     assert repo.git("for-each-ref", "--format=%(refname:short)") == "main\n"
-    assert repo.ralph("doctor", "-v", "--agent", "true", *words).returncode == 2
+    assert repo.ralph("doctor", "-v", "--agent", "true", *words.split()).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -620,13 +570,8 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(repo: Rep
 
 
 def sleepers() -> list[str]:
-    import psutil
-
-    return [
-        p.info["cwd"]
-        for p in psutil.process_iter(["cmdline", "cwd"])
-        if p.info["cmdline"] == ["sleep", "600"]
-    ]
+    found = (process.info for process in psutil.process_iter(["cmdline", "cwd"]))
+    return [one["cwd"] for one in found if one["cmdline"] == ["sleep", "600"]]
 
 
 # What the agent prints and its exit status, the level and the words of the finding.
@@ -643,11 +588,8 @@ TURNS = {
 def test_how_a_probe_ends(repo: Repo, name: str) -> None:
     printed, status, level, words = TURNS[name]
     ends = [{"when": {"end": end}, "final": end, "set": {"reason": "why", "reset": "reset"}, "add": {"input": ["in"]}, "total": {"usd": ["usd"]}} for end in ("done", "limited", "unavailable", "failed")]  # fmt: skip
-    row = {
-        "argv": ["mine", "{permissions}", "{args}"],
-        "permissions": {"edit": ["--edit"], "read": ["--read"]},
-        "events": ends,
-    }
+    permissions = {"edit": ["--edit"], "read": ["--read"]}
+    row = {"argv": ["mine", "{permissions}", "{args}"], "permissions": permissions, "events": ends}
     repo.tool("mine", f"echo $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}")
     repo.plan(OWN, agents={"mine": row}, agent="mine")
     done = repo.ralph("doctor", "-v", "--probe")

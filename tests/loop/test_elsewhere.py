@@ -49,11 +49,6 @@ def test_a_program_of_home_is_refused_where_no_setup_makes_it(home: Path, check:
     assert not refused(home, check, setup="make venv")
 
 
-def test_the_setup_that_would_make_it_is_proposed(home: Path) -> None:
-    said = refused(home, "pytest")
-    assert '`ralph init` adds the one for this project, or "setup": "python3 -m venv .venv' in said
-
-
 @pytest.mark.parametrize(
     "check", ["make test", "uv run pytest", "sh -c pytest", "echo pytest", "/usr/bin/env true", "'"]
 )

@@ -68,13 +68,6 @@ def test_a_task_has_its_own_ladder_and_the_command_line_goes_before_both(repo: R
     assert calls(repo)[3:] == ["T3 sonnet", "T3 opus"]
 
 
-def test_a_variable_holds_one_rung_with_its_blanks(repo: Repo) -> None:
-    say = speaker(repo, MODELS)
-    plan(repo, OWN)
-    assert repo.ralph("run", RALPH_RUN_AGENT=f"{say} opus").returncode == 0
-    assert calls(repo) == ["T1 opus"]
-
-
 def test_a_task_that_is_opened_again_begins_at_the_first_rung(repo: Repo) -> None:
     say = speaker(repo, MODELS)
     plan(repo, {"checks": ["false"]}, agent=[f"{say} haiku", f"{say} opus"], limits={"attempts": 2})
@@ -155,14 +148,6 @@ def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(repo: Rep
     assert done.returncode == 5 and "the agent cannot run" in done.stdout
 
 
-def test_an_agent_that_cannot_run_does_not_keep_the_others_from_their_tasks(repo: Repo) -> None:
-    say = speaker(repo, MODELS)
-    plan(repo, {**OWN, "agent": f"{say} refused"}, SECOND, agent=f"{say} other")
-    done = repo.ralph("run")
-    assert (done.returncode, repo.passed(), calls(repo)) == (5, ["T2"], ["T1 refused", "T2 other"])
-    assert "the agent cannot run: no" in done.stdout
-
-
 def test_the_fallback_is_not_for_work_that_failed(repo: Repo) -> None:
     say = speaker(repo, MODELS)
     plan(repo, {"checks": ["false"]}, agent=f"{say} haiku", fallback=f"{say} other", limits={"attempts": 2})
@@ -196,12 +181,18 @@ if rung == 'refused'"""
     assert calls(repo) == ["T1 first", "T1 far", "T1 first"]
 
 
-def test_a_long_limit_of_one_tasks_own_agent_does_not_keep_the_others(repo: Repo) -> None:
-    say = speaker(repo, MODELS.replace("if rung == 'refused'", f"if rung == 'far': {limited(36000)}\nif 0"))
-    plan(repo, {**OWN, "agent": f"{say} far"}, SECOND, agent=f"{say} other")
+@pytest.mark.parametrize(
+    ("rung", "code", "why"), [("refused", 5, "the agent cannot run: no"), ("far", 75, "more than --max-wait allows")]
+)  # fmt: skip
+def test_one_tasks_own_agent_that_is_away_does_not_keep_the_others(
+    repo: Repo, rung: str, code: int, why: str
+) -> None:
+    far = f"if rung == 'far': {limited(36000)}\nif rung == 'refused'"
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", far))
+    plan(repo, {**OWN, "agent": f"{say} {rung}"}, SECOND, agent=f"{say} other")
     done = repo.ralph("run")
-    assert (done.returncode, repo.passed(), calls(repo)) == (75, ["T2"], ["T1 far", "T2 other"])
-    assert "more than --max-wait allows" in done.stdout
+    assert (done.returncode, repo.passed(), calls(repo)) == (code, ["T2"], [f"T1 {rung}", "T2 other"])
+    assert why in done.stdout
 
 
 def test_a_reset_that_came_while_the_room_was_busy_has_come(repo: Repo) -> None:

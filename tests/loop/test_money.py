@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from _ralph.model import Outcome
+from tests.agents.test_costs import parsed
 from tests.conftest import Repo
 from tests.scripts import CLAUDE, LIMIT, RESULT, overage, own, plan, speaker
 
@@ -36,28 +38,32 @@ def result(**fields: Any) -> str:
 
 
 USAGE = json.loads(RESULT)["usage"]
-NONE: list[Any] = ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}]
-"""What is no number, or no amount."""
 
 
-@pytest.mark.parametrize("value", NONE, ids=str)
-def test_a_limit_in_dollars_and_a_result_without_them_ends_the_run(repo: Repo, value: Any) -> None:
-    plan(repo, {"checks": ["false"]}, {"checks": ["false"]})
-    say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{result(total_cost_usd=value)}''')")
-    code, summary, printed = repo.run(say, "--max-usd", "5")
-    assert (code, summary["stop"], summary["iterations"]) == (4, "no-price", 1), printed
-    assert "reported no dollars" in summary["reason"]
-
-
-@pytest.mark.parametrize("value", NONE, ids=str)
-def test_a_limit_in_tokens_and_a_result_without_them_ends_the_run(repo: Repo, value: Any) -> None:
-    plan(repo, {"checks": ["false"]}, {"checks": ["false"]})
+@pytest.mark.parametrize(
+    "value", ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}], ids=str
+)
+def test_what_is_no_number_or_no_amount_is_none(value: Any) -> None:
     usage = {key: item for key, item in {**USAGE, "output_tokens": value}.items() if item != "gone"}
     used = {} if value in ("gone", None) else usage  # one of several that is missing is none of them
-    say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{result(usage=used)}''')")
-    code, summary, printed = repo.run(say, "--max-tokens", "5000")
+    for event, left, unit in (
+        (result(total_cost_usd=value), {"usd_left": 5.0}, "dollars"), (result(usage=used), {"tokens_left": 5000}, "tokens"),
+    ):  # fmt: skip
+        assert parsed("claude", json.loads(event), **left).unreported(Outcome.DONE) == unit
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "unit"),
+    [("--max-usd 5", {"total_cost_usd": None}, "dollars"), ("--max-tokens 5000", {"usage": {}}, "tokens")],
+)
+def test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run(
+    repo: Repo, words: str, said: dict[str, Any], unit: str
+) -> None:
+    plan(repo, {"checks": ["false"]}, {"checks": ["false"]})
+    say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{result(**said)}''')")
+    code, summary, printed = repo.run(say, *words.split())
     assert (code, summary["stop"], summary["iterations"]) == (4, "no-price", 1), printed
-    assert "reported no tokens" in summary["reason"]
+    assert f"reported no {unit}" in summary["reason"]
 
 
 def test_the_cost_of_a_killed_attempt_is_known_however_much_it_printed(repo: Repo) -> None:
@@ -74,7 +80,7 @@ for number in range(90):
     process.wait(10)
     assert repo.gone_within(10)
     repo.ralph("run", "-q", "--agent", agent, "--max-usd", "50")
-    assert repo.records("verdict")[0]["usd"] == 90.0
+    assert repo.records("verdict")[0]["usd"] == 90.0 and "at least $90.00" in repo.ralph("status").stdout
     assert repo.records("stop")[0]["stop"] == "limit"
 
 
@@ -109,12 +115,8 @@ def test_no_planner_is_asked_while_its_provider_bills_extra_usage(repo: Repo) ->
 
 def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
     row = {key: value for key, value in CLAUDE.items() if key != "budget"}
-    late = {
-        **row,
-        "argv": ["late"],
-        "edit_needs": {},
-        "events": [rule for rule in row["events"] if "meanwhile" not in rule],
-    }
+    rules = [rule for rule in row["events"] if "meanwhile" not in rule]
+    late = {**row, "argv": ["late"], "edit_needs": {}, "events": rules}
     repo.plan(own("T1"), own("T2"), agents={"late": late})
     repo.tool("late", f"echo good > $RALPH_TASK_ID.txt; echo '{RESULT}'")
     for words, said in ((), False), (("--max-usd", "5"), True):

@@ -102,7 +102,8 @@ def test_with_when_only_the_files_that_it_names_make_another_room(project: Repo)
     room_of(project, setup).prepare(lock, "0002")
     assert setups(project) == 1
     version = work_on(project, lock, "versions/a.txt")
-    for number, (commit, times) in enumerate([(version, 2), (version, 2), (lock, 3), (first, 3)]):
+    other = work_on(project, version, "versions/a.txt", content="other\n")
+    for number, (commit, times) in enumerate([(version, 2), (version, 2), (other, 3), (lock, 4), (first, 4)]):
         room_of(project, setup).prepare(commit, f"000{number}")
         assert setups(project) == times
 
@@ -332,50 +333,24 @@ def test_a_room_that_is_less_clean_is_caught(
 @pytest.mark.parametrize(
     ("when", "most"),
     [
-        ((), {"room-1": 1 + 10, "work-1": 10, "room-2": 1}),  # the start, candidates, agents, the re-check
+        ((), {"room-1": 1 + 4, "work-1": 4, "room-2": 1}),  # the start, candidates, agents, the re-check
         (("*.lock",), {"room-1": 1 + 1, "work-1": 1 + 1, "room-2": 1}),
     ],
 )
 def test_setup_runs_once_for_each_tree_that_a_place_gets_and_with_when_once_for_each_of_its_files(
     repo: Repo, when: tuple[str, ...], most: dict[str, int]
 ) -> None:
-    """Ten tasks, of which one changes the lock file."""
+    """Four tasks, of which one changes the lock file."""
     repo.write("a.lock", "1\n")
     repo.commit("lock")
     log = repo.outside / "setups"
     setup = {"run": f"basename $PWD >> {log}", **({"when": [*when]} if when else {})}
-    repo.plan(*({"checks": [f"test -f T{n}"]} for n in range(1, 11)), setup=setup, checks=["true"])
+    repo.plan(*({"checks": [f"test -f T{n}"]} for n in range(1, 5)), setup=setup, checks=["true"])
     code, _, printed = repo.run(
-        repo.agent("P('a.lock' if task == 'T5' else task).write_text('2'); P(task).touch()")
+        repo.agent("P('a.lock' if task == 'T2' else task).write_text('2'); P(task).touch()")
     )
-    assert (code, len(repo.passed())) == (0, 10), printed
+    assert (code, len(repo.passed())) == (0, 4), printed
     assert Counter(log.read_text().split()) == most
-
-
-def test_a_dependency_that_is_removed_while_its_import_stays_is_red(repo: Repo) -> None:
-    repo.write("deps.txt", "lib\n")
-    repo.write(".gitignore", "deps/\n")
-    repo.commit("lib")
-    setup = {"run": "mkdir deps && cd deps && xargs -r touch < ../deps.txt", "when": ["deps.txt"]}
-    repo.plan({"checks": ["test -f T1"]}, setup=setup, checks=["test -f deps/lib"])
-    agent = repo.agent("P('deps.txt').write_text(''); P(task).touch()")
-    assert repo.run(agent, "--max-attempts", "1")[0] == 4
-    assert (
-        repo.verdicts() == ["T1 failed"] and "test -f deps/lib failed" in repo.records("verdict")[0]["reason"]
-    )
-
-
-def test_a_refused_candidate_leaves_no_dependency_for_the_next_one(repo: Repo) -> None:
-    repo.write("deps.txt", "lib\n")
-    repo.write(".gitignore", "deps/\n")
-    repo.commit("lib")
-    setup = {"run": "mkdir deps && cd deps && xargs touch < ../deps.txt", "when": ["deps.txt"]}
-    uses = "test ! -f uses-new || test -f deps/new"  # an import that only a dependency makes green
-    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2"]}, setup=setup, checks=[uses])
-    adds = "P('deps.txt').write_text('lib\\nnew\\n')"
-    agent = repo.agent(f"if task == 'T1': {adds}\nelse: P('uses-new').touch()\nP(task).touch()")
-    assert repo.run(agent, "--max-attempts", "1")[0] == 4
-    assert repo.verdicts() == ["T1 failed", "T2 failed"]
 
 
 # ---------------------------------------------------------------- hooks
@@ -430,12 +405,9 @@ def test_a_hook_that_makes_a_repository_of_a_file_leaves_no_submodule(project: R
 def test_what_a_hook_stages_beside_the_work_is_committed_and_what_it_leaves_is_not(project: Repo) -> None:
     script = "mkdir gen; echo 1 > gen/out.txt; echo 2 > '*'; touch loose; git add gen '*'; rm a.txt"
     ok, tree = hooked(project, script, leaves="new.txt")
-    assert ok and listing(project, tree).keys() == {
-        *listing(project, "HEAD"),
-        "new.txt",
-        "gen/out.txt",
-        "*",
-    } - {"a.txt"}
+    assert ok
+    assert listing(project, tree).keys() - listing(project, "HEAD").keys() == {"new.txt", "gen/out.txt", "*"}
+    assert "a.txt" not in listing(project, tree)
 
 
 def test_a_hook_may_leave_an_index_that_nobody_can_read(project: Repo) -> None:
@@ -473,26 +445,6 @@ def test_a_hook_in_the_tree_is_the_candidate_s(project: Repo) -> None:
     project.commit("hooks")
     made.prepare(head(project), "0002")
     assert made.places.hooks(made.path) == ["commit-msg"]
-
-
-@pytest.mark.parametrize(
-    ("hook", "verdicts", "content"),
-    [
-        ("grep -q formatted new.txt || { echo formatted > new.txt; exit 1; }", ["T1 passed"], "formatted\n"),
-        ("echo formatted > new.txt; git add new.txt", ["T1 passed"], "formatted\n"),
-        ("exit 1", ["T1 failed"], None),
-        ("echo x >> new.txt; exit 1", ["T1 failed"], None),  # never content
-    ],
-)
-def test_what_a_hook_rewrites_is_checked_again_and_lands(
-    project: Repo, hook: str, verdicts: list[str], content: str | None
-) -> None:
-    project.program(".git/hooks/pre-commit", hook)
-    project.plan({"checks": ["test -f new.txt"]})
-    project.ralph("run", "-q", "--once", "--agent", project.agent("P('new.txt').write_text('rough\\n')"))
-    assert project.verdicts() == verdicts
-    assert (project.landed("new.txt") if content else None) == content
-    assert project.has_landed("new.txt") == bool(content)
 
 
 @pytest.mark.parametrize(
@@ -547,10 +499,8 @@ def test_a_submodule_that_is_replaced_leads_nowhere_and_is_put_back(repo: Repo, 
     logs_folder(room.places.paths)
     before = seen(repo)
     assert room.prepare(head(repo), "0001") is None
-    assert shell(room, deed, "test -f vendor/lib/lib.txt && test ! -L vendor && test ! -L vendor/lib") == [
-        True,
-        True,
-    ]
+    there = "test -f vendor/lib/lib.txt && test ! -L vendor && test ! -L vendor/lib"
+    assert shell(room, deed, there) == [True, True]
     room.run([Check("as a hook does", deed)], "0001", "a label")
     room.places.furnish(room.place, head(repo))
     assert (room.path / "vendor/lib/.git").is_file() and seen(repo) == before

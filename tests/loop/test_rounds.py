@@ -136,20 +136,21 @@ def test_the_recheck_is_of_a_new_checkout_and_sets_back_what_is_red_there(repo: 
 
 
 @pytest.mark.parametrize(
-    ("verdict", "more", "options", "word"),
+    ("verdict", "more", "options", "word", "code"),
     [
-        (Verdict.FAILED, {}, {}, None),
-        (Verdict.FAILED, {}, {"once": True}, "once"),
-        (Verdict.PASSED, {}, {"once": True}, "once"),
-        (Verdict.INTERRUPTED, {"leftover": "checks"}, {"once": True}, None),
-        (Verdict.UNAVAILABLE, {}, {"once": True}, "unavailable"),
-        (Verdict.LIMITED, {}, {"once": True}, "limited"),
-        (Verdict.LIMITED, {}, {}, None),  # others may work, or it is waited for
-        (Verdict.PASSED, {"result": AgentResult(Outcome.DONE, no_price="why")}, {}, "no-price"),
+        (Verdict.FAILED, {}, {}, None, 0),
+        (Verdict.FAILED, {}, {"once": True}, "once", 3),
+        (Verdict.PASSED, {}, {"once": True}, "once", 0),
+        (Verdict.INTERRUPTED, {"leftover": "checks"}, {"once": True}, None, 0),
+        (Verdict.UNAVAILABLE, {}, {"once": True}, "unavailable", 5),
+        (Verdict.LIMITED, {}, {"once": True}, "limited", 75),
+        (Verdict.LIMITED, {}, {}, None, 0),  # others may work, or it is waited for
+        (Verdict.PASSED, {"result": AgentResult(Outcome.DONE, no_price="why")}, {}, "no-price", 4),
     ],
 )
 def test_the_stop_that_an_attempt_means(
-    repo: Repo, opened: Opened, verdict: Verdict, more: dict[str, Any], options: dict[str, Any], word: str | None
+    repo: Repo, opened: Opened, verdict: Verdict, more: dict[str, Any], options: dict[str, Any],
+    word: str | None, code: int,
 ) -> None:  # fmt: skip
     repo.plan({}, checks=["true"])
     run = opened(**options)
@@ -157,7 +158,7 @@ def test_the_stop_that_an_attempt_means(
     reset = {Verdict.UNAVAILABLE: NEVER, Verdict.LIMITED: time.time() + 60}.get(verdict, 0.0)
     run.history.this_run.away = {"claude": Away(reset=reset)}
     stop = rounds.after_attempt(run, one)
-    assert (stop and stop.word) == word
+    assert (stop and stop.word, stop.exit if stop else 0) == (word, code)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from _ralph.loop import settings as module
 from _ralph.loop.options import Options, load_plan
 from _ralph.loop.run import Run
 from _ralph.state import edit
-from _ralph.state.history import NEVER, Away
 from _ralph.state.layout import logs_folder, new_log, trim_logs
 from tests.conftest import Repo
 
@@ -35,34 +34,6 @@ def test_a_plan_whose_agents_would_work_elsewhere_does_not_run_here(repo: Repo, 
         said = done.stdout + done.stderr
         assert done.returncode == 2 and "prd.json: `launch` is gone since version 0.3" in said, said
     assert not (repo.outside / "began").exists()
-
-
-@pytest.mark.parametrize(
-    ("attempts", "away", "gone", "agent"),
-    [(0, [], [], "a"), (1, [], [], "b"), (5, [], [], "b"), (0, ["a"], [], "f"), (0, [], ["a"], "f"), (0, ["a", "f"], [], "a")],
-)  # fmt: skip
-def test_the_rung_of_the_ladder_or_the_fallback_while_it_is_away(
-    repo: Repo, opened: Opened, attempts: int, away: list[str], gone: list[str], agent: str
-) -> None:
-    repo.plan({"checks": ["true"]}, agent=["a", "b"], fallback="f")
-    run = opened()
-    known = run.history.this_run
-    run.history.of(run.plan.tasks[0]).attempts = attempts
-    resets = {name: time.time() + 60 + number for number, name in enumerate(away)}
-    resets |= dict.fromkeys(gone, NEVER)
-    known.away = {name: Away(time.time(), reset) for name, reset in resets.items()}
-    assert run.agents.agent(run.plan.tasks[0]).command == agent
-    assert run.agents.back_at(run.agents.named("a")) == resets.get("a", 0.0)
-
-
-@pytest.mark.parametrize(("allowed", "waits"), [(False, True), (True, False)])
-def test_extra_usage_is_waited_out_unless_it_is_allowed(
-    repo: Repo, opened: Opened, allowed: bool, waits: bool
-) -> None:
-    repo.plan({"checks": ["true"]})
-    run = opened(allow_overage=allowed)
-    run.history.overage = {"claude": Away(time.time(), time.time() + 60)}
-    assert bool(run.agents.back_at(run.agents.named("claude"))) is waits
 
 
 @pytest.mark.parametrize(
@@ -115,7 +86,7 @@ def test_a_plan_that_an_editor_is_replacing_ends_no_run(
     renames = "while True: os.rename('prd.json', 'prd.json~'); os.rename('prd.json~', 'prd.json')"
     editor = subprocess.Popen([sys.executable, "-c", f"import os\n{renames}"], cwd=repo.path)
     try:
-        end = time.monotonic() + 2
+        end = time.monotonic() + 0.7
         while time.monotonic() < end:
             run.read_plan()
     finally:

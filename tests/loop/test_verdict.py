@@ -254,11 +254,8 @@ def test_where_nothing_binds_the_reason_says_what_helps() -> None:
 
 
 def test_work_that_was_all_left_out_is_told_with_what_lets_it_in() -> None:
-    left = [
-        "tests/a.py",
-        "conftest.py (new and protected; left out)",
-        "prd.json (a copy; what is changed ...)",
-    ]
+    new, copied = "conftest.py (new and protected; left out)", "prd.json (a copy; what is changed ...)"
+    left = ["tests/a.py", new, copied]
     given: Any = {"restored": left, "protected": ["tests/a.py", "conftest.py"]}
     attempt = weighed({SUITE: GREEN}, None, {SUITE: GREEN}, commit="before", **given)
     assert attempt.verdict is Verdict.FAILED and '"allow": ["tests/a.py", "conftest.py"]' in attempt.reason

@@ -60,19 +60,6 @@ def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
     assert repo.verdicts() == ["T1 unavailable"] and "does not answer" not in printed
 
 
-@pytest.mark.parametrize("why", ["authentication_failed", "billing_error", "model_not_found"])
-def test_no_login_no_credit_and_no_model_are_never_waited_for(repo: Repo, why: str) -> None:
-    plan(repo, {"checks": ["false"]})
-    said = {
-        "type": "assistant",
-        "error": why,
-        "message": {"content": [{"type": "text", "text": "Please run /login"}]},
-    }
-    ended = {**json.loads(LIMIT), "api_error_status": None, "result": "Please run /login"}
-    code, summary, _ = repo.run(speaker(repo, f"print({json.dumps(said)!r}); print({json.dumps(ended)!r})"))
-    assert (code, summary["stop"]) == (5, "unavailable") and "Please run /login" in summary["reason"]
-
-
 def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     work = "P(os.environ['RALPH_TASK_ID'] + '.txt').touch()"
@@ -94,13 +81,8 @@ def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> No
     began = time.time()
     assert repo.ralph("run", "--agent", say, first=LOOKS_OFTEN).returncode == 0
     assert len(repo.records("wait")) == 1 and 2 < time.time() - began < 30
-    plan(
-        repo,
-        {"checks": ["test -f T1.txt"]},
-        {"checks": ["test -f T2.txt"]},
-        allowOverage=True,
-        project="other",
-    )
+    both = [{"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}]
+    plan(repo, *both, allowOverage=True, project="other")
     assert repo.run(speaker(repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')"))[0] == 0
     assert len(repo.records("wait")) == 1
 
@@ -170,13 +152,6 @@ def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) 
     assert (code, summary["stop"]) == (75, "limited") and "--max-wait" in summary["reason"]
 
 
-def test_a_text_about_429_pauses_nothing(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    words = "API Error: Request rejected (429) rate limit exceeded, resets 10pm"
-    event = json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": words}]}})
-    assert repo.run(speaker(repo, f"P('T1.txt').touch(); print({event!r}); print('''{RESULT}''')"))[0] == 0
-
-
 def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
     say = speaker(repo, f"print('''{LIMIT}''')")
@@ -207,13 +182,6 @@ def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(repo:
     assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
 
 
-def test_a_price_that_nobody_could_pay_damages_no_record(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    code, _, printed = repo.run(speaker(repo, f"P('T1.txt').touch(); print('''{cost(1e14)}''')"))
-    assert (code, repo.passed()) == (0, ["T1"]), printed
-    assert repo.ralph("status").returncode == 0
-
-
 def test_work_that_ended_well_counts_although_it_crossed_the_limit(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     code, summary, _ = repo.run(
@@ -230,37 +198,11 @@ def test_work_that_its_own_limit_cut_off_is_no_attempt(repo: Repo) -> None:
     assert repo.verdicts() == ["T1 interrupted"]
 
 
-def test_what_a_killed_attempt_cost_is_counted(repo: Repo) -> None:
-    row = {
-        **ROW,
-        "events": [{"when": {"type": "spent"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}}],
-    }
-    repo.plan({"checks": ["false"]}, agents={"speaker": row})
-    spent = '{"type": "spent", "usd": 0.6, "n": 5000}'
-    say = speaker(repo, f"print('''{spent}''', flush=True); (OUT / 'spent').touch(); time.sleep(3600)")
-    process = repo.start("run", "--agent", say, "--max-usd", "1")
-    repo.wait_for("../spent")
-    process.kill()
-    process.wait(10)
-    assert repo.gone_within(10)
-    code, summary, _ = repo.run(say, "--max-usd", "1")
-    assert (code, summary["stop"], summary["usd"]) == (3, "limit", 1.2)
-    assert [verdict["usd"] for verdict in repo.records("verdict")] == [0.6, 0.6]
-    assert "at least $1.20" in repo.ralph("status").stdout
-
-
 def test_a_second_result_takes_no_dollars_back(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
     say = speaker(repo, f"P('x').touch(); print('''{cost(5)}'''); print('''{cost(0)}''')")
     code, summary, _ = repo.run(say, "--max-usd", "5")
     assert (code, summary["usd"]) == (3, 5)
-
-
-@pytest.mark.parametrize("limit", ["--max-usd", "--max-hours"])
-@pytest.mark.parametrize("value", ["nan", "inf"])
-def test_a_limit_that_could_never_be_reached_is_refused(repo: Repo, limit: str, value: str) -> None:
-    plan(repo, {"checks": ["false"]})
-    assert repo.run("true", limit, value)[0] == 2
 
 
 def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(repo: Repo) -> None:
@@ -305,25 +247,13 @@ def test_the_judge_gets_the_tokens_that_are_left(repo: Repo) -> None:
 def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(repo: Repo) -> None:
     """T1 is denied, T2 works, then T3 to T5 are denied: T6 is not tried."""
     plan(repo, *[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 7)], limits={"attempts": 1, "stuck": 9})
-    denied = json.loads(RESULT) | {
-        "permission_denials": [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
-    }
+    denials = [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
+    denied = json.loads(RESULT) | {"permission_denials": denials}
     says = f"print({json.dumps(denied)!r})"
     code, summary, _ = repo.run(speaker(repo, f"if task == 'T2': P('T2.txt').touch()\n{says}"))
     assert (code, summary["stop"]) == (5, "unavailable") and "make x" in summary["reason"]
     assert repo.verdicts() == ["T1 failed", "T2 passed", "T3 failed", "T4 failed", "T5 failed"]
     assert repo.read("progress.txt").count("- denied: make x") == 5
-
-
-def test_one_denied_task_is_blocked_with_what_it_was_denied(repo: Repo) -> None:
-    plan(repo, {}, {"checks": ["test -f T2.txt"]}, checks=["true"])
-    denied = json.loads(RESULT) | {
-        "permission_denials": [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
-    }
-    worker = speaker(repo, f"print({json.dumps(denied)!r}) if task == 'T1' else P('T2.txt').touch()")
-    code, summary, _ = repo.run(worker)
-    assert (code, repo.passed()) == (4, ["T2"])
-    assert repo.verdicts() == ["T1 failed"] * 3 + ["T2 passed"]
     assert "make x" in summary["tasks"][0]["reason"]
 
 
@@ -356,12 +286,8 @@ def test_a_block_taken_away_during_a_wait_is_noted_and_the_wait_is_the_same(repo
 
 
 def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
-    past = json.dumps(
-        {
-            "type": "rate_limit_event",
-            "rate_limit_info": {"status": "rejected", "resetsAt": int(time.time()) - 5},
-        }
-    )
+    info = {"status": "rejected", "resetsAt": int(time.time()) - 5}
+    past = json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
     plan(repo, {"checks": ["test -f x"]})
     say = speaker(repo, f"print('''{past}'''); print('''{LIMIT}'''); sys.exit(1)")
     done = repo.ralph("run", "--agent", say, "--no-wait")

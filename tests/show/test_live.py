@@ -254,11 +254,9 @@ def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
 
 def test_a_killed_worker_costs_its_attempt_and_the_terminal_goes_on(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    seen = Terminal(
-        repo, "--no-awake", "--agent", talker(repo, "if not (OUT / 'go').exists(): time.sleep(60)")
-    )
-    seen.read(lambda: "idle" in "\n".join(seen.lines()))
-    (repo.outside / "go").touch()
+    hangs_once = "if not (OUT / 'on').exists(): (OUT / 'on').touch(); time.sleep(60)"
+    seen = Terminal(repo, "--no-awake", "--agent", talker(repo, hangs_once))
+    seen.read(lambda: (repo.outside / "on").exists() and "idle" in "\n".join(seen.lines()))
     (worker,) = psutil.Process(seen.process.pid).children()
     worker.kill()
     assert seen.finish() == 0

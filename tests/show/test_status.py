@@ -64,12 +64,8 @@ def worker(task: str, number: int, lasted: float, attempt: int = 1, **used: Any)
     return {**row, "usd": 0.0, "usd_estimated": 0.0, "tokens": {}, "doing": "", **used}
 
 
-PLACES = {
-    "folder": "/s/shop-1",
-    "workspace": "/s/shop-1/work-1",
-    "room": "/s/shop-1/room-1",
-    "bytes": 12_345_678,
-}
+HOME = "/s/shop-1"
+PLACES = {"folder": HOME, "workspace": f"{HOME}/work-1", "room": f"{HOME}/room-1", "bytes": 12_345_678}
 
 
 def shop(folder: Path) -> Status:
@@ -122,37 +118,18 @@ checks run in /s/shop-1/room-1; all places take 12.3 MB
 next: ralph retry US-005 --answer '...'; ralph run
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked, 1 waiting, 1 open [########................]"""
 
-NARROW = """\
-passed   US-001  Add a price to every product
-passed   US-002  Show the price on the p... (weak)
-next     US-003  Add a price filter
-         failed 2 of 3: npm test failed with exit
-         1 (11.0 s)
-waiting  US-004  Sort by price (for US-003)
-blocked  US-005  価格の一覧を書き出す
-         3 failed attempts, the last: npm test
-         failed with exit 1 (12.0 s)
-         its work: git show
-         refs/ralph/parked/0005-US-005
-         it asks: Which format?
-open     US-006  Remove the old price list
 
-5 iterations so far, in agents and checks: 26 min
-0 s, $1.68
-the last run stopped at 2026-11-21 20:10: limit
-reached: 5 iterations
-verified work lands on branch ralph/shop
-the agent works in /s/shop-1/work-1
-checks run in /s/shop-1/room-1; all places take
-12.3 MB
-next: ralph retry US-005 --answer '...'; ralph run
-shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked,
-1 waiting, 1 open [########................]"""
-
-
-@pytest.mark.parametrize(("width", "wanted"), [(111, WIDE), (50, NARROW)])
-def test_the_table(tmp_path: Path, width: int, wanted: str) -> None:
-    assert "\n".join(status.lines(shop(tmp_path), width, color=False)) == wanted
+def test_the_table(tmp_path: Path) -> None:
+    """On a narrow terminal titles are cut, what is spent is left out, and sentences are broken."""
+    shown = shop(tmp_path)
+    assert "\n".join(status.lines(shown, 111, color=False)) == WIDE
+    narrow = "\n".join(status.lines(shown, 50, color=False))
+    assert (
+        "\npassed   US-002  Show the price on the p... (weak)\nnext     US-003  Add a price filter\n"
+        in narrow
+    )
+    assert "\n         failed 2 of 3: npm test failed with exit\n         1 (11.0 s)\n" in narrow
+    assert "\n5 iterations so far, in agents and checks: 26 min\n0 s, $1.68\n" in narrow
 
 
 HOSTILE = [
@@ -241,19 +218,41 @@ def test_what_a_loop_does_now(tmp_path: Path) -> None:
     assert said(waits)[-3].endswith("(pid 4711), checking everything once more in a fresh checkout")
 
 
-def test_what_to_type_names_the_plan_and_the_options_of_the_last_run(tmp_path: Path) -> None:
-    shown = make(tmp_path, [{"id": "A", "title": "a"}, {"id": "B", "title": "b", "blocked": "why?"}], [])
-    told = replace(shown, prd=Path("my plan.json"), words=["--max-usd", "5"])
-    run = "ralph run --prd 'my plan.json' --max-usd 5"
-    lines = status.lines(told, 120, color=False)
-    assert f"next: ralph retry --prd 'my plan.json' B; {run}" in lines
+def test_a_run_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    shown = make(tmp_path, [{"id": "A", "title": "a"}], [{"event": "run"}, start("A", 1)])
+    assert "the last run was cut off" in "\n".join(status.lines(shown, 80, color=False))
 
 
-def test_a_question_comes_first_and_the_others_are_counted(tmp_path: Path) -> None:
-    tasks = [{"id": name, "title": name, "blocked": "why"} for name in ("A", "B", "C")]
-    asks = worked("B", 1, "failed", blocked="it asks", handoff={"blocked on": "Which?"})
-    lines = status.lines(make(tmp_path, tasks, asks), 120, color=False)
-    assert "next: ralph retry B --answer '...' (and 2 more); ralph run" in lines
+ASKS = worked("B", 1, "failed", blocked="it asks", handoff={"blocked on": "Which?"})
+DEAR = [*worked("C", 1, "failed"), {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"}]
+
+
+@pytest.mark.parametrize(
+    ("blocked", "records", "options", "wanted"),
+    [
+        ("B", [], "--max-usd 5", "ralph retry B; ralph run --max-usd 5"),
+        # a question comes first, and the others are counted
+        ("A B C", ASKS, "", "ralph retry B --answer '...' (and 2 more); ralph run"),
+        # without a task that has passed
+        ("", [], "--task P --jobs 2", "ralph run --jobs 2"),
+        ("", [], "--task B --jobs 2", "ralph run --task B --jobs 2"),
+        # a limit that is less than an attempt
+        ("", DEAR, "--max-usd 0.1", "raise --max-usd: one attempt took $0.42"),
+    ],
+)
+def test_what_to_type_next(
+    tmp_path: Path, blocked: str, records: list[dict[str, Any]], options: str, wanted: str
+) -> None:
+    """It has the options of the last run, and the name of the plan."""
+    tasks: list[dict[str, Any]] = [{"id": name, "title": name, "checks": ["x"]} for name in "ABCP"]
+    tasks[3]["passes"] = True
+    for task in tasks:
+        task |= {"blocked": "why?"} if task["id"] in blocked.split() else {}
+    shown = replace(make(tmp_path, tasks, records), words=options.split())
+    assert f"next: {wanted}" in status.lines(shown, 120, color=False)
+    named = replace(shown, prd=Path("my plan.json"))
+    again = re.sub(r"ralph (run|retry)", r"ralph \1 --prd 'my plan.json'", wanted)
+    assert f"next: {again}" in status.lines(named, 200, color=False)
 
 
 @pytest.mark.parametrize("question", ["One?\nOr two?", "Which? " + "z" * 900])
@@ -264,32 +263,12 @@ def test_a_question_that_blocks_its_task_stands_once(repo: Repo, question: str) 
     assert repo.ralph("status").stdout.count("it asks: ") == 2, "once at the task, and once why the run ended"
 
 
-def test_the_next_run_leaves_out_a_task_that_has_passed(tmp_path: Path) -> None:
-    done = {"id": "A", "title": "a", "passes": True, "checks": ["x"]}
-    shown = make(tmp_path, [done, {"id": "B", "title": "b", "checks": ["x"]}], [*worked("A", 1, "passed")])
-    for task, step in (("A", "ralph run --jobs 2"), ("B", "ralph run --task B --jobs 2")):
-        told = replace(shown, words=["--task", task, "--jobs", "2"])
-        assert f"next: {step}" in status.lines(told, 120, color=False)
-
-
-def test_a_limit_that_is_less_than_an_attempt_is_named(tmp_path: Path) -> None:
-    stop = {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"}
-    shown = make(tmp_path, [{"id": "A", "title": "a", "checks": ["x"]}], [*worked("A", 1, "failed"), stop])
-    told = replace(shown, words=["--max-usd", "0.1"])
-    step = "raise --max-usd: one attempt took $0.42"
-    assert f"next: {step}" in status.lines(told, 120, color=False)
-
-
 def several(folder: Path) -> Status:
     """A loop with four workers, one agent of which is limited."""
     now = time.time()
     tasks = [{"id": f"US-00{n}", "title": "Show the price on the product page"} for n in range(1, 7)]
-    under_way = [
-        (1, 125, 1, "claude --model opus"),
-        (2, 12, 2, "claude --model opus"),
-        (3, 3700, 1, "aider"),
-        (4, 0, 3, ""),
-    ]
+    opus = "claude --model opus"
+    under_way = [(1, 125, 1, opus), (2, 12, 2, opus), (3, 3700, 1, "aider"), (4, 0, 3, "")]
     workers = [
         worker(f"US-00{n}", n, lasted, tries, agent=command) for n, lasted, tries, command in under_way
     ]
@@ -357,36 +336,11 @@ def test_markdown(tmp_path: Path) -> None:
     assert status.markdown(shop(tmp_path)) == MARKDOWN
 
 
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        ("a | b", r"a \| b"),
-        (r"a \| b", r"a \\\| b"),
-        ("`code`", r"\`code\`"),
-        ("one\ntwo", "one two"),
-        ("<script>alert(1)</script>", r"\<script\>alert(1)\</script\>"),
-        ("@name", "@&#8203;name"),
-        ("#1", "#&#8203;1"),
-        ("GH-12", "GH&#8203;-12"),
-        ("owner/repo#1", "owner/repo#&#8203;1"),
-        ("![](http://x.invalid/a.png)", r"\!\[\](http:&#8203;//x.invalid/a.png)"),
-        ("[text](javascript:x)", r"\[text\](javascript:x)"),
-        ("https://x.invalid www.x.invalid", "https:&#8203;//x.invalid www&#8203;.x.invalid"),
-        ("a@x.invalid", "a@&#8203;x.invalid"),
-        ("*a* _b_ ~c~", r"\*a\* \_b\_ \~c\~"),
-        ("&lt; &#64;", r"\&lt; \&#&#8203;64;"),
-        ("\x1b[31mred\u202e", "red"),
-    ],
-)  # fmt: skip
-def test_escaped(words: str, wanted: str) -> None:
-    assert status.escape(words) == wanted
-
-
 FOREIGN = [
     "a | b || c", "a \\| b \\", "``` x ```", "`", "one\n\n| two | three |\n\n# four", "<script>alert(1)</script>", "<!-- gone",
     "<img src=x onerror=y>", "@name and @org/team", "#1 owner/repo#2 GH-3", "![](http://x.invalid/a.png)", "[t](http://x.invalid)",
     "<http://x.invalid>", "[t]: http://x.invalid", "www.x.invalid a@x.invalid mailto:a@x.invalid", "**a** __b__ ~~c~~", "&lt;b&gt; &#64;name",
-    "$x$", "- [ ] task", "1. one", "> quoted", "---", "\\",
+    "$x$", "- [ ] task", "1. one", "> quoted", "---", "\\", "*a* _b_ ~c~", "[t](javascript:x)", "owner/repo#1", "\x1b[31mred\u202e",
 ]  # fmt: skip
 LINKED = re.compile(r"@\w|#\d|gh-\d|https?://|www\.|mailto:", re.IGNORECASE)
 PLAIN = re.compile(r"(heading|table|thead|tbody|tr|th|td|paragraph)_(open|close)|inline")
@@ -463,25 +417,16 @@ def assert_shape(found: dict[str, Any]) -> None:
 def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
     found = status.as_object(shop(tmp_path))
     assert_shape(json.loads(json.dumps(found)))
-    assert [task["state"] for task in found["tasks"]] == [
-        "passed",
-        "passed",
-        "failed",
-        "waiting",
-        "blocked",
-        "open",
-    ]
+    states = [task["state"] for task in found["tasks"]]
+    assert states == ["passed", "passed", "failed", "waiting", "blocked", "open"]
     assert (found["next"], found["passed"], found["usd"]) == ("US-003", 2, 1.68)
     assert [task["weak"] for task in found["tasks"]] == [False, True, False, False, False, False]
     assert found["tasks"][3]["waits_for"] == ["US-003"]
     blocked = found["tasks"][4]
     assert blocked["reason"].startswith("3 failed attempts") and blocked["question"] == "Which format?"
     assert blocked["parked"] == "refs/ralph/parked/0005-US-005"
-    assert (found["tasks"][2]["failures"], found["tasks"][2]["attempts"], found["tasks"][2]["seconds"]) == (
-        2,
-        2,
-        624.0,
-    )
+    failed = found["tasks"][2]
+    assert (failed["failures"], failed["attempts"], failed["seconds"]) == (2, 2, 624.0)
 
 
 LIMITED: list[dict[str, Any]] = [
@@ -551,12 +496,8 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     shown = repo.ralph("status", COLUMNS="300").stdout
     assert shown.startswith("running  T1") and f"the agent works in {repo.workspace}" in shown
     assert during["branch"] == "ralph/p"
-    assert during["places"] == {
-        "folder": str(repo.places),
-        "workspace": str(repo.workspace),
-        "room": str(repo.room),
-        "bytes": during["places"]["bytes"],
-    }
+    places = {"folder": str(repo.places), "workspace": str(repo.workspace), "room": str(repo.room)}
+    assert during["places"] == {**places, "bytes": during["places"]["bytes"]}
     (repo.outside / "go").touch()
     assert process.wait(30) == 0
     after = look()
@@ -628,54 +569,6 @@ def test_it_only_reads(repo: Repo) -> None:
     assert everything() == before
 
 
-def test_half_a_record_at_the_end_is_not_there_yet(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, limits={"attempts": 2})
-    repo.run(repo.agent("P('T1.txt').write_text(str(attempt))"))
-    whole = repo.read("progress.txt")
-    end = whole.rindex("\n## ")
-    repo.write("progress.txt", whole[:end])
-    before = repo.ralph("status", "--json").stdout
-    for cut in (2, 5, 40, 300, len(whole) - end - 1):
-        repo.write("progress.txt", whole[:-cut])
-        assert repo.ralph("status", "--json").stdout == before, cut
-    repo.write("progress.txt", whole[:-1])  # without its last newline, the record is whole
-    assert repo.ralph("status", "--json").stdout != before
-
-
-def test_reading_while_the_plan_is_replaced(repo: Repo) -> None:
-    repo.plan(*[{"passes": False}] * 300, checks=["true"])
-    writer = subprocess.Popen(
-        [sys.executable, "-c",
-         "import sys; from pathlib import Path; from _ralph.state import edit, prd\n"
-         "plan = prd.load(Path('prd.json'))\n"
-         "while True:\n"
-         "    for passed in (True, False):\n"
-         "        plan = edit.apply(plan, lambda now: edit.set_passed(now, now.tasks[0], passed))\n"],
-        cwd=repo.path, env=repo.env,
-    )  # fmt: skip
-    try:
-        for _ in range(12):
-            done = repo.ralph("status", "--json")
-            assert done.returncode == 0, done.stderr
-            assert json.loads(done.stdout)["total"] == 300
-        assert writer.poll() is None
-    finally:
-        writer.kill()
-        writer.wait(5)
-
-
-def test_a_run_that_was_cut_off_is_named(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start(
-        "run", "--agent", repo.agent(f"P({str(repo.outside)!r}, 'hanging').touch()\ntime.sleep(60)")
-    )
-    repo.wait_for("../hanging")
-    process.kill()
-    process.wait(5)
-    assert repo.gone_within(10)
-    assert "the last run was cut off" in repo.ralph("status").stdout
-
-
 # ---------------------------------------------------------------- quick
 
 HEAVY = {"jinja2", "jsonschema", "filelock", "psutil", "asyncio", "tempfile", "_ralph.loop.run", "_ralph.loop.opening", "email", "ctypes.util"}  # fmt: skip
@@ -716,15 +609,6 @@ def test_ten_times_the_tasks_cost_ten_times_as_much(tmp_path: Path) -> None:
         return steps(lambda: (status.lines(shown, 80, color=False), status.as_object(shown)))
 
     assert cost(2000) < 12 * cost(200)
-
-
-def test_after_retry_a_task_is_open_before_a_loop_has_seen_it(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, limits={"attempts": 1})
-    assert repo.run(repo.agent("P('x').touch()"))[0] == 4
-    assert repo.ralph("retry", "T1").returncode == 0
-    (task,) = json.loads(repo.ralph("status", "--json").stdout)["tasks"]
-    assert (task["state"], task["failures"], task["attempts"]) == ("open", 0, 1)
-    assert "failed 1 of 1" not in repo.ralph("status").stdout
 
 
 def test_how_often_a_task_may_fail_is_the_last_run_s_to_say_and_no_reason_to_show_nothing(repo: Repo) -> None:
