@@ -25,13 +25,11 @@ AT = int(os.environ.get("CRASH_AT", "0"))
 HOW = os.environ.get("CRASH_HOW", "before")
 WHO = os.environ.get("CRASH_WHO", "both")
 LOOP = os.getpid()
-_READS = frozenset(
-    (
-        *("rev-parse", "config", "ls-files", "check-ignore", "cat-file", "for-each-ref", "ls-tree", "status"),
-        *("merge-base", "diff-tree", "rev-list", "log", "symbolic-ref", "worktree", "--version"),
-        *("var", "check-ref-format", "merge-tree"),
-    )
-)
+_READS = {
+    "rev-parse", "config", "ls-files", "check-ignore", "cat-file", "for-each-ref", "ls-tree", "status",
+    "merge-base", "diff-tree", "rev-list", "log", "symbolic-ref", "worktree", "--version", "var",
+    "check-ref-format", "merge-tree",
+}  # fmt: skip
 _write, _open = os.write, os.open
 _inside = 0  # a call that is made of others counts as one
 

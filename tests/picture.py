@@ -56,35 +56,23 @@ PLAN = {
     "project": "shop",
     "description": transcript.PLAN["description"],
     "agent": "my-agent",
-    "agents": {
-        "my-agent": {
-            "argv": ["my-agent", "{permissions}"],
-            "permissions": {"edit": [], "full": []},
-            "reports": ["dollars", "tokens"],
-            "events": [
-                {"when": {"type": "say"}, "say": "text"},
-                {"when": {"type": "tool"}, "tool": ["", "name", "command"]},
-                {
-                    "when": {"type": "end"},
-                    "final": "done",
-                    "add": {"usd": ["usd"], "input": ["input"], "output": ["output"]},
-                },
-            ],
-        }
-    },
+    "agents": {"my-agent": {
+        "argv": ["my-agent", "{permissions}"], "permissions": {"edit": [], "full": []}, "reports": ["dollars", "tokens"],
+        "events": [
+            {"when": {"type": "say"}, "say": "text"},
+            {"when": {"type": "tool"}, "tool": ["", "name", "command"]},
+            {"when": {"type": "end"}, "final": "done", "add": {name: [name] for name in ("usd", "input", "output")}},
+        ],
+    }},
     "userStories": [
-        {
-            "id": f"US-00{number}",
-            "title": title,
-            "checks": [{"name": f"test {name}", "run": f"python3 -m unittest -q test_{name}"}],
-        }
-        for number, title, name in (
-            (1, "Add up prices in cents", "total"),
-            (2, "Show cents as euros", "show"),
-            (3, "Show prices in dollars", "dollars"),
+        {"id": id, "title": title, "checks": [{"name": f"test {name}", "run": f"python3 -m unittest -q test_{name}"}]}
+        for id, title, name in (
+            ("US-001", "Add up prices in cents", "total"),
+            ("US-002", "Show cents as euros", "show"),
+            ("US-003", "Show prices in dollars", "dollars"),
         )
     ],
-}
+}  # fmt: skip
 
 
 def play(folder: Path) -> tuple[pyte.Screen, Path]:

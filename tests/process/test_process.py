@@ -68,10 +68,8 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
 
 def start_with(repo: Repo, first: str, agent: str) -> subprocess.Popen[bytes]:
     """`ralph run` in the background, with Python that it runs before."""
-    words = [
-        sys.executable, "-c", f"{first}\nimport ralph\nralph.main()", "run", "-q", "--no-awake", "--agent",
-        agent,
-    ]  # fmt: skip
+    code = f"{first}\nimport ralph\nralph.main()"
+    words = [sys.executable, "-c", code, "run", "-q", "--no-awake", "--agent", agent]
     return subprocess.Popen(words, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL)
 
 
