@@ -161,19 +161,14 @@ def state_folder() -> Path:
 
 
 def running(paths: Paths) -> Holder | None:
-    """The process that is at work on this plan, as the lock shows, or None."""
-    if lock := files.open_regular(lock_file(paths)):
-        with lock:
+    """The process that is at work on this plan, or None: it has locked the file that says who it is."""
+    if file := files.open_regular(paths.private / RUNNING):
+        with file:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return last_holder(paths)
     return None
-
-
-def lock_file(paths: Paths) -> Path:
-    """The file that who is at work on this plan has locked."""
-    return paths.private / "lock"
 
 
 def loop_at_work(paths: Paths) -> Holder | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import json
 import os
@@ -17,7 +18,7 @@ from _ralph.codec import as_json
 from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
 from _ralph.process.mark import kill_run, mark_run
-from _ralph.state.layout import RUNNING, Holder, last_holder, lock_file, noted, running
+from _ralph.state.layout import RUNNING, Holder, last_holder, noted, running
 
 if TYPE_CHECKING:
     import filelock
@@ -28,10 +29,12 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
     import filelock
 
     paths.private.mkdir(parents=True, exist_ok=True)
-    path = lock_file(paths)
+    path = paths.private / "lock"
     lock = filelock.FileLock(path if files.regular(path, follow=False) else files.clear(path))
     try:
         lock.acquire(timeout=0.2)
+        if running(paths):  # a person deleted its lock
+            raise filelock.Timeout(lock.lock_file)
     except filelock.Timeout:
         holder = running(paths)
         who, since = "another ralph", ""
@@ -52,13 +55,16 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         end_killed_run(paths)
         mark_run(run_id)  # so that every child can be told from a stranger
         holder = Holder(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot())
-        files.atomic_write(files.clear(paths.private / RUNNING), json.dumps(as_json(holder)).encode())
-        try:
-            yield run_id
-        except RalphError:  # an end like any other
+        path = files.clear(paths.private / RUNNING)
+        files.atomic_write(path, json.dumps(as_json(holder)).encode())
+        with path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as `running` sees
+            try:
+                yield run_id
+            except RalphError:  # an end like any other
+                _leave(paths)
+                raise
             _leave(paths)
-            raise
-        _leave(paths)
     finally:
         os.environ.pop("RALPH_RUN_ID", None)
         lock.release()

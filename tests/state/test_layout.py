@@ -66,8 +66,9 @@ def test_only_who_holds_the_lock_is_at_work(paths: Paths) -> None:
         me = Holder(os.getpid(), "id", what=what)
         (paths.private / layout.RUNNING).write_text(json.dumps(as_json(me)))
         assert layout.running(paths) is None and layout.last_holder(paths) == me
-        with lock.acquire(paths):
-            assert layout.running(paths) == me and (layout.loop_at_work(paths) is not None) == loop
+        with lock.alone(paths, what) as run_id:
+            found = layout.running(paths)
+            assert found and found.run_id == run_id and (layout.loop_at_work(paths) is not None) == loop
         assert layout.running(paths) is None
 
 

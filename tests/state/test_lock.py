@@ -50,8 +50,10 @@ def start(paths: Paths, what: str) -> tuple[subprocess.Popen[bytes], psutil.Proc
 def test_a_second_process_is_refused_with_the_name_of_the_first(paths: Paths, what: str) -> None:
     holder, child = start(paths, what)
     refused = rf"`ralph {what}` is at work on this plan \(pid {holder.pid}, since 20"
-    with pytest.raises(TryLater, match=refused):
-        lock.acquire(paths)
+    for _ in range(2):
+        with pytest.raises(TryLater, match=refused):
+            lock.acquire(paths)
+        (paths.private / "lock").unlink(missing_ok=True)  # as a person may do
     loop = layout.loop_at_work(paths)
     assert (loop.pid if loop else None) == (holder.pid if what == "run" else None)
     holder.communicate(b"")
