@@ -96,7 +96,8 @@ def rules_of(rulebook: Path) -> str:
     """What a rulebook says, without its comments; empty if it is as `ralph init` wrote it, for a prompt has
     setup and checks from the plan."""
     source = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
-    rules = re.sub(r"<!--.*?(-->\n?|\Z)", "", source, flags=re.DOTALL)
+    end = source.rfind("-->") + len("-->\n")  # a rule may name what opens a comment
+    rules = re.sub(r"<!--.*?-->\n?", "", source[:end], flags=re.DOTALL) + source[end:]
     changed = any(line.strip() and not _UNCHANGED.fullmatch(line) for line in rules.splitlines())
     return rules if changed else ""
 

@@ -388,7 +388,7 @@ class Submodules:
             name = key.removeprefix("submodule.").removesuffix(".path")
             if key.endswith(".path") and path in links and (kept := self.copy_of(name, path)):
                 root = place.root / path
-                git = Git(root, kept, kept, {"GIT_WORK_TREE": str(root)})
+                git = Git(root, kept, kept, {"GIT_WORK_TREE": str(root)}, place.home.calls)
                 index = place.index.with_name(f"{place.index.name}-{files.digest(os.fsencode(path))[:8]}")
                 modules[path] = links[path], Place(git, root, index)
         return modules

@@ -296,9 +296,10 @@ def load_one(bench: Bench, task: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(("source", "rules"), [
     ("<!-- a\n\nb -->\nUse make.\n<!-- c -->", "Use make.\n"),
     ("Use make.<!-- a --> a --> b\n", "Use make. a --> b\n"),
-    ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n"),
+    ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n" + "<!-- a\n" * 100_000),
+    ("<!-- a -->\nNo `<!--` in pages.\nUse make.\n", "No `<!--` in pages.\nUse make.\n"),
     ("<!-- a\n" * 100_000 + "-->\nUse make.\n", "Use make.\n"),
-], ids=["comments", "an arrow", "nothing closes them", "one end closes them"])  # fmt: skip
+], ids=["comments", "an arrow", "nothing closes them", "a rule about them", "one end closes them"])  # fmt: skip
 def test_the_rules_are_what_stands_outside_of_comments(tmp_path: Path, source: str, rules: str) -> None:
     (tmp_path / "AGENTS.md").write_text(source)
     with within(10):

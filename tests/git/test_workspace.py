@@ -9,6 +9,7 @@ import filecmp
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tracemalloc
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 
 from _ralph import files
-from _ralph.errors import BadInput
+from _ralph.errors import BadInput, StopNow
 from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
@@ -32,7 +33,7 @@ from _ralph.loop.view import View
 from _ralph.model import Setup
 from _ralph.process.process import Control
 from _ralph.state import layout, limits, prd
-from tests.conftest import Repo
+from tests.conftest import Repo, within
 
 
 @pytest.fixture(autouse=True)
@@ -708,6 +709,32 @@ def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(modular: Rep
         write(place, "vendor/lib/new.txt")
         files.clear(place.root / "vendor/lib/lib.txt")
     assert modular.git("status", "--porcelain", "--ignore-submodules=none") == ""
+
+
+def test_an_agent_s_edit_of_a_person_s_settings_is_not_read_in_a_submodule(
+    modular: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config, place = tmp_path / "gitconfig", place_of(modular)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    freeze_settings(place.home, tmp_path)
+    config.write_text(f"[core]\n\tattributesFile = {tmp_path}/own\n[filter \"evil\"]\n\tsmudge = echo EVIL\n")
+    (tmp_path / "own").write_text("* filter=evil\n")
+    place.reset(head(modular))
+    assert (place.root / "vendor/lib/lib.txt").read_text() == "lib\n"
+
+
+def test_a_submodule_s_filter_that_hangs_ends_when_ralph_must_stop(
+    modular: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("_ralph.git.git._HURRY", 0.2)
+    place, control = place_of(modular), Control()
+    lib = modular.path / ".git/modules/the lib"
+    (lib / "info").mkdir(exist_ok=True)
+    (lib / "info/attributes").write_text("* filter=slow\n")
+    modular.git("--git-dir", str(lib), "config", "filter.slow.smudge", "sleep 60; cat")
+    place.home.calls.control, control.stop_signal = control, signal.SIGTERM
+    with within(10), pytest.raises(StopNow):
+        place.reset(head(modular))
 
 
 def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(modular: Repo) -> None:
