@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from _ralph.errors import SHORTAGES
+
 TEMPORARY = ".ralph-tmp"
 """The suffix of files that are being written; after a kill, one can be left behind."""
 PIECE = 1 << 20
@@ -157,15 +159,20 @@ def regular(path: str | Path, follow: bool = True) -> os.stat_result | None:
 
 def copy(source: str, target: str) -> bool:
     """Copy a regular file, or the one that a link leads to, with its mode and time, unless `target` has its
-    size and time already; whether there is one. `cp` keeps the holes of a sparse file."""
+    size and time already; whether there is one. `cp` keeps the holes of a sparse file. OSError if the system
+    is out of something."""
     wanted, there = regular(source), regular(target, follow=False)
     if wanted is None:
         return False
     if there and (there.st_size, there.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
         return True
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    words = ["cp", "-pL", "--", source, str(clear(Path(target)))]
-    return subprocess.run(words, stderr=subprocess.DEVNULL, timeout=_PATIENCE).returncode == 0
+    words, env = ["cp", "-pL", "--", source, str(clear(Path(target)))], {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(words, stderr=subprocess.PIPE, timeout=_PATIENCE, env=env)
+    for number in SHORTAGES:
+        if os.strerror(number).encode() in done.stderr:
+            raise OSError(number, os.strerror(number), target)
+    return done.returncode == 0
 
 
 def signature(path: Path) -> list[int]:

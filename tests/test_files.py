@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -254,6 +255,21 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(dir=shared))
     yield made
     shutil.rmtree(made)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(errno.ENOSPC, "No space left on device"), (0, "Permission denied")]
+)
+def test_a_copy_on_a_full_disk_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    (tmp_path / "cp").write_text(f"#!/bin/sh\necho \"cp: error writing 'x': {said}\" >&2\nexit 1\n")
+    (tmp_path / "cp").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    try:
+        assert (files.copy(__file__, f"{tmp_path}/x"), number) == (False, 0)
+    except OSError as error:
+        assert error.errno == number
 
 
 @pytest.mark.parametrize("trap", ["symlink", "dangling", "directory"])

@@ -86,7 +86,7 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
         view.clear()
         if run:
             run.pool.close()
-        stop = _end_early(run, control, error)
+        stop = _end_early(run, error)
     if stop.word == "error":
         complain(stop.reason)
     elif run:
@@ -113,7 +113,7 @@ def _sums(run: Run, usd: float) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def _end_early(run: Run | None, control: Control, error: Exception) -> Stop:
+def _end_early(run: Run | None, error: Exception) -> Stop:
     """The stop for an error: recorded if the run had begun, and nothing is left half done."""
     if run is None:
         return _stop_for(error)

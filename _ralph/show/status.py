@@ -295,7 +295,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     plan, history, path = status.plan, status.history, status.prd
     words, run = _still_fit(status.words, plan), history.this_run
     asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
-    again = text.one_line(command_line("run", path, words), 300)
+    again = text.one_line(command_line("run", path, words), 1000)
     if asked:
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
         answer = " --answer '...'" if history.of(asked[0]).question else ""
@@ -310,7 +310,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
         task = command_line("add", path)
         return [f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'", again]
     if stopped and stopped.exit == Exit.AGENT:
-        return ["fix it", text.one_line(command_line("doctor", path, ["--probe", *words]), 300), again]
+        return ["fix it", text.one_line(command_line("doctor", path, ["--probe", *words]), 1000), again]
     if all(task.passed for task in plan.tasks):
         land = command_line("land", path, [status.to_land])
         return [command_line("report", path), land] if status.to_land else []

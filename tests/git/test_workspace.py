@@ -717,7 +717,7 @@ def test_an_agent_s_edit_of_a_person_s_settings_is_not_read_in_a_submodule(
     config, place = tmp_path / "gitconfig", place_of(modular)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     freeze_settings(place.home, tmp_path)
-    config.write_text(f"[core]\n\tattributesFile = {tmp_path}/own\n[filter \"evil\"]\n\tsmudge = echo EVIL\n")
+    config.write_text(f'[core]\n\tattributesFile = {tmp_path}/own\n[filter "evil"]\n\tsmudge = echo EVIL\n')
     (tmp_path / "own").write_text("* filter=evil\n")
     place.reset(head(modular))
     assert (place.root / "vendor/lib/lib.txt").read_text() == "lib\n"

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import subprocess
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -636,6 +637,17 @@ def test_after_a_retry_no_attempt_counts_and_what_to_type_has_the_options(repo: 
     shown = page(repo)
     assert "failed 1 of 1" not in shown.text and "Needs you: 0 Passed: 0 Open: 1" in shown.text
     assert re.search(r"ralph run .*--max-hours 2", shown.text)
+
+
+def test_what_to_type_is_whole_and_advice_is_nothing_to_type(repo: Repo) -> None:
+    command = "c" * 400
+    repo.plan({"checks": ["test -f x"]})
+    assert repo.run("false", "--no-wait", "--notify", command)[0] == 4
+    repo.plan({"checks": ["test -f x"]})
+    stop = record("stop", time.time(), stop="unavailable", exit=5, reason="no login")
+    repo.write("progress.txt", f"<!-- ralph {json.dumps(stop)} -->\n")
+    shown = re.findall('<pre class="cmd">(.*?)</pre>', report(repo))
+    assert [line.split()[1] for line in shown] == ["doctor", "run"] and all(command in line for line in shown)
 
 
 def test_a_pass_that_changed_tests_stands_open(repo: Repo) -> None:
