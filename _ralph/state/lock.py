@@ -32,9 +32,12 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
     path = paths.private / "lock"
     lock = filelock.FileLock(path if files.regular(path, follow=False) else files.clear(path))
     try:
+        end = time.monotonic() + 0.2  # the workers of a loop that was killed hold it until they end
         lock.acquire(timeout=0.2)
-        if running(paths):  # a person deleted its lock
-            raise filelock.Timeout(lock.lock_file)
+        while running(paths):  # one whose lock a person deleted
+            if time.monotonic() > end:
+                raise filelock.Timeout(lock.lock_file)
+            time.sleep(0.02)
     except filelock.Timeout:
         holder = running(paths)
         who, since = "another ralph", ""
