@@ -63,10 +63,13 @@ def examine(
     run = _look(options, control)
     levels: Counter[str] = Counter()
     fine: list[str] = []
+    trouble: set[str] = set()
     for name, part in _parts(run, try_agents):
         view.doing(name)
         for level, line in _caught(part):
             levels[level] += 1
+            if level in ("error", "warning"):
+                trouble.add(name)
             if level == "ok" and not options.verbose:
                 fine.append(name)
             else:
@@ -75,8 +78,8 @@ def examine(
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
     view.clear()
-    if fine:
-        echo(_laid_out("ok", f"{', '.join(dict.fromkeys(fine))} (-v says more)"))
+    if fine := [name for name in dict.fromkeys(fine) if name not in trouble]:
+        echo(_laid_out("ok", f"{', '.join(fine)} (-v says more)"))
     if levels["error"]:
         echo(f"\n{text.count(levels['error'], 'error')}; fix that, then run `ralph doctor` again")
         return Exit.USAGE

@@ -164,7 +164,8 @@ def unseen(run: Run) -> list[str]:
     if not names:
         return []
     commands = " ".join(check.command for check in run.plan.every_check)
-    named = [name for name in names if name in commands or os.path.basename(name) in commands]
+    bases = {name: re.escape(os.path.basename(name)) for name in names}
+    named = [name for name in names if re.search(rf"(?<![\w.-]){bases[name]}(?![\w-])", commands)]
     rest = [name for name in names if name not in named]
     said = f"not committed, so the agent will not see them: {text.few([*named, *rest])}"
     return [said + (f"; a check names {text.few(named)}: commit it" if named else "")]

@@ -65,6 +65,8 @@ def test_what_is_not_committed_is_named_and_first_what_a_check_needs(repo: Repo)
     repo.write("tools/check.sh", "true")
     (said,) = unseen(run_of(repo))
     assert "tools/check.sh, a/new.txt" in said and said.endswith("a check names tools/check.sh: commit it")
+    repo.plan({"checks": ["sh tools/precheck.sh"]})
+    assert "a check names" not in unseen(run_of(repo))[0]
 
 
 def test_what_worktreeinclude_names_and_is_no_file_is_named(repo: Repo) -> None:
