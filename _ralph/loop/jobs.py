@@ -21,6 +21,7 @@ from _ralph.model import (
     Work,
     spent_on,
 )  # fmt: skip
+from _ralph.state.layout import log_name
 
 
 @dataclass
@@ -91,8 +92,8 @@ class Attempt(Work):
 
     @property
     def name(self) -> str:
-        """What its files in the folder of logs are called: `0017-US-003`."""
-        return f"{self.iteration:04}-{text.slug(self.task.id)}"
+        """What its files in the folder of logs are called."""
+        return log_name(self.iteration, self.task.id)
 
 
 @dataclass(kw_only=True)

@@ -157,9 +157,8 @@ def unseen(run: Run) -> list[str]:
     """A warning of uncommitted files, which the agent will not see; those first that a check names."""
     entries = run.git.names("status", "--porcelain", "-z", "-uall", "--no-renames", timeout=BULK)
     own = {*run.places.state(), ".gitignore", ".worktreeinclude"}
-    own |= {
-        run.git.name_of(Path(word)) for one in run.agents.ladder() for word in one.split()
-    }  # run from here
+    words = [word for command in run.agents.ladder() for word in command.split()]
+    own |= {run.git.name_of(Path(word)) for word in words}  # agents run from here
     names = [entry[3:] for entry in entries if entry[3:] not in own]
     if not names:
         return []
@@ -274,6 +273,6 @@ def build_run(
     settings = Settings(options, paths, plan, allowed)
     rows = registry.load_rows(resource("templates/agents.json"), plan.settings.get("agents", {}))
     agents = Supply(settings, rows, history)
-    places = Places(settings, paths, git, branch.name, rows, control, view)
+    places = Places(settings, git, branch.name, registry.config_variables(rows), control, view)
     journal = Journal(paths.progress)
     return Run(settings, agents, places, git, branch, journal, history, run_id, control, view)

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from _ralph import files, text
 from _ralph.agents import registry
@@ -62,10 +61,9 @@ class Places:
     there is one; a worker has its own `control` and `view`."""
 
     settings: Settings
-    paths: Paths
     home: Git
     branch: str
-    rows: Mapping[str, Any]
+    own_variables: frozenset[str]  # name the configuration of agents, which is home's in a place, too
     control: Control
     view: View
     box: Sandbox | None = None
@@ -74,6 +72,10 @@ class Places:
     def gear(self) -> Gear:
         """What places get from home."""
         return gear_of(self.home)
+
+    @property
+    def paths(self) -> Paths:
+        return self.settings.paths
 
     @property
     def setup(self) -> Setup | None:
@@ -109,7 +111,7 @@ class Places:
     def env(self, place: Path) -> dict[str, str]:
         """The environment of agents, setup, checks and hooks in a place."""
         here = registry.agent_env(self.paths.root)
-        return in_place(here, self.paths.root, place, registry.config_variables(self.rows))
+        return in_place(here, self.paths.root, place, self.own_variables)
 
     def wrap(self, argv: list[str], place: Path) -> list[str]:
         """A command as it runs in a place: inside the sandbox, if there is one."""

@@ -129,7 +129,7 @@ def _worker(paths: Paths, start: AttemptBegan) -> Json:
     """What a worker does now, since when, where, and what its agent has used so far."""
     from _ralph.agents import sums  # only while a loop runs
 
-    name, workspace = f"{start.iteration:04}-{text.slug(start.task)}", paths.workspace(start.worker or 1)
+    name, workspace = layout.log_name(start.iteration, start.task), paths.workspace(start.worker or 1)
     so_far = sums.read(paths.logs / name) or sums.SoFar()
     used = so_far.result
     return {

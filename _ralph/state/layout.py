@@ -211,6 +211,11 @@ def weight(folder: Path) -> int:
     return total
 
 
+def log_name(iteration: int, task: str) -> str:
+    """What the logs of an attempt at the task of this id are called: `0017-US-003`."""
+    return f"{iteration:04}-{text.slug(task)}"
+
+
 def new_log(paths: Paths, name: str) -> Path:
     """The path of a new file in the folder of logs."""
     return files.clear(logs_folder(paths) / name)

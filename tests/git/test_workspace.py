@@ -57,7 +57,7 @@ def places_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ra
     plan = prd.read(json.dumps({"keep": keep, "userStories": [{"title": "T1"}]}), path)
     paths = layout.paths_of(repo.path, home.common, path)
     settings = Settings(Options(), paths, replace(plan, setup=made), limits.resolve({}, {}))
-    return Places(settings, paths, home, branch, {}, Control(), View())
+    return Places(settings, home, branch, frozenset(), Control(), View())
 
 
 def checked_out(repo: Repo, *state: str) -> Place:
