@@ -2,6 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = [
 #   "click>=8.1",
+#   "defusedxml>=0.7.1",
 #   "filelock>=4",
 #   "jinja2>=3.1",
 #   "jsonschema>=4.18",

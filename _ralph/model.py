@@ -46,6 +46,7 @@ class Check:
     run: str | tuple[str, ...]  # for the shell, or words to execute
     timeout: float = 600.0  # seconds
     once: bool = False  # in attempts only, not in a re-check or in `land`
+    results: str = ""  # the format in which it reports single tests, if it does: junit
 
     @property
     def command(self) -> str:
@@ -160,6 +161,17 @@ def _distinct(checks: Iterable[Check]) -> list[Check]:
 
 
 @dataclass(frozen=True)
+class Tests:
+    """What a check reported of single tests, by their names. `failed` has what each failure says; `unread` is
+    why nothing could be read, in words."""
+
+    passed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    unread: str = ""
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """One check, run once."""
 
@@ -173,6 +185,7 @@ class CheckResult:
     timed_out: bool = False
     missing: str = ""  # the program that it could not start with
     recalled: bool = False  # not run again on the same files
+    tests: Tests | None = None  # where it reports single tests
 
     @property
     def outcome(self) -> str:

@@ -343,6 +343,7 @@ def _check(value: Any, where: str) -> Check:
         run=run,
         timeout=text.seconds(entry.get("timeout", 600), f"{where}.timeout"),
         once=_get(entry, "once", bool) or False,
+        results=_get(entry, "results", str) or "",
     )
     return replace(check, name=text.middle(_get(entry, "name", str) or check.command, 60))
 
