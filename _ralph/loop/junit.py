@@ -1,0 +1,230 @@
+"""Results of single tests, as a check reports them: JUnit XML, which an agent may have written."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from _ralph import files, text
+from _ralph.model import Tests
+
+_BYTES, _FILES, _ELEMENTS, _DEPTH = 256 << 20, 10_000, 2_000_000, 200
+"""What the results of one check may hold at most; ordinary ones have a hundredth of it."""
+_TAG = 1 << 20
+"""Bytes that a tag with its attributes may have, as all of it is in memory at once."""
+_KINDS = 10_000
+"""Names of elements and attributes, which the parser keeps."""
+_NAMES = 50_000_000
+"""Bytes that the names of all tests may take, with 100 for each test."""
+_NAME, _MESSAGE, _MESSAGES = 500, 2_000, 1_000_000
+"""Characters of a name, bytes of what a failure says, and of what all say."""
+_PIECE = 1 << 16
+_CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
+"""No XML, but node and others write them as their tests print them: escapes of colours."""
+_FAILURES = {"failure", "error", "rerunFailure", "rerunError"}
+_SKIPS = {"skipped", "disabled"}
+_NOT_RUN = {"notrun", "disabled"}
+_PASSED, _SKIPPED, _FAILED = range(3)
+_NO_CLASS = "test"
+"""What `node --test` writes as the class of all tests."""
+
+
+class _Unread(Exception):
+    """Why results cannot be read: what follows `its results`."""
+
+
+def read(path: Path, root: Path) -> Tests:
+    """What the file at `path`, or the .xml files in a folder, say of single tests. In their names, paths in
+    the folder `root` are relative to it, as places differ. Whatever stands there, this takes seconds and
+    little memory, and does not raise."""
+    if not os.path.lexists(path):
+        return Tests(unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?")
+    report, name = _Report(root), ""
+    try:
+        for file in _files(path):
+            name = "" if file == path else f" ({text.redact(text.one_line(file.name))})"
+            _parse(file, report)
+        name = ""
+        return report.tests()
+    except _Unread as why:
+        return Tests(unread=f"its results{name} {why}")
+
+
+def _files(path: Path) -> list[Path]:
+    """The files with results. Maven's Failsafe and TestNG write other XML beside those called `TEST-`."""
+    if path.is_symlink() or not path.is_dir():
+        return [path]
+    try:
+        found = [*itertools.islice(files.walk(path), _FILES + 1)]
+    except RecursionError:
+        raise _Unread("are too many folders, one in the other") from None
+    if len(found) > _FILES:
+        raise _Unread(f"are over {_FILES} files")
+    reports = sorted(file for file in found if file.name.endswith(".xml"))
+    if not reports:
+        raise _Unread("are a folder without an .xml file")
+    return [file for file in reports if file.name.startswith("TEST-")] or reports
+
+
+def _parse(path: Path, report: _Report) -> None:
+    """Add what one file says. No tree is built: `report` is told of each element."""
+    from defusedxml import DTDForbidden
+    from defusedxml.ElementTree import DefusedXMLParser, ParseError
+
+    file = files.open_regular(path)
+    if file is None:
+        raise _Unread("are no regular file that can be read")
+    parser, fed = DefusedXMLParser(target=report, forbid_dtd=True), 0
+    try:
+        with file:
+            while piece := file.read(_PIECE):
+                report.grow(len(piece))
+                piece = piece.translate(None, _CONTROL)
+                fed += len(piece)
+                parser.feed(piece)
+                if fed - parser.parser.CurrentByteIndex > _TAG or len(parser.parser.intern) > _KINDS:
+                    raise _Unread("are no JUnit XML: a tag is over 1 MB, or there are too many kinds")
+            parser.close()
+    except DTDForbidden:
+        raise _Unread("hold a DOCTYPE, which can hide anything: JUnit XML has none") from None
+    except (ParseError, ValueError, LookupError) as error:  # the latter: an encoding that is none
+        raise _Unread(f"are no JUnit XML: {text.one_line(str(error))}") from None
+    except OSError as error:
+        raise _Unread(f"cannot be read: {error.strerror}") from None
+
+
+@dataclass
+class _Test:
+    """A test while its element is read. `said` is what its failures say."""
+
+    name: str
+    failed: bool = False
+    skipped: bool = False
+    said: str = ""
+
+
+class _Report:
+    """All tests so far, and where in a file the parser is. It calls the methods without an underscore."""
+
+    def __init__(self, root: Path) -> None:
+        tops = sorted({str(root), os.path.realpath(root)}, key=len, reverse=True)
+        self._root = re.compile(f"(?:file://)?(?:{'|'.join(map(re.escape, tops))})" + r"(?:/|(?![\w.-]))")
+        self._states: dict[str, int] = {}
+        self._messages: dict[str, str] = {}
+        self._bytes = self._elements = self._names = self._said = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """A new file."""
+        self._depth = self._telling = 0
+        self._suites: list[tuple[str, str]] = []  # the name and the file of each that is open
+        self._open: list[_Test] = []
+
+    def tests(self) -> Tests:
+        """What was found."""
+        if not self._states:
+            raise _Unread("name no test")
+        found = {state: [name for name, one in self._states.items() if one == state] for state in range(3)}
+        failed = {name: self._messages.get(name, "") for name in found[_FAILED]}
+        return Tests(found[_PASSED], failed, found[_SKIPPED])
+
+    def grow(self, size: int) -> None:
+        """So many bytes more are read."""
+        self._bytes += size
+        if self._bytes > _BYTES:
+            raise _Unread(f"are over {_BYTES >> 20} MB")
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self.comment()
+        kind = tag.rpartition("}")[2]  # without a namespace
+        if self._depth == 0:
+            self._begin()
+            if kind not in ("testsuites", "testsuite"):
+                raise _Unread(f"are no JUnit XML: they begin with <{text.one_line(kind, 60)}>")
+        self._depth += 1
+        if self._depth > _DEPTH:
+            raise _Unread(f"are no JUnit XML: over {_DEPTH} elements, one in the other")
+        if kind == "testsuite":
+            self._suites.append((self._part(attributes, "name"), self._file(attributes)))
+        elif kind == "testcase":
+            self._open.append(_Test(self._name(attributes), skipped=attributes.get("status") in _NOT_RUN))
+        elif self._open and kind in _SKIPS:
+            self._open[-1].skipped = True
+        elif self._open and kind in _FAILURES:
+            self._open[-1].failed = True
+            self._telling += 1
+            self.data(attributes.get("message", "") + "\n")
+
+    def data(self, piece: str) -> None:
+        if self._telling and self._said < _MESSAGES:
+            test = self._open[-1]
+            test.said += piece
+            if len(test.said) > 4 * _MESSAGE:  # its beginning and its end are shown
+                test.said = test.said[: 2 * _MESSAGE] + test.said[-2 * _MESSAGE :]
+
+    def end(self, tag: str) -> None:
+        kind = tag.rpartition("}")[2]
+        self._depth -= 1
+        if kind == "testsuite":
+            self._suites.pop()
+        elif kind == "testcase":
+            self._add(self._open.pop())
+        elif self._open and kind in _FAILURES:
+            self._telling -= 1
+
+    def comment(self, *_: object) -> None:
+        """What the parser has to tell of, element or not, takes time."""
+        self._elements += 1
+        if self._elements > _ELEMENTS:
+            raise _Unread(f"hold over {_ELEMENTS} elements")
+
+    pi = start_ns = comment
+
+    def _add(self, test: _Test) -> None:
+        """A name that stands there twice is as its worst. What was skipped and failed is skipped: `todo`."""
+        if test.name not in self._states:
+            self._names += len(test.name) + 100
+            if self._names > _NAMES:
+                raise _Unread("name too many tests")
+        state = _SKIPPED if test.skipped else _FAILED if test.failed else _PASSED
+        self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
+        if state == _FAILED and self._said < _MESSAGES and test.name not in self._messages:
+            said = self._plain(test.said).strip()
+            if len(said.encode()) > _MESSAGE:
+                said = f"{text.clip(said, _MESSAGE // 2)}\n{text.tail(said, _MESSAGE // 2)}"
+            self._messages[test.name] = said
+            self._said += len(said)
+
+    def _name(self, attributes: Mapping[str, str]) -> str:
+        """What a test is called in every run and place: its file, its class, or else the suites that it is
+        in, and its name. A part that begins the next one is left out."""
+        file = self._file(attributes) or next((one for _, one in reversed(self._suites) if one), "")
+        owners = [self._part(attributes, "classname")]
+        if attributes.get("classname", _NO_CLASS) == _NO_CLASS:
+            owners = [name for name, _ in self._suites]
+        parts = [part for part in (file, *owners, self._part(attributes, "name")) if part]
+        kept = [part for part, after in itertools.pairwise([*parts, ""]) if not _begins(part, after)]
+        name = " > ".join(kept) or "(no name)"
+        if len(name) <= _NAME:
+            return name
+        return f"{name[:_NAME]}... {files.digest(name.encode())}"  # two long ones stay two
+
+    def _file(self, attributes: Mapping[str, str]) -> str:
+        """The file that they name, if it is in the place."""
+        name = self._part(attributes, "file")
+        return "" if name.startswith("/") else name
+
+    def _part(self, attributes: Mapping[str, str], key: str) -> str:
+        return " ".join(self._plain(attributes.get(key, "")).split())
+
+    def _plain(self, said: str) -> str:
+        return self._root.sub("", text.redact(text.clean(said)))
+
+
+def _begins(part: str, after: str) -> bool:
+    """Whether `after` is `part`, or `part` and more words."""
+    return after.startswith(part) and not after[len(part) : len(part) + 1].isalnum()
