@@ -12,25 +12,21 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.model import Tests
 
-_BYTES, _FILES, _ELEMENTS, _DEPTH = 256 << 20, 10_000, 2_000_000, 200
-"""What the results of one check may hold at most; ordinary ones have a hundredth of it."""
-_TAG = 1 << 20
-"""Bytes that a tag with its attributes may have, as all of it is in memory at once."""
-_KINDS = 10_000
-"""Names of elements and attributes, which the parser keeps."""
-_NAMES = 50_000_000
-"""Bytes that the names of all tests may take, with 100 for each test."""
-_NAME, _MESSAGE, _MESSAGES = 500, 2_000, 1_000_000
-"""Characters of a name, bytes of what a failure says, and of what all say."""
+_BYTES, _FILES, _TESTS, _ELEMENTS, _DEPTH = 256 << 20, 10_000, 200_000, 2_000_000, 200
+"""What the results of one check may hold at most."""
+_TAG, _KINDS = 1 << 20, 10_000
+"""Bytes of a tag with its attributes, and how many kinds of both there may be: all of it is in memory."""
+_NAME, _MESSAGE, _MESSAGES = 300, 2_000, 1_000_000
+"""Characters of a test's name; bytes of what one failure says, and of what all say."""
 _PIECE = 1 << 16
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
-"""No XML, but node and others write them as their tests print them: escapes of colours."""
+"""No XML, but some runners write what a test printed as it is: escapes of colours."""
 _FAILURES = {"failure", "error", "rerunFailure", "rerunError"}
 _SKIPS = {"skipped", "disabled"}
 _NOT_RUN = {"notrun", "disabled"}
 _PASSED, _SKIPPED, _FAILED = range(3)
-_NO_CLASS = "test"
-"""What `node --test` writes as the class of all tests."""
+_NO_CLASS = {"", "test", "pytest", "Mocha Tests"}
+"""Classes and suites that say nothing: `node --test` writes `test` for all."""
 
 
 class _Unread(Exception):
@@ -43,15 +39,15 @@ def read(path: Path, root: Path) -> Tests:
     little memory, and does not raise."""
     if not os.path.lexists(path):
         return Tests(unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?")
-    report, name = _Report(root), ""
+    report, left, where = _Report(root), _BYTES, ""
     try:
         for file in _files(path):
-            name = "" if file == path else f" ({text.redact(text.one_line(file.name))})"
-            _parse(file, report)
-        name = ""
+            where = "" if file == path else f" ({text.redact(text.one_line(file.name))})"
+            left -= _parse(file, report, left)
+        where = ""
         return report.tests()
     except _Unread as why:
-        return Tests(unread=f"its results{name} {why}")
+        return Tests(unread=f"its results{where} {why}")
 
 
 def _files(path: Path) -> list[Path]:
@@ -63,26 +59,28 @@ def _files(path: Path) -> list[Path]:
     except RecursionError:
         raise _Unread("are too many folders, one in the other") from None
     if len(found) > _FILES:
-        raise _Unread(f"are over {_FILES} files")
-    reports = sorted(file for file in found if file.name.endswith(".xml"))
+        raise _Unread(f"are over {_FILES:,} files")
+    reports = sorted(file for file in found if file.suffix == ".xml")
     if not reports:
         raise _Unread("are a folder without an .xml file")
     return [file for file in reports if file.name.startswith("TEST-")] or reports
 
 
-def _parse(path: Path, report: _Report) -> None:
-    """Add what one file says. No tree is built: `report` is told of each element."""
+def _parse(path: Path, report: _Report, limit: int) -> int:
+    """Tell `report` of each element in a file; no tree is built. The bytes that it has, at most `limit`."""
     from defusedxml import DTDForbidden
     from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
     file = files.open_regular(path)
     if file is None:
         raise _Unread("are no regular file that can be read")
-    parser, fed = DefusedXMLParser(target=report, forbid_dtd=True), 0
+    parser, read, fed = DefusedXMLParser(target=report, forbid_dtd=True), 0, 0
     try:
         with file:
             while piece := file.read(_PIECE):
-                report.grow(len(piece))
+                read += len(piece)
+                if read > limit:
+                    raise _Unread(f"are over {_BYTES >> 20} MB")
                 piece = piece.translate(None, _CONTROL)
                 fed += len(piece)
                 parser.feed(piece)
@@ -90,11 +88,12 @@ def _parse(path: Path, report: _Report) -> None:
                     raise _Unread("are no JUnit XML: a tag is over 1 MB, or there are too many kinds")
             parser.close()
     except DTDForbidden:
-        raise _Unread("hold a DOCTYPE, which can hide anything: JUnit XML has none") from None
-    except (ParseError, ValueError, LookupError) as error:  # the latter: an encoding that is none
+        raise _Unread("hold a DOCTYPE, and no test runner writes one") from None
+    except (ParseError, ValueError, LookupError) as error:  # the last: an encoding that is none
         raise _Unread(f"are no JUnit XML: {text.one_line(str(error))}") from None
     except OSError as error:
         raise _Unread(f"cannot be read: {error.strerror}") from None
+    return read
 
 
 @dataclass
@@ -108,44 +107,31 @@ class _Test:
 
 
 class _Report:
-    """All tests so far, and where in a file the parser is. It calls the methods without an underscore."""
+    """All tests so far, and where in a file the parser is, which calls the methods with plain names."""
 
     def __init__(self, root: Path) -> None:
         tops = sorted({str(root), os.path.realpath(root)}, key=len, reverse=True)
-        self._root = re.compile(f"(?:file://)?(?:{'|'.join(map(re.escape, tops))})" + r"(?:/|(?![\w.-]))")
+        self._root = re.compile(rf"(?:file://)?(?:{'|'.join(map(re.escape, tops))})(?:/|(?![\w.-]))")
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
-        self._bytes = self._elements = self._names = self._said = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        """A new file."""
-        self._depth = self._telling = 0
+        self._said = self._elements = self._depth = self._telling = 0
         self._suites: list[tuple[str, str]] = []  # the name and the file of each that is open
         self._open: list[_Test] = []
 
     def tests(self) -> Tests:
-        """What was found."""
+        """What was found. `_Unread` if that is nothing."""
         if not self._states:
             raise _Unread("name no test")
-        found = {state: [name for name, one in self._states.items() if one == state] for state in range(3)}
+        found = [[name for name, one in self._states.items() if one == state] for state in range(3)]
         failed = {name: self._messages.get(name, "") for name in found[_FAILED]}
         return Tests(found[_PASSED], failed, found[_SKIPPED])
 
-    def grow(self, size: int) -> None:
-        """So many bytes more are read."""
-        self._bytes += size
-        if self._bytes > _BYTES:
-            raise _Unread(f"are over {_BYTES >> 20} MB")
-
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self.comment()
-        kind = tag.rpartition("}")[2]  # without a namespace
-        if self._depth == 0:
-            self._begin()
-            if kind not in ("testsuites", "testsuite"):
-                raise _Unread(f"are no JUnit XML: they begin with <{text.one_line(kind, 60)}>")
+        kind = _kind(tag)
+        self._count()
         self._depth += 1
+        if self._depth == 1 and kind not in ("testsuites", "testsuite"):
+            raise _Unread(f"are no JUnit XML: they begin with <{text.one_line(kind, 60)}>")
         if self._depth > _DEPTH:
             raise _Unread(f"are no JUnit XML: over {_DEPTH} elements, one in the other")
         if kind == "testsuite":
@@ -161,13 +147,13 @@ class _Report:
 
     def data(self, piece: str) -> None:
         if self._telling and self._said < _MESSAGES:
-            test = self._open[-1]
-            test.said += piece
-            if len(test.said) > 4 * _MESSAGE:  # its beginning and its end are shown
-                test.said = test.said[: 2 * _MESSAGE] + test.said[-2 * _MESSAGE :]
+            said = self._open[-1].said + piece
+            if len(said) > 4 * _MESSAGE:  # its beginning and its end are shown
+                said = said[: 2 * _MESSAGE] + said[-2 * _MESSAGE :]
+            self._open[-1].said = said
 
     def end(self, tag: str) -> None:
-        kind = tag.rpartition("}")[2]
+        kind = _kind(tag)
         self._depth -= 1
         if kind == "testsuite":
             self._suites.pop()
@@ -176,42 +162,40 @@ class _Report:
         elif self._open and kind in _FAILURES:
             self._telling -= 1
 
-    def comment(self, *_: object) -> None:
-        """What the parser has to tell of, element or not, takes time."""
+    def _count(self, *_: object) -> None:
+        """Whatever the parser tells takes time."""
         self._elements += 1
         if self._elements > _ELEMENTS:
-            raise _Unread(f"hold over {_ELEMENTS} elements")
+            raise _Unread(f"hold over {_ELEMENTS:,} elements")
 
-    pi = start_ns = comment
+    comment = pi = start_ns = _count
 
     def _add(self, test: _Test) -> None:
-        """A name that stands there twice is as its worst. What was skipped and failed is skipped: `todo`."""
-        if test.name not in self._states:
-            self._names += len(test.name) + 100
-            if self._names > _NAMES:
-                raise _Unread("name too many tests")
+        """A name that stands there twice is as its worst. What is skipped may have failed: a `todo`."""
         state = _SKIPPED if test.skipped else _FAILED if test.failed else _PASSED
         self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
-        if state == _FAILED and self._said < _MESSAGES and test.name not in self._messages:
+        if len(self._states) > _TESTS:
+            raise _Unread(f"name over {_TESTS:,} tests")
+        if state == _FAILED and self._said < _MESSAGES:
             said = self._plain(test.said).strip()
             if len(said.encode()) > _MESSAGE:
                 said = f"{text.clip(said, _MESSAGE // 2)}\n{text.tail(said, _MESSAGE // 2)}"
-            self._messages[test.name] = said
             self._said += len(said)
+            self._messages.setdefault(test.name, said)
 
     def _name(self, attributes: Mapping[str, str]) -> str:
         """What a test is called in every run and place: its file, its class, or else the suites that it is
-        in, and its name. A part that begins the next one is left out."""
+        in, and its name. A part with which the next one begins is left out."""
         file = self._file(attributes) or next((one for _, one in reversed(self._suites) if one), "")
         owners = [self._part(attributes, "classname")]
-        if attributes.get("classname", _NO_CLASS) == _NO_CLASS:
-            owners = [name for name, _ in self._suites]
+        if owners[0] in _NO_CLASS:
+            owners = [suite for suite, _ in self._suites if suite not in _NO_CLASS]
         parts = [part for part in (file, *owners, self._part(attributes, "name")) if part]
-        kept = [part for part, after in itertools.pairwise([*parts, ""]) if not _begins(part, after)]
-        name = " > ".join(kept) or "(no name)"
-        if len(name) <= _NAME:
-            return name
-        return f"{name[:_NAME]}... {files.digest(name.encode())}"  # two long ones stay two
+        kept = [part for part, after in itertools.pairwise([*parts, ""]) if not _begins(after, part)]
+        name = " > ".join(kept)
+        if len(name) > _NAME:  # two that begin alike stay two
+            name = f"{name[:_NAME]}... {files.digest(name.encode())}"
+        return name
 
     def _file(self, attributes: Mapping[str, str]) -> str:
         """The file that they name, if it is in the place."""
@@ -225,6 +209,11 @@ class _Report:
         return self._root.sub("", text.redact(text.clean(said)))
 
 
-def _begins(part: str, after: str) -> bool:
-    """Whether `after` is `part`, or `part` and more words."""
-    return after.startswith(part) and not after[len(part) : len(part) + 1].isalnum()
+def _kind(tag: str) -> str:
+    """The name of an element without its namespace."""
+    return tag.rpartition("}")[2]
+
+
+def _begins(line: str, part: str) -> bool:
+    """Whether `line` is `part`, or that and more words."""
+    return line.startswith(part) and not line[len(part) : len(part) + 1].isalnum()
