@@ -186,12 +186,19 @@ class CheckResult:
     missing: str = ""  # the program that it could not start with
     recalled: bool = False  # not run again on the same files
     tests: Tests | None = None  # where it reports single tests
+    said: str = ""  # its outcome in words, where single tests decide it
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is green, or red by single tests alone, which explain its exit status."""
+        told = self.tests and not self.tests.unread and not self.timed_out
+        return self.ok or bool(told and self.tests and self.tests.failed)
 
     @property
     def outcome(self) -> str:
         failed = "timed out" if self.timed_out else f"failed with exit {self.exit}"
         took = "as before" if self.recalled else f"{self.seconds:.1f} s"
-        return f"{'passed' if self.ok else failed} ({took})"
+        return f"{self.said or ('passed' if self.ok else failed)} ({took})"
 
 
 @dataclass
@@ -332,6 +339,10 @@ class Work:
 HANDOFF = ".ralph-handoff.md"
 """The file at the top of a workspace in which an agent writes what the next one should know. It is not below
 `.git`, where some agents' own sandboxes let nobody write."""
+RESULTS = ".ralph-results"
+"""Where an agent's own runs of the checks report single tests, beside the handoff."""
+LEFT_OUT = (HANDOFF, RESULTS)
+"""What no work holds."""
 
 
 @dataclass(frozen=True)
@@ -383,6 +394,10 @@ class Paths:
     def handoff(self, worker: int = 1) -> Path:
         """Where the agent of a worker writes what the next one should know."""
         return self.workspace(worker) / HANDOFF
+
+    def results(self, worker: int = 1) -> Path:
+        """Where what that agent runs reports single tests."""
+        return self.workspace(worker) / RESULTS
 
 
 def _number_of(room: Path) -> int:

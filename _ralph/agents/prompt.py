@@ -8,7 +8,7 @@ import json
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,12 @@ def prompt_values(
     parked: str = "",
     setup_failed: str = "",
     conflict: Conflict | None = None,
+    failing_before: Sequence[str] = (),
 ) -> Json:
     """Everything that a prompt template can use, each part clipped to its share of BOUND. `beside` are the
     tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace,
     `setup_failed` what `setup` said if it is red on the task's unfinished work alone, `conflict` what
-    conflicts with what landed meanwhile."""
+    conflicts with what landed meanwhile, `failing_before` the single tests that failed before the work."""
     of_task = history.of(task)
     last = of_task.last
     rulebook = rules_of(paths.rulebook)
@@ -79,6 +80,7 @@ def prompt_values(
         "question": text.one_line(of_task.answered, 1500),
         "answer": text.clip(text.clean(of_task.answer), 2000),
         "red_before": _few(red_before, 1000),
+        "failing_before": _few([*failing_before], 2000),
         "setup_failed": text.clip(setup_failed, 2000),
         "clean_start": clean_start,
         "conflict": _conflict(conflict) if conflict and conflict.own else None,

@@ -12,6 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -25,11 +26,13 @@ from _ralph.git.git import BULK, freeze_settings
 from _ralph.loop import opening
 from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.before import cannot_start, trying
+from _ralph.loop.candidate import FURTHEST
 from _ralph.loop.checking import checking
 from _ralph.loop.commit import subject, try_pre_commit
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.options import Options, load_plan, validated
 from _ralph.loop.places import MESSAGE_HOOKS
+from _ralph.loop.results import up_to
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, setup_failed
 from _ralph.loop.view import View
@@ -251,9 +254,9 @@ def _places(run: Run) -> Findings:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
         checked = run.wait(checking(run, job))
-        red, hooks = red_setup(checked), list[Finding]()
+        red, hooks, suites = red_setup(checked), list[Finding](), list[Finding]()
         if not red:
-            hooks = _hooks(run, commit)
+            suites, hooks = _suites(run, job, checked.checks), _hooks(run, commit)
             made = run.wait(run.in_worker(lambda inside: _workspaces(inside, commit), Checked))
             red = red_setup(made)
     if red:
@@ -268,13 +271,32 @@ def _places(run: Run) -> Findings:
         yield "now", _slow(setup, heard.seconds, run.paths.root)
     for result in checked.checks:
         yield _judged(run, result)
+    yield from suites
     yield from _warnings(_no_proofs(run.plan, {result.command for result in checked.checks if result.ok}))
     if checked.checks:
+        green = text.count(len(checked.checks) - len(checked.red), "check")
         names = [result.name for result in checked.red]
-        others = f", {len(names)} red: {text.few(names)}" if names else ""
-        yield "now", f"{text.count(len(checked.checks) - len(names), 'check')} green{others}"
+        yield "now", f"{green} green" + (f", {len(names)} red: {text.few(names)}" if names else "")
     yield from hooks
     yield from _warnings(checked.notices)
+
+
+def _suites(run: Run, job: CheckJob, results: list[CheckResult]) -> list[Finding]:
+    """What single tests of the plan's checks did before the work: on this commit or, where a suite does not
+    run, on the newest ancestor where it does, as that says what must stay green."""
+    wanted, findings = {check.command for check in run.plan.checks if check.results}, list[Finding]()
+    for result in [one for one in results if one.command in wanted]:
+        found, at = result, job.commit
+        for commit in [] if result.is_sound or result.exit == 0 else run.branch.ancestors(at, FURTHEST):
+            earlier = replace(job, commit=commit, checks=up_to(job.checks, [result]), name="doctor-earlier")
+            checked = run.wait(checking(run, earlier))
+            found = next((one for one in checked.checks if one.command == result.command), result)
+            if found.is_sound:
+                at = commit
+                break
+        if found.is_sound:
+            findings.append(("now", f"{result.name}: {found.said} before the work, at {at[:12]}"))
+    return findings
 
 
 def _hooks(run: Run, commit: str) -> list[Finding]:
@@ -354,7 +376,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
     state = f"check {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
         return "ok", state
-    why = text.last_line(result.tail)
+    why = result.said or text.last_line(result.tail)
     lacks = f"check {result.name} cannot run here: {why}"
     if os.environ.get("VIRTUAL_ENV") != run.places.env(run.paths.room).get("VIRTUAL_ENV"):
         lacks += " (checks run without ralph's own virtual environment)"
@@ -367,7 +389,7 @@ def _judged(run: Run, result: CheckResult) -> Finding:
         return "error" if for_all else "warning", cannot_start(result)
     if result.exit in (126, 127) and for_all:
         return "error", f"{lacks}; a program is missing: install it, or let `setup` do it"
-    if not for_all:
+    if not for_all or (result.is_sound and result.tests):
         return "ok", f"{state}: {why}"
     return "warning", f"{state}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4"
 

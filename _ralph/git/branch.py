@@ -246,6 +246,10 @@ class Branch:
         tip, recent = lines[0].partition(" ")[0] if lines else "", [line.partition(" ")[2] for line in lines]
         return tip, [text.one_line(line, 100) for line in recent]
 
+    def ancestors(self, commit: str, most: int) -> list[str]:
+        """The first-parent ancestors of a commit, the newest first, at most so many."""
+        return self.git("rev-list", "--first-parent", f"-{most + 1}", commit, check=False).split()[1:]
+
     def log(self, *span: str) -> list[str]:
         """The newest twenty commits of a span such as `base..tip`, a line each."""
         lines = self.git("log", "--no-show-signature", "--no-mailmap", *span, "--format=%h %s", check=False)

@@ -18,7 +18,7 @@ from _ralph.errors import BadInput
 from _ralph.git import patterns, snapshot
 from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, WHOLE, Git, Late, escaped, nul, setting
 from _ralph.git.snapshot import Changed, leads_out
-from _ralph.model import HANDOFF
+from _ralph.model import LEFT_OUT
 from _ralph.process.sandbox import CACHE
 
 _DEEP, _NESTED = 3500, 300
@@ -105,7 +105,7 @@ class Place:
     def clean(self, tree: str, flags: str = "-ffd") -> None:
         """Remove what is not in `tree`, which is checked out here, but for ralph's own files and what git
         ignores; with the flags `-ffdx`, that too."""
-        own = (f"--exclude={_only(name)}" for name in (*self.state, HANDOFF))
+        own = (f"--exclude={_only(name)}" for name in (*self.state, *LEFT_OUT))
         self._succeeds(*self._hiding, "clean", "-q", flags, *own)
         for commit, module in self.modules.of(tree).values():
             module.clean(commit, flags)
@@ -158,7 +158,7 @@ class Place:
         for source in sources:
             if (data := files.read_regular(source)) is not None:
                 written[source.name if source.name == "shallow" else f"info/{source.name}"] = data
-        ignored = "\n".join(["", *map(_only, (HANDOFF, *self.state)), ""])
+        ignored = "\n".join(["", *map(_only, (*LEFT_OUT, *self.state)), ""])
         written["info/exclude"] = written.get("info/exclude", b"") + os.fsencode(ignored)
         self._write_git(own, written)
         for path, (commit, module) in self.modules.of(head).items():
@@ -182,7 +182,7 @@ class Place:
     def snapshot(self, tree: str) -> tuple[str, list[str]]:
         """The tree of all files here that git does not ignore, where `tree` was checked out; and lines about
         what is not in it. Files of ralph's own, and submodules, stand in it as `tree` has them."""
-        replaced, apart = self.modules.make_real(tree), [*self.state, HANDOFF, *self.modules.names(tree)]
+        replaced, apart = self.modules.make_real(tree), [*self.state, *LEFT_OUT, *self.modules.names(tree)]
         try:
             made, refused = snapshot.take(self.git, self._hiding, apart, tree)
         except Late as error:  # a sparse file of terabytes
@@ -351,7 +351,7 @@ class Place:
         """What git ignores here, files and folders, and was changed after `moment` (unix seconds), but for
         caches of known tools and what agents always leave."""
         words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
-        own = (*self.state, *self.carried, HANDOFF, ".git")
+        own = (*self.state, *self.carried, *LEFT_OUT, ".git")
         known, found = (*CACHES, "*.pyc", ".vite", *LEFT_BY_AGENTS), []
         for name in self.git.names(*words, check=False, timeout=BULK):
             if name.rstrip("/") not in own:

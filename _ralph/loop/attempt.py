@@ -144,8 +144,9 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
         attempt.notices.append(f"setup {red.outcome} in the workspace, on the task's unfinished work")
     copies = place.copy_state()
     files.clear(run.paths.handoff(attempt.worker))
+    results = files.clear(run.paths.results(attempt.worker))
     prompt, env = prompt_for(run, attempt, red), run.places.env(place.root)
-    env |= attempt.variables(run.paths)
+    env |= attempt.variables(run.paths) | {"RALPH_RESULTS": str(results)}
     start = Start(attempt.id, tree, place.settle(tree))
     if {start.tree, start.snapshot} != {base}:
         run.branch.pin_attempt(attempt.worker, start.tree, start.snapshot)
@@ -269,11 +270,10 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
     checks = checks_of(run, task)
     own = run.results.before.get(task.key, {})
     others = [other.task for other in run.pool.attempts if other.task is not task]
-    red = [
-        check.command
-        for check in checks
-        if not own.get(check.command, True) or run.results.was(attempt.base, check.command, ok=False)
-    ]
+    before = [run.results.newest(attempt.base, check.command) for check in checks]
+    red = {result.command for result in before if result and not result.ok}
+    red |= {command for command, ok in own.items() if not ok}
+    failing = [result.tests for result in before if result and result.tests and result.tests.failed]
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,
         handoff=run.paths.handoff(attempt.worker),
@@ -282,7 +282,8 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
         recent=attempt.recent,
         beside=[f"{other.id}: {other.title}" for other in others],
         clean_start=attempt.clean or not attempt.left,
-        red_before=red,
+        red_before=[check.command for check in checks if check.command in red],
+        failing_before=[", ".join(tests.failed) for tests in failing],
         setup_failed=red_setup.tail if red_setup else "",
         parked=run.branch.commit_at(attempt.earlier or (history.last.parked if history.last else "")),
         conflict=attempt.conflict,

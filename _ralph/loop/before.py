@@ -86,15 +86,21 @@ def before_work(run: Run, attempt: Attempt) -> Before:
     """What is known of the attempt's checks from before its work."""
     results, commands = run.results, [check.command for check in checks_of(run, attempt.task)]
     tip = {command: results.newest(attempt.tip, command) for command in commands}
+    own = {check.command for check in attempt.task.checks}
     return Before(
         own=results.before.get(attempt.task.key, {}),
-        tip={command: result.ok for command, result in tip.items() if result},
+        tip={
+            command: result.ok if command in own else result.is_sound
+            for command, result in tip.items()
+            if result
+        },
         flaky={
             command
-            for command in commands
+            for command in {*commands} - attempt.suites.keys()
             for commit in (attempt.base, attempt.tip, attempt.commit)
             if results.is_flaky(commit, command)
         },
+        suites=attempt.suites,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from _ralph import text
 from _ralph.errors import NeedsPerson, StopNow
+from _ralph.git import patterns
 from _ralph.git.merge import merge, still_marked
 from _ralph.loop.before import checks_of, refusal
 from _ralph.loop.checking import baseline, green_in_either, results_of
@@ -16,12 +18,15 @@ from _ralph.loop.places import HOOKS, MESSAGE_HOOKS
 from _ralph.loop.results import up_to
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, retry_setup
+from _ralph.loop.suite import Change, compare, judged, ran
 from _ralph.loop.verdict import kept_away
 from _ralph.loop.worker import WorkerDied
-from _ralph.model import Outcome, Verdict
+from _ralph.model import CheckResult, Outcome, Verdict
 
 _MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
 """Names of files that commit hooks are made of."""
+FURTHEST = 10
+"""Ancestors of the tip on which a suite is looked for that did not run whole there."""
 
 
 def make_candidate(run: Run, attempt: Attempt) -> bool:
@@ -31,7 +36,12 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_pass
         return False
     attempt.tip = attempt.commit = run.tip
-    attempt.checks, attempt.naming = [], []  # what was said of a candidate on another tip
+    attempt.checks, attempt.naming, attempt.suites, attempt.ran_at = (
+        [],
+        [],
+        {},
+        {},
+    )  # what was said of a candidate on another tip
     if not attempt.tree:
         return True
     words, signs = message(run, attempt), run.branch.signs and not run.places.hooked()
@@ -136,26 +146,74 @@ async def _run_checks(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
     checked = await results_of(run, job, attempt.worker)
     notices = hooked.notices + checked.notices
     checked = replace(checked, checks=checked.checks + hooked.checks, notices=notices)
-    gives_up = attempt.number >= run.limits.attempts
-    if checked.red and gives_up and kept_away(attempt.result, attempt.changes_tree) is None:
-        checked = await _once_more(run, attempt, job, checked)
+    await _look_further_back(run, attempt, job, checked)
+    checked = await _once_more(run, attempt, job, checked)
+    attempt.suites = _changes(run, attempt, checked)
+    checked.checks = _judged(attempt.suites, checked.checks)
     if checked.red or checked.commit == attempt.tip:
         looked = run.in_worker(lambda inside: Checked(ignored=ignored_by(inside, attempt)), Checked)
         checked.ignored = (await looked).ignored
     return checked
 
 
+def _changes(run: Run, attempt: Attempt, checked: Checked) -> dict[str, Change]:
+    """How single tests changed in the candidate, by the commands of the plan's checks that report them. Tests
+    that are gone are let go where it changes what its task allows."""
+    own, changes = {check.command for check in attempt.task.checks}, {}
+    let_go = bool(patterns.matching(attempt.task.allow, attempt.changed))
+    for check in checks_of(run, attempt.task):
+        if check.results and check.command not in own:
+            commits = (attempt.tip, checked.commit, attempt.ran_at.get(check.command, ""))
+            known = [run.results.runs(commit, check.command) if commit else [] for commit in commits]
+            changes[check.command] = compare(*known, let_go=let_go, files=attempt.tests)
+    return changes
+
+
+def _judged(changes: Mapping[str, Change], checks: Iterable[CheckResult]) -> list[CheckResult]:
+    """The results of checks; those in `changes` as their single tests decide."""
+    return [judged(one, changes[one.command]) if one.command in changes else one for one in checks]
+
+
+def _red_otherwise(changes: Mapping[str, Change], checked: Checked) -> list[CheckResult]:
+    """What is red, and not by single tests that were green before."""
+    red = [result for result in _judged(changes, checked.checks) if not result.ok]
+    return [result for result in red if result.command not in changes or not changes[result.command].breaks]
+
+
+async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked: Checked) -> None:
+    """Where tests are red that did not run on the tip, as its suite did not run whole there (a test that is
+    written first can stop a package), look for the newest ancestor where they ran: it says what was green."""
+    changes = _changes(run, attempt, checked)
+    if _red_otherwise(changes, checked):
+        return
+    for command, change in changes.items():
+        checks = up_to(job.checks, [result for result in checked.checks if result.command == command])
+        for commit in run.branch.ancestors(attempt.tip, FURTHEST) if change.hidden else []:
+            name, label = f"{job.name}-earlier", f"at {commit[:12]}: "
+            earlier = CheckJob(commit=commit, checks=checks, name=name, label=label, env=job.env)
+            await results_of(run, earlier, attempt.worker)
+            if not ran(run.results.runs(commit, command)).isdisjoint(change.new):
+                attempt.ran_at[command] = commit
+                break
+
+
 async def _once_more(run: Run, attempt: Attempt, job: CheckJob, checked: Checked) -> Checked:
-    """Run what is red once more: the program up to there. What of the plan is red again runs on the tip, too:
-    where it is red now, it does not bind (a database that died in the night)."""
-    red = [result for result in checked.red if result.command in {check.command for check in job.checks}]
-    if not red:
+    """Run what is red once more, the program up to there, where nothing but single tests is red, or before
+    the task is given up. Some of it runs on the tip, too: tests that are gone, which do not count if they are
+    not the same in both runs there; before the task is given up, all that is left of the plan, as what is red
+    there now does not bind (a database that died in the night)."""
+    changes, of_job = _changes(run, attempt, checked), {check.command for check in job.checks}
+    red = [one for one in _judged(changes, checked.checks) if not one.ok and one.command in of_job]
+    gives_up = attempt.number >= run.limits.attempts
+    gives_up = gives_up and kept_away(attempt.result, attempt.changes_tree) is None
+    if not red or (_red_otherwise(changes, checked) and not gives_up):
         return checked
     job = replace(job, checks=up_to(job.checks, red), again=True)
     second = await results_of(run, replace(job, name=f"{job.name}-again"), attempt.worker)
     checked = replace(checked, checks=green_in_either(checked.checks, second.checks))
-    own = {check.command for check in attempt.task.checks}
-    left = [result for result in checked.red if result in second.checks and result.command not in own]
+    changes, own = _changes(run, attempt, checked), {check.command for check in attempt.task.checks}
+    left = [one for one in _judged(changes, checked.checks) if not one.ok and one.command in of_job - own]
+    left = [one for one in left if gives_up or changes[one.command].gone]
     if left and checked.commit != attempt.tip:
         tip = replace(job, commit=attempt.tip, before="", checks=up_to(job.checks, left))
         tip = replace(tip, name=f"{job.name}-tip", label="before the work: ")

@@ -12,6 +12,7 @@ from _ralph.loop.results import Results, up_to
 from _ralph.loop.room import Room
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
+from _ralph.loop.suite import compare, judged
 from _ralph.loop.worker import Job, WorkerDied
 from _ralph.model import Check, CheckResult
 
@@ -45,17 +46,34 @@ def current_results(run: Run) -> Results:
 
 def check_twice(run: Run, job: CheckJob) -> tuple[list[CheckResult], list[str]]:
     """The results of a `CheckJob`, where what is red ran once more and is green if it was so in either run;
-    and the names of those that were."""
+    and the names of those that were. What single tests of the plan's checks did in the clean room on these
+    files says which of them are old failures."""
     first = run.wait(retry_if_killed(run, job))
-    if not first.red:
-        return first.checks, []
-    checks = up_to(job.checks, first.red)
+    if not (red := [one for one in _as_in_room(run, job, [first]) if not one.ok]):
+        return _as_in_room(run, job, [first]), []
+    checks = up_to(job.checks, red)
     second = run.wait(retry_if_killed(run, replace(job, checks=checks, name=f"{job.name}-again")))
-    if not {result.command for result in first.red} & {check.command for check in job.checks}:
-        return second.checks, [result.name for result in first.red if not second.red]  # `setup`, a worker
-    checks_now = green_in_either(first.checks, second.checks)
-    flaky = [new.name for old, new in zip(first.checks, checks_now, strict=True) if new.ok and not old.ok]
+    if not {result.command for result in red} & {check.command for check in job.checks}:
+        return second.checks, [result.name for result in red if not second.red]  # `setup`, a worker
+    checks_now = _as_in_room(run, job, [first, second])
+    flaky = [new.name for old, new in zip(first.checks, checks_now, strict=True) if new.ok and old in red]
     return checks_now, flaky
+
+
+def _as_in_room(run: Run, job: CheckJob, runs: list[Checked]) -> list[CheckResult]:
+    """The results of these runs of a job: green in either is green, and no test of a plan's check is red that
+    was so in the clean room on the same files."""
+    checks = runs[0].checks
+    for again in runs[1:]:
+        checks = green_in_either(checks, again.checks)
+    own = {check.command for task in run.plan.tasks for check in task.checks if task.passed}
+    suites = {check.command for check in run.plan.checks if check.results} - own
+    results = []
+    for result in checks:
+        now = [one for checked in runs for one in checked.checks if one.command == result.command]
+        before = run.results.runs(job.commit, result.command) or now
+        results.append(judged(result, compare(before, now)) if result.command in suites else result)
+    return results
 
 
 async def retry_if_killed(run: Run, job: CheckJob) -> Checked:

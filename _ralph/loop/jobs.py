@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from _ralph import text
 from _ralph.agents.registry import Agent
+from _ralph.loop.suite import Change
 from _ralph.model import (
     AgentResult,
     Check,
@@ -51,6 +52,8 @@ class Attempt(Work):
     changed: list[str] = field(default_factory=list)  # the files of the candidate
     changes: str = ""  # how many, and how many lines
     naming: list[str] = field(default_factory=list)  # files that name a checkout of ralph's
+    suites: dict[str, Change] = field(default_factory=dict)  # how single tests changed, by their check
+    ran_at: dict[str, str] = field(default_factory=dict)  # the ancestor where a check's tests ran whole
 
     @property
     def passed(self) -> bool:

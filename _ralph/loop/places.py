@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from _ralph import files, text
@@ -19,7 +19,9 @@ from _ralph.git.git import BULK, Git, nul
 from _ralph.git.throwaway import throwaway_git
 from _ralph.git.workspace import Place
 from _ralph.loop import exact
+from _ralph.loop.junit import read
 from _ralph.loop.settings import Settings
+from _ralph.loop.suite import with_tests
 from _ralph.loop.view import View
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.process import Control, run_process
@@ -28,6 +30,8 @@ from _ralph.state.layout import new_log
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
+CHECK_RESULTS = ".git/ralph-results"
+"""Where a check reports single tests: in a throwaway `.git`, so it is no file of the project."""
 TAIL = 6000
 """Bytes of a red check's output that the next prompt shows."""
 MESSAGE_HOOKS = {"prepare-commit-msg": ("message",), "commit-msg": ()}
@@ -136,10 +140,13 @@ class Places:
         """Run a command in a place, its log called `name`; its result, None if ralph was stopped."""
         argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
         log = new_log(self.paths, f"{name}.log")
+        env, results = {**self.env(cwd), **(env or {})}, cwd / CHECK_RESULTS
+        if check.results:
+            files.clear(results).parent.mkdir(parents=True, exist_ok=True)
+            env["RALPH_RESULTS"] = str(results)
         done = run_process(
-            self.wrap(argv, cwd), cwd=cwd, env={**self.env(cwd), **(env or {})}, timeout=check.timeout,
-            control=self.control, out=log,
-        )  # fmt: skip
+            self.wrap(argv, cwd), cwd=cwd, env=env, timeout=check.timeout, control=self.control, out=log
+        )
         if done.ended == "interrupted":
             return None
         result = CheckResult(
@@ -153,7 +160,9 @@ class Places:
             timed_out=done.ended == "deadline",
             missing=self._missing(check, cwd, log) if done.exit == 127 else "",
         )
-        self.view.check(result, label)
+        if check.results:
+            result = with_tests(result, read(results, cwd))
+        self.view.check(replace(result, tests=None), label)
         return result
 
     def _missing(self, check: Check, cwd: Path, log: Path) -> str:

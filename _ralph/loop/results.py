@@ -9,6 +9,9 @@ from _ralph.git.git import Git
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.model import Check, CheckResult
 
+_MOST_SUITES = 24
+"""Trees and checks of which the results of single tests are remembered."""
+
 
 @dataclass
 class Results:
@@ -24,10 +27,13 @@ class Results:
     accepted: set[str] = field(default_factory=set)
     _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
 
+    def runs(self, commit: str, command: str) -> list[CheckResult]:
+        """What a check said of the files of `commit`, each time that it ran on them."""
+        return self._said.get((self.git.tree(commit), command), []) if self._said else []
+
     def newest(self, commit: str, command: str) -> CheckResult | None:
         """What a check said of the files of `commit` the last time that it ran on them."""
-        said = self._said.get((self.git.tree(commit), command)) if self._said else None
-        return said[-1] if said else None
+        return next(reversed(self.runs(commit, command)), None)
 
     def was(self, commit: str, command: str, ok: bool) -> bool:
         """Whether that is known, and green (`ok`) or red."""
@@ -36,7 +42,7 @@ class Results:
 
     def is_flaky(self, commit: str, command: str) -> bool:
         """Whether a check was red and green on the files of `commit`."""
-        return len({one.ok for one in self._said.get((self.git.tree(commit), command), [])}) > 1
+        return len({one.ok for one in self.runs(commit, command)}) > 1
 
     def recall(self, job: CheckJob) -> Checked | None:
         """The results of a job, if all of its checks have run on these files."""
@@ -62,6 +68,7 @@ class Results:
         for result in found.checks:
             if result.command in wanted and not result.missing:  # a program can be installed meanwhile
                 self._said.setdefault((self.git.tree(found.commit), result.command), []).append(result)
+        self._forget_oldest_tests()
         ran = {result.command: result for result in found.checks}
         if job.known and ran.keys() <= wanted:
             left = [check for check in job.checks if check.command in job.known and check.command not in ran]
@@ -71,6 +78,12 @@ class Results:
         if wanted <= ran.keys() and all(one.ok for one in rest):  # `setup` was not red
             self.built = self.git.tree(found.commit)
         return replace(found, checks=[ran[one.command] for one in job.checks if one.command in ran] + rest)
+
+    def _forget_oldest_tests(self) -> None:
+        """Forget the oldest results of single tests: those of one suite can take 20 MB."""
+        with_tests = [key for key, said in self._said.items() if any(one.tests for one in said)]
+        for key in with_tests[:-_MOST_SUITES]:
+            del self._said[key]
 
     def forget(self, task: str) -> None:
         """Forget all results, and what was before the work at a task: a person opened it, and may have

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from _ralph import files
+from _ralph import files, text
 from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow
 from _ralph.files import digest
@@ -20,7 +20,7 @@ from _ralph.loop.landing import failure_of, note, note_landed, note_lost, redo_m
 from _ralph.loop.opening import shared_python
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop, notify
-from _ralph.model import AgentResult, Check, Plan, Task, Verdict, spent_on
+from _ralph.model import AgentResult, Check, CheckResult, Plan, Task, Verdict, spent_on
 from _ralph.state import limits, prd
 from _ralph.state.history import NEVER, Away
 from _ralph.state.records import Rechecked, Retried, RunBegan, Stopped, Waited
@@ -170,7 +170,13 @@ def _said_before(run: Run, tip: str) -> list[str]:
     checked = run.wait(baseline(run, tip, checks, "baseline", {}))
     if run.plan.setup and (led := shared_python(run, run.paths.room)):
         raise BadInput(led)
-    return [*(f"red before the work: {result.name}" for result in checked.red), *checked.notices]
+    return [*map(_red_before, checked.red), *checked.notices]
+
+
+def _red_before(result: CheckResult) -> str:
+    if not (result.is_sound and result.tests):
+        return f"red before the work: {result.name}"
+    return f"{result.name} before the work: {result.said}: {text.few([*result.tests.failed])}"
 
 
 def await_attempt(run: Run) -> Stop | None:
@@ -300,6 +306,7 @@ def finish(run: Run) -> Stop | None:
     if run.red:
         return Stop("red-checks", f"{done}, but not all checks are green: {', '.join(run.red)}")
     green = ", and all checks are green" if run.plan.every_check else "; the plan has no checks to run"
+    green += f", old failures apart ({'; '.join(run.old)})" if run.old else ""
     return Stop("complete", f"{done}{green}")
 
 
@@ -323,9 +330,11 @@ def recheck(run: Run) -> bool:
     results, flaky = check_twice(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True))
     run.results.built = ""  # that was another room
     red = {result.command: result for result in results if not result.ok}
-    green = {check.command for check in run.plan.checks if run.results.was(tip, check.command, ok=True)}
+    newest = [run.results.newest(tip, check.command) for check in run.plan.checks]
+    green = {result.command for result in newest if result and result.is_sound}
     unlike = (green | {run.plan.setup.run if run.plan.setup else ""}) & red.keys()
     why = _why_unlike(run.plan)
+    run.old = [f"{check.name}: {check.said}" for check in results if check.ok and check.exit]
     run.red = [f"{check.name} {check.outcome}" + why * (check.command in unlike) for check in red.values()]
     own = {task.key: [red[check.command] for check in task.checks if check.command in red] for task in passed}
     broken = [] if unlike else [task for task in passed if own[task.key]]
@@ -340,6 +349,7 @@ def recheck(run: Run) -> bool:
     )
     lines = [f"- flaky, red and green on the same files: {name}" for name in flaky]
     run.view.lines([line.removeprefix("- ") for line in lines])
+    lines += [f"- {said}" for said in run.old]
     for task in broken:
         lines.append(f"- {task.id} {run.history.of(task).passed_words}, broken since")
         lines += quote("\n".join(record.since[task.key]))

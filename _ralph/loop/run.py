@@ -55,6 +55,7 @@ class Run:
     pool: Pool = field(default_factory=Pool)
     recorded: bool = False
     red: list[str] = field(default_factory=list)
+    old: list[str] = field(default_factory=list)
     rechecked: tuple[str, str] | None = None
     results: Results = field(init=False)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from _ralph import text
 from _ralph.loop.jobs import Attempt
+from _ralph.loop.suite import Change
 from _ralph.model import COUNTED, AgentResult, Outcome, Verdict
 from _ralph.state.history import TaskHistory
 
@@ -22,12 +23,14 @@ _KEPT_AWAY = {
 @dataclass(frozen=True)
 class Before:
     """What is known of the checks from before an attempt's work, by their commands: which of the task's own
-    were green before its first attempt, which are green on the commit that the candidate is made on, and
-    which were red and green on the same files."""
+    were green before its first attempt, which are green on the commit that the candidate is made on (those
+    of the plan also if they are red by single tests alone), which were red and green on the same files, and
+    how single tests changed."""
 
     own: Mapping[str, bool] = field(default_factory=dict)
     tip: Mapping[str, bool] = field(default_factory=dict)
     flaky: Collection[str] = ()
+    suites: Mapping[str, Change] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,22 +61,24 @@ def needs_checks(attempt: Attempt) -> bool:
 def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     """Put the verdict into the attempt; `judge` says whether a judge must agree to a pass."""
     own = {check.command for check in attempt.task.checks}
-    red_before = {command for command, ok in before.tip.items() if not ok} - own
+    broken = {command for command, change in before.suites.items() if change.breaks}
+    red_before = {command for command, ok in before.tip.items() if not ok} - own - broken
     suite = [check.name for check in attempt.checks if not check.ok and check.command in red_before]
     red = [check for check in attempt.checks if not check.ok and check.command not in red_before]
     green = {check.command for check in attempt.checks if check.ok}
     steady = green - {*before.flaky}
     turned = {command for command in own & steady if before.own.get(command) is False}
     turned -= {command for command in own if before.tip.get(command)}  # by what landed meanwhile
+    tests = [name for change in before.suites.values() for name in change.turned]
     named = f"{text.few(attempt.naming)} names a checkout of ralph, which a clone does not have"
     binding = {check.command for check in attempt.checks} & {*own, *before.tip} - red_before
     facts = Facts(
         attempt.result,
         changed=attempt.changes_tree,
-        proved=bool(binding or judge or red_before & steady),
+        proved=bool(binding or judge or tests or red_before & steady),
         complete=own <= {check.command for check in attempt.checks},
         red=named if attempt.naming else f"{red[0].name} {red[0].outcome}" if red else "",
-        turned=bool(turned),
+        turned=bool(turned or tests),
         suite=text.few(suite),
         left_out=attempt.left_out,
     )
@@ -81,9 +86,12 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     passed = attempt.verdict is Verdict.PASSED
     attempt.flaky = [check.name for check in attempt.checks if check.command in before.flaky]
     attempt.denied = not passed and bool(attempt.result.denials) and not attempt.changes_tree
-    attempt.weak = passed and bool(suite or not (turned or red_before & steady))
+    attempt.weak = passed and bool(suite or not (turned or tests or red_before & steady))
+    attempt.flaky += [text.few(change.flaky) for change in before.suites.values() if change.flaky]
     said = [f"flaky, red and green on the same files: {name}" for name in attempt.flaky]
     said += [f"the suite is red: {text.few(suite)}; it was so before the work"] * bool(passed and suite)
+    let_go = [name for change in before.suites.values() for name in change.let_go]
+    said += [f"{text.count(len(let_go), 'test')} gone, as `allow` lets it: {text.few(let_go)}"] * bool(let_go)
     if attempt.checks and not passed:
         said += [f"{name} is ignored by git and not part of the work" for name in attempt.ignored[:6]]
     attempt.notices = list(dict.fromkeys([*attempt.notices, *said]))

@@ -1,0 +1,228 @@
+"""Only what broke is red: nights in repositories whose suite is partly red, with a small test runner that
+reports single tests. The oracle of what passes is what the same tests say in a fresh clone."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.conftest import Repo
+from tests.oracle import fresh_clone_is_green
+
+# Runs every function test_* of tests/*.py. A file that cannot be imported stops all (`whole`), as in Go and
+# Rust, or is an error of its own, as in pytest.
+RUNNER = """
+import os, pathlib, runpy, sys
+from xml.sax.saxutils import quoteattr
+sys.path.insert(0, os.getcwd())
+sys.dont_write_bytecode = True
+cases, code = [], 0
+for file in sorted(pathlib.Path("tests").glob("*.py")):
+    if sys.argv[2:] and file.stem not in sys.argv[2:]:
+        continue
+    try:
+        found = runpy.run_path(str(file))
+    except Exception as error:
+        if sys.argv[1] == "whole":
+            sys.exit(f"{file} does not compile: {error!r}")
+        cases.append(("", file.stem, f"<error message={quoteattr(repr(error))}/>"))
+        continue
+    for name, test in found.items():
+        if name.startswith("test_"):
+            try:
+                said = "<skipped/>" if test() == "skip" else ""
+            except Exception as error:
+                said = f"<failure message={quoteattr(repr(error))}/>"
+            cases.append((file.stem, name, said))
+rows = [f"<testcase classname={quoteattr(c)} name={quoteattr(n)}>{said}</testcase>" for c, n, said in cases]
+code = int(any("<failure" in said or "<error" in said for _, _, said in cases))
+print(len(cases), "tests")
+if "RALPH_RESULTS" in os.environ:
+    open(os.environ["RALPH_RESULTS"], "w").write(f"<testsuite name='all'>{''.join(rows)}</testsuite>")
+sys.exit(code)
+"""
+OLD = """
+from shop import price
+def test_price(): assert price(2) == 4
+def test_zero(): assert price(0) == 0
+def test_old(): assert False, "red for a year"
+def test_older(): assert False
+"""
+SHOP = "def price(n): return 2 * n\n"
+FIRST = """
+from shop import rebate
+def test_rebate(): assert rebate(10) == 9
+"""
+REBATE = "def rebate(n): return n - 1\n"
+WORKS = f'P("shop.py").write_text({SHOP + REBATE!r})'
+BREAKS = f'P("shop.py").write_text({"def price(n): return 3 * n" + chr(10) + REBATE!r})'
+
+
+def suite(how: str = "files", *names: str) -> dict[str, str]:
+    command = " ".join([sys.executable, "-S", "run_tests.py", how, *names])
+    return {"name": "tests", "run": command, "results": "junit"}
+
+
+def shop(repo: Repo, how: str = "files", first: bool = True, old: str = OLD, **task: Any) -> None:
+    """A shop with two old failures, whose next test is written first."""
+    repo.write("run_tests.py", RUNNER)
+    repo.write("shop.py", SHOP)
+    repo.write("tests/price.py", old)
+    repo.commit("a shop")
+    if first:
+        repo.write("tests/rebate.py", FIRST)
+        repo.commit("the next test, first")
+    own = {"checks": [suite(how, "rebate") | {"name": "own"}]} if first else {}
+    repo.plan({**own, **task}, checks=[suite(how)])
+
+
+def last(repo: Repo) -> dict[str, Any]:
+    return repo.records("verdict")[-1]
+
+
+@pytest.mark.parametrize("how", ["files", "whole"])
+def test_old_failures_block_nobody(repo: Repo, how: str) -> None:
+    shop(repo, how)
+    code, _, printed = repo.run(repo.agent(WORKS))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    assert not last(repo).get("weak")
+    assert "old failures apart (tests: 3 passed; 2 old failures)" in printed
+    assert fresh_clone_is_green(repo, "ralph/p", [suite(how, "rebate")["run"]])
+    assert not fresh_clone_is_green(repo, "ralph/p", [suite(how)["run"]])
+
+
+@pytest.mark.parametrize("how", ["files", "whole"])
+def test_work_that_breaks_a_test_that_was_green_fails_with_its_name(repo: Repo, how: str) -> None:
+    """With the next test written first the suite is red before the work, or does not even run."""
+    shop(repo, how)
+    code, _, printed = repo.run(repo.agent(BREAKS), "--max-attempts", "2")
+    assert code == 4 and repo.verdicts() == ["T1 failed", "T1 failed"], printed
+    record = last(repo)
+    assert "1 newly red: price > test_price; 2 old failures" in record["reason"]
+    assert "AssertionError" in record["failure"]["tail"]
+
+
+def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
+    shop(repo, old=OLD.replace("price(2) == 4", 'price(2) == 4, "two cost four"'))
+    keeps = f'P("{repo.outside}/prompt").write_text(sys.stdin.read())\n'
+    repo.run(repo.agent(keeps + BREAKS), "--max-attempts", "3")
+    prompt = (repo.outside / "prompt").read_text()
+    assert (
+        "red: price > test_price" in prompt and "must still pass" in prompt and "price > test_older" in prompt
+    )
+    assert "two cost four" in prompt
+
+
+@pytest.mark.parametrize(
+    "work, reason",
+    {
+        'P("tests/price.py").unlink()': "2 gone: price > test_price, price > test_zero",
+        'P("tests/price.py").write_text("def test_price(): return \'skip\'\\ndef test_zero(): pass\\n")': "1 newly skipped: price > test_price",
+        'P("run_tests.py").write_text("")': "failed: it wrote no results to RALPH_RESULTS; does",
+        'P("tests/price.py").write_text("(")': "failed with exit 1",
+        'P("run_tests.py").write_text("raise SystemExit(1)")': "failed with exit 1",
+    }.items(),
+)
+def test_tests_that_do_not_run_any_more_are_red(repo: Repo, work: str, reason: str) -> None:
+    shop(repo, "whole", first=False)
+    repo.plan({"checks": ["grep -q new shop.py"]}, checks=[suite("whole")])
+    honest = 'P("shop.py").write_text(P("shop.py").read_text() + "# new\\n")'
+    repo.run(repo.agent(f"{honest}\n{work}"), "--max-attempts", "1")
+    assert repo.verdicts() == ["T1 failed"] and reason in last(repo)["reason"]
+
+
+def test_a_task_may_remove_the_tests_that_it_is_allowed_to(repo: Repo) -> None:
+    shop(repo, first=False)
+    without = OLD.replace("def test_zero(): assert price(0) == 0\n", "")
+    removes = repo.agent(f'P("tests/price.py").write_text({without!r})')
+    repo.plan({"checks": []}, checks=[suite()])
+    repo.run(removes, "--max-attempts", "1")
+    assert '"allow": ["tests/price.py"]' in last(repo)["reason"]
+    repo.plan({"id": "T2", "allow": ["tests/price.py"]}, checks=[suite()])
+    code, _, printed = repo.run(removes)
+    assert (code, repo.verdicts()[-1]) == (0, "T2 passed"), printed
+    assert "1 test gone, as `allow` lets it: price > test_zero" in last(repo)["notices"]
+
+
+def test_a_single_test_that_turns_green_is_evidence(repo: Repo) -> None:
+    shop(repo, first=False)
+    repo.plan({}, {"id": "T2"}, checks=[suite()])
+    mends = OLD.replace('assert False, "red for a year"', "pass")
+    repo.run(repo.agent(f'P("tests/price.py").write_text({mends!r})'), "--task", "T1")
+    repo.run(repo.agent('P("notes.txt").write_text("hm")'), "--task", "T2")
+    assert [bool(record.get("weak")) for record in repo.records("verdict")] == [False, True]
+
+
+def test_a_test_that_is_flaky_blocks_nobody_and_is_named(repo: Repo) -> None:
+    flaky = f"""
+import pathlib
+def test_flaky():
+    runs = pathlib.Path({str(repo.outside)!r}, "runs")
+    runs.write_text(str(int(runs.read_text()) + 1) if runs.exists() else "1")
+    assert runs.read_text() != "2"
+"""
+    shop(repo, first=False, old=OLD + flaky)
+    code, _, printed = repo.run(repo.agent('P("notes.txt").write_text("hm")'))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    assert last(repo)["flaky"] == ["price > test_flaky"]
+
+
+def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
+    shop(repo, first=False, old=OLD + 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n')
+    code, _, printed = repo.run(repo.agent('P("notes.txt").write_text("hm")'))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+
+
+def test_an_own_check_is_green_as_a_whole(repo: Repo) -> None:
+    """Half of the work is none."""
+    shop(repo)
+    repo.write("tests/rebate.py", FIRST + "def test_more(): assert rebate(0) == 0\n")
+    repo.commit("one more")
+    repo.run(repo.agent(WORKS), "--max-attempts", "1")
+    assert repo.verdicts() == ["T1 failed"]
+    assert last(repo)["reason"].startswith("own 1 passed, 1 failed")
+
+
+def test_an_agent_that_does_nothing_passes_nothing(repo: Repo) -> None:
+    shop(repo)
+    code, _, _ = repo.run(repo.agent("pass"), "--max-attempts", "1")
+    assert code == 4 and repo.passed() == [] and repo.commits() == []
+
+
+def test_what_an_agents_own_runs_report_is_no_work(repo: Repo) -> None:
+    shop(repo)
+    runs = f'import os, subprocess\n{WORKS}\nsubprocess.run({suite()["run"]!r}, shell=True)\nassert P(os.environ["RALPH_RESULTS"]).exists()'
+    code, _, printed = repo.run(repo.agent(runs))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["shop.py"]
+
+
+def test_work_lands_beside_the_old_failures_of_the_current_branch(repo: Repo) -> None:
+    shop(repo)
+    repo.run(repo.agent(WORKS))
+    repo.write("notes.txt", "hm")
+    repo.commit("a person's own")
+    done = repo.ralph("land")
+    assert done.returncode == 0 and "red, as on main before: tests" in done.stdout, done.stdout
+
+
+def test_landing_is_refused_where_a_green_test_breaks_in_the_merge(repo: Repo) -> None:
+    shop(repo)
+    repo.run(repo.agent(WORKS))
+    repo.write("tests/other.py", "def test_other(): assert 'rebate' not in open('shop.py').read()\n")
+    repo.commit("a person's own")
+    done = repo.ralph("land")
+    assert done.returncode == 4 and "1 newly red: other > test_other" in done.stdout, done.stdout
+
+
+def test_the_log_and_doctor_say_what_failed_before_the_work(repo: Repo) -> None:
+    shop(repo, first=False)
+    repo.run(repo.agent('P("notes.txt").write_text("hm")'))
+    assert "tests before the work: 2 passed, 2 failed: price > test_old, price > test_older" in repo.read(
+        "progress.txt"
+    )
+    doctor = repo.ralph("doctor", "--agent", "true")
+    print(doctor.stdout)
+    assert "2 passed, 2 failed before the work" in doctor.stdout + doctor.stderr
