@@ -161,7 +161,7 @@ def _distinct(checks: Iterable[Check]) -> list[Check]:
 
 
 @dataclass(frozen=True)
-class Tests:
+class SingleTests:
     """What a check reported of single tests, by their names. `failed` has what each failure says; `unread` is
     why nothing could be read, in words."""
 
@@ -185,7 +185,7 @@ class CheckResult:
     timed_out: bool = False
     missing: str = ""  # the program that it could not start with
     recalled: bool = False  # not run again on the same files
-    tests: Tests | None = None  # where it reports single tests
+    tests: SingleTests | None = None  # where it reports single tests
     said: str = ""  # its outcome in words, where single tests decide it
 
     @property

@@ -197,7 +197,7 @@ def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Chec
 
 def _against(before: CheckResult, now: CheckResult) -> CheckResult:
     """A red result, green if it was no better on the current branch: red there, too, and no single test that
-    was green there fails. Tests that are gone may be: a task was allowed that."""
+    was green there fails. SingleTests that are gone may be: a task was allowed that."""
     if not (before.is_sound and before.tests):
         return replace(now, ok=not before.ok)
     change = replace(compare([before], [now]), skipped=(), gone=())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.model import Tests
+from _ralph.model import SingleTests
 
 _BYTES, _FILES, _TESTS, _ELEMENTS, _DEPTH = 256 << 20, 10_000, 200_000, 2_000_000, 200
 """What the results of one check may hold at most."""
@@ -33,12 +33,12 @@ class _Unread(Exception):
     """Why results cannot be read: what follows `its results`."""
 
 
-def read(path: Path, root: Path) -> Tests:
+def read(path: Path, root: Path) -> SingleTests:
     """What the file at `path`, or the .xml files in a folder, say of single tests. In their names, paths in
     the folder `root` are relative to it, as places differ. Whatever stands there, this takes seconds and
     little memory, and does not raise."""
     if not os.path.lexists(path):
-        return Tests(unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?")
+        return SingleTests(unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?")
     report, left, where = _Report(root), _BYTES, ""
     try:
         for file in _files(path):
@@ -47,7 +47,7 @@ def read(path: Path, root: Path) -> Tests:
         where = ""
         return report.tests()
     except _Unread as why:
-        return Tests(unread=f"its results{where} {why}")
+        return SingleTests(unread=f"its results{where} {why}")
 
 
 def _files(path: Path) -> list[Path]:
@@ -118,13 +118,13 @@ class _Report:
         self._suites: list[tuple[str, str]] = []  # the name and the file of each that is open
         self._open: list[_Test] = []
 
-    def tests(self) -> Tests:
+    def tests(self) -> SingleTests:
         """What was found. `_Unread` if that is nothing."""
         if not self._states:
             raise _Unread("name no test")
         found = [[name for name, one in self._states.items() if one == state] for state in range(3)]
         failed = {name: self._messages.get(name, "") for name in found[_FAILED]}
-        return Tests(found[_PASSED], failed, found[_SKIPPED])
+        return SingleTests(found[_PASSED], failed, found[_SKIPPED])
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         kind = _kind(tag)

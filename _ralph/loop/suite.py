@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from _ralph import text
-from _ralph.model import CheckResult, Tests
+from _ralph.model import CheckResult, SingleTests
 
 Runs = Sequence[CheckResult]
 """The results of one check on the same files."""
@@ -107,7 +107,7 @@ def _states(runs: Runs) -> dict[str, set[str]]:
     return states
 
 
-def with_tests(result: CheckResult, tests: Tests) -> CheckResult:
+def with_tests(result: CheckResult, tests: SingleTests) -> CheckResult:
     """The result of a check with what it reported of single tests. It is green where it ended well, a test
     passed and none failed."""
     ended_well, kinds = result.ok, ("passed", "failed", "skipped")

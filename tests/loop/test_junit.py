@@ -10,7 +10,7 @@ from _ralph import model
 from _ralph.loop import junit
 
 
-def said(cases: str, tmp_path: Path) -> model.Tests:
+def said(cases: str, tmp_path: Path) -> model.SingleTests:
     """What is read from a suite with these test cases."""
     path = tmp_path / "results.xml"
     path.write_text(f'<testsuites><testsuite name="s">{cases}</testsuite></testsuites>')

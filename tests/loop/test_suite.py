@@ -8,7 +8,7 @@ import pytest
 
 from _ralph.loop import suite
 from _ralph.loop.suite import Change, compare, judged, with_tests
-from _ralph.model import CheckResult, Tests
+from _ralph.model import CheckResult, SingleTests
 
 # Runs before, now and earlier: `;` between two runs on the same files, a letter for each test with + (passed),
 # - (failed) or o (skipped); nothing where the check gave no results.
@@ -54,7 +54,7 @@ def run(words: str) -> CheckResult:
         if word[-1] in SIGNS:
             by_state[SIGNS[word[-1]]].append(word[:-1])
     failed = {name: f"{name} is wrong" for name in by_state["failed"]}
-    tests = Tests(by_state["passed"], failed, by_state["skipped"])
+    tests = SingleTests(by_state["passed"], failed, by_state["skipped"])
     plain = CheckResult("suite", "make test", not failed, int(bool(failed)))
     return with_tests(plain, tests)
 
@@ -131,7 +131,7 @@ def green(
         for kind, number in (("p", passed), ("f", failed), ("s", skipped))
     ]
     plain = CheckResult("suite", "make test", exit == 0 and not late, exit, tail="output", timed_out=late)
-    return with_tests(plain, Tests(names[0], dict.fromkeys(names[1], ""), names[2], unread))
+    return with_tests(plain, SingleTests(names[0], dict.fromkeys(names[1], ""), names[2], unread))
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_work_that_breaks_a_test_that_was_green_fails_with_its_name(repo: Repo, 
 
 def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
     shop(repo, old=OLD.replace("price(2) == 4", 'price(2) == 4, "two cost four"'))
-    keeps = f'P("{repo.outside}/prompt").write_text(sys.stdin.read())\n'
+    keeps = f'P("{repo.outside}/prompt").write_text(prompt)\n'
     repo.run(repo.agent(keeps + BREAKS), "--max-attempts", "3")
     prompt = (repo.outside / "prompt").read_text()
     assert (
@@ -118,7 +118,7 @@ def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
 @pytest.mark.parametrize(
     "work, reason",
     {
-        'P("tests/price.py").unlink()': "2 gone: price > test_price, price > test_zero",
+        'P("tests/price.py").rename("tests/cost.py")': "2 gone: price > test_price, price > test_zero",
         'P("tests/price.py").write_text("def test_price(): return \'skip\'\\ndef test_zero(): pass\\n")': "1 newly skipped: price > test_price",
         'P("run_tests.py").write_text("")': "failed: it wrote no results to RALPH_RESULTS; does",
         'P("tests/price.py").write_text("(")': "failed with exit 1",
@@ -226,3 +226,35 @@ def test_the_log_and_doctor_say_what_failed_before_the_work(repo: Repo) -> None:
     doctor = repo.ralph("doctor", "--agent", "true")
     print(doctor.stdout)
     assert "2 passed, 2 failed before the work" in doctor.stdout + doctor.stderr
+
+
+# ---------------------------------------------------------------- mutants: each must be caught by a night above
+
+CAUGHT_BY = {
+    "": (),
+    "no single test binds": ("_ralph.loop.suite.Change.breaks = False", BREAKS, "files"),
+    "nothing before the tip counts": ("_ralph.loop.candidate.FURTHEST = 0", BREAKS, "whole"),
+}
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_a_mutant_passes_what_breaks_a_green_test(repo: Repo, name: str) -> None:
+    sabotage, work, how = CAUGHT_BY[name] or ("", BREAKS, "whole")
+    shop(repo, how)
+    first = f"import _ralph.loop.candidate\n{sabotage}\n"
+    repo.run(repo.agent(work), "--max-attempts", "1", first=first)
+    assert repo.verdicts() == [f"T1 {'passed' if name else 'failed'}"]
+
+
+@pytest.mark.parametrize("name", ["", "no second run"])
+def test_a_mutant_fails_what_is_only_flaky(repo: Repo, name: str) -> None:
+    names = 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n'
+    shop(repo, first=False, old=OLD + names)
+    first = """
+from _ralph.loop import candidate
+async def once(_run, _attempt, _job, checked): return checked
+candidate._once_more = once
+"""
+    work = repo.agent('P("notes.txt").write_text("hm")')
+    repo.run(work, "--max-attempts", "1", first=first if name else "")
+    assert repo.verdicts() == [f"T1 {'failed' if name else 'passed'}"]
