@@ -311,6 +311,7 @@ async def examine(run: Run, attempt: Attempt) -> None:
     attempt.handoff = handoff_of(attempt)
     weigh(attempt, before_work(run, attempt), judge=run.agents.judge is not None)
     attempt.unjudged = False
+    run.results.forget_old_tests()
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
         between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")

@@ -29,7 +29,12 @@ class Results:
 
     def runs(self, commit: str, command: str) -> list[CheckResult]:
         """What a check said of the files of `commit`, each time that it ran on them."""
-        return self._said.get((self.git.tree(commit), command), []) if self._said else []
+        if not self._said:
+            return []
+        key = self.git.tree(commit), command
+        if said := self._said.pop(key, []):
+            self._said[key] = said  # the last used are the last that are forgotten
+        return said
 
     def newest(self, commit: str, command: str) -> CheckResult | None:
         """What a check said of the files of `commit` the last time that it ran on them."""
@@ -68,7 +73,6 @@ class Results:
         for result in found.checks:
             if result.command in wanted and not result.missing:  # a program can be installed meanwhile
                 self._said.setdefault((self.git.tree(found.commit), result.command), []).append(result)
-        self._forget_oldest_tests()
         ran = {result.command: result for result in found.checks}
         if job.known and ran.keys() <= wanted:
             left = [check for check in job.checks if check.command in job.known and check.command not in ran]
@@ -79,8 +83,9 @@ class Results:
             self.built = self.git.tree(found.commit)
         return replace(found, checks=[ran[one.command] for one in job.checks if one.command in ran] + rest)
 
-    def _forget_oldest_tests(self) -> None:
-        """Forget the oldest results of single tests: those of one suite can take 20 MB."""
+    def forget_old_tests(self) -> None:
+        """Forget the results of single tests that were not used for long: those of a suite can take 20 MB. To
+        be called between two candidates: what is forgotten is run again before the next."""
         with_tests = [key for key, said in self._said.items() if any(one.tests for one in said)]
         for key in with_tests[:-_MOST_SUITES]:
             del self._said[key]
