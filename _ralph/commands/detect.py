@@ -11,12 +11,12 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from _ralph.files import read_text, table
 from _ralph.git import patterns
 from _ralph.git.git import git, top_level
-from _ralph.model import Finding, Json, Setup
+from _ralph.model import Check, Finding, Json, Setup
 
 TABLE: Json = table("detect.json")
 _MANIFESTS = {name for row in [*TABLE["kinds"], *TABLE["tools"].values()] for name in row.get("when", [])}
@@ -40,6 +40,7 @@ class Module(NamedTuple):
     prefix: str  # the project's own way to start it, if that is known
     name: str
     words: str
+    reports: str = ""  # what to add, so that it reports single tests
 
 
 class Project:
@@ -90,7 +91,8 @@ class Project:
         unwanted = {row["file"]: row.get("lacks", "(?!)"), **row.get("not", {})}
         scripts = {name: self.scripts.get(name) for name in row.get("script", {})}
         return (
-            self.says(wanted)
+            ("program" not in row or shutil.which(row["program"]) is not None)
+            and self.says(wanted)
             and not any(self.says({globs: expression}) for globs, expression in unwanted.items())
             and all(words and re.search(row["script"][name], words) for name, words in scripts.items())
         )
@@ -121,14 +123,27 @@ class Project:
         when = [self._from_top(name) for _, row in needed for name in self._depends_on(row)]
         return Setup(run, tuple(dict.fromkeys(when)))
 
-    def checks(self, setup: str) -> list[str]:
-        """Commands that check it, in the environment that `setup` makes."""
-        commands = [self._in_python(module, setup) for module in self.modules]
-        run = self.kinds.get("node", {}).get("run", "npm")
+    def checks(self, setup: str) -> list[Check]:
+        """What checks it, in the environment that `setup` makes. A check that reports single tests has the
+        name of the command that does not."""
+        found = [self._in_python(module, setup) for module in self.modules]
         for row in self.kinds.values():
-            if not re.search(row.get("unless checked", "(?!)"), "\n".join(commands), re.MULTILINE):
-                commands += [check.replace("{run}", run) for check in row.get("checks", [])]
-        return [self._here(check) for check in dict.fromkeys(commands)]
+            names = "\n".join(check.name for check in found)
+            if not re.search(row.get("unless checked", "(?!)"), names, re.MULTILINE):
+                found += self._checks_of(row)
+        return list({check.name: check for check in found}.values())
+
+    def _checks_of(self, row: Json) -> list[Check]:
+        """The checks of a row, filled in: how the package manager starts scripts, and parts of a script."""
+        said = {**TABLE["scripts"][self.kinds.get("node", {}).get("run", "npm")]}
+        for name, expression in row.get("script", {}).items():
+            if found := re.search(expression, self.scripts[name]):
+                said |= found.groupdict("")
+
+        def filled(command: str) -> str:
+            return re.sub(r"\{(\w+)\}", lambda one: said.get(one[1], one[0]), command)
+
+        return [self._check(filled(check), filled(row.get("reports", ""))) for check in row.get("checks", [])]
 
     @property
     def keep(self) -> list[str]:
@@ -148,17 +163,21 @@ class Project:
         beside = [name for row in TABLE["runners"] for name in row.get("protect", [])] + TABLE["beside tests"]
         unused = set(patterns.unmatched(beside, self.names)) - of_runners
         proposed += [name for name in beside if name not in unused]
-        return [self._from_top(pattern) for pattern in proposed]
+        return [self._from_top(pattern) for pattern in dict.fromkeys(proposed)]
 
     @functools.cached_property
     def _runners(self) -> list[Json]:
         """The rows of the programs that its checks start."""
-        commands = "\n".join([*self.checks(""), self.text("package.json")])
+        commands = "\n".join([*(check.command for check in self.checks("")), self.text("package.json")])
         return [row for row in TABLE["runners"] if re.search(rf"(?<![\w-])({row['name']})\b", commands)]
 
     def _here(self, command: str) -> str:
         """A command as it runs from the top of a checkout."""
         return f"cd {shlex.quote(self.folder)} && {command}" if self.folder else command
+
+    def _check(self, command: str, reports: str) -> Check:
+        """A check; `reports`, if there is such a command, does the same and reports single tests."""
+        return Check(self._here(command), self._here(reports or command), results="junit" if reports else "")
 
     def _from_top(self, pattern: str) -> str:
         """A pattern as it reads from the top; one without a slash holds everywhere."""
@@ -166,8 +185,7 @@ class Project:
 
     def _installs(self, row: Json) -> str | None:
         """The command of a row that installs what is needed; nothing, where nothing is."""
-        program = row.get("program")
-        if (program and shutil.which(program) is None) or not self.says(row.get("needs", {})):
+        if not self.says(row.get("needs", {})):
             return None
         if row["tool"] == "python":
             return self._sync(row) if _is_locked(row) else self._pip()
@@ -205,10 +223,10 @@ class Project:
         name, _, words = row.get("module", "").partition(" ")
         if "{}" in words:
             words = words.format(",".join(re.findall(row["says"], text, re.MULTILINE)))
-        return [Module("", name, words)] if name else []
+        return [Module("", name, words, row.get("reports", ""))] if name else []
 
-    def _in_python(self, module: Module, setup: str) -> str:
-        """The command of a module, in the environment that `setup` makes."""
+    def _in_python(self, module: Module, setup: str) -> Check:
+        """The check that a module makes, in the environment that `setup` makes."""
         row, linter = self.kinds.get("python", {}), module in self._linters
         argument = module.name if module.name == "manage.py" else f"-m {module.name.replace('-', '_')}"
         if module.prefix:
@@ -219,7 +237,8 @@ class Project:
             start = f".venv/bin/python {argument}"
         else:
             start = module.name if linter else f"python3 {argument}"
-        return f"{start} {module.words}".rstrip()
+        command = f"{start} {module.words}".rstrip()
+        return self._check(command, f"{command} {module.reports}" if module.reports else "")
 
     def _sync(self, row: Json) -> str:
         """The command that installs from a lock file, with the extras and groups for development."""
@@ -275,9 +294,11 @@ def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | No
     return level, f"a program or a module is missing; {wanted} in the plan installs what this project names"
 
 
-def as_json(setup: Setup) -> str | Json:
-    """A setup as a plan has it."""
-    return {"run": setup.run, "when": [*setup.when]} if setup.when else setup.run
+def as_json(found: Setup | Check) -> Any:
+    """A setup or a check as a plan has it."""
+    if isinstance(found, Setup):
+        return {"run": found.run, "when": [*found.when]} if found.when else found.run
+    return {"name": found.name, "run": found.run, "results": found.results} if found.results else found.run
 
 
 def files_of(root: Path) -> list[str]:

@@ -37,8 +37,10 @@ def write_starters(prd_path: Path) -> list[str]:
         done.append("AGENTS.md already exists; left as it is")
     else:
         plan = prd.load(prd_path)
-        commands = [check.command for check in plan.checks]
-        values = {"setup": plan.setup.run if plan.setup else "", "checks": commands}
+        setup = plan.setup.run if plan.setup else ""
+        plain = {check.command: check.name for check in _project(root).checks(setup)}
+        commands = [plain.get(check.command, check.command) for check in plan.checks]
+        values = {"setup": setup, "checks": commands}
         rulebook.write_text(render_prompt(resource("templates/AGENTS.md"), values), encoding="utf-8")
         done.append("wrote AGENTS.md: the rules every attempt reads; it is yours to edit")
     done.append(_ignore_scratch(root))
@@ -95,7 +97,7 @@ def _proposal(project: Project, setup: Setup | None) -> Json:
     return {
         **({"setup": as_json(setup)} if setup else {}),
         **({"keep": project.keep} if project.keep else {}),
-        "checks": project.checks(setup.run if setup else ""),
+        "checks": [as_json(check) for check in project.checks(setup.run if setup else "")],
         "protect": project.protect,
     }
 
@@ -113,9 +115,13 @@ def _missing(plan: Plan, project: Project) -> Json:
 
 def _in_words(proposal: Json) -> str:
     """`setup: npm ci; checks: npm test; protect: none found`."""
-    setup = proposal.get("setup")
-    lists = proposal | ({"setup": [setup["run"] if isinstance(setup, dict) else setup]} if setup else {})
-    return "; ".join(f"{key}: {', '.join(value) or 'none found'}" for key, value in lists.items())
+    lists = proposal | ({"setup": [proposal["setup"]]} if "setup" in proposal else {})
+    return "; ".join(f"{key}: {', '.join(map(_name, lists[key])) or 'none found'}" for key in lists)
+
+
+def _name(found: str | Json) -> str:
+    """What a setup, a check or a pattern is called in one line."""
+    return str(found.get("name", found["run"])) if isinstance(found, dict) else found
 
 
 def _can_be_proved(plan: Plan) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.commands.detect import TABLE, Project, setup_hint
+from _ralph.commands.detect import TABLE, Project, as_json, setup_hint
 from _ralph.commands.init import write_starters
 from _ralph.git import patterns
 from tests.conftest import Repo
@@ -233,19 +233,126 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
 }  # fmt: skip
 
 
+def only_git(folder: Path, monkeypatch: pytest.MonkeyPatch, *programs: str) -> None:
+    """A PATH with git and these programs, and nothing else that this machine has."""
+    (folder / "bin").mkdir()
+    (folder / "bin/git").symlink_to(str(shutil.which("git")))
+    for name in programs:
+        (folder / "bin" / name).write_text("#!/bin/sh\n")
+        (folder / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+
+
 @pytest.mark.parametrize("name", PROJECTS)
-def test_setup_and_checks_of_a_project(tmp_path: Path, name: str) -> None:
+def test_setup_and_checks_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    only_git(tmp_path, monkeypatch)
     files, setup, wanted = PROJECTS[name]
     found = Project(lay(tmp_path, files))
     assert (found.setup.run if found.setup else None) == setup
-    assert found.checks(setup or "") == wanted
+    assert [check.name for check in found.checks(setup or "")] == wanted
 
 
 def test_checks_follow_a_setup_of_ones_own(tmp_path: Path) -> None:
     lay(tmp_path, {"tests/test_a.py": "", ".pre-commit-config.yaml": ""})
-    assert Project(tmp_path).checks("") == ["python3 -m pytest -q", "pre-commit run --all-files"]
-    pre_commit = ".venv/bin/python -m pre_commit run --all-files"
-    assert Project(tmp_path).checks("make .venv") == [PYTEST, pre_commit]
+    checks = Project(tmp_path).checks("")
+    assert [check.name for check in checks] == ["python3 -m pytest -q", "pre-commit run --all-files"]
+    checks = Project(tmp_path).checks("make .venv")
+    assert [check.name for check in checks] == [PYTEST, ".venv/bin/python -m pre_commit run --all-files"]
+
+
+TO_RALPH = "--reporter=default --reporter=junit --outputFile.junit=$RALPH_RESULTS"
+JEST = "JEST_JUNIT_OUTPUT_FILE=$RALPH_RESULTS JEST_JUNIT_CLASSNAME={{filepath}} JEST_JUNIT_REPORT_TEST_SUITE_ERRORS=true {} --reporters=default --reporters=jest-junit"
+NODE = "--test --test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination=$RALPH_RESULTS"
+MOCHA = "--reporter xunit --reporter-option output=$RALPH_RESULTS"
+GOTESTSUM = "gotestsum --junitfile=$RALPH_RESULTS -- ./..."
+NEXTEST = (
+    "mkdir -p $RALPH_RESULTS && echo \"profile.default.junit.path = '$RALPH_RESULTS/junit.xml'\" > $RALPH_RESULTS/nextest.toml"
+    " && cargo nextest run --no-fail-fast --tool-config-file ralph:$RALPH_RESULTS/nextest.toml"
+)
+MAVEN = (
+    "find . -path '*/surefire-reports/*' -delete; {} -q -fae verify; status=$?; mkdir -p $RALPH_RESULTS;"
+    " find . -path '*/surefire-reports/TEST-*.xml' -exec cp {{}} $RALPH_RESULTS ';'; exit $status"
+)
+JEST_JUNIT = {"devDependencies": {"jest": "30", "jest-junit": "17"}}
+CARGO = {"Cargo.toml": "[package]"}
+
+
+def started_by(words: str, **named: object) -> dict[str, str]:
+    """package.json of a project whose tests are started so."""
+    return {"package.json": package(scripts={"test": words}, **named)}
+
+
+# What is there, and the command that reports single tests; none where nothing is known to report them.
+REPORTS: dict[str, tuple[dict[str, str], str]] = {
+    "pytest": ({"test_a.py": "import pytest\n"}, "python3 -m pytest -q --continue-on-collection-errors --junitxml=$RALPH_RESULTS"),
+    "pytest with uv": (
+        {"pyproject.toml": DEPS, "test_a.py": "", "uv.lock": UV}, "uv run python -m pytest -q --continue-on-collection-errors --junitxml=$RALPH_RESULTS",
+    ),
+    "unittest": ({"test_a.py": UNITTEST}, ""),
+    "vitest": (started_by("vitest run"), f"npm test -- {TO_RALPH}"),
+    "vitest, with words": (started_by("cross-env TZ=UTC ./node_modules/.bin/vitest run --coverage src"), f"npm test -- {TO_RALPH}"),
+    "vitest with pnpm": ({**started_by("vitest"), "pnpm-lock.yaml": ""}, f"pnpm test {TO_RALPH}"),
+    "vitest with yarn": ({**started_by("vitest"), "yarn.lock": ""}, f"yarn test {TO_RALPH}"),
+    "vitest with bun": ({**started_by("vitest"), "bun.lock": ""}, f"bun run test {TO_RALPH}"),
+    "vitest after something": (started_by("tsc && vitest run"), ""),
+    "vitest before something": (started_by("vitest run; echo done"), ""),
+    "vitest and a pipe": (started_by("vitest run | tee log"), ""),
+    "something like vitest": (started_by("vitest-preview"), ""),
+    "a script that starts another": (started_by("npm run vitest:unit"), ""),
+    "jest": (started_by("NODE_ENV=test jest --ci", **JEST_JUNIT), JEST.format("npm test --")),
+    "jest with yarn": ({**started_by("jest", **JEST_JUNIT), "yarn.lock": ""}, JEST.format("yarn test")),
+    "jest without its reporter": (started_by("jest"), ""),
+    "jest, create-react-app": (started_by("react-scripts test", **JEST_JUNIT), ""),
+    "mocha": (started_by("nyc --reporter=text mocha --check-leaks test/"), f"npm test -- {MOCHA}"),
+    "node": (started_by("node --test"), f"node {NODE}"),
+    "node, with files": (started_by("node --import tsx --test 'test/**/*.ts'"), f"node --import tsx {NODE} 'test/**/*.ts'"),
+    "node, another program": (started_by("node --test-only.js"), ""),
+    "node, a script before": ({"package.json": package(scripts={"pretest": "tsc", "test": "node --test"})}, ""),
+    "cargo": (CARGO, ""),
+    "cargo, nextest is used": ({**CARGO, ".config/nextest.toml": "[profile.ci]\n"}, NEXTEST),
+    "cargo, nextest is installed": ({**CARGO, "bin/cargo-nextest": ""}, NEXTEST),
+    "cargo, nextest reports elsewhere": ({**CARGO, ".config/nextest.toml": "[profile.default.junit]\n", "bin/cargo-nextest": ""}, ""),
+    "go": ({"go.mod": "module x\n\nrequire gotest.tools/gotestsum v1.12.0\n"}, ""),
+    "go, a tool": ({"go.mod": "module x\n\ntool gotest.tools/gotestsum\n"}, f"go tool {GOTESTSUM}"),
+    "go, one of some tools": ({"go.mod": "tool (\n\tx\n\tgotest.tools/gotestsum\n)\n"}, f"go tool {GOTESTSUM}"),
+    "go, gotestsum is used": ({"go.mod": "module x\n", "Makefile": "test:\n\tgotestsum ./...\n"}, GOTESTSUM),
+    "go, gotestsum is installed": ({"go.mod": "module x\n", "bin/gotestsum": ""}, GOTESTSUM),
+    "maven": ({"pom.xml": ""}, MAVEN.format("mvn")),
+    "maven with a wrapper": ({"pom.xml": "", "mvnw": ""}, MAVEN.format("./mvnw")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_checks_report_single_tests_where_the_runner_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    files, command = REPORTS[name]
+    only_git(tmp_path, monkeypatch, *(name[4:] for name in files if name.startswith("bin/")))
+    checks = Project(lay(tmp_path / "repo", files)).checks("")
+    reporting = [check for check in checks if check.results]
+    assert [(check.run, check.results) for check in reporting] == ([(command, "junit")] if command else [])
+    assert all(as_json(check) == check.run for check in checks if check not in reporting)
+
+
+def test_documentation_that_nextest_leaves_out_is_started_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_git(tmp_path, monkeypatch, "cargo-nextest")
+    checks = Project(lay(tmp_path / "repo", {**CARGO, "src/lib.rs": ""})).checks("")
+    assert [check.name for check in checks] == ["cargo nextest run --no-fail-fast", "cargo test --doc"]
+
+
+def test_a_plan_has_the_command_that_reports_and_the_rulebook_has_the_plain_one(repo: Repo) -> None:
+    lay(repo.path, {"web/package.json": package(), "web/package-lock.json": "{}"})
+    words = [sys.executable, "-m", "ralph", "init"]
+    done = subprocess.run(
+        words, cwd=repo.path / "web", env=repo.env, check=True, capture_output=True, text=True
+    )
+    assert "; checks: cd web && npm test; " in done.stdout
+    name = "cd web && npm test"
+    check = {"name": name, "run": f"{name} -- {TO_RALPH}", "results": "junit"}
+    assert json.loads(repo.read("web/prd.json"))["checks"] == [check]
+    assert f"run `{name}`." in repo.read("AGENTS.md")
 
 
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "pyproject.toml", "uv.lock", "tests"])
@@ -338,9 +445,7 @@ def test_what_a_person_trusts_is_trusted_in_each_checkout(
 ) -> None:
     subprocess.run(["git", "init", "-q", tmp_path / "repo"], check=True)
     root = lay(tmp_path / "repo", {file: "", "package.json": package(), **LOCKED})
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/git").symlink_to(str(shutil.which("git")))  # and nothing that this machine has
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    only_git(tmp_path, monkeypatch)
     setup = Project(root).setup
     assert setup and setup.run == "npm ci", "nobody uses it here"
     (tmp_path / "bin" / tool).write_text("#!/bin/sh\n")
@@ -385,7 +490,10 @@ def test_what_a_red_check_lacks(tmp_path: Path, output: str, exit_status: int | 
 
 PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "nothing": (["a.txt"], []),
-    "pytest": (["tests/test_a.py", "src/x.py"], ["tests/**", "conftest.py", "pytest.ini"]),
+    "pytest": (
+        ["tests/test_a.py", "src/x.py"],
+        ["tests/**", "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini"],
+    ),
     "tests beside the code": (["src/a.ts", "src/a.test.ts", "src/b.spec.tsx"], ["*.test.*", "*.spec.*"]),
     "tests in folders of packages": (["packages/a/tests/a.js", "packages/b/test/b.js"], ["**/tests/**", "**/test/**"]),
     "a test at the top": (["index.js", "test.js", "index.test-d.ts"], ["test.*", "*.test-d.*"]),
@@ -416,13 +524,15 @@ def test_protection_of_a_project(tmp_path: Path, name: str, how: str) -> None:
 
 def test_what_decides_what_the_runners_do_is_protected_before_it_is_there(tmp_path: Path) -> None:
     lay(tmp_path, {"package.json": package(), "Cargo.toml": "[package]"})
-    assert Project(tmp_path).protect == [".npmrc", "vitest.config.*", ".cargo/config.toml"]
+    assert Project(tmp_path).protect == [
+        ".npmrc", "vitest.config.*", "vitest.workspace.*", ".cargo/config.toml", ".cargo/config",
+    ]  # fmt: skip
 
 
 MONOREPO = {
     "package.json": json.dumps({"workspaces": ["packages/*"]}), "package-lock.json": "{}", "packages/ui/package.json": package(),
     "web/package.json": package(), "web/package-lock.json": "{}", "web/tests/a.test.js": "", "docs/a.md": "", "Makefile": "test:\n",
-    "a b/Cargo.toml": "[package]",
+    "a b/Package.swift": "",
 }  # fmt: skip
 
 
@@ -432,7 +542,7 @@ MONOREPO = {
         ("web", "cd web && npm ci", NPM_READS[:3], "cd web && npm test", ["web/tests/**"]),
         ("packages/ui", "npm ci", NPM_READS, "cd packages/ui && npm test", []),  # a member: its lock is at the top
         ("docs", "npm ci", NPM_READS, "make test", ["**/tests/**"]),  # no project of its own
-        ("a b", "", (), "cd 'a b' && cargo test", []),
+        ("a b", "", (), "cd 'a b' && swift test", []),
     ],
 )  # fmt: skip
 def test_init_looks_where_it_is_run(
@@ -443,7 +553,8 @@ def test_init_looks_where_it_is_run(
     subprocess.run(words, cwd=repo.path / folder, env=repo.env, check=True, stdout=subprocess.DEVNULL)
     plan = json.loads(repo.read(f"{folder}/prd.json"))
     found = plan.get("setup", {"run": "", "when": []})
-    assert (found["run"], plan["checks"], tuple(found["when"][: len(when)])) == (setup, [check], when)
+    names = [one["name"] if isinstance(one, dict) else one for one in plan["checks"]]
+    assert (found["run"], names, tuple(found["when"][: len(when)])) == (setup, [check], when)
     assert ("web/patches/**" in found["when"]) == (folder == "web")
     assert [pattern for pattern in plan["protect"] if "tests" in pattern] == protect
 
@@ -474,7 +585,7 @@ def test_the_checks_are_green_on_good_work_and_red_on_bad(tmp_path: Path, tool: 
         assert checks
         for check in checks:
             done = subprocess.run(
-                check, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+                check.run, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
             )
             assert (done.returncode == 0) == green, (check, done.stdout, done.stderr)
 
