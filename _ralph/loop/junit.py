@@ -17,13 +17,12 @@ _BYTES, _FILES, _TESTS, _ELEMENTS, _DEPTH = 256 << 20, 10_000, 200_000, 2_000_00
 _TAG, _KINDS = 1 << 20, 10_000
 """Bytes of a tag with its attributes, and how many kinds of both there may be: all of it is in memory."""
 _NAME, _MESSAGE, _MESSAGES = 300, 2_000, 1_000_000
-"""Characters of a test's name; bytes of what one failure says, and of what all say."""
+"""Characters of a test's name, of what one failure says, and of what all say."""
 _PIECE = 1 << 16
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
 """No XML, but some runners write what a test printed as it is: escapes of colours."""
 _FAILURES = {"failure", "error", "rerunFailure", "rerunError"}
-_SKIPS = {"skipped", "disabled"}
-_NOT_RUN = {"notrun", "disabled"}
+_SKIPS = {"skipped", "disabled", "notrun"}
 _PASSED, _SKIPPED, _FAILED = range(3)
 _NO_CLASS = {"", "test", "pytest", "Mocha Tests"}
 """Classes and suites that say nothing: `node --test` writes `test` for all."""
@@ -39,15 +38,14 @@ def read(path: Path, root: Path) -> SingleTests:
     little memory, and does not raise."""
     if not os.path.lexists(path):
         return SingleTests(unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?")
-    report, left, where = _Report(root), _BYTES, ""
+    report, left, file = _Report(root), _BYTES, path
     try:
         for file in _files(path):
-            where = "" if file == path else f" ({text.redact(text.one_line(file.name))})"
             left -= _parse(file, report, left)
-        where = ""
-        return report.tests()
     except _Unread as why:
-        return SingleTests(unread=f"its results{where} {why}")
+        name = "" if file == path else f" ({text.redact(text.one_line(file.name))})"
+        return SingleTests(unread=f"its results{name} {why}")
+    return report.tests()
 
 
 def _files(path: Path) -> list[Path]:
@@ -74,12 +72,12 @@ def _parse(path: Path, report: _Report, limit: int) -> int:
     file = files.open_regular(path)
     if file is None:
         raise _Unread("are no regular file that can be read")
-    parser, read, fed = DefusedXMLParser(target=report, forbid_dtd=True), 0, 0
+    parser, size, fed = DefusedXMLParser(target=report, forbid_dtd=True), 0, 0
     try:
         with file:
             while piece := file.read(_PIECE):
-                read += len(piece)
-                if read > limit:
+                size += len(piece)
+                if size > limit:
                     raise _Unread(f"are over {_BYTES >> 20} MB")
                 piece = piece.translate(None, _CONTROL)
                 fed += len(piece)
@@ -89,20 +87,17 @@ def _parse(path: Path, report: _Report, limit: int) -> int:
             parser.close()
     except DTDForbidden:
         raise _Unread("hold a DOCTYPE, and no test runner writes one") from None
-    except (ParseError, ValueError, LookupError) as error:  # the last: an encoding that is none
+    except (ParseError, ValueError, LookupError, OSError) as error:  # LookupError: an encoding
         raise _Unread(f"are no JUnit XML: {text.one_line(str(error))}") from None
-    except OSError as error:
-        raise _Unread(f"cannot be read: {error.strerror}") from None
-    return read
+    return size
 
 
 @dataclass
 class _Test:
-    """A test while its element is read. `said` is what its failures say."""
+    """A test while it is read: its status and the kinds of elements in it, and what its failures say."""
 
     name: str
-    failed: bool = False
-    skipped: bool = False
+    kinds: set[str]
     said: str = ""
 
 
@@ -115,16 +110,15 @@ class _Report:
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
         self._said = self._elements = self._depth = self._telling = 0
-        self._suites: list[tuple[str, str]] = []  # the name and the file of each that is open
+        self._suites = [("", "")]  # the names and the files of those that are open, from the outside in
         self._open: list[_Test] = []
 
     def tests(self) -> SingleTests:
-        """What was found. `_Unread` if that is nothing."""
-        if not self._states:
-            raise _Unread("name no test")
+        """What was found."""
         found = [[name for name, one in self._states.items() if one == state] for state in range(3)]
         failed = {name: self._messages.get(name, "") for name in found[_FAILED]}
-        return SingleTests(found[_PASSED], failed, found[_SKIPPED])
+        unread = "" if self._states else "its results name no test"
+        return SingleTests(found[_PASSED], failed, found[_SKIPPED], unread)
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         kind = _kind(tag)
@@ -137,20 +131,16 @@ class _Report:
         if kind == "testsuite":
             self._suites.append((self._part(attributes, "name"), self._file(attributes)))
         elif kind == "testcase":
-            self._open.append(_Test(self._name(attributes), skipped=attributes.get("status") in _NOT_RUN))
-        elif self._open and kind in _SKIPS:
-            self._open[-1].skipped = True
-        elif self._open and kind in _FAILURES:
-            self._open[-1].failed = True
-            self._telling += 1
-            self.data(attributes.get("message", "") + "\n")
+            self._open.append(_Test(self._name(attributes), {attributes.get("status", "")}))
+        elif self._open:
+            self._open[-1].kinds.add(kind)
+            if kind in _FAILURES:
+                self._telling += 1
+                self.data(attributes.get("message", "") + "\n")
 
     def data(self, piece: str) -> None:
         if self._telling and self._said < _MESSAGES:
-            said = self._open[-1].said + piece
-            if len(said) > 4 * _MESSAGE:  # its beginning and its end are shown
-                said = said[: 2 * _MESSAGE] + said[-2 * _MESSAGE :]
-            self._open[-1].said = said
+            self._open[-1].said = _ends(self._open[-1].said + piece, 4 * _MESSAGE)
 
     def end(self, tag: str) -> None:
         kind = _kind(tag)
@@ -172,35 +162,32 @@ class _Report:
 
     def _add(self, test: _Test) -> None:
         """A name that stands there twice is as its worst. What is skipped may have failed: a `todo`."""
-        state = _SKIPPED if test.skipped else _FAILED if test.failed else _PASSED
+        state = _SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else _PASSED
         self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
         if len(self._states) > _TESTS:
             raise _Unread(f"name over {_TESTS:,} tests")
         if state == _FAILED and self._said < _MESSAGES:
-            said = self._plain(test.said).strip()
-            if len(said.encode()) > _MESSAGE:
-                said = f"{text.clip(said, _MESSAGE // 2)}\n{text.tail(said, _MESSAGE // 2)}"
+            said = _ends(self._plain(test.said).strip(), _MESSAGE)
             self._said += len(said)
             self._messages.setdefault(test.name, said)
 
     def _name(self, attributes: Mapping[str, str]) -> str:
         """What a test is called in every run and place: its file, its class, or else the suites that it is
         in, and its name. A part with which the next one begins is left out."""
-        file = self._file(attributes) or next((one for _, one in reversed(self._suites) if one), "")
         owners = [self._part(attributes, "classname")]
         if owners[0] in _NO_CLASS:
             owners = [suite for suite, _ in self._suites if suite not in _NO_CLASS]
-        parts = [part for part in (file, *owners, self._part(attributes, "name")) if part]
-        kept = [part for part, after in itertools.pairwise([*parts, ""]) if not _begins(after, part)]
-        name = " > ".join(kept)
+        parts = [self._file(attributes), *owners, self._part(attributes, "name")]
+        named = itertools.pairwise([*filter(None, parts), ""])
+        name = " > ".join(part for part, after in named if not _begins(after, part)) or "(no name)"
         if len(name) > _NAME:  # two that begin alike stay two
             name = f"{name[:_NAME]}... {files.digest(name.encode())}"
         return name
 
     def _file(self, attributes: Mapping[str, str]) -> str:
-        """The file that they name, if it is in the place."""
+        """The file that they name, if it is in the place, else that of the suite around them."""
         name = self._part(attributes, "file")
-        return "" if name.startswith("/") else name
+        return name if name and not name.startswith("/") else self._suites[-1][1]
 
     def _part(self, attributes: Mapping[str, str], key: str) -> str:
         return " ".join(self._plain(attributes.get(key, "")).split())
@@ -217,3 +204,8 @@ def _kind(tag: str) -> str:
 def _begins(line: str, part: str) -> bool:
     """Whether `line` is `part`, or that and more words."""
     return line.startswith(part) and not line[len(part) : len(part) + 1].isalnum()
+
+
+def _ends(said: str, size: int) -> str:
+    """What was said; of more than `size` characters the beginning and the end."""
+    return said if len(said) <= size else f"{said[: size // 2]}\n[cut here]\n{said[-size // 2 :]}"
