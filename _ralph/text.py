@@ -16,11 +16,9 @@ from _ralph.errors import BadInput
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])"
 )
-_IN = re.compile(r"\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*(?:and\s+)?)+)", re.IGNORECASE)
-_PART = re.compile(
-    r"(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])", re.IGNORECASE
-)
-_AT = re.compile(r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)")
+_IN = r"(?i)\b(?:in|after)\s+((?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*(?:and\s+)?)+)"
+_PART = r"(?i)(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
+_AT = r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)"
 _SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET)$|PASSWORD", re.IGNORECASE)
 _KEPT = "\n\t\u200c\u200d"
 _FOREVER = 10**8
@@ -213,10 +211,10 @@ def moment(value: object, now: float) -> float | None:
 def _moment(words: str, now: float) -> float | None:
     if re.fullmatch(r"\d{1,12}(\.\d+)?", words):
         return float(words) if float(words) > _FOREVER else now + float(words)
-    if match := _IN.search(words):
-        left = sum(float(number) * _UNITS[unit[0].lower()] for number, unit in _PART.findall(match[1]))
+    if match := re.search(_IN, words):
+        left = sum(float(number) * _UNITS[unit[0].lower()] for number, unit in re.findall(_PART, match[1]))
         return now + left if left else None
-    if match := _AT.search(words):
+    if match := re.search(_AT, words):
         month, day, year, clock = match.groups()
         date = f"{month} {day} {year}" if month else time.strftime("%b %d %Y", time.localtime(now))
         named = time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p")

@@ -16,7 +16,6 @@ from _ralph.files import table
 
 _CLASS = r"\[[!^]?+[^/][^\]/]*\]"
 _KINDS = table("files.json")
-_TESTS = re.compile(f"(.*/)?({'|'.join(_KINDS['tests'])})", re.DOTALL)
 
 
 def normal(pattern: str, where: str) -> str:
@@ -63,7 +62,8 @@ def plain_names(patterns: Iterable[str]) -> set[str]:
 
 def uncovered_tests(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
     """Those of `names` that are tests by their look, and under none of `patterns`."""
-    tests = {name for name in names if _TESTS.fullmatch(name)}
+    look = re.compile(f"(.*/)?({'|'.join(_KINDS['tests'])})", re.DOTALL)
+    tests = {name for name in names if look.fullmatch(name)}
     return sorted(tests - matching(patterns, tests))
 
 

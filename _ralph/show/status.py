@@ -18,8 +18,6 @@ from click import style
 
 from _ralph import text
 from _ralph.errors import BadInput, Exit
-from _ralph.git.branch import Branch
-from _ralph.git.git import Git
 from _ralph.model import Json, Paths, Plan, Tokens
 from _ralph.state import layout, limits, prd
 from _ralph.state.facts import (
@@ -109,7 +107,7 @@ def read(prd_path: Path, weigh: bool = True) -> Status:
     paths, plan, history, trouble = layout.read_state_or_last(prd_path)
     loop = layout.loop_at_work(paths)
     done = history.branch and all(task.passed for task in plan.tasks)  # else nobody asks git for it
-    ahead = history.branch if done and Branch(Git.at(paths.root), history.branch, "").is_ahead else ""
+    ahead = history.branch if done and _is_ahead(paths, history.branch) else ""
     places = _places(paths) if weigh else None
     status = Status(plan, history, None, places, prd_path, layout.last_words(paths), ahead, trouble)
     if loop is None:
@@ -123,6 +121,14 @@ def read(prd_path: Path, weigh: bool = True) -> Status:
         "workers": [_worker(paths, start) for start in under_way],
     }
     return replace(status, running=running)
+
+
+def _is_ahead(paths: Paths, branch: str) -> bool:
+    """Whether HEAD lacks work of this branch."""
+    from _ralph.git.branch import Branch  # only when all is done
+    from _ralph.git.git import Git
+
+    return Branch(Git.at(paths.root), branch, "").is_ahead
 
 
 def _worker(paths: Paths, start: AttemptBegan) -> Json:

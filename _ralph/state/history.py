@@ -20,10 +20,9 @@ LABELS = (
     "status", "files", "decisions", "ruled out", "learned",
     "re-read", "risks", "blocked on", "found", "next step",
 )  # fmt: skip
-_LABEL = re.compile(
-    rf"^(?:[\s>*`-]|\d+\.)*(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS)})[\s*`]*"
-    rf"(?P<colon>:[\s*`]*)?(?P<rest>.*)$",
-    re.IGNORECASE,
+_LABEL = (
+    rf"(?i)^(?:[\s>*`-]|\d+\.)*(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS)})[\s*`]*"
+    rf"(?P<colon>:[\s*`]*)?(?P<rest>.*)$"
 )
 
 
@@ -249,8 +248,9 @@ class History(Spent):
         of_judge, largest = record.judge.usd, self.largest
         for command, usd in ((record.command, record.usd - of_judge), (record.judge.agent, of_judge)):
             self.dearest[command] = max(self.dearest[command], usd)
-        tokens = max(largest.tokens, record.tokens, key=lambda tokens: tokens.total)
-        self.largest = Spent(usd=max(largest.usd, record.usd), tokens=tokens)
+        largest.usd = max(largest.usd, record.usd)
+        if record.tokens.total > largest.tokens.total:
+            largest.tokens = record.tokens
 
     def _bills_extra(self, record: records.AttemptEnded) -> None:
         """Until when the providers of its agent and its judge bill extra usage."""
@@ -264,9 +264,9 @@ class History(Spent):
         """Whether its agent, or the judge that it lacks, can be used again. An attempt that `began` before
         the limit was known says nothing new, but for a later reset."""
         run, command = self.this_run, record.judge.agent if record.unjudged else record.command
-        away = run.away.get(command, Away())
+        away = run.away.get(command) or Away()
         if record.tokens.output or record.verdict not in _NO_ANSWER:
-            run.vain, away = 0, replace(away, tries=0)
+            run.vain, away = 0, replace(away, tries=0) if away.tries else away
         if record.verdict is Verdict.UNAVAILABLE:
             away = Away(record.time, NEVER, reason=record.reason)
         elif record.verdict is Verdict.LIMITED and record.reset:
@@ -352,7 +352,7 @@ def parse_handoff(source: str) -> dict[str, str]:
     parts: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in text.clean(source).splitlines()[:400]:
-        match = _LABEL.match(line[:200])
+        match = re.match(_LABEL, line[:200])
         if match and (match["colon"] or (match["heading"] and not match["rest"])):
             current = parts.setdefault(match["label"].lower(), [])
             line = match["rest"] + line[200:]

@@ -4,6 +4,7 @@ durably and which is never rewritten."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -220,21 +221,25 @@ class Journal:
         Version 0.2 wrote the project's name in place of the file's. What was worked before a plan had a
         branchName belongs to the first that it got.
         """
-        key = re.compile(f"(?:{re.escape(plan.path.name)}|{re.escape(plan.project)})@(.*)", re.DOTALL)
-        matches = map(key.fullmatch, self._plan_keys())
-        own, named = plan.branch or "", [match[1] for match in matches if match and match[1]]
-        self.others = named if own and own not in named else []
-        ours = {own, ""} if named[:1] in ([], [own]) else {own}
+        names, own = (plan.path.name, plan.project), plan.branch or ""
+        before = [*itertools.takewhile(own.__ne__, self._branches(names))] if own else []
+        self.others = before
+        ours = {f"{name}@{branch}" for name in names for branch in ({own} if before else {own, ""})}
         for entry in parse(self._lines()):
-            if (match := key.fullmatch(str(entry.get("plan")))) and match[1] in ours:
+            if str(entry.get("plan")) in ours:
+                self.others = []
                 yield from_json(entry)
 
-    def _plan_keys(self) -> Iterator[str]:
-        """The keys of the plans that have records here, in the order of their first ones."""
-        found = (match[1] for line in self._lines() if (match := _PLAN.match(line)))
-        for quoted in dict.fromkeys(found):
-            with contextlib.suppress(ValueError):
-                yield str(json.loads(quoted))
+    def _branches(self, names: Sequence[str]) -> Iterator[str]:
+        """The branches that have records of these names, in the order of their first ones."""
+        key = re.compile(f"(?:{'|'.join(map(re.escape, names))})@(.+)", re.DOTALL)
+        seen: set[bytes] = set()
+        for line in self._lines():
+            if (match := _PLAN.match(line)) and match[1] not in seen:
+                seen.add(match[1])
+                with contextlib.suppress(ValueError):
+                    if of_plan := key.fullmatch(str(json.loads(match[1]))):
+                        yield of_plan[1]
 
     def news(self, plan: Plan, run: str) -> Iterator[Record]:
         """The records that others than this run appended since the file was last read."""
