@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import errno
 import os
-from dataclasses import dataclass
 
 SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EFBIG)
 """Errors that mean that the system is out of something for now."""
@@ -88,14 +87,12 @@ STOPS = {
 """Every way in which a run ends: its word in `--json`, and the exit status."""
 
 
-@dataclass(frozen=True)
 class Stop:
     """Why a run ended: one of `STOPS`, and a sentence for people. `other` is the exit status where it is not
     that of the table: an error has its own, and an attempt with --once may have passed."""
 
-    word: str
-    reason: str
-    other: Exit | None = None
+    def __init__(self, word: str, reason: str, other: Exit | None = None) -> None:
+        self.word, self.reason, self.other = word, reason, other
 
     @property
     def exit(self) -> Exit:
