@@ -1,4 +1,5 @@
-"""The transcript in docs/walkthrough.md: from an empty folder to the morning, with a scripted planner and agent.
+"""The transcripts in docs/walkthrough.md: from an empty folder to the morning, with a scripted planner and agent,
+and a suite that is partly red.
 
 `python -m tests.transcript` prints it, with what differs from day to day made alike; `--write` puts it
 into that page.
@@ -61,7 +62,10 @@ AGENT = r"""
 import os, pathlib, sys, time
 P, prompt, task = pathlib.Path, sys.stdin.read(), os.environ["RALPH_TASK_ID"]
 time.sleep(0.1)  # what takes no time is shown without any
-if task == "US-001":
+if task == "SALE":  # the first time it breaks what was right; told of that, it does not
+    part = "" if "newly red" in prompt else "[:1]"
+    P("prices.py").write_text(f"def total(cents):\n    return sum(cents{part})\n\n\ndef sale(cents):\n    return total(cents) * 9 // 10\n")
+elif task == "US-001":
     P("prices.py").write_text("def total(items):\n    return sum(cents for _, cents in items)\n")
     P("test_total.py").write_text(
         "import unittest, prices\n\nclass Total(unittest.TestCase):\n    def test_total(self):\n"
@@ -95,6 +99,69 @@ STORY = [
 ]
 
 
+# Runs functions called test_*, as pytest does, and reports them as JUnit XML.
+TESTS = r"""
+import os, pathlib, runpy, sys
+sys.path.insert(0, "")
+cases = []
+for file in sorted(pathlib.Path().glob(sys.argv[1] if sys.argv[1:] else "test_*.py")):
+    try:
+        tests = [pair for pair in runpy.run_path(str(file)).items() if pair[0].startswith("test_")]
+    except ImportError as error:
+        cases.append((file.stem, "import", str(error)))
+        continue
+    for name, test in tests:
+        try:
+            test()
+            cases.append((file.stem, name, ""))
+        except AssertionError as error:
+            cases.append((file.stem, name, str(error) or "wrong"))
+red = sum(bool(said) for _, _, said in cases)
+print(f"{len(cases) - red} passed, {red} failed")
+with open(os.environ["RALPH_RESULTS"], "w") as file:
+    rows = (f'<testcase classname="{of}" name="{name}">{said and f"<failure>{said}</failure>"}</testcase>' for of, name, said in cases)
+    file.write(f"<testsuite>{''.join(rows)}</testsuite>")
+sys.exit(bool(red))
+"""
+
+OLD_SHOP = {
+    "prices.py": "def total(cents):\n    return sum(cents)\n",
+    "test_prices.py": """\
+from prices import total
+
+def test_total():
+    assert total([250, 120]) == 370, "tea and milk are 3.70"
+
+def test_of_nothing():
+    assert total([]) == 0
+
+def test_refund():
+    assert total([100, -50]) == 51
+""",
+    "test_sale.py": """\
+from prices import sale
+
+def test_sale():
+    assert sale([1000]) == 900
+""",
+    "prd.json": """\
+{
+  "checks": [{"run": "my-tests", "results": "junit"}],
+  "protect": ["test_*.py"],
+  "userStories": [
+    {"id": "SALE", "title": "Ten percent off", "checks": [{"run": "my-tests test_sale.py", "results": "junit"}], "passes": false}
+  ]
+}
+""",
+}
+OLD_STORY = [
+    "cd old-shop && cat prd.json",
+    "ralph doctor --agent my-agent | grep places",
+    "ralph run --agent my-agent",
+    "grep -E '^- (checks|reason)' progress.txt",
+]
+
+
 def stage(folder: Path, programs: dict[str, str]) -> dict[str, str]:
     """Put `ralph` and these Python programs on a PATH of their own below `folder`; the environment with it."""
     tools = folder / "bin"
@@ -119,19 +186,31 @@ def environment(folder: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def play(folder: Path) -> str:
-    """The commands of STORY and what they print, run one after another in an empty `folder`."""
-    env = stage(folder, {"my-planner": PLANNER, "my-agent": AGENT})
+def play(folder: Path) -> list[str]:
+    """The commands of both stories and what they print, run one after another in an empty `folder`."""
+    env = stage(folder, {"my-planner": PLANNER, "my-agent": AGENT, "my-tests": TESTS})
     (folder / "brief.md").write_text(BRIEF)
+    old = folder / "old-shop"
+    old.mkdir()
+    for name, words in OLD_SHOP.items():
+        (old / name).write_text(words)
+    begin = "git init -q && git add -A && git commit -qm start"
+    subprocess.run(["/bin/sh", "-c", begin], cwd=old, env=env, check=True, timeout=60)
+    return [alike(tell(story, folder, env), folder) for story in (STORY, OLD_STORY)]
+
+
+def tell(story: list[str], folder: Path, env: dict[str, str]) -> str:
+    """The commands of a story that begins in `folder`, and what they print."""
     told, where = "", folder
-    for line in STORY:
+    for line in story:
         done = subprocess.run(
             ["/bin/sh", "-c", line], cwd=where, env=env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
         )  # fmt: skip
         told += f"$ {line}\n{done.stdout}"
-        where = folder / "shop" if "cd shop" in line else where
-    return alike(told, folder)
+        for name in ("shop", "old-shop"):
+            where = folder / name if f"cd {name} " in line else where
+    return told
 
 
 def alike(told: str, folder: Path) -> str:
@@ -141,21 +220,21 @@ def alike(told: str, folder: Path) -> str:
         r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", lambda m: "2026-11-21 22:30" + (":00" if m[1] else ""), told
     )
     told = re.sub(r"\d+\.\d s\b", "0.2 s", told)
-    told = re.sub(r"^[0-9a-f]{7,} ", "c0ffee1 ", told, flags=re.MULTILINE)
+    told = re.sub(r"^[0-9a-f]{7,}(?= )|(?<=, at )[0-9a-f]{12}\b", "c0ffee1", told, flags=re.MULTILINE)
     told = re.sub(r"(?<=/shop-)[0-9a-f]{8}\b", "1f0c3a2b", told)
     told = re.sub(r"\d+\.\d MB", "0.2 MB", told)
     return re.sub(r"(?<=git: )\d+\.\d+\b", "2.47", told)
 
 
-def written() -> str:
-    """The transcript that the page has."""
-    found = BLOCK.search(PAGE.read_text("utf-8"))
-    return found[0] if found else ""
+def written() -> list[str]:
+    """The transcripts that the page has."""
+    return BLOCK.findall(PAGE.read_text("utf-8"))
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        transcript = play(Path(scratch).resolve())
-    print(transcript, end="")
+        transcripts = play(Path(scratch).resolve())
+    print(*transcripts, sep="\n", end="")
     if "--write" in sys.argv:
-        PAGE.write_text(BLOCK.sub(lambda _: transcript, PAGE.read_text("utf-8"), count=1), "utf-8")
+        left = iter(transcripts)
+        PAGE.write_text(BLOCK.sub(lambda _: next(left), PAGE.read_text("utf-8")), "utf-8")

@@ -142,7 +142,7 @@ class Terminal(View):
         return "\n".join(rows)
 
     def check(self, result: CheckResult, label: str = "") -> None:
-        why = "" if result.ok or label else f": {text.last_line(result.tail)}"
+        why = "" if result.ok or result.said or label else f": {text.last_line(result.tail)}"
         color = "" if label else "green" if result.ok else "red"
         name = result.name if result.name == "setup" else f"check {result.name}"
         self.line(f"{label}{name}: {result.outcome}{why}", "  ", color)
