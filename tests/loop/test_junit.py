@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 from tests.hostile import hostile
 
 RECORDINGS = ROOT / "tests" / "recordings" / "junit"
-PROJECT = Path("/home/user/project")  # where they were made
+PROJECT = Path("/srv/project")  # where they were made
 Read = Callable[[Path, Path], SingleTests]
 
 
