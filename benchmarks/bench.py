@@ -507,6 +507,29 @@ def long_run(cwd: Path) -> Measured:
     return Measured(ours / floor, floor, ours, max(used[many] - used[few], 0.0))
 
 
+def single_tests(cwd: Path) -> Measured:
+    """A file with 100,000 tests, each with 1 KB of output, against its parser alone."""
+    said, report = "The quick brown fox jumps over it.\n" * 30, cwd / "report.xml"
+    with report.open("w") as file:
+        file.write('<testsuites><testsuite name="pytest">\n')
+        for i in range(scaled(100_000)):
+            name = f'classname="tests.test_{i // 100}.TestSome" name="test_{i}" time="0.001"'
+            file.write(f"<testcase {name}><system-out>{said}</system-out></testcase>\n")
+        file.write("</testsuite></testsuites>\n")
+    parse = "from xml.parsers import expat; expat.ParserCreate().ParseFile(open(sys.argv[1], 'rb'))"
+    read = "from _ralph.loop import junit; junit.read(Path(sys.argv[1]), Path())"
+    memory: list[float] = []
+
+    def one(code: str) -> float:
+        script = f"import sys; from pathlib import Path; {code}"
+        took, most = run([sys.executable, "-c", script, str(report)], cwd)
+        memory.append(most)
+        return took
+
+    floor, ours = medians(ROUNDS, lambda: one(parse), lambda: one(read))
+    return Measured(ours / floor, floor, ours, max(memory))
+
+
 CLICK, PIPE, JSON = "python -c 'import click'", "the same pipe in 64 KiB blocks", "json.loads, json.dumps"
 # fmt: off
 FIGURES = (
@@ -535,6 +558,7 @@ FIGURES = (
     Figure("growth", "an attempt after 10,000 records", "after two", 1.15, long_notes(True)),
     Figure("files", "an attempt: what 50,000 tracked files add", "git status", 6.0, many_files),
     Figure("new", "an attempt: what 60,000 new files add", "git add, git commit of them", 3.0, new_files),
+    Figure("tests", "results of 100,000 tests with 1 KB of output each", "the XML parser alone", 4.0, single_tests, memory=100),
     Figure("long", "an attempt in a run of 1,000", "in a run of 100", 1.15, long_run, memory=1),
 )
 # fmt: on

@@ -105,7 +105,7 @@ class _Report:
     """All tests so far, and where in a file the parser is, which calls the methods with plain names."""
 
     def __init__(self, root: Path) -> None:
-        tops = sorted({str(root), os.path.realpath(root)}, key=len, reverse=True)
+        tops = sorted({os.path.abspath(root), os.path.realpath(root)}, key=len, reverse=True)
         self._root = re.compile(rf"(?:file://)?(?:{'|'.join(map(re.escape, tops))})(?:/|(?![\w.-]))")
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
