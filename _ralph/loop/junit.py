@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ _TAG, _KINDS = 1 << 20, 10_000
 """Bytes of a tag with its attributes, and how many kinds of both there may be: all of it is in memory."""
 _NAME, _MESSAGE, _MESSAGES = 300, 2_000, 1_000_000
 """Characters of a test's name, of what one failure says, and of what all say."""
-_PIECE = 1 << 16
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
 """No XML, but some runners write what a test printed as it is: escapes of colours."""
 _FAILURES = {"failure", "error", "rerunFailure", "rerunError"}
@@ -75,7 +73,7 @@ def _parse(path: Path, report: _Report, limit: int) -> int:
     parser, size, fed = DefusedXMLParser(target=report, forbid_dtd=True), 0, 0
     try:
         with file:
-            while piece := file.read(_PIECE):
+            while piece := file.read(files.PIECE):
                 size += len(piece)
                 if size > limit:
                     raise _Unread(f"are over {_BYTES >> 20} MB")
@@ -106,11 +104,11 @@ class _Report:
 
     def __init__(self, root: Path) -> None:
         tops = sorted({os.path.abspath(root), os.path.realpath(root)}, key=len, reverse=True)
-        self._root = re.compile(rf"(?:file://)?(?:{'|'.join(map(re.escape, tops))})(?:/|(?![\w.-]))")
+        self._tops = [f"{scheme}{top}/" for scheme in ("file://", "") for top in tops]
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
         self._said = self._elements = self._depth = self._telling = 0
-        self._suites = [("", "")]  # the names and the files of those that are open, from the outside in
+        self._suites = [("", "")]  # those that are open, each with the names down to it, and its file
         self._open: list[_Test] = []
 
     def tests(self) -> SingleTests:
@@ -129,7 +127,7 @@ class _Report:
         if self._depth > _DEPTH:
             raise _Unread(f"are no JUnit XML: over {_DEPTH} elements, one in the other")
         if kind == "testsuite":
-            self._suites.append((self._part(attributes, "name"), self._file(attributes)))
+            self._suites.append((self._suite(attributes), self._file(attributes)))
         elif kind == "testcase":
             self._open.append(_Test(self._name(attributes), {attributes.get("status", "")}))
         elif self._open:
@@ -167,22 +165,21 @@ class _Report:
         if len(self._states) > _TESTS:
             raise _Unread(f"name over {_TESTS:,} tests")
         if state == _FAILED and self._said < _MESSAGES:
-            said = _ends(self._plain(test.said).strip(), _MESSAGE)
+            said = _ends(text.clean(self._plain(test.said)).strip(), _MESSAGE)
             self._said += len(said)
             self._messages.setdefault(test.name, said)
 
     def _name(self, attributes: Mapping[str, str]) -> str:
         """What a test is called in every run and place: its file, its class, or else the suites that it is
-        in, and its name. A part with which the next one begins is left out."""
-        owners = [self._part(attributes, "classname")]
-        if owners[0] in _NO_CLASS:
-            owners = [suite for suite, _ in self._suites if suite not in _NO_CLASS]
-        parts = [self._file(attributes), *owners, self._part(attributes, "name")]
-        named = itertools.pairwise([*filter(None, parts), ""])
-        name = " > ".join(part for part, after in named if not _begins(after, part)) or "(no name)"
-        if len(name) > _NAME:  # two that begin alike stay two
-            name = f"{name[:_NAME]}... {files.digest(name.encode())}"
-        return name
+        in, and its name."""
+        owner = self._part(attributes, "classname")
+        owner = self._suites[-1][0] if owner in _NO_CLASS else owner
+        return _joined(self._file(attributes), owner, self._part(attributes, "name")) or "(no name)"
+
+    def _suite(self, attributes: Mapping[str, str]) -> str:
+        """The names of a suite and of those around it."""
+        name = self._part(attributes, "name")
+        return _joined(self._suites[-1][0], "" if name in _NO_CLASS else name)
 
     def _file(self, attributes: Mapping[str, str]) -> str:
         """The file that they name, if it is in the place, else that of the suite around them."""
@@ -190,15 +187,29 @@ class _Report:
         return name if name and not name.startswith("/") else self._suites[-1][1]
 
     def _part(self, attributes: Mapping[str, str], key: str) -> str:
-        return " ".join(self._plain(attributes.get(key, "")).split())
+        return " ".join(text.clean(_short(self._plain(attributes.get(key, "")))).split())
 
     def _plain(self, said: str) -> str:
-        return self._root.sub("", text.redact(text.clean(said)))
+        """The same without secrets and without the folder of the place."""
+        for top in self._tops:
+            said = said.replace(top, "")
+        return text.redact(said)
 
 
 def _kind(tag: str) -> str:
     """The name of an element without its namespace."""
     return tag.rpartition("}")[2]
+
+
+def _joined(*parts: str) -> str:
+    """The name that they make together; a part with which the next one begins is left out."""
+    named = itertools.pairwise([*filter(None, parts), ""])
+    return _short(" > ".join(part for part, after in named if not _begins(after, part)))
+
+
+def _short(name: str) -> str:
+    """A name; if it is long, its beginning and a hash, as two that begin alike stay two."""
+    return name if len(name) <= _NAME else f"{name[:_NAME]}... {files.digest(name.encode())}"
 
 
 def _begins(line: str, part: str) -> bool:
