@@ -43,11 +43,12 @@ class Change:
     def __str__(self) -> str:
         kinds = {"newly red": self.failed, "newly skipped": self.skipped, "gone": self.gone}
         parts = [f"{len(names)} {kind}: {text.few([*names])}" for kind, names in kinds.items() if names]
-        parts += [f'a task that removes tests says so: "allow": {json.dumps(self.files[:5])}'] * bool(
-            self.gone and self.files
-        )
-        parts += [f"{len(self.new)} new and red: {text.few(self.new)}"] if self.new else []
-        parts += [text.count(len(self.old), "old failure")] if self.old else []
+        if self.gone and self.files:
+            parts.append(f'a task that removes tests says so: "allow": {json.dumps(self.files[:5])}')
+        if self.new:
+            parts.append(f"{len(self.new)} new and red: {text.few(self.new)}")
+        if self.old:
+            parts.append(text.count(len(self.old), "old failure"))
         return "; ".join(parts)
 
 

@@ -85,16 +85,23 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     attempt.verdict, attempt.reason = decide(facts)
     passed = attempt.verdict is Verdict.PASSED
     attempt.flaky = [check.name for check in attempt.checks if check.command in before.flaky]
+    attempt.flaky += [text.few(change.flaky) for change in before.suites.values() if change.flaky]
     attempt.denied = not passed and bool(attempt.result.denials) and not attempt.changes_tree
     attempt.weak = passed and bool(suite or not (turned or tests or red_before & steady))
-    attempt.flaky += [text.few(change.flaky) for change in before.suites.values() if change.flaky]
+    attempt.notices = [*dict.fromkeys([*attempt.notices, *_notices(attempt, before, suite)])]
+
+
+def _notices(attempt: Attempt, before: Before, suite: list[str]) -> list[str]:
+    """What a person should know beside the verdict; `suite` are the plan's checks that are red as before."""
     said = [f"flaky, red and green on the same files: {name}" for name in attempt.flaky]
-    said += [f"the suite is red: {text.few(suite)}; it was so before the work"] * bool(passed and suite)
-    let_go = [name for change in before.suites.values() for name in change.let_go]
-    said += [f"{text.count(len(let_go), 'test')} gone, as `allow` lets it: {text.few(let_go)}"] * bool(let_go)
-    if attempt.checks and not passed:
+    for change in before.suites.values():
+        if gone := change.let_go:
+            said.append(f"{text.count(len(gone), 'test')} gone, as `allow` lets it: {text.few(gone)}")
+    if attempt.passed and suite:
+        said.append(f"the suite is red: {text.few(suite)}; it was so before the work")
+    if attempt.checks and not attempt.passed:
         said += [f"{name} is ignored by git and not part of the work" for name in attempt.ignored[:6]]
-    attempt.notices = list(dict.fromkeys([*attempt.notices, *said]))
+    return said
 
 
 def decide(facts: Facts) -> tuple[Verdict, str]:
