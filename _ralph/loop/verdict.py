@@ -94,9 +94,9 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
 def _notices(attempt: Attempt, before: Before, suite: list[str]) -> list[str]:
     """What a person should know beside the verdict; `suite` are the plan's checks that are red as before."""
     said = [f"flaky, red and green on the same files: {name}" for name in attempt.flaky]
-    for change in before.suites.values():
-        if gone := change.let_go:
-            said.append(f"{text.count(len(gone), 'test')} gone, as `allow` lets it: {text.few(gone)}")
+    let_go = [name for change in before.suites.values() for name in change.let_go]
+    if let_go:
+        said.append(f"{text.count(len(let_go), 'test')} gone, as `allow` lets it: {text.few(let_go)}")
     if attempt.passed and suite:
         said.append(f"the suite is red: {text.few(suite)}; it was so before the work")
     if attempt.checks and not attempt.passed:
