@@ -92,7 +92,8 @@ def _parse(path: Path, report: _Report, limit: int) -> int:
 
 @dataclass
 class _Test:
-    """A test while it is read: its status and the kinds of elements in it, and what its failures say."""
+    """A test while it is read: the kinds of elements in it, its status among them, and what its failures
+    say."""
 
     name: str
     kinds: set[str]
@@ -129,7 +130,7 @@ class _Report:
         if kind == "testsuite":
             self._suites.append((self._suite(attributes), self._file(attributes)))
         elif kind == "testcase":
-            self._open.append(_Test(self._name(attributes), {attributes.get("status", "")}))
+            self._open.append(_Test(self._name(attributes), {attributes.get("status", "")} & _SKIPS))
         elif self._open:
             self._open[-1].kinds.add(kind)
             if kind in _FAILURES:
@@ -165,7 +166,7 @@ class _Report:
         if len(self._states) > _TESTS:
             raise _Unread(f"name over {_TESTS:,} tests")
         if state == _FAILED and self._said < _MESSAGES:
-            said = _ends(text.clean(self._plain(test.said)).strip(), _MESSAGE)
+            said = _ends(self._plain(text.clean(test.said)).strip(), _MESSAGE)
             self._said += len(said)
             self._messages.setdefault(test.name, said)
 
@@ -184,7 +185,7 @@ class _Report:
     def _file(self, attributes: Mapping[str, str]) -> str:
         """The file that they name, if it is in the place, else that of the suite around them."""
         name = self._part(attributes, "file")
-        return name if name and not name.startswith("/") else self._suites[-1][1]
+        return self._suites[-1][1] if not name or name.startswith("/") else name
 
     def _part(self, attributes: Mapping[str, str], key: str) -> str:
         return " ".join(text.clean(_short(self._plain(attributes.get(key, "")))).split())

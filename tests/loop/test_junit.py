@@ -143,6 +143,7 @@ TABLE = [
     (T.format("<rerunError/>"), "failed c > t"),
     (T.format("<system-out>&lt;failure/></system-out><properties/>"), "passed c > t"),
     ("<failure/>" + T.format(""), "passed c > t"),
+    (T.format('<testcase name="u"><error/></testcase>'), "passed c > t, failed s > u"),
     # a name that stands there twice
     (T2.format("<failure/>"), "failed c > t"),
     (T.format("<failure/>") + T.format(""), "failed c > t"),
@@ -208,6 +209,7 @@ MUTANTS = {
         "_FAILED if test.kinds & _FAILURES else _SKIPPED if test.kinds & _SKIPS else _PASSED",
     ),
     "an error is no failure": ('"failure", "error", ', '"failure", '),
+    "a status is nothing": ('{attributes.get("status", "")} & _SKIPS', "set()"),
     "a flaky test failed": ('"rerunError"}', '"rerunError", "flakyFailure"}'),
     "a DOCTYPE is read": ("forbid_dtd=True", "forbid_dtd=False, forbid_entities=False"),
     "any XML is read": ("self._depth == 1 and", "False and"),
@@ -393,6 +395,12 @@ LARGE = {
     "elements": (b"<testsuites>", b"<a/>", 3 * MB, "its results hold over 2,000,000 elements"),
     "comments": (b"<testsuites>", b"<!---->", 3 * MB, "its results hold over 2,000,000 elements"),
     "names": (b"<testsuites>", b"<testcase name='" + b"\xc3\xa4" * 500_000 + b"'/>", 250, "1 0 0"),
+    "one in the other": (
+        b"<testsuites>",
+        b"<testcase status='" + b"x" * 1_000_000 + b"'>",
+        190,
+        "no element found",
+    ),
     "names of suites": (
         b"<testsuites>" + (b"<testsuite name='" + b"x" * 10_000 + b"'>") * 190,
         b"<testcase name='a'/>",
