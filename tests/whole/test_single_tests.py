@@ -175,6 +175,32 @@ def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
 
 
+RESULTS = {
+    "open(out, 'w').write(good)": "",
+    "os.mkfifo(out)": "failed: its results are no regular file that can be read",
+    "os.symlink(os.path.abspath('good.xml'), out)": "failed: its results are no regular file that can be read",
+    "os.mkdir(out); os.symlink('.', out + '/a.xml')": "failed: its results (a.xml) are no regular file",
+    "open(out, 'w').write('<!DOCTYPE a [<!ENTITY b \"c\">]>' + good)": "failed: its results hold a DOCTYPE",
+    "open(out, 'w').write(good[:-20])": "failed: its results are no JUnit XML: ",
+    "open(out, 'w').write(good + chr(0))": "failed: its results are no JUnit XML: ",
+    "open(out, 'w').write('<checkstyle/>')": "failed: its results are no JUnit XML: they begin with <checkstyle>",
+    "open(out, 'w').write('<testsuite>' + ' ' * (300 << 20))": "failed: its results are over 256 MB",
+    "open(out, 'w').write('<testsuite/>')": "failed: its results name no test",
+}
+
+
+@pytest.mark.parametrize("line", RESULTS)
+def test_results_that_cannot_be_read_are_red_with_the_reason(repo: Repo, line: str) -> None:
+    """What the agent makes of the runner: it ends with 0, and has written something else."""
+    shop(repo, first=False, old=OLD.partition("def test_old")[0])
+    good = "".join(f"<testcase classname='price' name='test_{name}'/>" for name in ("price", "zero"))
+    runner = f"import os\ngood, out = {f'<testsuite>{good}</testsuite>'!r}, os.environ['RALPH_RESULTS']\n"
+    work = f'P("good.xml").write_text("{good}"); P("run_tests.py").write_text({runner + line!r})'
+    repo.run(repo.agent(work), "--max-attempts", "1")
+    assert repo.verdicts() == ["T1 failed" if RESULTS[line] else "T1 passed"]
+    assert RESULTS[line] in last(repo).get("reason", "")
+
+
 def test_an_own_check_is_green_as_a_whole(repo: Repo) -> None:
     """Half of the work is none."""
     shop(repo)
