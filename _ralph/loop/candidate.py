@@ -192,8 +192,10 @@ async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked:
             name, label = f"{job.name}-earlier", f"at {commit[:12]}: "
             earlier = CheckJob(commit=commit, checks=checks, name=name, label=label, env=job.env)
             await results_of(run, earlier, attempt.worker)
-            if not ran(run.results.runs(commit, command)).isdisjoint(change.new):
+            runs = run.results.runs(commit, command)
+            if not ran(runs).isdisjoint(change.new):
                 attempt.ran_at[command] = commit
+            if command in attempt.ran_at or any(result.ok for result in runs):
                 break
 
 

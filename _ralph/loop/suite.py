@@ -20,8 +20,8 @@ _TOLD, _MESSAGE = 5, 900
 class Change:
     """How the tests of a check differ between two commits. `failed` (with what they say), `skipped` and
     `gone` were green before. `old` failed before, too; `new` fail, and did not run before. `turned` failed
-    before and pass now. `flaky` were not the same in two runs on the same files. `hidden` says that what was
-    green before may not be known: the suite did not run whole there. `let_go` is what is gone and may be;
+    before and pass now. `flaky` were not the same in two runs on the same files. `hidden` says that
+    some of `new` may have been green before: the suite was red there, so it may not have run whole. `let_go` is what is gone and may be;
     `files` are the tests that the work changed, for what is gone and may not."""
 
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +71,6 @@ def compare(
     failing = [name for name, seen in states.items() if "failed" in seen and "passed" not in seen]
     known = was.keys() | then.keys()
     new = [name for name in failing if name not in known]
-    not_whole = not was or any("failed" in seen and name not in states for name, seen in was.items())
     gone = [name for name, seen in lost.items() if seen == {"gone"} and states]
     messages = {name: said for run in now if run.tests for name, said in run.tests.failed.items()}
     return Change(
@@ -82,7 +81,7 @@ def compare(
         new=new,
         turned=[name for name, seen in was.items() if seen == {"failed"} and states.get(name) == {"passed"}],
         flaky=[name for seen_in in (was, states) for name, seen in seen_in.items() if len(seen) > 1],
-        hidden=bool(new) and not_whole,
+        hidden=bool(new) and not (before and all(run.ok for run in before)),
         let_go=gone if let_go else [],
         files=files,
     )

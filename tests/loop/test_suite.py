@@ -24,7 +24,7 @@ a+ bo          | a+ b+          |            ->
 a+             | a+ c+          |            ->
 a+             | a+ c-          |            -> new c
 a+ b-          | a+ c-          |            -> new c, hidden
-a+ b-          | a+ b- c-       |            -> new c, old b
+a+ b-          | a+ b- c-       |            -> new c, old b, hidden
 a+             | a-; a+         |            -> flaky a
 a+             | a; a+          |            -> flaky a
 a+             | a-; a-         |            -> failed a

@@ -104,6 +104,25 @@ def test_work_that_breaks_a_test_that_was_green_fails_with_its_name(repo: Repo, 
     assert "AssertionError" in record["failure"]["tail"]
 
 
+def test_a_package_of_which_nothing_is_reported_hides_no_regression(repo: Repo) -> None:
+    """Some runners leave out what does not compile, so the tip shows old failures alone."""
+    leaves_out = RUNNER.replace(
+        'cases.append(("", file.stem, f"<error message={quoteattr(repr(error))}/>"))', "pass"
+    )
+    assert leaves_out != RUNNER
+    shop(repo, old=OLD.replace("import price", "import price, rebate as _"))
+    repo.write("tests/other.py", "def test_elsewhere(): assert False\n")
+    repo.write("run_tests.py", leaves_out)
+    repo.write("shop.py", SHOP + REBATE)
+    repo.write("tests/rebate.py", "def test_rebate(): pass\n")
+    repo.commit("all compiles")
+    repo.write("shop.py", SHOP)
+    repo.write("tests/rebate.py", FIRST)
+    repo.commit("the next test, first")
+    repo.run(repo.agent(BREAKS), "--max-attempts", "1")
+    assert "1 newly red: price > test_price" in last(repo)["reason"]
+
+
 def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
     shop(repo, old=OLD.replace("price(2) == 4", 'price(2) == 4, "two cost four"'))
     keeps = f'P("{repo.outside}/prompt").write_text(prompt)\n'
