@@ -131,19 +131,19 @@ def restore(
     changed: Changed | None = None,
 ) -> tuple[str, dict[str, Entry], list[str]]:
     """The tree `after` with the files under `protect` as in `before`, but for those under `allow`: changed
-    and deleted files are restored, new ones stay unless the pattern is a plain file name (`conftest.py`).
+    and deleted files are restored, new ones stay unless a pattern is their name or path (`conftest.py`).
     ralph's own files, `state`, are always restored. `changed` is how the trees differ, if that is known. The
     tree, what was restored, as it was before, and the names of what is new and stays."""
     if not (protect or state):
         return after, {}, []
     changed = differences(git, before, after) if changed is None else changed
     kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
-    plain = patterns.plain_names(protect)
+    plain, paths = patterns.plain_names(protect), {pattern.strip("/") for pattern in protect}
     found = {name: changed[name][0] for name in sorted(kept)}
     new = [
         name
         for name, was in found.items()
-        if not was.exists and Path(name).name not in plain and name not in state
+        if not was.exists and Path(name).name not in plain and name not in {*paths, *state}
     ]
     back = {name: was for name, was in found.items() if name not in new}
     return lay(git, after, back), back, new

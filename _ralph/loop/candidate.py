@@ -158,14 +158,16 @@ async def _run_checks(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
 
 def _changes(run: Run, attempt: Attempt, checked: Checked) -> dict[str, Change]:
     """How single tests changed in the candidate, by the commands of the plan's checks that report them. Tests
-    that are gone are let go where it changes what its task allows."""
+    that are gone are let go where it changes what its task allows, but for settings of the runner."""
     own, changes = {check.command for check in attempt.task.checks}, {}
-    let_go = bool(patterns.matching(attempt.task.allow, attempt.changed))
+    tests = patterns.uncovered_tests([], attempt.tests)
+    settings = {*attempt.tests} - {*tests}
+    let_go = bool(patterns.matching(attempt.task.allow, attempt.changed) - settings)
     for check in checks_of(run, attempt.task):
         if check.results and check.command not in own:
             commits = (attempt.tip, checked.commit, attempt.ran_at.get(check.command, ""))
             known = [run.results.runs(commit, check.command) if commit else [] for commit in commits]
-            changes[check.command] = compare(*known, let_go=let_go, files=attempt.tests)
+            changes[check.command] = compare(*known, let_go=let_go, files=tests)
     return changes
 
 

@@ -109,7 +109,8 @@ class _Report:
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
         self._said = self._elements = self._depth = self._telling = 0
-        self._suites = [("", "")]  # those that are open, each with the names down to it, and its file
+        # those that are open, each with the names down to it, its file, and how many tests it counts
+        self._suites = [("", "", "")]
         self._open: list[_Test] = []
 
     def tests(self) -> SingleTests:
@@ -128,7 +129,8 @@ class _Report:
         if self._depth > _DEPTH:
             raise _Unread(f"are no JUnit XML: over {_DEPTH} elements, one in the other")
         if kind == "testsuite":
-            self._suites.append((self._suite(attributes), self._file(attributes)))
+            ran = attributes.get("tests", "")
+            self._suites.append((self._suite(attributes), self._file(attributes), ran))
         elif kind == "testcase":
             self._open.append(_Test(self._name(attributes), {attributes.get("status", "")} & _SKIPS))
         elif self._open:
@@ -160,8 +162,10 @@ class _Report:
     comment = pi = start_ns = _count
 
     def _add(self, test: _Test) -> None:
-        """A name that stands there twice is as its worst. What is skipped may have failed: a `todo`."""
-        state = _SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else _PASSED
+        """A name that stands there twice is as its worst. What is skipped may have failed: a `todo`. Where a
+        suite counts none, they were only prepared: `pytest --setup-only`."""
+        passed = _SKIPPED if self._suites[-1][2] == "0" else _PASSED
+        state = _SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else passed
         self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
         if len(self._states) > _TESTS:
             raise _Unread(f"name over {_TESTS:,} tests")

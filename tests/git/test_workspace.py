@@ -596,6 +596,8 @@ EDITS: dict[str, tuple[list[str], list[str], dict[str, str | None], list[str], l
     "a folder that became a file": (["tests/**"], [], {"tests": "x"}, ["tests/a.py", "tests/deep/b.py"], [], {}),
     "a new file": (["tests/**"], [], {"tests/new.py": "x"}, [], ["tests/new.py"], {"tests/new.py": "x"}),
     "a new file with a plain name": (["conftest.py"], [], {"sub/conftest.py": "x"}, ["sub/conftest.py"], [], {}),
+    "a new file whose path is a pattern": (["/.cargo/config.toml"], [], {".cargo/config.toml": "x", ".cargo/audit.toml": "x"}, [".cargo/config.toml"], [], {".cargo/audit.toml": "x"}),
+    "new files in a folder that is a pattern": (["tests/deep"], [], {"tests/deep/c.py": "x"}, [], ["tests/deep/c.py"], {"tests/deep/c.py": "x"}),
     "lifted for all": (["tests/**"], ["tests/**"], {"tests/a.py": "x"}, [], [], {"tests/a.py": "x"}),
     "lifted for one": (["tests/**"], ["tests/a.py"], {"tests/a.py": "x", "tests/deep/b.py": "x"}, ["tests/deep/b.py"], [], {"tests/a.py": "x"}),
     "a plain name, lifted": (["conftest.py"], ["conftest.py"], {"conftest.py": "x"}, [], [], {"conftest.py": "x"}),

@@ -144,6 +144,9 @@ TABLE = [
     (T.format("<system-out>&lt;failure/></system-out><properties/>"), "passed c > t"),
     ("<failure/>" + T.format(""), "passed c > t"),
     (T.format('<testcase name="u"><error/></testcase>'), "passed c > t, failed s > u"),
+    (f'<testsuite tests="0">{T.format("")}</testsuite>', "skipped c > t"),
+    (f'<testsuite tests="0">{T.format("<error/>")}</testsuite>', "failed c > t"),
+    (f'<testsuite tests="0">{T.format("<skipped/>")}</testsuite>', "skipped c > t"),
     # a name that stands there twice
     (T2.format("<failure/>"), "failed c > t"),
     (T.format("<failure/>") + T.format(""), "failed c > t"),
@@ -205,9 +208,11 @@ MUTANTS = {
     "the best of two counts": ("max(state, self._states.get(test.name, _PASSED))", "min(state, _FAILED)"),
     "skipped is passed": ("_SKIPPED if test.kinds & _SKIPS else ", ""),
     "failed wins over skipped": (
-        "_SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else _PASSED",
-        "_FAILED if test.kinds & _FAILURES else _SKIPPED if test.kinds & _SKIPS else _PASSED",
+        "_SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else passed",
+        "_FAILED if test.kinds & _FAILURES else _SKIPPED if test.kinds & _SKIPS else passed",
     ),
+    "a suite that ran no test passed": ('_SKIPPED if self._suites[-1][2] == "0" else _PASSED', "_PASSED"),
+    "a suite that counts no test did not fail": ("_FAILED if test.kinds & _FAILURES else passed", "passed"),
     "an error is no failure": ('"failure", "error", ', '"failure", '),
     "a status is nothing": ('{attributes.get("status", "")} & _SKIPS', "set()"),
     "a flaky test failed": ('"rerunError"}', '"rerunError", "flakyFailure"}'),
