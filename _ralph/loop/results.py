@@ -47,13 +47,19 @@ class Results:
 
     def is_flaky(self, commit: str, command: str) -> bool:
         """Whether a check was red and green on the files of `commit`."""
-        return len({one.ok for one in self.runs(commit, command)}) > 1
+        return len({one.ok for one in self.runs(commit, command) if not one.missing}) > 1
+
+    def _known(self, commit: str, command: str) -> CheckResult | None:
+        """What a check says of the files of `commit`, if it need not run again: not where its program was
+        missing, as that can be installed meanwhile."""
+        found = self.newest(commit, command)
+        return None if found and found.missing else found
 
     def recall(self, job: CheckJob) -> Checked | None:
         """The results of a job, if all of its checks have run on these files."""
         if job.again:
             return None
-        found = [self.newest(job.commit, check.command) for check in job.checks]
+        found = [self._known(job.commit, check.command) for check in job.checks]
         known = [replace(one, seconds=0.0, recalled=True) for one in found if one]
         if len(known) < len(job.checks) or not (known or self.built == self.git.tree(job.commit)):
             return None
@@ -65,13 +71,13 @@ class Results:
         room_holds, self.built = self.built, ""
         if job.again or room_holds != self.git.tree(job.commit):
             return job
-        return replace(job, known=[one.command for one in job.checks if self.newest(job.commit, one.command)])
+        return replace(job, known=[one.command for one in job.checks if self._known(job.commit, one.command)])
 
     def end(self, job: CheckJob, found: Checked) -> Checked:
         """Remember what a job found; with the results that were known before it, in order."""
         wanted = {check.command for check in job.checks}
         for result in found.checks:
-            if result.command in wanted and not result.missing:  # a program can be installed meanwhile
+            if result.command in wanted:
                 self._said.setdefault((self.git.tree(found.commit), result.command), []).append(result)
         ran = {result.command: result for result in found.checks}
         if job.known and ran.keys() <= wanted:

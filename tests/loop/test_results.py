@@ -82,7 +82,9 @@ def test_a_room_that_did_not_come_to_the_end_holds_nothing(repo: Repo, results: 
 
 def test_a_program_that_was_missing_can_be_there_now(repo: Repo, results: Results) -> None:
     results.end(job(head(repo), "a"), said(head(repo), missing="tool", a=False))
-    assert results.recall(job(head(repo), "a")) is None
+    assert results.recall(job(head(repo), "a")) is None and results.was(head(repo), "a", ok=False)
+    results.end(job(head(repo), "a"), said(head(repo), a=True))
+    assert results.recall(job(head(repo), "a")) and not results.is_flaky(head(repo), "a")
 
 
 def test_a_person_s_retry_forgets(repo: Repo, results: Results) -> None:

@@ -176,6 +176,13 @@ def test_a_check_that_cannot_start_costs_no_agent(repo: Repo) -> None:
     assert repo.run(repo.agent(MAKES))[0] == 0
 
 
+def test_a_check_of_the_plan_that_cannot_start_blocks_nobody(repo: Repo) -> None:
+    repo.plan({"checks": ["test -e T1.txt"]}, checks=["no-such-linter ."])
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.verdicts()) == (4, ["T1 passed"]), printed
+    assert repo.records("verdict")[0]["weak"] and "no-such-linter: not found" in printed
+
+
 # ---------------------------------------------------------------- what was left out
 
 
