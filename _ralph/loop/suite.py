@@ -20,9 +20,9 @@ _TOLD, _MESSAGE = 5, 900
 class Change:
     """How the tests of a check differ between two commits. `failed` (with what they say), `skipped` and
     `gone` were green before. `old` failed before, too; `new` fail, and did not run before. `turned` failed
-    before and pass now. `flaky` were not the same in two runs on the same files. `hidden` says that
-    some of `new` may have been green before: the suite was red there, so it may not have run whole. `let_go` is what is gone and may be;
-    `files` are the tests that the work changed, for what is gone and may not."""
+    before and pass now. `flaky` were not the same in two runs on the same files. `hidden` says that some of
+    `new` may have been green before: the suite was red there, so it may not have run whole. `let_go` is what
+    is gone and may be; `files` are those that the work changed, for what is gone and may not."""
 
     failed: Mapping[str, str] = field(default_factory=dict)
     skipped: Sequence[str] = ()
