@@ -15,7 +15,7 @@ HOSTILE_EXAMPLES ?= 1000
 SOAK_TASKS ?= 300
 JOBS_SEEDS ?= 60
 
-# Which tests of `make test-gate`, as in `pytest -k`; none is all of them, 7 minutes.
+# Which tests of `make test-gate`, as in `pytest -k`; none is all of them, 11 minutes.
 GATE ?=
 
 # 1 is the whole of `make bench`, some minutes; 0.1 takes one and a half.
@@ -44,8 +44,8 @@ test-agents: $(STAMP) ## run the real agents against a scripted model, without a
 test-browser: $(STAMP) ## check the report in headless Chromium (1 min)
 	$(BIN)/python -m pytest -m browser -n 2 -rs tests/show/test_browser.py
 
-test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init to a green clone (8 min)
-	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py
+test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init to a green clone (12 min)
+	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py tests/whole/test_runners.py
 
 test-slurm: $(STAMP) ## run job files on a real Slurm of three nodes, without installing it (minutes)
 	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py

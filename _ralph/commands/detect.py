@@ -159,10 +159,10 @@ class Project:
             if covered := patterns.matching([pattern], tests):
                 proposed.append(pattern)
                 tests -= covered
-        of_runners = {name for row in self._runners for name in row.get("protect", [])}
-        beside = [name for row in TABLE["runners"] for name in row.get("protect", [])] + TABLE["beside tests"]
-        unused = set(patterns.unmatched(beside, self.names)) - of_runners
-        proposed += [name for name in beside if name not in unused]
+        decide = [name for row in TABLE["runners"] for name in row.get("protect", [])] + TABLE["beside tests"]
+        missing = {*patterns.unmatched(decide, self.names)}
+        missing -= {name for row in self._runners for name in row.get("protect", [])}
+        proposed += [name for name in decide if name not in missing]
         return [self._from_top(pattern) for pattern in dict.fromkeys(proposed)]
 
     @functools.cached_property

@@ -21,14 +21,16 @@ _TOOLS = ("pytest", "ruff", "mypy", "tox")
 
 
 def changed_tests(run: Run, attempt: Attempt) -> list[str]:
-    """The tests that were there before the attempt, and that it changed or removed; and so for what decides
-    what its checks do, such as the scripts in package.json."""
+    """The tests that were there before the attempt, and that it changed or removed; and what decides what its
+    checks do, such as the scripts in package.json, if it changed that, or made it."""
     commands = " ".join(check.command for check in checks_of(run, attempt.task))
     if not (patterns.uncovered_tests([], attempt.changed) or _deciding(attempt.changed, commands)):
         return []
-    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=a")
+    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames")
     names = run.git.names(*words, attempt.tip, attempt.commit)
-    found = patterns.uncovered_tests([], names)
+    found = patterns.uncovered_tests(
+        [], run.git.names(*words, "--diff-filter=a", attempt.tip, attempt.commit)
+    )
     for name in _deciding(names, commands):
         versions = (f"{commit}:{name}" for commit in (attempt.tip, attempt.commit))
         before, after = (run.git("cat-file", "blob", version, check=False) for version in versions)

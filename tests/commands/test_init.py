@@ -488,11 +488,12 @@ def test_what_a_red_check_lacks(tmp_path: Path, output: str, exit_status: int | 
     assert setup_hint(output, exit_status, tmp_path) == (("error", HINT) if level else None)
 
 
+PYTEST_FILES = ["conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini"]
 PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "nothing": (["a.txt"], []),
     "pytest": (
         ["tests/test_a.py", "src/x.py"],
-        ["tests/**", "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini"],
+        ["tests/**", *PYTEST_FILES],
     ),
     "tests beside the code": (["src/a.ts", "src/a.test.ts", "src/b.spec.tsx"], ["*.test.*", "*.spec.*"]),
     "tests in folders of packages": (["packages/a/tests/a.js", "packages/b/test/b.js"], ["**/tests/**", "**/test/**"]),

@@ -244,13 +244,16 @@ PYPROJECT = '[project]\ndependencies = [%s]\n[tool.pytest.ini_options]\naddopts 
         ("Makefile", "test:\n\ttrue", "test:\n\tfalse", "make -s test", True),
         ("jest.config.ts", "x", "y", "npx jest", True),
         ("README.md", "x", "y", "make", False),
+        ("setup.cfg", "", "[tool:pytest]\naddopts = --setup-plan\n", "python3 -m pytest", True),  # new ones
+        ("pyproject.toml", "", "[project]\n", "python3 -m pytest", False),
     ],
 )
 def test_what_decides_what_a_check_does_is_named_like_a_test(
     repo: Repo, opened: Opened, name: str, before: str, after: str, check: str, named: bool
 ) -> None:
-    repo.write(name, before)
-    repo.commit("before")
+    if before:
+        repo.write(name, before)
+        repo.commit("before")
     repo.plan({"checks": [check]}, agent="sh")
     run = opened()
     one = begin(run, run.plan.tasks[0])

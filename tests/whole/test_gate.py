@@ -419,6 +419,11 @@ def project(request: pytest.FixtureRequest) -> Project:
 # ---------------------------------------------------------------- from init to the clone
 
 
+def plain(check: str | dict[str, str]) -> str:
+    """The command of a check in a shell of one's own: by its name, if it reports single tests to ralph."""
+    return check["name"] if isinstance(check, dict) else check
+
+
 @dataclass
 class Begun:
     """A project with a plan: what init proposed and one task, whose check is red."""
@@ -435,7 +440,8 @@ class Begun:
 
     @property
     def checks(self) -> list[str]:
-        return [*self.plan["checks"], *self.plan["userStories"][0]["checks"]]
+        """Its checks as their owner runs them."""
+        return [*map(plain, self.plan["checks"]), *self.plan["userStories"][0]["checks"]]
 
     def save(self, **top: Any) -> None:
         """Write the plan again, with other keys; None takes one away."""
@@ -507,7 +513,7 @@ def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
         plan = json.loads(owner.read("prd.json"))
         assert plan["checks"], said
         what = {"id": "T1", "title": "The test that is red turns green", "passes": False}
-        plan["userStories"] = [{**what, "checks": [plan["checks"][0] + project.only], **task}]
+        plan["userStories"] = [{**what, "checks": [plain(plan["checks"][0]) + project.only], **task}]
         begun = Begun(owner, project, plan)
         begun.save()
         for line in said.splitlines():
