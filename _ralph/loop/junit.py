@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from _ralph import files, text
@@ -100,6 +100,18 @@ class _Test:
     said: str = ""
 
 
+@dataclass
+class _Suite:
+    """A suite while it is read: the names down to it, its file, how many tests it counts, those that passed
+    so far, and how many others there were."""
+
+    name: str = ""
+    file: str = ""
+    counts: str = ""
+    passed: list[str] = field(default_factory=list)
+    others: int = 0
+
+
 class _Report:
     """All tests so far, and where in a file the parser is, which calls the methods with plain names."""
 
@@ -109,8 +121,7 @@ class _Report:
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
         self._said = self._elements = self._depth = self._telling = 0
-        # those that are open, each with the names down to it, its file, and how many tests it counts
-        self._suites = [("", "", "")]
+        self._suites = [_Suite()]  # those that are open
         self._open: list[_Test] = []
 
     def tests(self) -> SingleTests:
@@ -129,8 +140,8 @@ class _Report:
         if self._depth > _DEPTH:
             raise _Unread(f"are no JUnit XML: over {_DEPTH} elements, one in the other")
         if kind == "testsuite":
-            ran = attributes.get("tests", "")
-            self._suites.append((self._suite(attributes), self._file(attributes), ran))
+            name, file = self._suite(attributes), self._file(attributes)
+            self._suites.append(_Suite(name, file, attributes.get("tests", "")))
         elif kind == "testcase":
             self._open.append(_Test(self._name(attributes), {attributes.get("status", "")} & _SKIPS))
         elif self._open:
@@ -147,7 +158,7 @@ class _Report:
         kind = _kind(tag)
         self._depth -= 1
         if kind == "testsuite":
-            self._suites.pop()
+            self._close(self._suites.pop())
         elif kind == "testcase":
             self._add(self._open.pop())
         elif self._open and kind in _FAILURES:
@@ -162,11 +173,13 @@ class _Report:
     comment = pi = start_ns = _count
 
     def _add(self, test: _Test) -> None:
-        """A name that stands there twice is as its worst. What is skipped may have failed: a `todo`. Where a
-        suite counts none, they were only prepared: `pytest --setup-only`."""
-        passed = _SKIPPED if self._suites[-1][2] == "0" else _PASSED
-        state = _SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else passed
+        """A name that stands there twice is as its worst. What is skipped may have failed: a `todo`."""
+        state = _SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else _PASSED
         self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
+        if state == _PASSED:
+            self._suites[-1].passed.append(test.name)
+        else:
+            self._suites[-1].others += 1
         if len(self._states) > _TESTS:
             raise _Unread(f"name over {_TESTS:,} tests")
         if state == _FAILED and self._said < _MESSAGES:
@@ -174,22 +187,29 @@ class _Report:
             self._said += len(said)
             self._messages.setdefault(test.name, said)
 
+    def _close(self, suite: _Suite) -> None:
+        """Where a suite counts no more tests than those that did not pass, the others were only prepared:
+        `pytest --setup-only`."""
+        if suite.counts.isdecimal() and int(suite.counts[:9]) <= suite.others:
+            for name in suite.passed:
+                self._states[name] = max(_SKIPPED, self._states[name])
+
     def _name(self, attributes: Mapping[str, str]) -> str:
         """What a test is called in every run and place: its file, its class, or else the suites that it is
         in, and its name."""
         owner = self._part(attributes, "classname")
-        owner = self._suites[-1][0] if owner in _NO_CLASS else owner
+        owner = self._suites[-1].name if owner in _NO_CLASS else owner
         return _joined(self._file(attributes), owner, self._part(attributes, "name")) or "(no name)"
 
     def _suite(self, attributes: Mapping[str, str]) -> str:
         """The names of a suite and of those around it."""
         name = self._part(attributes, "name")
-        return _joined(self._suites[-1][0], "" if name in _NO_CLASS else name)
+        return _joined(self._suites[-1].name, "" if name in _NO_CLASS else name)
 
     def _file(self, attributes: Mapping[str, str]) -> str:
         """The file that they name, if it is in the place, else that of the suite around them."""
         name = self._part(attributes, "file")
-        return self._suites[-1][1] if not name or name.startswith("/") else name
+        return self._suites[-1].file if not name or name.startswith("/") else name
 
     def _part(self, attributes: Mapping[str, str], key: str) -> str:
         return " ".join(text.clean(_short(self._plain(attributes.get(key, "")))).split())
