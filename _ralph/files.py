@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import itertools
@@ -44,11 +45,19 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
+def fsync(fd: int) -> None:
+    """Have what was written to a file on the disk. On macOS, os.fsync leaves it in the drive's own cache."""
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined,unused-ignore]
+        return  # else it is not macOS, or the file system cannot
+    os.fsync(fd)
+
+
 def fsync_dir(folder: Path) -> None:
     """Make a rename or a new name in `folder` durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        fsync(fd)
     finally:
         os.close(fd)
 
@@ -92,7 +101,7 @@ def _replace(path: Path, data: bytes, mode: int | None, may: Callable[[], bool])
             write_all(fd, data)
             if mode is not None:
                 os.fchmod(fd, mode)
-            os.fsync(fd)
+            fsync(fd)
         if replaced := may():
             os.replace(name, path)
     finally:
@@ -109,7 +118,7 @@ def append(path: Path, data: bytes) -> None:
     fd = os.open(path, flags, 0o666)
     try:
         write_all(fd, data)
-        os.fsync(fd)
+        fsync(fd)
     finally:
         os.close(fd)
     if new:
@@ -195,7 +204,12 @@ def clear(path: Path) -> Path:
         except RecursionError:  # thousands of folders, one in the other
             subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=_PATIENCE)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a folder on the way can be a file now
-        path.unlink()
+        try:
+            path.unlink()
+        except PermissionError:
+            if not path.is_symlink():
+                open_up(path)
+            path.unlink()
     return path
 
 
@@ -230,9 +244,11 @@ def _is_ours(folder: Path) -> bool:
 
 
 def open_up(folder: Path) -> None:
-    """Give its owner access to all in `folder`: some tools leave read-only caches, and agents anything."""
-    words = ["chmod", "-R", "u+rwX", str(folder)]
-    subprocess.run(words, stderr=subprocess.DEVNULL, timeout=_PATIENCE)
+    """Give its owner access to all in `folder`: some tools leave read-only caches, and agents anything. On
+    macOS anybody can lock a file of their own."""
+    for words in (["chflags", "-R", "nouchg,nouappnd"], ["chmod", "-R", "u+rwX"]):
+        with contextlib.suppress(FileNotFoundError):  # Linux has no chflags
+            subprocess.run([*words, str(folder)], stderr=subprocess.DEVNULL, timeout=_PATIENCE)
 
 
 def walk(top: Path) -> Iterator[Path]:

@@ -483,6 +483,25 @@ def nothing_hangs() -> Iterator[None]:
 
 
 @pytest.fixture
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A command that locks a file. On macOS its owner can; elsewhere root can, and a `chflags` on PATH, made of
+    what Linux has, unlocks it."""
+    command, probe, unlock = "chflags uchg", tmp_path / "probe", tmp_path / "unlock/chflags"
+    if not shutil.which("chflags"):
+        command = "chattr +i"
+        unlock.parent.mkdir()
+        unlock.write_text('#!/bin/sh\nexec chattr -R -i "$3"\n')
+        unlock.chmod(0o755)
+        monkeypatch.setenv("PATH", str(unlock.parent), prepend=":")
+    probe.touch()
+    if subprocess.run(["sh", "-c", f"{command} {probe}"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("nobody here can lock a file")
+    files.open_up(probe)
+    yield command
+    files.open_up(tmp_path)
+
+
+@pytest.fixture
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """git in this process reads no one's settings."""
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):

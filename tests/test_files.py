@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -152,6 +153,27 @@ def test_append_refuses_a_trap(tmp_path: Path, trap: str) -> None:
 # ---------------------------------------------------------------- read_regular, move_aside
 
 
+@pytest.mark.parametrize("can", [True, False])
+def test_what_is_written_stays_in_no_cache_of_the_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can: bool
+) -> None:
+    """macOS has a call for that, which not every file system takes."""
+    full: list[int] = []
+    plain: list[int] = []
+
+    def control(_fd: int, call: int) -> None:
+        full.append(call)
+        if not can:
+            raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "fsync", plain.append)
+    files.atomic_write(tmp_path / "f", b"new")
+    files.append(tmp_path / "g", b"new")
+    assert full == [51] * 4 and len(plain) == (0 if can else 4), "each file, and the name of each"
+
+
 def lay(trap: str, path: Path, elsewhere: Path) -> None:
     """Put a trap where a file is expected."""
     if trap == "fifo":
@@ -212,6 +234,25 @@ def test_a_link_to_a_folder_is_cleared_and_the_folder_stays(tmp_path: Path) -> N
     (tmp_path / "f").symlink_to("folder")
     assert not os.path.lexists(files.clear(tmp_path / "f"))
     assert (tmp_path / "folder" / "inside").read_bytes() == b"stays"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "file in a folder"])
+def test_what_its_owner_locked_is_cleared(tmp_path: Path, locks: str, kind: str) -> None:
+    path = tmp_path / "f"
+    locked = path / "inside" if kind == "file in a folder" else path
+    locked.parent.mkdir(exist_ok=True)
+    locked.mkdir() if kind == "folder" else locked.write_bytes(b"x")
+    subprocess.run([*locks.split(), locked], check=True)
+    assert not os.path.lexists(files.clear(path))
+
+
+def test_a_link_to_what_is_locked_is_cleared_alone(tmp_path: Path, locks: str) -> None:
+    (tmp_path / "kept").write_bytes(b"stays")
+    subprocess.run([*locks.split(), tmp_path / "kept"], check=True)
+    (tmp_path / "f").symlink_to("kept")
+    files.clear(tmp_path / "f")
+    with pytest.raises(PermissionError):
+        (tmp_path / "kept").unlink()
 
 
 FILLED = {"HEAD": b"ref\n", "refs/heads/main": b"commit\n"}

@@ -38,6 +38,12 @@ _QUIET = (
     # a repository from another machine may say otherwise, and git then loses a file that is renamed in case
     *(("core.ignorecase=false",) if sys.platform == "linux" else ()),
 )  # fmt: skip
+_FLUSH = """import ctypes, os, sys
+flush = getattr(ctypes.CDLL(None), "sync_volume_np", lambda *_: -1)
+if flush(os.fsencode(sys.argv[1]), 3) != 0: os.sync()"""
+_SYNC = ["sync", "-f"] if sys.platform == "linux" else [sys.executable, "-ISc", _FLUSH]
+"""The command that makes a disk durable. On macOS, `sync` returns before all is written; that call waits
+for it (2), and has the drive empty its cache (1)."""
 _BROKEN = (
     "not a git repository", "dubious ownership", "bad config", "config value", "repo version",
     "must be run in a work tree",
@@ -154,7 +160,7 @@ class Git:
     def sync(self) -> None:
         """Make all objects durable: agents sync nothing, and git little. In a child, as a disk that does not
         answer holds who waits for it: Late then, and StopNow if ralph must stop."""
-        words = ["sync", *(["-f", str(self.common)] if sys.platform == "linux" else [])]
+        words = [*_SYNC, str(self.common)]
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True) as process:
             _wait(process, "sync", BULK, self.calls.control)
         if process.returncode:

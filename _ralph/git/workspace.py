@@ -21,8 +21,9 @@ from _ralph.git.snapshot import Changed, leads_out
 from _ralph.model import LEFT_OUT
 from _ralph.process.sandbox import CACHE
 
-_DEEP, _NESTED = 3500, 300
-"""Limits of a path: its length (the system's is 4,096 bytes) and its folders (Python's recursion: 1,000)."""
+_DEEP, _NESTED = os.pathconf("/", "PC_PATH_MAX") - 300, 300
+"""Limits of a path: the length of a folder's (the system's, less that of a file's name) and its folders
+(Python's recursion: 1,000)."""
 _PLAIN = str.maketrans({letter: f"\\{letter}" for letter in "\\*?[ "})
 """Letters of a name that mean something else in an ignore file."""
 _CHECKOUT = 1800.0
@@ -482,7 +483,7 @@ def _look(root: Path) -> tuple[list[Path], list[Path]]:
                 nested.append(Path(entry.path))
             if entry.is_file(follow_symlinks=False) or entry.is_symlink():
                 continue
-            near = len(entry.path) < _DEEP and entry.path.count("/") < _NESTED
+            near = len(os.fsencode(entry.path)) < _DEEP and entry.path.count("/") < _NESTED
             if near and entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
             else:

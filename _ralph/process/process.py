@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -175,7 +176,11 @@ def _nameless() -> BinaryIO:
         return os.fdopen(os.memfd_create("buffer"), "w+b")
     import tempfile
 
-    return tempfile.TemporaryFile()
+    try:
+        return tempfile.TemporaryFile()
+    except FileNotFoundError:  # what tempfile says where it can write nowhere
+        full = "the disk is full, or `ulimit -f` too low, for a temporary file"
+        raise OSError(errno.ENOSPC, full, os.environ.get("TMPDIR", "/tmp")) from None
 
 
 def reap(pid: int, seconds: float) -> int | None:

@@ -20,7 +20,7 @@ from _ralph.model import CheckResult, Json, Tokens, Verdict
 from _ralph.state.facts import dollars, ended_words, spent, thousands
 
 _PATIENCE = 2.0
-_PIECE = 4096  # what a pipe with room takes whole, so that a write to one never waits
+_PIECE = select.PIPE_BUF  # what a pipe with room takes whole, so that a write to one never waits
 _CLEAR = "\r\x1b[K"
 
 
@@ -228,12 +228,12 @@ def complain(words: str) -> None:
 
 def unblocked(stream: TextIO) -> int:
     """A descriptor of our own for a stream, which does not block where that is a terminal or a pipe: the
-    shell's own stays as it is."""
+    shell's own stays as it is. On macOS, /dev/fd gives a copy of that: a terminal is opened by its name."""
     fd = stream.fileno()
     kind = os.fstat(fd).st_mode
-    if stat.S_ISCHR(kind) or stat.S_ISFIFO(kind):
+    for name in (os.ttyname, "/dev/fd/{}".format) if stat.S_ISCHR(kind) or stat.S_ISFIFO(kind) else ():
         with contextlib.suppress(OSError):
-            return os.open(f"/dev/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            return os.open(name(fd), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     return fd
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import glob
 import json
@@ -110,8 +111,15 @@ def discard_unsynced(paths: Paths) -> None:
 
 
 def boot() -> str:
-    """Tells one start of this machine from another."""
+    """Tells one start of this machine from another. Both systems give each an id; the time of the start moves
+    when the clock is set."""
+    if found := files.read_regular(Path("/proc/sys/kernel/random/boot_id")):
+        return found.decode().strip()
+    with contextlib.suppress(AttributeError):  # only macOS has this function
+        value, size = ctypes.create_string_buffer(100), ctypes.c_size_t(100)
+        asked = ctypes.CDLL(None).sysctlbyname
+        if asked(b"kern.bootsessionuuid", value, ctypes.byref(size), None, ctypes.c_size_t(0)) == 0:
+            return value.value.decode()
     import psutil
 
-    found = files.read_regular(Path("/proc/sys/kernel/random/boot_id"))
-    return found.decode().strip() if found else str(round(psutil.boot_time()))
+    return str(round(psutil.boot_time()))

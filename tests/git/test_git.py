@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -32,6 +35,38 @@ def test_a_call_ends_at_its_deadline_with_all_that_it_started(slow: Git) -> None
     while is_alive(int((slow.dir / "pid").read_text())):
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+DRIVE = """
+#include <stdio.h>
+#include <stdlib.h>
+int sync_volume_np(const char *path, int flags) {
+    FILE *said = fopen(getenv("SAID"), "w");
+    fprintf(said, "%s %d", path, flags);
+    fclose(said);
+    return REFUSED;
+}
+"""
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="it stands for a call that this system has")
+@pytest.mark.parametrize("answer", ["0", "-1", "no such call"])
+def test_objects_leave_the_cache_of_the_drive_too(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """The command of macOS, beside a library that has its call; without that call, too."""
+    monkeypatch.setattr(module, "_SYNC", [sys.executable, "-ISc", module._FLUSH])
+    monkeypatch.setenv("SAID", str(tmp_path / "said"))
+    if answer != "no such call":
+        if not shutil.which("cc"):
+            pytest.skip("needs a C compiler")
+        (tmp_path / "drive.c").write_text(DRIVE.replace("REFUSED", answer))
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", "drive.so", "drive.c"], cwd=tmp_path, check=True)
+        monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "drive.so"))
+    git = Git.at(repo.path)
+    git.sync()
+    if answer != "no such call":
+        assert (tmp_path / "said").read_text() == f"{git.common} 3"
 
 
 def is_alive(pid: int) -> bool:

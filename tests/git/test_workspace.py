@@ -288,6 +288,32 @@ def write(place: Place, name: str, content: str = "new\n") -> None:
     path.write_text(content)
 
 
+@pytest.mark.parametrize("name", ["d" * 100, "ж" * 50])
+def test_what_is_too_deep_for_the_system_is_removed_and_named_and_the_rest_is_work(
+    repo: Repo, name: str
+) -> None:
+    place, tree = place_of(repo), tree_of(repo)
+    place.reset(tree)
+    here = os.open(place.root, os.O_RDONLY)
+    for _ in range(os.pathconf("/", "PC_PATH_MAX") // 100 + 1):
+        os.mkdir(name, dir_fd=here)
+        above, here = here, os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(os.open("f" * 250, os.O_CREAT, dir_fd=here))
+        os.close(above)
+    os.close(here)
+    (said,) = place.remove_unusable(tree)
+    assert said.startswith(f"git cannot add {name}/") and said.endswith("it was removed")
+    made, refused = place.snapshot(tree)
+    assert refused == [] and len(listing(repo, made)) - len(listing(repo, tree)) == depth_of(
+        place.root / name
+    )
+
+
+def depth_of(folder: Path) -> int:
+    """How many folders with a file lie one in the other, however long their path is."""
+    return sum(bool(files) for _, _, files, _ in os.fwalk(folder))
+
+
 FILE, LINK, PROGRAM = "100644", "120000", "100755"
 # What is done, how the tree differs from the commit's, and a word of what is said.
 WORK: dict[str, tuple[Callable[[Place], object], dict[str, tuple[str, str] | None], str]] = {

@@ -22,8 +22,8 @@ import psutil
 import pyte
 import pytest
 
-from _ralph.show.live import Row
-from tests.conftest import Repo
+from _ralph.show.live import Row, send, unblocked
+from tests.conftest import Repo, within
 from tests.scripts import plan, speaker
 
 TEXTS = [
@@ -263,3 +263,23 @@ def test_a_killed_worker_costs_its_attempt_and_the_terminal_goes_on(repo: Repo) 
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
     lines = "".join(seen.lines())
     assert "the worker of this attempt was killed" in lines and "idle" not in lines
+
+
+@pytest.mark.parametrize("kind", ["terminal", "pipe"])
+def test_who_stops_reading_holds_nobody_where_dev_fd_is_a_copy(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As on macOS, where its flags are not heeded."""
+    real = os.open
+
+    def copied(path: Any, flags: int) -> int:
+        return os.dup(int(path[8:])) if path.startswith("/dev/fd/") else real(path, flags)
+
+    read, write = pty.openpty() if kind == "terminal" else os.pipe()
+    monkeypatch.setattr(os, "open", copied)
+    with os.fdopen(write, "w") as stream, within(5):
+        own = unblocked(stream)
+        assert not send(own, b"x" * 1_000_000, 0.3)
+        assert os.get_blocking(write), "the shell's own is as it was"
+    os.close(own)
+    os.close(read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -102,6 +104,33 @@ def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: s
         path.touch()
     lock.end_killed_run(paths)
     assert [path.exists() for path in stale] == [boot == "this one"] * 3
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_clock_that_is_set_is_no_new_start_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """Where no file tells the start, as on macOS, its id does; its time only where there is no id."""
+    starts, times, real = ["first"], [1000.0], os.open
+
+    class Library:
+        @staticmethod
+        def sysctlbyname(name: bytes, value: Any, _size: object, *_: object) -> int:
+            assert name == b"kern.bootsessionuuid"
+            value.value = starts[0].encode() if knows else b""
+            return 0 if knows else -1
+
+    def without_proc(path: Any, *given: Any, **named: Any) -> int:
+        return real("/no/such/file" if str(path).startswith("/proc/") else path, *given, **named)
+
+    monkeypatch.setattr(os, "open", without_proc)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
+    monkeypatch.setattr(psutil, "boot_time", lambda: times[0])
+    seen = lock.boot()
+    times[0] += 2
+    assert (lock.boot() == seen) == knows
+    seen, starts[0] = lock.boot(), "second"
+    assert (lock.boot() != seen) == knows
 
 
 def hanging(repo: Repo) -> subprocess.Popen[str]:
