@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 
 from _ralph import text
@@ -34,6 +35,11 @@ def normal(pattern: str, where: str) -> str:
     whole = re.sub(r"(?<![^/])\*\*/\*$", "**", whole)
     kept = re.match(r"(?!\*\*$)[^/]+$|[!:^~$'\"`\s]|\w:", whole)  # else it would read as something else
     return f"/{whole}" if from_top and kept else whole
+
+
+def folded(name: str) -> str:
+    """What all spellings of a name share on a disk that tells neither cases nor Unicode forms apart."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def matching(patterns: Iterable[str], names: Iterable[str]) -> set[str]:

@@ -137,13 +137,16 @@ def restore(
     if not (protect or state):
         return after, {}, []
     changed = differences(git, before, after) if changed is None else changed
-    kept = patterns.matching(protect, changed) - patterns.matching(allow, changed) | {*state} & {*changed}
-    plain, paths = patterns.plain_names(protect), {pattern.strip("/") for pattern in protect}
-    found = {name: changed[name][0] for name in sorted(kept)}
+    spelt = patterns.folded if (git.common / "head").exists() else str  # it is called HEAD
+    protect, allow, state = ([*map(spelt, names)] for names in (protect, allow, state))
+    names = {name: spelt(name) for name in changed}
+    kept = {*state, *patterns.matching(protect, names.values()) - patterns.matching(allow, names.values())}
+    plain, paths = patterns.plain_names(protect), {pattern.strip("/") for pattern in (*protect, *state)}
+    found = {name: changed[name][0] for name in sorted(changed) if names[name] in kept}
     new = [
         name
         for name, was in found.items()
-        if not was.exists and Path(name).name not in plain and name not in {*paths, *state}
+        if not was.exists and names[name].split("/")[-1] not in plain and names[name] not in paths
     ]
     back = {name: was for name, was in found.items() if name not in new}
     return lay(git, after, back), back, new

@@ -83,7 +83,7 @@ def history_of(plan: Plan, records: Iterable[Record]) -> History:
 
 def locate(prd_path: Path) -> Paths:
     """The paths of the plan with this prd.json. BadInput outside of a git working tree."""
-    folder = prd_path.parent.resolve()
+    folder = files.spelt(prd_path.parent.resolve())
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
     around = git_places(folder)
@@ -91,7 +91,7 @@ def locate(prd_path: Path) -> Paths:
         raise BadInput(
             f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
         )
-    return paths_of(*around, folder / prd_path.name)
+    return paths_of(*around, files.spelt(folder / prd_path.name))
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:

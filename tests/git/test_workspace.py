@@ -663,6 +663,37 @@ def test_protected_files_are_put_back_as_an_edit_of_the_tree(repo: Repo, name: s
     assert edited(repo, name) == (back, new, tree)
 
 
+CAFE = "caf\u00e9"
+# The same for names that the disk does not tell apart: protect, allow, a new file, and whether it stays out.
+BLIND: dict[str, tuple[str, str, str, bool]] = {
+    "another case": ("conftest.py", "", "Conftest.py", True),
+    "a folder's": ("/.config/nextest.toml", "", ".Config/nextest.toml", True),
+    "another form": (f"{CAFE}.py", "", "cafe\u0301.py", True),
+    "a pattern in another form": ("cafe\u0301.py", "", f"{CAFE}.py", True),
+    "one of ralph's own": ("", "", "PRD.json", True),
+    "lifted": ("conftest.py", "CONFTEST.py", "Conftest.py", False),
+    "another file": ("conftest.py", "", "conftest.pyi", False),
+}
+
+
+@pytest.mark.parametrize("blind", [True, False])
+@pytest.mark.parametrize("name", BLIND)
+def test_names_that_the_disk_does_not_tell_apart_are_protected_as_one(
+    repo: Repo, name: str, blind: bool
+) -> None:
+    """Where this disk tells them apart, one that does not is played: HEAD is there in small letters, too."""
+    if (repo.path / ".git/head").exists() != blind:
+        if not blind:
+            pytest.skip("this disk does not")
+        (repo.path / ".git/head").touch()
+    protect, allow, new, out = BLIND[name]
+    line = f"100644 {repo.git('hash-object', 'a.txt').strip()}\t{new}"
+    tree = Git.at(repo.path).edited(head(repo), [line])
+    words = (["tests/**", *([protect] if protect else [])], [allow] if allow else [], ["prd.json"])
+    _, back, _ = restore(Git.at(repo.path), head(repo), tree, *words)
+    assert [*back] == [new] * (out and blind)
+
+
 @pytest.mark.parametrize("mutant", ["no patterns", "plain names allowed", "modes forgotten"])
 def test_a_restore_that_forgets_something_is_caught(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str

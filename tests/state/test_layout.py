@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
 
+from _ralph import files
 from _ralph.codec import as_json
 from _ralph.errors import BadInput
 from _ralph.model import Paths, Verdict
@@ -43,6 +46,48 @@ def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(tmp_path: Pat
         layout.locate(tmp_path / "prd.json")
     with pytest.raises(BadInput, match="there is no folder"):
         layout.locate(tmp_path / "gone/prd.json")
+
+
+@pytest.mark.parametrize(
+    "typed", ["shop/prd.json", "SHOP/prd.json", "shop/PRD.JSON", "link/prd.json", "cafe\u0301/prd.json"]
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_a_plan_is_one_however_it_is_typed(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, typed: str, there: bool
+) -> None:
+    """On a disk that tells neither cases nor Unicode forms apart. Elsewhere, what is typed is there by its own
+    name, and the system's call is played: it gives the one form."""
+    right = unicodedata.normalize("NFC", typed).lower().replace("link", "shop")
+    if hasattr(fcntl, "F_GETPATH"):
+        on_disk = right
+    else:
+        on_disk = typed.replace("link", "shop")
+
+        def true_name(fd: int, call: int, _room: bytes) -> bytes:
+            assert call == 50
+            name = os.readlink(f"/proc/self/fd/{fd}").removeprefix(str(repo.outside))
+            name = unicodedata.normalize("NFC", name).lower()
+            return os.fsencode(f"{repo.outside}{name}").ljust(1024, b"\0")
+
+        monkeypatch.setattr(fcntl, "F_GETPATH", 50, raising=False)
+        monkeypatch.setattr(fcntl, "fcntl", true_name)
+    path = repo.path / on_disk
+    path.parent.mkdir()
+    if not (repo.path / right).parent.exists():
+        (repo.path / right).parent.symlink_to(path.parent.name)
+    (repo.path / "link").symlink_to("shop")
+    if there:
+        path.write_text("{}")
+    paths = layout.locate(repo.path / typed)
+    wanted = right if there else f"{right.rpartition('/')[0]}/{typed.rpartition('/')[2]}"
+    assert paths.prd == repo.path / wanted
+    assert paths.private == repo.path / ".git/ralph" / files.digest(os.fsencode(repo.path / wanted))
+
+
+def test_a_plan_that_is_a_link_keeps_its_own_name(repo: Repo) -> None:
+    repo.write("plans/shop.json", "{}")
+    (repo.path / "prd.json").symlink_to("plans/shop.json")
+    assert layout.locate(repo.path / "prd.json").prd == repo.path / "prd.json"
 
 
 @pytest.mark.parametrize(("env", "folder"), [
