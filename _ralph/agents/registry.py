@@ -6,9 +6,11 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from _ralph.process.process import Control, ProcessResult, run_process
 
 PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
+_PATIENCE = 10.0
 _INSIDE, _LOG = ".git/ralph", "agent.log"
 # With these, Claude Code thinks that it runs inside itself, and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
@@ -125,7 +128,7 @@ def require(agent: Agent) -> None:
     if agent.permissions not in agent.row["permissions"]:
         raise AgentUnavailable(
             f"{agent.name} has no sandbox of its own that would keep it to this folder; "
-            f"use --sandbox bwrap, or --full-permissions"
+            f"use --sandbox bwrap (on Linux), or --full-permissions"
             if agent.permissions == "edit"
             else f"{agent.name} cannot be judge or planner: its row has no `read` permissions"
         )
@@ -149,7 +152,24 @@ def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str |
         for place in agent.row.get("login", [])
         if (env.get(place[1:]) if place[0] == "$" else os.path.isfile(os.path.join(home, place)))
     )
-    return next(keys, None), next(logins, None)
+    kept = (place for place, words in kept_by_system(agent).items() if _succeeds(words, env))
+    return next(keys, None), next(chain(logins, kept), None)
+
+
+def kept_by_system(agent: Agent) -> dict[str, list[str]]:
+    """Where this system keeps logins of the agent that no file has, each with a command that finds one."""
+    return dict(agent.row.get(f"login_{sys.platform}", {}))
+
+
+def _succeeds(words: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether a command that asks nobody ends well, and soon."""
+    try:
+        done = subprocess.run(
+            words, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def known_credentials(agent: Agent) -> str:

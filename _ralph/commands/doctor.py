@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -37,19 +38,22 @@ from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, setup_failed
 from _ralph.loop.view import View
 from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
-from _ralph.process.process import Control
+from _ralph.process.process import Control, run_process
 from _ralph.process.sandbox import sandbox_for
 from _ralph.show.live import Terminal
 from _ralph.state import facts, layout, limits, lock, prd
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.records import Journal
 
+_TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=False, quiet=True).stdout)"
+"""Python that prints what a command does. subprocess-tee has no deadline, so its process has one."""
+_PATIENCE = 30.0
 _PERMISSIONS = {
     "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
     "read": ("ok", "read only"),
     "edit": ("ok", "edit; {}"),
     "sandbox": ("ok", "full, inside ralph's sandbox"),
-    "full": ("warning", "full; it can do all that you can, and --sandbox bwrap would limit it"),
+    "full": ("warning", "full; it can do all that you can, and --sandbox bwrap (on Linux) would limit it"),
 }
 """What an agent may do, and whether that is worth a warning."""
 
@@ -410,7 +414,7 @@ def _agents(run: Run) -> Findings:
 
 def _agent(run: Run, agent: Agent) -> Findings:
     yield from _warnings(opening.require_agent(run, agent))
-    yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(agent)}"
+    yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}"
     key, login = registry.credentials(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
@@ -430,18 +434,15 @@ def _agent(run: Run, agent: Agent) -> Findings:
         yield "warning", f"nothing limits what {key} is billed; set {option}, or a budget in the plan"
 
 
-def _version(agent: Agent) -> str:
+def _version(run: Run, agent: Agent) -> str:
     if not agent.row.get("version"):
         return ""
-    import subprocess_tee
-
     words = shlex.join([agent.program, *agent.row["version"][1:]])
     # Behind a pipe of its own: what it leaves running cannot hold ours.
     command = f"{words} < /dev/null 2> /dev/null | head -n 1"
-    if shutil.which("timeout"):
-        command = f"timeout 30 sh -c {shlex.quote(command)}"
-    probe = subprocess_tee.run(command, shell=True, tee=False, quiet=True, check=False)
-    return ", " + text.one_line((probe.stdout or "no version").strip(), 60)
+    argv = [sys.executable, "-P", "-c", _TEE, command]
+    said = run_process(argv, cwd=run.paths.root, env=os.environ, timeout=_PATIENCE, control=run.control)
+    return ", " + text.one_line((said.tail if said.exit == 0 else "").strip() or "no version", 60)
 
 
 def _permissions(run: Run, agent: Agent) -> Findings:

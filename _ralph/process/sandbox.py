@@ -70,7 +70,7 @@ def sandbox_for(
     bubblewrap is missing or does not work here."""
     if shutil.which("bwrap") is None:
         raise BadInput(
-            "--sandbox bwrap needs bubblewrap, and bwrap is not on PATH; install it or run without"
+            "--sandbox bwrap needs bubblewrap, on Linux, and bwrap is not on PATH; install it or run without"
         )
     homes = {Path.home()}
     with contextlib.suppress(KeyError):  # a user without an entry

@@ -597,6 +597,28 @@ def test_how_a_probe_ends(repo: Repo, name: str) -> None:
     assert (repo.outside / "words").read_text() == "--read\n"
 
 
+# What macOS's `security` does, and the levels of what doctor and the probe say of the login.
+KEYCHAIN = {"found": ("exit 0", "ok", "warning"), "not found": ("exit 44", "warning", "ok"), "hangs": ("sleep 60", "warning", "ok")}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEYCHAIN)
+def test_a_login_in_the_keychain_is_known_and_not_promised_to_cron(repo: Repo, name: str) -> None:
+    does, level, probed = KEYCHAIN[name]
+    repo.plan(own("T1"))
+    repo.tool("security", f"echo $* >> {repo.outside}/asked; {does}")
+    repo.tool("claude", """test "$1" = --version || echo '{"type":"result","is_error":false}'""")
+    mac = "import sys; sys.platform = 'darwin'; from _ralph.agents import registry; registry._PATIENCE = 0.5"
+    done = repo.ralph("doctor", "-v", "--probe", first=mac)
+    said = {"ok": "logged in (the Keychain, which cron cannot open", "warning": "no login found"}
+    assert says(done, level, said[level]), done.stdout
+    assert says(done, probed, "as cron starts it, answered"), done.stdout
+    assert ("CLAUDE_CODE_OAUTH_TOKEN for its crontab" in done.stdout) == (name == "found")
+    asked = repo.read("../asked").splitlines()
+    assert {*asked} == {"find-generic-password -s Claude Code-credentials"}, "-w would show the secret"
+    done = repo.ralph("doctor", "-v", "--probe", first=mac, ANTHROPIC_API_KEY="x")
+    assert says(done, "warning", "ANTHROPIC_API_KEY is billed instead") == (name == "found")
+
+
 @pytest.mark.skipif(bool(works()), reason=works())
 def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> None:
     repo.plan(OWN)
@@ -649,6 +671,20 @@ def test_a_version_that_reads_stdin_does_not_wait_for_a_person(repo: Repo) -> No
         words, cwd=repo.path, env=repo.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as doctor:
         assert doctor.stdout and b", 1.2.3" in doctor.stdout.read()
+
+
+def test_a_version_that_hangs_is_given_up(repo: Repo) -> None:
+    """Also where no `timeout` is on PATH, as on macOS."""
+    repo.plan(own("T1"))
+    repo.tool("claude", "exec sleep 100")
+    for name in ("git", "sh", "sleep", "head", "cp", "rm", "chmod", "sync", "python3", "test", "grep"):
+        (repo.outside / "few").mkdir(exist_ok=True)
+        (repo.outside / "few" / name).symlink_to(str(shutil.which(name)))
+    few = "from _ralph.commands import doctor; doctor._PATIENCE = 1.0"
+    path = f"{repo.outside}/bin:{repo.outside}/few"
+    done = repo.ralph_anew("doctor", "-v", "--full-permissions", timeout=25, first=few, PATH=path)
+    assert f"claude at {repo.outside}/bin/claude, no version" in done.stdout, done.stdout + done.stderr
+    assert repo.alive() == []
 
 
 def test_doctor_waits_for_no_daemon(repo: Repo) -> None:

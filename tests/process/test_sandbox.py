@@ -222,7 +222,7 @@ def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:
         (tools / program).symlink_to(str(shutil.which(program)))
     repo.env["PATH"] = str(tools)
     code, _, printed = repo.run("sh -c true", "--sandbox", "bwrap")
-    assert code == 2 and "needs bubblewrap" in printed
+    assert code == 2 and "needs bubblewrap, on Linux" in printed
 
 
 @pytest.mark.parametrize(
