@@ -80,6 +80,7 @@ async def _know_own(run: Run, attempt: Attempt, tip: str) -> None:
     attempt.cannot_pass = next((cannot_start(result) for result in results if result.missing), "")
     if not attempt.cannot_pass:
         run.results.before[attempt.task.key] = {result.command: result.ok for result in results} | before
+        run.results.before_at[attempt.task.key] = tip
 
 
 def before_work(run: Run, attempt: Attempt) -> Before:

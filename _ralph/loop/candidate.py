@@ -18,7 +18,7 @@ from _ralph.loop.places import HOOKS, MESSAGE_HOOKS
 from _ralph.loop.results import up_to
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, retry_setup
-from _ralph.loop.suite import Change, compare, judged, ran
+from _ralph.loop.suite import Change, compare, judged, ran, undone
 from _ralph.loop.verdict import kept_away
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import CheckResult, Outcome, Verdict
@@ -149,7 +149,7 @@ async def _run_checks(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
     await _look_further_back(run, attempt, job, checked)
     checked = await _once_more(run, attempt, job, checked)
     attempt.suites = _changes(run, attempt, checked)
-    checked.checks = _judged(attempt.suites, checked.checks)
+    checked.checks = _judged(attempt.suites, _without_undone(run, attempt, checked))
     if checked.red or checked.commit == attempt.tip:
         looked = run.in_worker(lambda inside: Checked(ignored=ignored_by(inside, attempt)), Checked)
         checked.ignored = (await looked).ignored
@@ -157,18 +157,39 @@ async def _run_checks(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
 
 
 def _changes(run: Run, attempt: Attempt, checked: Checked) -> dict[str, Change]:
-    """How single tests changed in the candidate, by the commands of the plan's checks that report them. Tests
-    that are gone are let go where it changes what its task allows, but for settings of the runner."""
+    """How single tests changed in the candidate, by the commands of the plan's checks that report them."""
     own, changes = {check.command for check in attempt.task.checks}, {}
-    tests = patterns.uncovered_tests([], attempt.tests)
-    settings = {*attempt.tests} - {*tests}
-    let_go = bool(patterns.matching(attempt.task.allow, attempt.changed) - settings)
+    let_go, files = _let_go(attempt)
     for check in checks_of(run, attempt.task):
         if check.results and check.command not in own:
             commits = (attempt.tip, checked.commit, attempt.ran_at.get(check.command, ""))
             known = [run.results.runs(commit, check.command) if commit else [] for commit in commits]
-            changes[check.command] = compare(*known, let_go=let_go, files=tests)
+            changes[check.command] = compare(*known, let_go=let_go, files=files)
     return changes
+
+
+def _let_go(attempt: Attempt) -> tuple[bool, list[str]]:
+    """Whether tests may be gone: the work changes what its task allows, and no settings of a runner by that;
+    and the files that a task can allow for it, tests if it changes any."""
+    tests = patterns.uncovered_tests([], attempt.tests)
+    settings = {*attempt.tests} - {*tests}
+    files = [name for name in attempt.changed if name not in settings]
+    return bool(patterns.matching(attempt.task.allow, files)), tests if tests or settings else files
+
+
+def _without_undone(run: Run, attempt: Attempt, checked: Checked) -> list[CheckResult]:
+    """The results of checks, where one of the task's own is red whose tests were red and do not run now."""
+    began, own = run.results.before_at.get(attempt.task.key), {one.command for one in attempt.task.checks}
+    if began is None or _let_go(attempt)[0]:
+        return checked.checks
+    results = []
+    for result in checked.checks:
+        runs = (run.results.runs(commit, result.command) for commit in (began, checked.commit))
+        if result.ok and result.command in own and (left := undone(*runs)):
+            said = f"failed: red before the work, and not run now: {text.few(left)}"
+            result = replace(result, ok=False, said=said, tail=said)
+        results.append(result)
+    return results
 
 
 def _judged(changes: Mapping[str, Change], checks: Iterable[CheckResult]) -> list[CheckResult]:

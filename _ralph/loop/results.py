@@ -17,13 +17,14 @@ _MOST_SUITES = 24
 class Results:
     """The results of this run, by tree and command. They hold for one `setup`, `keep` and set of copies, the
     `surroundings`. `built` is the tree that the clean room holds as the plan's checks left it, if any;
-    `before` says which checks of a task's own were green before its work, by the task's key; `accepted` are
-    messages that the commit hooks let pass."""
+    `before` says which checks of a task's own were green before its work, by the task's key, `before_at` on
+    which commit; `accepted` are messages that the commit hooks let pass."""
 
     git: Git
     surroundings: str = ""
     built: str = ""
     before: dict[str, dict[str, bool]] = field(default_factory=dict)
+    before_at: dict[str, str] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
 

@@ -22,7 +22,8 @@ class Change:
     `gone` were green before. `old` failed before, too; `new` fail, and did not run before. `turned` failed
     before and pass now. `flaky` were not the same in two runs on the same files. `hidden` says that some of
     `new` may have been green before: the suite was red there, so it may not have run whole. `let_go` is what
-    is gone and may be; `files` are those that the work changed, for what is gone and may not."""
+    is gone and may be; `files` are those that the work changed, for what is gone and may not. `silent` says
+    that nothing is reported of what was green."""
 
     failed: Mapping[str, str] = field(default_factory=dict)
     skipped: Sequence[str] = ()
@@ -34,6 +35,7 @@ class Change:
     hidden: bool = False
     let_go: Sequence[str] = ()
     files: Sequence[str] = ()
+    silent: bool = False
 
     @property
     def breaks(self) -> bool:
@@ -84,7 +86,20 @@ def compare(
         hidden=bool(new) and not (before and all(run.ok for run in before)),
         let_go=gone if let_go else [],
         files=files,
+        silent=bool(green and not states and _states(before[-1:])),
     )
+
+
+def undone(before: Runs, now: Runs) -> list[str]:
+    """The tests of a task's own check that failed before its work and are now skipped; or gone, where none
+    passes that did not before."""
+    was, states = _states(before), _states(now)
+    failed = [name for name, seen in was.items() if "failed" in seen]
+    if skipped := [name for name in failed if states.get(name) == {"skipped"}]:
+        return skipped
+    if any("passed" in seen and was.get(name) != {"passed"} for name, seen in states.items()):
+        return []
+    return [name for name in failed if name not in states]
 
 
 def ran(runs: Runs) -> set[str]:

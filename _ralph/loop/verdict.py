@@ -61,7 +61,7 @@ def needs_checks(attempt: Attempt) -> bool:
 def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     """Put the verdict into the attempt; `judge` says whether a judge must agree to a pass."""
     own = {check.command for check in attempt.task.checks}
-    broken = {command for command, change in before.suites.items() if change.breaks}
+    broken = {command for command, change in before.suites.items() if change.breaks or change.silent}
     red_before = {command for command, ok in before.tip.items() if not ok} - own - broken
     suite = [check.name for check in attempt.checks if not check.ok and check.command in red_before]
     red = [check for check in attempt.checks if not check.ok and check.command not in red_before]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from _ralph.loop import suite
-from _ralph.loop.suite import Change, compare, judged, with_tests
+from _ralph.loop.suite import Change, compare, judged, undone, with_tests
 from _ralph.model import CheckResult, SingleTests
 
 # Runs before, now and earlier: `;` between two runs on the same files, a letter for each test with + (passed),
@@ -40,7 +40,8 @@ a+ t1+; a+ t2+ | t3+            |            -> gone a, flaky t1 t2
 p-             | a- c+          | a+ b+      -> failed a
 p-             | a+ c-          | a+         -> new c, hidden
 a-             | a-             | a+         -> old a
-a+             |                |            ->
+a+             |                |            -> silent
+a-             |                |            ->
                |                |            ->
 """
 CASES = [line for line in TABLE.strip().splitlines() if line]
@@ -66,7 +67,7 @@ def runs(words: str) -> list[CheckResult]:
 def words(change: Change) -> str:
     kinds = ("failed", "skipped", "gone", "new", "old", "turned", "flaky")
     said = [f"{kind} {' '.join(names)}" for kind in kinds if (names := [*getattr(change, kind)])]
-    return ", ".join([*said, *["hidden"] * change.hidden])
+    return ", ".join([*said, *["hidden"] * change.hidden, *["silent"] * change.silent])
 
 
 def told(line: str) -> bool:
@@ -74,7 +75,7 @@ def told(line: str) -> bool:
     given, _, wanted = line.partition("->")
     before, now, earlier = map(runs, given.split("|"))
     change = compare(before, now, earlier)
-    order = ("failed", "skipped", "gone", "new", "old", "turned", "flaky", "hidden")
+    order = ("failed", "skipped", "gone", "new", "old", "turned", "flaky", "hidden", "silent")
     parts = sorted(
         filter(None, map(str.strip, wanted.split(","))), key=lambda part: order.index(part.split()[0])
     )
@@ -86,7 +87,27 @@ def test_how_single_tests_changed(line: str) -> None:
     assert told(line), line
 
 
+# Runs of a task's own check before the work and now, and what of it is not done.
+UNDONE = """
+a+ b- | a+ b+ ->
+a+ b- | a+ bo -> b
+a+ b- | a+    -> b
+a+ b- | a+ c+ ->
+f-    | a+    ->
+f- b- | a+ bo -> b
+bo    | bo    ->
+      | a+    ->
+"""
+
+
+@pytest.mark.parametrize("line", UNDONE.strip("\n").splitlines())
+def test_what_was_red_in_a_task_s_own_check_must_run(line: str) -> None:
+    given, _, wanted = line.partition("->")
+    assert undone(*map(runs, given.split("|"))) == wanted.split()
+
+
 MUTANTS = {
+    "silence is no sign": ("silent=bool(green and not states and _states(before[-1:]))", "silent=False"),
     "what failed before binds": ('seen == {"passed"}]\n    lost', "seen]\n    lost"),
     "skipped is as good as passed": (
         '"passed" not in seen}',

@@ -230,6 +230,87 @@ def test_an_own_check_is_green_as_a_whole(repo: Repo) -> None:
     assert last(repo)["reason"].startswith("own 1 passed, 1 failed")
 
 
+SKIPS = "def test_rebate():\n    if hasattr(shop, 'SKIP'): return 'skip'\n    assert shop.rebate(10) == 9\n"
+DROPS = "if not hasattr(shop, 'SKIP'):\n    def test_rebate(): assert shop.rebate(10) == 9\n"
+
+
+@pytest.mark.parametrize("test", [SKIPS, DROPS], ids=["skipped", "gone"])
+def test_a_task_s_own_test_that_does_not_run_any_more_is_not_done(repo: Repo, test: str) -> None:
+    shop(repo)
+    repo.write("tests/rebate.py", f"import shop\ndef test_shop(): pass\n{test}")
+    repo.commit("one that is green, and one that is not")
+    skips = f'P("shop.py").write_text({SHOP + "SKIP = True" + chr(10)!r})'
+    repo.run(repo.agent(skips), "--max-attempts", "1")
+    assert last(repo)["reason"].startswith("own failed: red before the work, and not run now: rebate > test_")
+    repo.ralph("retry", "T1")
+    assert repo.run(repo.agent(WORKS))[0] == 0 and not last(repo).get("weak")
+
+
+def test_a_suite_that_was_red_without_a_test_must_go_on_to_report(repo: Repo) -> None:
+    """Such as one whose coverage is too low: as a whole it blocks nobody, and its tests are known."""
+    shop(repo, first=False, old="from shop import price\ndef test_price(): assert price(2) == 4\n")
+    repo.write("run_tests.py", RUNNER.replace("sys.exit(code)", "sys.exit(3)"))
+    repo.commit("covers too little")
+    repo.plan({"checks": ["grep -q new shop.py"]}, checks=[suite()])
+    ends = repo.agent('P("shop.py").write_text("import os; os._exit(0)  # new")')
+    repo.run(ends, "--max-attempts", "1")
+    assert last(repo)["reason"].startswith("tests failed: it wrote no results to RALPH_RESULTS")
+    repo.ralph("retry", "T1")
+    honest = repo.agent(f'P("shop.py").write_text({SHOP + "# new" + chr(10)!r})')
+    assert repo.run(honest)[0] == 4 and last(repo)["verdict"] == "passed" and last(repo)["weak"]
+
+
+def test_tests_that_go_with_the_data_that_they_are_made_from_can_be_let_go(repo: Repo) -> None:
+    shop(
+        repo,
+        first=False,
+        old="import shop\nfor n in shop.SIZES: globals()[f'test_size_{n}'] = lambda: None\n",
+    )
+    repo.write("shop.py", SHOP + "SIZES = [1, 2, 3]\n")
+    repo.commit("sizes")
+    task = {"checks": ["! grep -q 3 shop.py"]}
+    removes = repo.agent(f'P("shop.py").write_text({SHOP + "SIZES = [1, 2]" + chr(10)!r})')
+    repo.plan(task, checks=[suite()])
+    repo.run(removes, "--max-attempts", "1")
+    advice = 'a task that removes tests says so: "allow": ["shop.py"]'
+    assert f"1 gone: price > test_size_3; {advice}" in last(repo)["reason"]
+    repo.plan({**task, "id": "T2", "allow": ["shop.py"]}, checks=[suite()])
+    assert repo.run(removes)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        "os.mkfifo('.ralph-results')",
+        "os.symlink('.', '.ralph-results')",
+        "os.makedirs('.ralph-results/.git'); os.mkfifo('.ralph-results/fifo')",
+        "sh('rm -rf .git; mkfifo .git')",
+    ],
+)
+def test_what_an_agent_plants_where_results_are_written_changes_nothing(repo: Repo, plant: str) -> None:
+    shop(repo)
+    code, _, printed = repo.run(repo.agent(f"{WORKS}\n{plant}"))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["shop.py"]
+
+
+def test_results_that_a_process_writes_later_do_not_count(repo: Repo) -> None:
+    green = [("price", "price"), ("price", "zero"), ("rebate", "rebate")]
+    cases = "".join(f"<testcase classname='{of}' name='test_{name}'/>" for of, name in green)
+    writes = f"""
+import os, time
+for _ in range(200):
+    time.sleep(0.02)
+    try: open(os.environ["RALPH_RESULTS"], "w").write("<testsuite>{cases}</testsuite>")
+    except OSError: pass
+"""
+    starts = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {writes!r}], start_new_session=True)\n"
+    shop(repo)
+    wrong = f"{starts}def price(n): return 3 * n\n{REBATE}"
+    repo.run(repo.agent(f'P("shop.py").write_text({wrong!r})'), "--max-attempts", "1")
+    assert repo.verdicts() == ["T1 failed"] and "1 newly red: price > test_price" in last(repo)["reason"]
+
+
 def test_an_agent_that_does_nothing_passes_nothing(repo: Repo) -> None:
     shop(repo)
     code, _, _ = repo.run(repo.agent("pass"), "--max-attempts", "1")
