@@ -45,7 +45,7 @@ test-browser: $(STAMP) ## check the report in headless Chromium (1 min)
 	$(BIN)/python -m pytest -m browser -n 2 -rs tests/show/test_browser.py
 
 test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init to a green clone (12 min)
-	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py tests/whole/test_runners.py
+	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py tests/whole/test_runners.py tests/whole/test_cheats.py
 
 test-slurm: $(STAMP) ## run job files on a real Slurm of three nodes, without installing it (minutes)
 	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py
