@@ -336,11 +336,11 @@ def doctor(probe: bool, **given: Any) -> int:
 @click.argument("plans", metavar="[PLAN ...]", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
 @options.takes(options.RUN_OPTIONS)
 def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
-    """Print a job file for cron, systemd, slurm, kubernetes or github.
+    """Print a job file for cron, launchd, systemd, slurm, kubernetes or github.
 
     The file runs each PLAN (default: that of --prd) with the options given here; all options of
-    `ralph run` are accepted. For cron and systemd, a run without --until or --max-hours gets --until
-    07:00. Read the file, change it, and hand it to the engine.
+    `ralph run` are accepted. For cron, launchd and systemd, a run without --until or --max-hours gets
+    --until 07:00. Read the file, change it, and hand it to the engine.
 
     \b
     ralph job cron --agent claude --full-permissions

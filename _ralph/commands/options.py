@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _ralph.loop.options import Options
     from _ralph.model import Json
 
-ENGINES = ("cron", "systemd", "slurm", "kubernetes", "github")
+ENGINES = ("cron", "launchd", "systemd", "slurm", "kubernetes", "github")
 """What `ralph job` writes files for: the names of the templates in `templates/jobs/`."""
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)

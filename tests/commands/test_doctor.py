@@ -479,7 +479,7 @@ def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job
     repo.plan(OWN)
     done = repo.ralph("doctor", "-v", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h")
     words = "--agent true --max-hours 8h --max-wait 1h"
-    engines = "(or systemd, slurm, kubernetes, github)"
+    engines = "(or launchd, systemd, slurm, kubernetes, github)"
     assert f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n" in done.stdout
 
 

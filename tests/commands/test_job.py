@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import plistlib
 import re
 import shlex
 import shutil
@@ -72,7 +73,7 @@ def three_plans(repo: Repo, *own: str) -> list[str]:
 # What is done to a good plan, the words, and what the one line says.
 WRONG: dict[str, tuple[str, list[str], str]] = {
     "no engine": ("", [], "Missing argument 'ENGINE'"),
-    "an engine that is not known": ("", ["pbs"], "'pbs' is not one of 'cron', 'systemd', 'slurm', 'kubernetes', 'github'"),
+    "an engine that is not known": ("", ["pbs"], "'pbs' is not one of 'cron', 'launchd', 'systemd', 'slurm', 'kubernetes', 'github'"),
     "an engine that is a path": ("", ["../prompt"], "'../prompt' is not one of"),
     "no plan": ("rm prd.json", ["slurm"], "prd.json"),
     "one plan of two is missing": ("", ["slurm", "prd.json", "no/prd.json"], "there is no folder no"),
@@ -101,7 +102,7 @@ def test_what_is_wrong_is_one_line(repo: Repo, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "ends\\", "tab\there"])
-@pytest.mark.parametrize("engine", ["cron", "slurm", "systemd"])
+@pytest.mark.parametrize("engine", ["cron", "slurm", "systemd", "launchd"])
 def test_a_folder_that_no_job_file_can_name(tmp_path: Path, name: str, engine: str) -> None:
     repo = Repo(tmp_path)
     repo.path = repo.path.rename(tmp_path / name)
@@ -274,6 +275,47 @@ def test_the_line_names_ralph_as_it_was_started(repo: Repo, words: list[str]) ->
         f"{started} run --until 07:00 --prd {plan} --agent true --full-permissions --judge true >> "
         in done.stdout
     )
+
+
+def plists(told: str) -> list[dict[str, Any]]:
+    """What macOS reads in the printed files, each of which begins as XML does."""
+    start = "<?xml"
+    assert told.startswith(start)
+    return [plistlib.loads(f"{start}{part}".encode()) for part in told.split(start)[1:]]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_launchd_does_the_work_with_what_the_plist_says(tmp_path: Path, name: str) -> None:
+    repo = odd_repo(tmp_path, name)
+    repo.plan({**OWN, "title": "one"}, {"checks": ["test -f T2.txt"]})
+    repo.git("config", "user.name", "launchd")
+    repo.env["HTTPS_PROXY"] = "secret"
+    told = printed(repo, "launchd", "--agent", agent_of(repo), "--check", "test -n '%$HOME\\%'")
+    (made,) = plists(told)
+    assert "which are set here: HTTPS_PROXY" in told and "secret" not in told
+    assert (made["ExitTimeOut"], made["AbandonProcessGroup"]) == (150, False)
+    nights = made["StartCalendarInterval"]
+    assert nights == [{"Weekday": day, "Hour": 22, "Minute": 30} for day in range(1, 6)]
+    log = Path(made["StandardOutPath"])
+    assert log.parent == Path(repo.env["XDG_STATE_HOME"], "ralph") and log.stem == made["Label"]
+    env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(log.parents[1]), **made["EnvironmentVariables"]}
+    with log.open("ab") as out:
+        words, folder = made["ProgramArguments"], made["WorkingDirectory"]
+        ran = subprocess.run(words, cwd=folder, env=env, stdout=out, stderr=out, timeout=60)
+    assert ran.returncode == 0, log.read_text()
+    assert repo.passed() == ["T1", "T2"] and repo.has_landed("T1.txt") and repo.has_landed("T2.txt")
+
+
+def test_launchd_gets_a_file_for_each_plan_and_a_word_on_folders_that_macos_guards(tmp_path: Path) -> None:
+    for folder, guarded in (("Documents/work", True), ("work/Documents", False)):
+        repo = Repo(tmp_path / folder)
+        repo.env["HOME"] = str(tmp_path)
+        told = printed(repo, "launchd", *three_plans(repo), "--agent", "true")
+        lists = plists(told)
+        assert len({made["Label"] for made in lists}) == 3
+        for name, made in zip("abc", lists, strict=True):
+            assert {f"plans/{name}/prd.json", "--until", "07:00"} <= {*made["ProgramArguments"]}
+        assert told.count("Full Disk Access") == (3 if guarded else 0)
 
 
 def units(told: str, folder: Path) -> list[str]:
