@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -152,24 +153,18 @@ def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str |
         for place in agent.row.get("login", [])
         if (env.get(place[1:]) if place[0] == "$" else os.path.isfile(os.path.join(home, place)))
     )
-    kept = (place for place, words in kept_by_system(agent).items() if _succeeds(words, env))
-    return next(keys, None), next(chain(logins, kept), None)
-
-
-def kept_by_system(agent: Agent) -> dict[str, list[str]]:
-    """Where this system keeps logins of the agent that no file has, each with a command that finds one."""
-    return dict(agent.row.get(f"login_{sys.platform}", {}))
+    kept = agent.row.get(f"login_{sys.platform}", {}).items()
+    return next(keys, None), next(chain(logins, (place for place, ask in kept if _succeeds(ask, env))), None)
 
 
 def _succeeds(words: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether a command that asks nobody ends well, and soon."""
-    try:
-        done = subprocess.run(
-            words, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(
+            words, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+        return True
+    return False
 
 
 def known_credentials(agent: Agent) -> str:

@@ -44,7 +44,6 @@ class Planned:
     keys: tuple[str, ...]  # the variables that its agents are billed by
     origin: str  # where its repository can be cloned
     set_here: tuple[str, ...] = ()  # variables of now that it would miss elsewhere
-    guarded: bool = False  # whether it lies where macOS lets a job in the background read nothing
 
 
 def job_file(engine: str, prds: Sequence[Path], options: Options) -> str:
@@ -93,7 +92,7 @@ def planned(options: Options) -> Planned:
     return Planned(
         _name(paths.root, paths.prd), str(paths.root), prd, notes, tuple(words),
         () if bounded else ("--until", "07:00"), run.branch.name, tuple(sorted(keys)), origin,
-        tuple(set_here(team)), any(map(paths.root.is_relative_to, guarded_folders())),
+        tuple(set_here(team)),
     )  # fmt: skip
 
 
@@ -104,12 +103,6 @@ def set_here(team: Sequence[Agent]) -> list[str]:
         places = (*agent.row.get("login", []), *agent.row.get("config", []))
         named |= {place[1:] for place in places if place.startswith("$")}
     return [name for name in sorted(os.environ) if name in named or _OBEYED.fullmatch(name)]
-
-
-def guarded_folders() -> list[Path]:
-    """The folders of this user that macOS guards."""
-    home = Path(os.path.realpath(os.path.expanduser("~")))
-    return [home / name for name in ("Documents", "Desktop", "Downloads")]
 
 
 def _name(root: str | Path, plans: object) -> str:

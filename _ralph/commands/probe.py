@@ -7,6 +7,7 @@ import pwd
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -55,9 +56,11 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
     for agent in team:
         if shutil.which(agent.program):
             unset = [key for key in agent.row.get("keys", []) if key in os.environ and key not in env]
+            level, said = _finding(agent, _turn(run, agent, env), unset)
             key, login = registry.credentials(agent, env)
-            kept = login if login in registry.kept_by_system(agent) and not key else None
-            yield _finding(agent, _turn(run, agent, env), unset, kept)
+            if level == "ok" and not key and login in agent.row.get(f"login_{sys.platform}", {}):
+                level, said = "warning", f"{said}, by the login in {login}"
+            yield level, said
 
 
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
@@ -80,14 +83,11 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
         )
 
 
-def _finding(agent: Agent, result: AgentResult, unset: Sequence[str], kept: str | None) -> Finding:
-    """What came of one turn of an agent; `unset` are keys that are set here, but not where cron starts it;
-    `kept` is the place of a login that only a person's own session can open."""
+def _finding(agent: Agent, result: AgentResult, unset: Sequence[str]) -> Finding:
+    """What came of one turn of an agent; `unset` are keys that are set here, but not where cron starts it."""
     who = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE and result.overage:
         return "warning", f"{who}, answered, and the provider bills extra usage; a run waits until that ends"
-    if result.outcome is Outcome.DONE and kept:
-        return "warning", f"{who}, answered, but by a login in {kept}"
     if result.outcome is Outcome.DONE:
         return "ok", f"{who}, answered: {facts.spent(result)}"
     if result.outcome is Outcome.LIMITED:

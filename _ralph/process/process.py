@@ -179,8 +179,7 @@ def _nameless() -> BinaryIO:
     try:
         return tempfile.TemporaryFile()
     except FileNotFoundError:  # what tempfile says where it can write nowhere
-        full = "the disk is full, or `ulimit -f` too low, for a temporary file"
-        raise OSError(errno.ENOSPC, full, os.environ.get("TMPDIR", "/tmp")) from None
+        raise OSError(errno.ENOSPC, "the disk is full, or `ulimit -f` is too low", "/tmp") from None
 
 
 def reap(pid: int, seconds: float) -> int | None:

@@ -306,16 +306,24 @@ def test_launchd_does_the_work_with_what_the_plist_says(tmp_path: Path, name: st
     assert repo.passed() == ["T1", "T2"] and repo.has_landed("T1.txt") and repo.has_landed("T2.txt")
 
 
-def test_launchd_gets_a_file_for_each_plan_and_a_word_on_folders_that_macos_guards(tmp_path: Path) -> None:
-    for folder, guarded in (("Documents/work", True), ("work/Documents", False)):
-        repo = Repo(tmp_path / folder)
-        repo.env["HOME"] = str(tmp_path)
-        told = printed(repo, "launchd", *three_plans(repo), "--agent", "true")
-        lists = plists(told)
-        assert len({made["Label"] for made in lists}) == 3
-        for name, made in zip("abc", lists, strict=True):
-            assert {f"plans/{name}/prd.json", "--until", "07:00"} <= {*made["ProgramArguments"]}
-        assert told.count("Full Disk Access") == (3 if guarded else 0)
+def test_launchd_gets_a_file_for_each_plan(repo: Repo) -> None:
+    lists = plists(printed(repo, "launchd", *three_plans(repo), "--agent", "true"))
+    assert len({made["Label"] for made in lists}) == 3
+    for name, made in zip("abc", lists, strict=True):
+        assert {f"plans/{name}/prd.json", "--until", "07:00"} <= {*made["ProgramArguments"]}
+
+
+@pytest.mark.parametrize(
+    ("root", "guarded"),
+    [("/Users/ann/Documents", True), ("/Users/ann/Desktop/a/b", True), ("/Users/ann/Downloads/a", True)]
+    + [(root, False) for root in ("/Users/ann/a/Documents", "/Users/ann", "/Users", "/", "/a/b/Desktop")],
+)
+def test_launchd_s_file_names_a_folder_that_macos_guards(root: str, guarded: bool) -> None:
+    plan = job.Planned("ralph-x", root, "prd.json", "progress.txt", (), (), "b", (), "")
+    values = {"plans": [plan], "program": ("/bin/ralph",), "state": "/s", "path": "/bin", "set_here": []}
+    told = job.render("launchd", values)
+    assert plists(told)[0]["WorkingDirectory"] == root
+    assert ("Full Disk Access" in told) == guarded
 
 
 def units(told: str, folder: Path) -> list[str]:
