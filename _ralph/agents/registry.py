@@ -28,6 +28,8 @@ _LARGEST_LOG = 4 << 20
 _PATIENCE = 10.0
 _INSIDE, _LOG = ".git/ralph", "agent.log"
 # With these, Claude Code thinks that it runs inside itself, and refuses to start.
+Wrap = Callable[[list[str], Mapping[str, str]], list[str]]
+"""Makes of a command and its environment the command that runs it in a place."""
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 
 
@@ -117,9 +119,10 @@ def config_variables(rows: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(place[1:] for place in places if place.startswith("$"))
 
 
-def require(agent: Agent) -> None:
-    """AgentUnavailable if an agent is missing, or cannot be confined to its permissions."""
-    if shutil.which(agent.program) is None:
+def require(agent: Agent, here: bool = True) -> None:
+    """AgentUnavailable if an agent is missing, or cannot be confined to its permissions; what is not `here`
+    but behind a prefix, that will say."""
+    if here and shutil.which(agent.program) is None:
         there = os.path.isfile(agent.program) and "/" in agent.program
         how = f"chmod +x {agent.program}" if there else "install it or name another"
         what = "cannot be executed" if there else "is not on PATH"
@@ -133,7 +136,7 @@ def require(agent: Agent) -> None:
             if agent.permissions == "edit"
             else f"{agent.name} cannot be judge or planner: its row has no `read` permissions"
         )
-    if agent.permissions == "read":
+    if agent.permissions == "read" or not here:
         return
     needs = agent.row.get("edit_needs", {}).get(sys.platform, [])
     if missing := " and ".join(program for program in needs if shutil.which(program) is None):
@@ -187,15 +190,16 @@ def run_agent(
     tokens_left: int | None = None,
     dearest: float = 0.0,
     watch: Callable[[StreamParser], None] = lambda _: None,
-    wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
+    wrap: Wrap = lambda argv, _: argv,
+    here: bool = True,
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
     `log(suffix)` is a new path for a transcript (`.out`, `.err`), its sums, or a copy of the prompt, for
     people; the agent's own files are in `.git/ralph` below `cwd`. `dearest` is what an attempt with it cost
-    at most so far. `watch` gets the parser before the first line, `wrap` puts the command into the sandbox.
-    The outcome comes from the agent's final event or, for a plain command, its exit status, never from words
-    that it prints.
+    at most so far. `watch` gets the parser before the first line, `wrap` puts the command into a sandbox or
+    behind a prefix, and `here` says that its program is on this side. The outcome comes from the agent's
+    final event or, for a plain command, its exit status, never from words that it prints.
     """
     inside, err = cwd / _INSIDE, log(".err")
     inside.mkdir(parents=True, exist_ok=True)
@@ -208,12 +212,11 @@ def run_agent(
     saver.save()
     watch(parser)
     program, *rest = agent.argv(prompt_file, own_log, usd_left)
-    # The one that the person's PATH finds: `env` leads to programs that an agent can have left in `cwd`.
-    on_path = shutil.which(program)
+    env = {key: value for key, value in env.items() if key not in NESTED} | row.get("env", {})
     process = run_process(
-        wrap([os.path.abspath(on_path) if on_path else program, *rest]),
+        wrap([found(program) if here else program, *rest], env),
         cwd=cwd,
-        env={key: value for key, value in env.items() if key not in NESTED} | row.get("env", {}),
+        env=env,
         timeout=timeout,
         idle=lambda: parser.silence(idle if agent.streams else None),
         control=control,
@@ -227,6 +230,13 @@ def run_agent(
     saver.save()
     stderr = text.redact((files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace"))
     return sums.booked(conclude(agent, parser, process, stderr), dearest)
+
+
+def found(program: str) -> str:
+    """The path of an agent's program, as the person's PATH finds it: that of a place leads to programs that
+    an agent can have left there."""
+    on_path = shutil.which(program)
+    return os.path.abspath(on_path) if on_path else program
 
 
 def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:

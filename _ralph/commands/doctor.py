@@ -27,6 +27,7 @@ from _ralph.git.git import BULK, freeze_settings
 from _ralph.loop import opening
 from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.before import cannot_start, trying
+from _ralph.loop.behind import require_other_side
 from _ralph.loop.candidate import FURTHEST
 from _ralph.loop.checking import checking
 from _ralph.loop.commit import subject, try_pre_commit
@@ -220,8 +221,13 @@ def _warnings(lines: Iterable[str]) -> Findings:
 
 
 def _sandbox(run: Run) -> Findings:
+    if not run.places.here:
+        words, end = run.settings.wrap
+        left = "" if end else "; without `end`, what a killed run left there may stay"
+        yield "ok", f"setup, agents, hooks and checks run behind {words}{left}"
+        return
     if run.options.sandbox:
-        network = "open" if run.places.box and run.places.box.network else "cut"
+        network = "cut" if run.plan.settings.get("network") is False else "open"
         yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
         return
     try:
@@ -257,6 +263,8 @@ def _places(run: Run) -> Findings:
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
+        left = opening.end_left(run)
+        require_other_side(run, commit)
         checked = run.wait(checking(run, job))
         red, hooks, suites = red_setup(checked), list[Finding](), list[Finding]()
         if not red:
@@ -282,7 +290,7 @@ def _places(run: Run) -> Findings:
         names = [result.name for result in checked.red]
         yield "now", f"{green} green" + (f", {len(names)} red: {text.few(names)}" if names else "")
     yield from hooks
-    yield from _warnings(checked.notices)
+    yield from _warnings([*left, *checked.notices])
 
 
 def _suites(run: Run, job: CheckJob, results: list[CheckResult]) -> list[Finding]:
@@ -414,7 +422,8 @@ def _agents(run: Run) -> Findings:
 
 def _agent(run: Run, agent: Agent) -> Findings:
     yield from _warnings(opening.require_agent(run, agent))
-    yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}"
+    if run.places.here:
+        yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}"
     key, login = registry.credentials(agent, os.environ)
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:

@@ -15,7 +15,7 @@ from _ralph.git.git import BULK, Git, freeze_settings, no_space, top_level
 from _ralph.git.merge import merge
 from _ralph.loop.checking import checking
 from _ralph.loop.jobs import CheckJob
-from _ralph.loop.opening import open_sandbox, read_run, require_git
+from _ralph.loop.opening import end_left, open_box, read_run, require_git
 from _ralph.loop.options import Options, require_network
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
@@ -116,7 +116,8 @@ def _make_ready(run: Run, onto: Branch) -> None:
     require_git(run.git)
     require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
-    open_sandbox(run)
+    open_box(run)
+    run.view.lines(end_left(run))
     run.journal.open()
 
 

@@ -126,6 +126,12 @@ TIMEOUT = click.option(
 SANDBOX = click.option(
     "--sandbox", type=click.Choice(["bwrap"]), help="Run agents, checks, hooks and setup in bubblewrap."
 )
+WRAP = click.option(
+    "--wrap",
+    metavar="WORDS",
+    help="Put these words before agents, checks, hooks and setup: a container, a cluster. {place}, {objects} "
+    "and {id} are filled in.",
+)
 JSON = click.option(
     "--json", is_flag=True, help="Print one JSON object on stdout; everything else goes to stderr."
 )
@@ -195,6 +201,7 @@ RUN_OPTIONS = (
     ),
     click.option("--full-permissions", is_flag=True, help="Let the agent do anything that you can do."),
     SANDBOX,
+    WRAP,
     click.option("--no-awake", is_flag=True, help="Let the machine sleep during the run."),
     click.option(
         "--notify",

@@ -54,7 +54,7 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
     """One turn of each agent, as cron would start it, in an empty repository."""
     env = cron_environment(search_path())
     for agent in team:
-        if shutil.which(agent.program):
+        if not run.places.here or shutil.which(agent.program):
             unset = [key for key in agent.row.get("keys", []) if key in os.environ and key not in env]
             level, said = _finding(agent, _turn(run, agent, env), unset)
             key, login = registry.credentials(agent, env)
@@ -64,23 +64,26 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
 
 
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
-    with tempfile.TemporaryDirectory(prefix="ralph-probe-") as name:
+    run.paths.places.mkdir(parents=True, exist_ok=True)
+    near = None if run.places.here else run.paths.places  # where the other side of a prefix sees it, too
+    with tempfile.TemporaryDirectory(prefix="ralph-probe-", dir=near) as name:
         folder = Path(name).resolve()
         git(folder, "init", "-q")
-        box = run.places.box
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
         names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
-        return registry.run_agent(
-            replace(agent, permissions=level),
-            resource("templates/probe.md").read_text("utf-8"),
-            log=lambda ending: folder / f"probe{ending}",
-            cwd=folder,
-            env={**env, **names, "RALPH_RUN_ID": "doctor", "RALPH_HANDOFF": str(folder / "handoff.md")},
-            timeout=_TURN,
-            idle=_TURN,
-            control=run.control,
-            wrap=lambda argv: box.wrap(argv, folder) if box else argv,
-        )
+        with run.places.entered(folder) as wrap:
+            return registry.run_agent(
+                replace(agent, permissions=level),
+                resource("templates/probe.md").read_text("utf-8"),
+                log=lambda ending: folder / f"probe{ending}",
+                cwd=folder,
+                env={**env, **names, "RALPH_RUN_ID": "doctor", "RALPH_HANDOFF": str(folder / "handoff.md")},
+                timeout=_TURN,
+                idle=_TURN,
+                control=run.control,
+                wrap=wrap,
+                here=run.places.here,
+            )
 
 
 def _finding(agent: Agent, result: AgentResult, unset: Sequence[str]) -> Finding:

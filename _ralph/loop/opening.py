@@ -29,6 +29,7 @@ from _ralph.loop.settings import Settings
 from _ralph.loop.supply import Supply
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
+from _ralph.process.prefix import Prefix, words_of
 from _ralph.process.process import Control
 from _ralph.process.sandbox import sandbox_for
 from _ralph.state import edit, limits, prd
@@ -56,6 +57,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     freeze_settings(run.git, paths.private)
     warnings = [warning for agent in agents_of(run) for warning in require_agent(run, agent)]
     warnings += [warning for part in PARTS.values() for warning in part(run)]
+    warnings += end_left(run)
     # before git: by it the locks are known that a power cut leaves
     note_plan(paths, run.branch.name, options.words)
     run.tip, said = run.branch.open(run.history.branch)
@@ -84,7 +86,7 @@ def agents_of(run: Run) -> list[Agent]:
 def require_agent(run: Run, agent: Agent) -> list[str]:
     """A warning if an agent reports only after the attempt what is limited. BadInput or AgentUnavailable if
     it is missing, lacks permissions, or does not report that at all."""
-    registry.require(agent)
+    registry.require(agent, run.places.here)
     limited = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
     for unit in limited:
         if limited[unit] and unit not in agent.row.get("reports", []):
@@ -200,6 +202,8 @@ def unprotected(run: Run) -> list[str]:
 def require_own_files(run: Run) -> list[str]:
     """BadInput where checks would test something else than the work: files of home, or a Python in use that
     has the project installed from there. What `setup` makes is looked at when it has run."""
+    if not run.places.here:
+        return []
     elsewhere.require_own_files(run.plan, run.paths.root, registry.agent_env(run.paths.root))
     if not run.plan.setup and (shared := shared_python(run, run.paths.room)):
         raise BadInput(shared)
@@ -208,22 +212,36 @@ def require_own_files(run: Run) -> list[str]:
 
 def shared_python(run: Run, place: Path) -> str:
     """What is wrong with the Python that checks use in a place; nothing if that is its own."""
-    commands = [check.command for check in run.plan.every_check]
+    commands = [check.command for check in run.plan.every_check] if run.places.here else []
     return elsewhere.shared_python(run.places.env(place), run.paths.places, run.paths.root, commands)
 
 
-def open_sandbox(run: Run) -> list[str]:
-    """Make the sandbox, with --sandbox. BadInput if it cannot work, or hides an agent."""
+def end_left(run: Run) -> list[str]:
+    """End what a killed run left behind the prefix; lines about what could not be ended. Only under the
+    lock."""
+    return run.places.box.end_left() if isinstance(run.places.box, Prefix) else []
+
+
+def open_box(run: Run) -> list[str]:
+    """Make the sandbox or the prefix, if there is one. BadInput if it cannot work, or hides an agent."""
+    words, end = run.settings.wrap
+    if words and run.options.sandbox:
+        raise BadInput("--sandbox bwrap and --wrap exclude each other: choose one; a prefix can be a sandbox")
+    if words:
+        objects, noted = run.git.common / "objects", run.paths.private / "behind"
+        end_words = words_of(end, "wrap.end") if end else ()
+        run.places.box = Prefix(words_of(words, "wrap"), end_words, objects, noted)
     if run.options.sandbox:
         agents_here = agents_of(run)
         names = {agent.name for agent in agents_here}
         network = run.plan.settings.get("network") is not False
         run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
         home = (run.paths.root, state_folder(), run.paths.places)
-        run.places.box = sandbox_for(home, run.git.common, run.paths.private, run.agents.rows, names, network)
+        box = sandbox_for(home, run.git.common, run.paths.private, run.agents.rows, names, network)
+        run.places.box = box
         for agent in agents_here:
             found = Path(shutil.which(agent.program) or agent.program)
-            if not run.places.box.sees(found):
+            if not box.sees(found):
                 raise BadInput(f"{found} is hidden inside the sandbox; install {agent.program} elsewhere")
     return []
 
@@ -233,7 +251,7 @@ PARTS: Mapping[str, Callable[[Run], list[str]]] = {
     "git": require_repository,
     "protect": unprotected,
     "python": require_own_files,
-    "sandbox": open_sandbox,
+    "sandbox": open_box,
 }
 """What a run needs beside its agents, part by part: each raises what is wrong, and returns warnings."""
 

@@ -37,6 +37,7 @@ class Options:
     allow_overage: bool = False
     full_permissions: bool = False
     sandbox: str | None = None
+    wrap: str | None = None
     no_awake: bool = False
     notify: str | None = None
     json: bool = False

@@ -3,17 +3,19 @@ home."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
-from _ralph.agents.surroundings import in_place, shared_caches
+from _ralph.agents.registry import Wrap
+from _ralph.agents.surroundings import in_place, shared_caches, told_far
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, nul
 from _ralph.git.throwaway import throwaway_git
@@ -24,6 +26,7 @@ from _ralph.loop.settings import Settings
 from _ralph.loop.suite import with_tests
 from _ralph.loop.view import View
 from _ralph.model import Check, CheckResult, Paths, Setup
+from _ralph.process.prefix import Prefix
 from _ralph.process.process import Control, run_process
 from _ralph.process.sandbox import Sandbox
 from _ralph.state.layout import new_log
@@ -61,8 +64,8 @@ def gear_of(home: Git) -> Gear:
 
 @dataclass
 class Places:
-    """The places of a plan: how each is furnished, and how a command runs there. `box` is the sandbox, if
-    there is one; a worker has its own `control` and `view`."""
+    """The places of a plan: how each is furnished, and how a command runs there. `box` is the sandbox
+    or the prefix, if there is one; a worker has its own `control` and `view`."""
 
     settings: Settings
     home: Git
@@ -70,7 +73,7 @@ class Places:
     own_variables: frozenset[str]  # name the configuration of agents, which is home's in a place, too
     control: Control
     view: View
-    box: Sandbox | None = None
+    box: Sandbox | Prefix | None = None
 
     @functools.cached_property
     def gear(self) -> Gear:
@@ -117,9 +120,21 @@ class Places:
         here = registry.agent_env(self.paths.root)
         return in_place(here, self.paths.root, place, self.own_variables)
 
-    def wrap(self, argv: list[str], place: Path) -> list[str]:
-        """A command as it runs in a place: inside the sandbox, if there is one."""
-        return self.box.wrap(argv, place) if self.box else argv
+    @property
+    def here(self) -> bool:
+        """Whether commands find their programs on this side, and not behind a prefix."""
+        return not self.settings.wrap[0]
+
+    @contextlib.contextmanager
+    def entered(self, place: Path) -> Iterator[Wrap]:
+        """What makes of a command the one that runs it in a place: in the sandbox or behind the prefix, if
+        there is one. For one process: what it leaves behind the prefix is ended."""
+        box = self.box
+        if isinstance(box, Prefix):
+            with box.started(place) as own:
+                yield lambda argv, env: box.command(argv, place, told_far(env), own)
+        else:
+            yield lambda argv, _: box.wrap(argv, place) if box else argv
 
     def hooks(self, place: Path) -> list[str]:
         """The names of the commit hooks in a place. With a relative `core.hooksPath` they are its own."""
@@ -144,9 +159,10 @@ class Places:
         if check.results:
             files.clear(results).parent.mkdir(parents=True, exist_ok=True)
             env["RALPH_RESULTS"] = str(results)
-        done = run_process(
-            self.wrap(argv, cwd), cwd=cwd, env=env, timeout=check.timeout, control=self.control, out=log
-        )
+        with self.entered(cwd) as wrap:
+            done = run_process(
+                wrap(argv, env), cwd=cwd, env=env, timeout=check.timeout, control=self.control, out=log
+            )
         if done.ended == "interrupted":
             return None
         result = CheckResult(
@@ -171,10 +187,12 @@ class Places:
         word = first_word(check)
         if not word or "/" in word:
             return ""
-        asked = self.wrap(["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], cwd)
-        told = run_process(
-            asked, cwd=cwd, env=self.env(cwd), timeout=60, control=self.control, out=log.with_suffix(".which")
-        )
+        asked, env = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], self.env(cwd)
+        with self.entered(cwd) as wrap:
+            told = run_process(
+                wrap(asked, env), cwd=cwd, env=env, timeout=60, control=self.control,
+                out=log.with_suffix(".which"),
+            )  # fmt: skip
         return word if told.ended == "itself" and told.exit != 0 else ""
 
     def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:

@@ -94,21 +94,23 @@ def run_role(
     """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
     called `name`, and it may spend `share`."""
     left = max(run.ends - time.time(), 1.0)
-    result = registry.run_agent(
-        agent,
-        prompt,
-        log=lambda ending: new_log(run.paths, name + ending),
-        cwd=cwd,
-        env=env,
-        timeout=min(run.options.agent_timeout, left),
-        idle=run.options.idle_timeout,
-        control=run.control,
-        usd_left=share.usd,
-        tokens_left=share.tokens,
-        dearest=run.history.dearest[agent.command],
-        watch=run.view.watch,
-        wrap=lambda argv: run.places.wrap(argv, cwd),
-    )
+    with run.places.entered(cwd) as wrap:
+        result = registry.run_agent(
+            agent,
+            prompt,
+            log=lambda ending: new_log(run.paths, name + ending),
+            cwd=cwd,
+            env=env,
+            timeout=min(run.options.agent_timeout, left),
+            idle=run.options.idle_timeout,
+            control=run.control,
+            usd_left=share.usd,
+            tokens_left=share.tokens,
+            dearest=run.history.dearest[agent.command],
+            watch=run.view.watch,
+            wrap=wrap,
+            here=run.places.here,
+        )
     if result.reset is not None and result.reset <= time.time():
         result.reset = None  # a reset in the past is none
     if (

@@ -13,6 +13,7 @@ from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.before import require_message
+from _ralph.loop.behind import require_other_side
 from _ralph.loop.candidate import tip_of
 from _ralph.loop.checking import baseline, check_twice
 from _ralph.loop.jobs import Attempt, CheckJob
@@ -144,6 +145,7 @@ def open_run_record(run: Run) -> None:
         return
     run.recorded = True
     tip = tip_of(run)
+    require_other_side(run, tip)
     try:
         lines = _said_before(run, tip)
         if task := next_task(run):

@@ -62,6 +62,12 @@ class Settings:
         return "sandbox" if self.options.sandbox else "full" if self.options.full_permissions else "edit"
 
     @property
+    def wrap(self) -> tuple[str, str]:
+        """The words before every command in a place, and those that end what it left; empty without."""
+        named = self.options.wrap or self.plan.settings.get("wrap") or ""
+        return (named["run"], named.get("end", "")) if isinstance(named, dict) else (str(named), "")
+
+    @property
     def prompt(self) -> Path:
         """The template of prompts: the person's own, if there is one."""
         named = self.options.prompt or self.plan.settings.get("prompt")

@@ -1,0 +1,231 @@
+"""A prefix before every command: nights behind a small stand-in for a container, whose processes outlive the
+command that started them, as those of podman and docker do; and behind podman itself, where there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, Repo
+from tests.scripts import RESULT, plan, speaker
+
+MAKES = 'P(f"{task}.txt").write_text("good\\n")'
+OWN = {"checks": ["test -f T1.txt"]}
+
+# box run ID -- COMMAND: in a session of its own, with nothing of the environment but PATH, and a banner.
+BOX = r"""
+import json, os, subprocess, sys
+here = os.path.dirname(os.path.abspath(__file__))
+verb, own, *words = sys.argv[1:]
+note = os.path.join(here, "running", own)
+with open(os.path.join(here, "log"), "a") as log:
+    log.write(json.dumps([verb, own, *words]) + "\n")
+if verb == "end":
+    if os.path.exists(note):
+        subprocess.run(["kill", "-9", "--", "-" + open(note).read()], stderr=subprocess.DEVNULL)
+        os.unlink(note)
+    sys.exit(int(os.environ.get("END_FAILS", 0)))
+print("pulling the image...", file=sys.stderr, flush=True)
+child = subprocess.Popen(words, env={"PATH": os.environ["PATH"]}, start_new_session=True)
+with open(note, "w") as file:
+    file.write(str(child.pid))
+code = child.wait()
+os.unlink(note)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def box(repo: Repo) -> Path:
+    """The stand-in; behind it a program called `coder` is there."""
+    (repo.outside / "running").mkdir()
+    path = repo.outside / "box.py"
+    path.write_text(BOX)
+    return path
+
+
+def words(box: Path) -> dict[str, str]:
+    return {"run": f"{sys.executable} -IS {box} run {{id}}", "end": f"{sys.executable} -IS {box} end {{id}}"}
+
+
+def log(box: Path) -> list[list[str]]:
+    return [json.loads(line) for line in box.with_name("log").read_text().splitlines()]
+
+
+def running(box: Path) -> list[str]:
+    return sorted(path.name for path in box.with_name("running").iterdir())
+
+
+def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> None:
+    hook = repo.program(".git/hooks/pre-commit", "test -f T1.txt")
+    repo.plan(OWN, wrap=words(box), setup="true", checks=[["test", "-d", "."]])
+    keeps = f'P("{repo.outside}/env").write_text(json.dumps(dict(os.environ)))\n'
+    code, _, printed = repo.run(repo.agent(keeps + MAKES))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    ran = [" ".join(entry) for entry in log(box) if entry[0] == "run"]
+    for wanted in ("sh -c true", "agent.py", f"hook run {hook.name}", "test -d .", "sh -c test -f T1.txt"):
+        assert [line for line in ran if line.endswith(wanted) or wanted in line], wanted
+    env = json.loads((repo.outside / "env").read_text())
+    assert env["RALPH_TASK_ID"] == "T1" and env["RALPH_PLACE"] == "work-1" and env["UV_LINK_MODE"] == "copy"
+    assert "HOME" not in env and env["GIT_CONFIG_KEY_0"] == "safe.directory"
+    assert running(box) == []
+    assert {entry[1] for entry in log(box) if entry[0] == "run"} == {
+        entry[1] for entry in log(box) if entry[0] == "end"
+    }
+
+
+def test_the_agents_own_events_are_read_through_it(repo: Repo, box: Path) -> None:
+    script = f"{MAKES}\nprint('''{RESULT}''')"
+    plan(repo, OWN, wrap=words(box))
+    code, summary, printed = repo.run(speaker(repo, script), "--full-permissions")
+    assert code == 0 and summary["usd"] == 0.25, printed
+
+
+@pytest.mark.parametrize(
+    "wrap, said",
+    {
+        "{image} -w {place}": "{image} is unknown; {place}, {objects}, {id} are filled in",
+        "'open": "No closing quotation",
+        "no-such-program": "No such file or directory",
+        "sh -c 'exit 125'": "failed with exit 125",
+        "sh -c 'cd /; exec \"$@\"' sh": "it does not see the place",
+        "sh -c 'rm -rf .git/objects .git/HEAD; exec \"$@\"' sh": "git does not work there",
+        "env PATH=/nowhere": "failed with exit 127",
+    }.items(),
+)
+def test_one_that_cannot_work_is_told_before_an_agent_is_paid(repo: Repo, wrap: str, said: str) -> None:
+    repo.plan(OWN)
+    done = repo.ralph("run", "--agent", repo.agent(MAKES), "--wrap", wrap)
+    assert done.returncode == 2 and said in done.stdout + done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (repo.path / "progress.txt").exists() or repo.records("start") == []
+
+
+def test_an_agent_that_is_not_on_the_other_side_ends_with_5(repo: Repo, box: Path) -> None:
+    repo.plan(OWN, wrap=words(box))
+    done = repo.ralph("run", "--agent", "no-such-coder")
+    assert done.returncode == 5 and "'no-such-coder' is not behind the prefix" in done.stderr, done.stderr
+
+
+def test_a_program_that_is_only_on_the_other_side_is_found_there(repo: Repo, box: Path) -> None:
+    there = repo.program("../there/coder", f"exec {repo.agent(MAKES)}")
+    wrap = f"env PATH={there.parent}:{repo.env['PATH']}"
+    repo.plan(OWN)
+    code, _, printed = repo.run("coder", "--wrap", wrap)
+    assert code == 0, printed
+
+
+def test_it_excludes_the_sandbox(repo: Repo) -> None:
+    repo.plan(OWN)
+    done = repo.ralph("run", "--agent", "true", "--wrap", "env", "--sandbox", "bwrap")
+    assert done.returncode == 2 and "exclude each other" in done.stderr
+
+
+def wait_for(seen: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def night_that_dies(repo: Repo, box: Path) -> None:
+    """A night that is killed with all that it started on this side, while its agent works on the other."""
+    repo.plan(OWN, wrap=words(box))
+    begun = repo.outside / "begun"
+    process = repo.start(
+        "run", "--agent", repo.agent(f"P('{begun}').touch()\nif attempt: time.sleep(60)", "slow")
+    )
+    wait_for(begun.exists)
+    mine = {int(path.read_text()) for path in box.with_name("running").iterdir()}
+    for one in repo.alive():
+        if one.pid not in mine:
+            os.kill(one.pid, signal.SIGKILL)
+    process.wait(10)
+    if process.stdout:
+        process.stdout.close()
+    assert len(running(box)) == 1
+
+
+def test_what_a_kill_of_everything_left_is_ended_by_the_next_start(repo: Repo, box: Path) -> None:
+    night_that_dies(repo, box)
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 0, printed
+    assert running(box) == []
+
+
+def test_what_could_not_be_ended_is_said(repo: Repo, box: Path) -> None:
+    night_that_dies(repo, box)
+    repo.env["END_FAILS"] = "3"
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 0 and "what a killed run left behind the prefix could not be ended" in printed
+
+
+def test_doctor_looks_at_the_other_side(repo: Repo, box: Path) -> None:
+    repo.plan(OWN, wrap=words(box))
+    assert repo.ralph("doctor", "--agent", repo.agent(MAKES)).returncode == 0
+    done = repo.ralph("doctor", "--agent", repo.agent(MAKES), "--wrap", "sh -c 'exit 126'")
+    assert done.returncode == 2 and "the prefix \"sh -c 'exit 126'\": failed with exit 126" in done.stdout, (
+        done.stdout
+    )
+
+
+PAGE = (ROOT / "docs/containers.md").read_text("utf-8")
+DOCUMENTED = {
+    "docker": json.loads(PAGE.split("```json")[1].split("```")[0])["wrap"]["run"],
+    **{
+        line.split(maxsplit=1)[0]: line
+        for line in re.findall(r"--wrap '((?:devcontainer|srun).*)'$", PAGE, re.MULTILINE)
+    },
+}
+# What stands for each program: it reads its own options, and runs the rest in the folder that they name.
+STAND_INS = {
+    "docker": """while :; do case "$1" in
+      --name|-e) shift 2;; -w) cd "$2"; shift 2;; -v) test -e "${2%%:*}" || exit 125; shift 2;; -*|run) shift;; IMAGE) shift; break;; *) exit 125;;
+    esac; done; exec "$@" """,
+    "devcontainer": '[ "$1 $2" = "exec --workspace-folder" ] || exit 125; shift 3; cd / && exec "$@"',
+    "srun": '[ "$1 $2 $3" = "-N1 -n1 --exact" ] || exit 125; cd "${4#--chdir=}" && shift 4 && exec "$@"',
+}
+
+
+@pytest.mark.parametrize("program", ["docker", "devcontainer", "srun"])
+def test_the_lines_of_the_docs_are_right(repo: Repo, program: str) -> None:
+    repo.tool(program, STAND_INS[program])
+    repo.plan(OWN)
+    code, _, printed = repo.run(repo.agent(MAKES), "--wrap", DOCUMENTED[program])
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+
+
+def image() -> str:
+    """An image for podman on this machine; empty if there is none."""
+    if not shutil.which("podman"):
+        return ""
+    words = ["podman", "image", "exists", "ralph-test"]
+    return "ralph-test" if subprocess.run(words, capture_output=True, timeout=60).returncode == 0 else ""
+
+
+@pytest.mark.skipif(not image(), reason="no podman with an image called ralph-test")
+def test_a_task_passes_in_a_container(repo: Repo) -> None:
+    agent = repo.outside / "agent"
+    agent.mkdir()
+    (agent / "coder.py").write_text("open('T1.txt', 'w').write(open('/run/.containerenv').name)")
+    run = "podman --runtime runc run --rm -i --init --network=none --ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
+    mounts = "-v {place}:{place} -v {objects}:{objects}:ro -w {place}"
+    repo.plan(
+        OWN,
+        wrap={
+            "run": f"{run} --name {{id}} {mounts} -v {agent}:/opt/coder:ro {image()}",
+            "end": "podman --runtime runc rm -f -i -t 0 {id}",
+        },
+    )
+    code, _, printed = repo.run("python3 /opt/coder/coder.py")
+    assert code == 0 and "containerenv" in repo.landed("T1.txt"), printed
