@@ -500,6 +500,7 @@ PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "a test at the top": (["index.js", "test.js", "index.test-d.ts"], ["test.*", "*.test-d.*"]),
     "tests of go": (["a.go", "a_test.go", "go.sum"], ["*_test.*"]),
     "tests of java": (["src/main/A.java", "src/test/java/ATest.java"], ["**/test/**"]),
+    "maven": (["pom.xml"], [".mvn/maven.config", ".mvn/jvm.config", ".mvn/extensions.xml", ".mvn/wrapper/maven-wrapper.properties"]),
     "tests of ruby": (["spec/a_spec.rb", "Gemfile.lock"], ["spec/**"]),
     "apps of django": (["manage.py", "shop/tests.py"], ["**/tests.py"]),
     "configuration and CI, and no lock": (
