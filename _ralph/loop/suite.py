@@ -12,8 +12,8 @@ from _ralph.model import CheckResult, SingleTests
 
 Runs = Sequence[CheckResult]
 """The results of one check on the same files."""
-_TOLD, _MESSAGE = 5, 900
-"""Failures of which the next prompt has the own message, and its bytes."""
+_TOLD = 2
+"""Failures of which the next prompt has the own message, whole."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def judged(result: CheckResult, change: Change) -> CheckResult:
     """The result of a check as its single tests decide: red where one of them was green before; green where
     all that fails did so before."""
     if change.breaks:
-        messages = [f"{name}:\n{text.tail(said, _MESSAGE)}" for name, said in change.failed.items() if said]
+        messages = [f"{name}:\n{said}" for name, said in change.failed.items() if said]
         tail = "\n\n".join([str(change), *messages[:_TOLD]])
         return replace(result, ok=False, said=f"failed: {change}", tail=tail, tests=None)
     if result.is_sound and result.tests:
