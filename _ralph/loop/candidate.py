@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from _ralph import text
 from _ralph.errors import NeedsPerson, StopNow
 from _ralph.git import patterns
+from _ralph.git.git import BULK
 from _ralph.git.merge import merge, still_marked
 from _ralph.loop.before import checks_of, refusal
 from _ralph.loop.checking import baseline, green_in_either, results_of
@@ -211,7 +213,9 @@ async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked:
         return
     for command, change in changes.items():
         checks = up_to(job.checks, [result for result in checked.checks if result.command == command])
-        for commit in run.branch.ancestors(attempt.tip, FURTHEST) if change.hidden else []:
+        if not change.hidden or all(_is_added(run, attempt, name) for name in change.new):
+            continue
+        for commit in run.branch.ancestors(attempt.tip, FURTHEST):
             name, label = f"{job.name}-earlier", f"at {commit[:12]}: "
             earlier = CheckJob(commit=commit, checks=checks, name=name, label=label, env=job.env)
             await results_of(run, earlier, attempt.worker)
@@ -220,6 +224,14 @@ async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked:
                 attempt.ran_at[command] = commit
             if command in attempt.ran_at or any(result.ok for result in runs):
                 break
+
+
+def _is_added(run: Run, attempt: Attempt, test: str) -> bool:
+    """Whether a test is the work's own: its name stands in the candidate's files, and not in the tip's."""
+    word = re.split(r"[\[(/]", test.rpartition(" > ")[2])[0]
+    words = ("grep", "-qF", "-e", word)
+    found = [run.git.tried(*words, commit, timeout=BULK)[0] == 0 for commit in (attempt.tip, attempt.commit)]
+    return found == [False, True]
 
 
 async def _once_more(run: Run, attempt: Attempt, job: CheckJob, checked: Checked) -> Checked:

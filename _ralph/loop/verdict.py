@@ -67,6 +67,7 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     red = [check for check in attempt.checks if not check.ok and check.command not in red_before]
     green = {check.command for check in attempt.checks if check.ok}
     steady = green - {*before.flaky}
+    whole = steady - {command for command, change in before.suites.items() if change.new}
     turned = {command for command in own & steady if before.own.get(command) is False}
     turned -= {command for command in own if before.tip.get(command)}  # by what landed meanwhile
     tests = [name for change in before.suites.values() for name in change.turned]
@@ -87,7 +88,7 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     attempt.flaky = [check.name for check in attempt.checks if check.command in before.flaky]
     attempt.flaky += [text.few(change.flaky) for change in before.suites.values() if change.flaky]
     attempt.denied = not passed and bool(attempt.result.denials) and not attempt.changes_tree
-    attempt.weak = passed and bool(suite or not (turned or tests or red_before & steady))
+    attempt.weak = passed and bool(suite or not (turned or tests or red_before & whole))
     attempt.notices = [*dict.fromkeys([*attempt.notices, *_notices(attempt, before, suite)])]
 
 

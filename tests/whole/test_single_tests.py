@@ -260,6 +260,31 @@ def test_a_suite_that_was_red_without_a_test_must_go_on_to_report(repo: Repo) ->
     assert repo.run(honest)[0] == 4 and last(repo)["verdict"] == "passed" and last(repo)["weak"]
 
 
+def test_a_suite_that_runs_again_but_whose_new_test_is_red_is_weak_evidence(repo: Repo) -> None:
+    """A stub lets it run, and the test that was written first stays red."""
+    shop(repo, "whole")
+    repo.plan({}, checks=[suite("whole")])
+    stub = f'P("shop.py").write_text({SHOP + "def rebate(n): return 0" + chr(10)!r})'
+    repo.run(repo.agent(stub), "--max-attempts", "1")
+    assert last(repo)["verdict"] == "passed" and last(repo)["weak"]
+    repo.git("branch", "-qD", "ralph/p")
+    repo.plan({"id": "T2"}, checks=[suite("whole")])
+    repo.run(repo.agent(WORKS))
+    assert last(repo)["verdict"] == "passed" and not last(repo).get("weak")
+
+
+def test_a_new_test_that_is_red_is_not_looked_for_in_older_commits(repo: Repo) -> None:
+    """Each would cost a run of the suite."""
+    shop(repo, first=False)
+    repo.write("notes.txt", "hm")
+    repo.commit("notes")
+    repo.plan({}, checks=[suite()])
+    adds = repo.agent('P("tests/more.py").write_text("def test_more(): assert 0\\n")')
+    _, _, printed = repo.run(adds)
+    assert "tests 2 passed; 1 new and red: more > test_more; 2 old failures" in repo.read("progress.txt")
+    assert f" at {repo.git('rev-parse', 'main~1')[:12]}: " not in printed
+
+
 def test_tests_that_go_with_the_data_that_they_are_made_from_can_be_let_go(repo: Repo) -> None:
     shop(
         repo,
