@@ -65,8 +65,12 @@ def log(box: Path) -> list[list[str]]:
     return [json.loads(line) for line in box.with_name("log").read_text().splitlines()]
 
 
+def noted(box: Path) -> list[Path]:
+    return sorted(box.with_name("running").iterdir())
+
+
 def running(box: Path) -> list[str]:
-    return sorted(path.name for path in box.with_name("running").iterdir())
+    return [path.name for path in noted(box)]
 
 
 def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> None:
@@ -148,11 +152,12 @@ def night_that_dies(repo: Repo, box: Path) -> None:
     process = repo.start(
         "run", "--agent", repo.agent(f"P('{begun}').touch()\nif attempt: time.sleep(60)", "slow")
     )
-    wait_for(begun.exists)
-    mine = {int(path.read_text()) for path in box.with_name("running").iterdir()}
-    for one in repo.alive():
-        if one.pid not in mine:
-            os.kill(one.pid, signal.SIGKILL)
+    wait_for(lambda: begun.exists() and [path for path in noted(box) if path.read_text()])
+    mine = {int(path.read_text()) for path in noted(box)}
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none has time to end what it started
+        for one in repo.alive():
+            if one.pid not in mine:
+                os.kill(one.pid, number)
     process.wait(10)
     if process.stdout:
         process.stdout.close()
