@@ -46,9 +46,10 @@ class Write(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A command, through the agent's shell tool."""
+    """A command, through the agent's shell tool; with `background`, as a task of its own (Claude Code)."""
 
     command: str
+    background: bool = False
 
 
 class Fail(NamedTuple):
@@ -209,9 +210,11 @@ def spoken(step: Say | Write | Run, tools: Tools) -> Answer:
             return Answer("", tool["name"], {key: str(step.path), "content": step.content})
         step = Run(f"cat > '{step.path}' <<'END'\n{step.content}END")
     shell = next(tools[name] for name in SHELLS if name in tools)
-    arguments = {"cmd" if "cmd" in shell["parameters"] else "command": step.command}
+    arguments: Json = {"cmd" if "cmd" in shell["parameters"] else "command": step.command}
     if "description" in shell["parameters"]:
         arguments["description"] = "a scripted command"
+    if step.background:
+        arguments["run_in_background"] = True
     return Answer("", shell["name"], arguments)
 
 

@@ -277,7 +277,7 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         return Outcome.UNAVAILABLE, process.tail
     if process.ended == "interrupted":
         return Outcome.INTERRUPTED, "ralph was stopped"
-    if process.ended == "deadline" or (process.ended == "idle" and not parser.has_ended):
+    if process.ended in ("deadline", "idle") and not parser.has_ended:
         after = text.duration(process.seconds)
         reason = f"stopped at its {'time' if process.ended == 'deadline' else 'idle'} limit after {after}"
         return Outcome.TIMED_OUT, f"{reason}; {parser.unanswered}" if parser.unanswered else reason

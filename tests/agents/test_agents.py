@@ -57,10 +57,14 @@ CUT = "its output ended without a final event"
 def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
     lines = (RECORDED / f"{name}.txt").read_bytes().split(b"\n")
     result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file"))
-    idle = (Outcome.TIMED_OUT, "stopped at its idle limit after 1 h 0 min")
+    timed_out = (
+        Outcome.TIMED_OUT,
+        f"stopped at its {ended.replace('deadline', 'time')} limit after 1 h 0 min",
+    )
+    late = (Outcome.DONE, "") if name == "ok" else timed_out  # it had said its result, and did not exit
     assert (result.outcome, result.reason) == {
-        "deadline": (Outcome.TIMED_OUT, "stopped at its time limit after 1 h 0 min"),
-        "idle": (Outcome.DONE, "") if name == "ok" else idle,  # it had said its result, and did not exit
+        "deadline": late,
+        "idle": late,
         "interrupted": (Outcome.INTERRUPTED, "ralph was stopped"),
         "missing": (Outcome.UNAVAILABLE, "no such file"),
     }[ended]
@@ -614,13 +618,26 @@ def test_how_long_an_agent_may_be_silent(events: list[dict[str, Any]], seconds: 
     assert parser.silence(5) == 5
 
 
+def test_the_silence_that_a_recorded_background_task_is_given() -> None:
+    parser = StreamParser(CLAUDE.row["events"])
+    allowed = []
+    for line in (RECORDED / "bg_tool.txt").read_bytes().splitlines():
+        parser.line(line)
+        allowed.append(parser.silence(1200))
+    first = allowed.index(600)  # the first result, while its task runs; the last is the second result
+    assert allowed == [1200] * first + [600, 600, 60, 60, 1200, 1200, 60]
+
+
+@pytest.mark.parametrize(("word", "timeout"), [("LAST_WORD", 60.0), ("BACKGROUND", 60.0), ("", 1.5)])
 def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_timed_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, timeout: float
 ) -> None:
-    monkeypatch.setattr(events, "LAST_WORD", 0.4)
-    hangs = textwrap.dedent(FAKE) + textwrap.dedent(RESULT) + "sys.stdout.flush(); time.sleep(600)"
-    claude = program(tmp_path / "claude", hangs)
-    result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=60.0, timeout=60.0)
+    if word:
+        monkeypatch.setattr(events, word, 0.4)
+    task = {**TASK, "subtype": "task_started"} if word == "BACKGROUND" else {}
+    hangs = f"{textwrap.dedent(FAKE)}print(json.dumps({task})){textwrap.dedent(RESULT)}"
+    claude = program(tmp_path / "claude", f"{hangs}sys.stdout.flush(); time.sleep(600)")
+    result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=60.0, timeout=timeout)
     assert (result.outcome, result.usd) == (Outcome.DONE, 0.5) and 0.4 < result.seconds < 20
     assert not result.at_least
 

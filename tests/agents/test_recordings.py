@@ -26,6 +26,7 @@ claude   400                       1    failed           0     0     0  0.00000 
 claude   401                       1    unavailable      0     0     0  -       s -          -    not logged in: the provider answered 401 or
 claude   401_retries0              1    unavailable      0     0     0  0.00000 s -          act  Invalid API key · Fix external API key
 claude   429_noheader              1    limited          0     0     0  0.00000 s -          act  API Error: Request rejected (429) · This req
+claude   bg_tool                   0    done         6750   102  3000  0.01779 s -          act  The background task has ended.
 claude   budget                    1    failed        4500    68  2000  0.01186 s -          act  Reached maximum budget ($0.01)
 claude   expired                   1    unavailable     0     0     0  -       s -          -    not logged in: the provider answered 401 or
 claude   hang                      143  failed           0     0     0  -       s -          -    its output ended without a final event (exit

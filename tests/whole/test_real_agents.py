@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from _ralph.agents import events
 from _ralph.model import HANDOFF
 from tests import install_agents
 from tests.conftest import Repo
@@ -521,6 +522,22 @@ def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Ru
     assert night.code == 0 and 0 < night.summary["usd"] < 1, night.printed
     first = json.loads(repo.read(".ralph/log/0001-US-001.out").splitlines()[0])
     assert first["session_id"] == night.verdict["session"]
+
+
+@pytest.mark.parametrize(("last", "seconds"), [("600", 20.0), ("3", 0.0)])
+def test_the_result_counts_of_a_claude_that_waits_for_a_task_of_its_own(
+    repo: Repo, run: Runner, monkeypatch: pytest.MonkeyPatch, last: str, seconds: float
+) -> None:
+    """It says its result, and exits when its background task has ended; one that never does is ended."""
+    monkeypatch.setattr(events, "BACKGROUND", 20.0)
+    steps = [hello(repo), Run(f"sleep {last}", background=True), Say("done")]
+    night = run("claude", steps, "--full-permissions")
+    assert (night.code, night.verdict["verdict"]) == (0, "passed"), night.printed
+    said = [json.loads(line) for line in repo.read(".ralph/log/0001-US-001.out").splitlines()]
+    results = [event for event in said if event["type"] == "result"]
+    assert len(results) == (1 if seconds else 2)
+    assert seconds < night.verdict["seconds"] < 60
+    assert night.verdict["usd"] == pytest.approx(results[-1]["total_cost_usd"])
 
 
 class Stalls(ModelServer):
