@@ -27,9 +27,9 @@ PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "
 _LARGEST_LOG = 4 << 20
 _PATIENCE = 10.0
 _INSIDE, _LOG = ".git/ralph", "agent.log"
-# With these, Claude Code thinks that it runs inside itself, and refuses to start.
 Wrap = Callable[[list[str], Mapping[str, str]], list[str]]
 """Makes of a command and its environment the command that runs it in a place."""
+# With these, Claude Code thinks that it runs inside itself, and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 
 

@@ -64,8 +64,9 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
 
 
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
-    run.paths.places.mkdir(parents=True, exist_ok=True)
     near = None if run.places.here else run.paths.places  # where the other side of a prefix sees it, too
+    if near:
+        near.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix="ralph-probe-", dir=near) as name:
         folder = Path(name).resolve()
         git(folder, "init", "-q")

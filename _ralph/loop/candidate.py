@@ -38,12 +38,8 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
         attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_pass
         return False
     attempt.tip = attempt.commit = run.tip
-    attempt.checks, attempt.naming, attempt.suites, attempt.ran_at = (
-        [],
-        [],
-        {},
-        {},
-    )  # what was said of a candidate on another tip
+    attempt.checks, attempt.naming = [], []  # what was said of a candidate on another tip
+    attempt.suites, attempt.ran_at = {}, {}
     if not attempt.tree:
         return True
     words, signs = message(run, attempt), run.branch.signs and not run.places.hooked()
@@ -213,7 +209,7 @@ async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked:
         return
     for command, change in changes.items():
         checks = up_to(job.checks, [result for result in checked.checks if result.command == command])
-        if not change.hidden or all(_is_added(run, attempt, name) for name in change.new):
+        if not change.hidden or _are_added(run, attempt, change.new):
             continue
         for commit in run.branch.ancestors(attempt.tip, FURTHEST):
             name, label = f"{job.name}-earlier", f"at {commit[:12]}: "
@@ -226,12 +222,15 @@ async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked:
                 break
 
 
-def _is_added(run: Run, attempt: Attempt, test: str) -> bool:
-    """Whether a test is the work's own: its name stands in the candidate's files, and not in the tip's."""
-    word = re.split(r"[\[(/]", test.rpartition(" > ")[2])[0]
-    words = ("grep", "-qF", "-e", word)
-    found = [run.git.tried(*words, commit, timeout=BULK)[0] == 0 for commit in (attempt.tip, attempt.commit)]
-    return found == [False, True]
+def _are_added(run: Run, attempt: Attempt, tests: Iterable[str]) -> bool:
+    """Whether these tests are the work's own: their names stand in the candidate's files, and not in the
+    tip's."""
+    words = {re.split(r"[\[(/]", test.rpartition(" > ")[2])[0] for test in tests}
+    return all(not _holds(run, attempt.tip, word) and _holds(run, attempt.commit, word) for word in words)
+
+
+def _holds(run: Run, commit: str, word: str) -> bool:
+    return run.git.tried("grep", "-qF", "-e", word, commit, timeout=BULK)[0] == 0
 
 
 async def _once_more(run: Run, attempt: Attempt, job: CheckJob, checked: Checked) -> Checked:

@@ -26,12 +26,11 @@ def changed_tests(run: Run, attempt: Attempt) -> list[str]:
     commands = " ".join(check.command for check in checks_of(run, attempt.task))
     if not (patterns.uncovered_tests([], attempt.changed) or _deciding(attempt.changed, commands)):
         return []
-    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames")
-    names = run.git.names(*words, attempt.tip, attempt.commit)
-    found = patterns.uncovered_tests(
-        [], run.git.names(*words, "--diff-filter=a", attempt.tip, attempt.commit)
-    )
-    for name in _deciding(names, commands):
+    words = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", attempt.tip, attempt.commit)
+    listed = run.git.names(*words)
+    how = dict(zip(listed[1::2], listed[::2], strict=True))
+    found = patterns.uncovered_tests([], [name for name, status in how.items() if status != "A"])
+    for name in _deciding(how, commands):
         versions = (f"{commit}:{name}" for commit in (attempt.tip, attempt.commit))
         before, after = (run.git("cat-file", "blob", version, check=False) for version in versions)
         found += [name] if _decided_by(name, before) != _decided_by(name, after) else []

@@ -103,6 +103,7 @@ class Results:
         self._said.clear()
         self.accepted.clear()
         self.before.pop(task, None)
+        self.before_at.pop(task, None)
 
 
 def up_to(checks: list[Check], last: Iterable[CheckResult]) -> list[Check]:

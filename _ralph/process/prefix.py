@@ -14,7 +14,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.process.process import Control, run_process
+from _ralph.process.process import Control, alive, run_process
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _FILLED_IN = ("place", "objects", "id")
@@ -38,7 +38,7 @@ class Prefix:
         side is ended, too."""
         own = f"ralph-{uuid.uuid4().hex[:12]}"
         if self.end:
-            self.end_left(lambda pid: not _is_alive(pid))  # of a worker that was killed
+            self.end_left(lambda pid: not alive([pid]))  # of a worker that was killed
             self.noted.mkdir(parents=True, exist_ok=True)
             (self.noted / own).write_text(f"{os.getpid()}\n{place}")
         try:
@@ -51,29 +51,23 @@ class Prefix:
         told = [f"{name}={value}" for name, value in env.items()]
         return [*self._filled(self.words, place, own), "env", *told, *argv]
 
-    def end_left(
-        self, of: Callable[[int], bool] = lambda _: True, spare: frozenset[int] = frozenset()
-    ) -> list[str]:
+    def end_left(self, of: Callable[[int], bool] = lambda _: True) -> list[str]:
         """End what is left on the other side of processes whose starter was killed, `of` its pid; a line for
-        each that could not be ended. `spare` are children of ours that must live."""
+        each that could not be ended."""
         lines = []
         for note in sorted(self.noted.glob("ralph-*")):
             said = (files.read_regular(note, 1 << 16) or b"").decode("utf-8", "surrogateescape")
             pid, _, place = said.partition("\n")
-            if of(int(pid) if pid.isdecimal() else 0) and (
-                failed := self._end(note.name, Path(place), spare)
-            ):
+            if of(int(pid) if pid.isdecimal() else 0) and (failed := self._end(note.name, Path(place))):
                 lines.append(f"what a killed run left behind the prefix could not be ended: {failed}")
         return lines
 
-    def _end(self, own: str, place: Path, spare: frozenset[int] = frozenset()) -> str:
+    def _end(self, own: str, place: Path) -> str:
         """Run the command that ends a process, and forget its id; what went wrong, if anything did."""
         if not self.end:
             return ""
         words = self._filled(self.end, place, own)
-        done = run_process(
-            words, cwd=Path("/"), env=os.environ, timeout=_END_DEADLINE, control=Control(), spare=spare
-        )
+        done = run_process(words, cwd=Path("/"), env=os.environ, timeout=_END_DEADLINE, control=Control())
         files.clear(self.noted / own)
         ended = {"deadline": f"it took over {_END_DEADLINE:g} s", "missing": done.tail}.get(done.ended)
         failed = ended or (done.exit and f"exit {done.exit}: {text.last_line(done.tail)}")
@@ -97,13 +91,3 @@ def words_of(value: str, where: str) -> tuple[str, ...]:
     if not words:
         raise BadInput(f"{where}: expected words that go before a command, such as: srun -N1 -n1")
     return words
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

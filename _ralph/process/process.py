@@ -238,7 +238,7 @@ class _Pump:
             for fd in control.wait(min(limit - now, soon), self.logs):
                 self._read(fd)
             if not _LINUX:
-                self.strays = _descendants() | _alive(self.strays)
+                self.strays = _descendants() | alive(self.strays)
         return "itself"
 
     def _has_ended(self) -> bool:
@@ -311,8 +311,8 @@ def sweep(
     """
     started = time.monotonic()
     signalled: set[int] = set()
-    while _reap(child) or _alive(strays):
-        left, spent = _descendants(spare) | _alive(strays), time.monotonic() - started
+    while _reap(child) or alive(strays):
+        left, spent = _descendants(spare) | alive(strays), time.monotonic() - started
         if spare and not left:
             return []
         if spent > grace + _KILL_DEADLINE:
@@ -353,7 +353,7 @@ def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
     return all_below
 
 
-def _alive(pids: Iterable[int]) -> set[int]:
+def alive(pids: Iterable[int]) -> set[int]:
     """Those of `pids` that still run."""
     if not pids:
         return set()
