@@ -26,11 +26,15 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-import click
-
 from _ralph import __version__
-from _ralph.commands import options
 from _ralph.errors import Exit, RalphError, Stop, translate
+
+try:
+    import click
+
+    from _ralph.commands import options
+except ModuleNotFoundError as error:  # a vendored copy
+    sys.exit(f"ralph: {translate(error)}")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
@@ -415,6 +419,7 @@ def main() -> None:
     try:
         sys.exit(cli.main(prog_name="ralph", standalone_mode=False))
     except click.ClickException as error:
+        error = options.with_meant(error)
         error.show()
         if "--json" in sys.argv:
             import json

@@ -103,6 +103,9 @@ def translate(error: Exception) -> RalphError:
     """Any error as one of ours. With RALPH_DEBUG set, the traceback of an unexpected one is printed."""
     if isinstance(error, RalphError):
         return error
+    if isinstance(error, ModuleNotFoundError):
+        way = "install what the head of ralph.py lists, or start it with: uv run ralph.py"
+        return RalphError(f"{error}; {way}")
     if not isinstance(error, OSError):
         if os.environ.get("RALPH_DEBUG"):
             import traceback

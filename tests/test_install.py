@@ -163,3 +163,9 @@ def test_it_runs_as_a_copy_in_a_repository_and_as_a_module(repo: Repo) -> None:
     assert done.returncode == 0
     done = subprocess.run([sys.executable, "-m", "ralph", "status"], cwd=repo.path, env=env, timeout=60)
     assert done.returncode == 0
+    bare = subprocess.run(
+        [sys.executable, "-S", "ralph.py", "status"], cwd=repo.path, env=env, capture_output=True, text=True
+    )
+    assert bare.returncode == 1 and bare.stderr == (
+        "ralph: No module named 'click'; install what the head of ralph.py lists, or start it with: uv run ralph.py\n"
+    )

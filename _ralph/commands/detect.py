@@ -22,7 +22,7 @@ TABLE: Json = table("detect.json")
 _MANIFESTS = {name for row in [*TABLE["kinds"], *TABLE["tools"].values()] for name in row.get("when", [])}
 _MISSING = re.compile("|".join(TABLE["missing"]), re.MULTILINE)
 _MODULE = re.compile(r"""(?:No module named|Cannot find (?:module|package)) ['"]?([\w@/-]+)""")
-_ENDLESS = re.compile("no test specified|--watch(?!=false)")
+_NO_CHECK = re.compile("no test specified|--watch(?!=false)")
 _DEVELOPMENT = re.compile("dev|test|lint|typ", re.IGNORECASE)
 _REQUIRES = re.compile(
     r"^dependencies\s*=|[\"']dependencies[\"']|poetry\.dependencies|install_requires", re.MULTILINE
@@ -99,12 +99,22 @@ class Project:
 
     @functools.cached_property
     def scripts(self) -> dict[str, str]:
-        """The scripts of package.json that come to an end."""
+        """The scripts of package.json that can be checks."""
+        return {name: words for name, words in self._scripts.items() if not _NO_CHECK.search(words)}
+
+    @property
+    def watches(self) -> str:
+        """The script `test` of package.json, where it is no check because it never ends."""
+        words = self._scripts.get("test", "")
+        return words if "--watch" in words and "test" not in self.scripts else ""
+
+    @functools.cached_property
+    def _scripts(self) -> dict[str, str]:
         try:
             scripts = json.loads(self.text("package.json"))["scripts"].items()
         except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             return {}
-        return {name: str(words) for name, words in scripts if not _ENDLESS.search(str(words))}
+        return {name: str(words) for name, words in scripts}
 
     # ------------------------------------------------------------ what a plan says about it
 

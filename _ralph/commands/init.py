@@ -76,7 +76,9 @@ def _init_plan(path: Path, root: Path) -> str:
         new = {"project": text.one_line(path.parent.resolve().name), "description": "", **proposal}
         new |= {key: value for key, value in starter().items() if key not in new}
         path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return f"wrote {path}; {_in_words(proposal)}"
+        watches = project.watches if not proposal["checks"] else ""
+        no_check = f"; `{watches}` never ends, so it is no check" if watches else ""
+        return f"wrote {path}; {_in_words(proposal)}{no_check}"
     plan = prd.load(path)
     missing = _missing(plan, project)
     if not missing:

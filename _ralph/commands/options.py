@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -67,6 +68,18 @@ def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(**given)
 
     return called
+
+
+def with_meant(error: click.ClickException) -> click.ClickException:
+    """The error, with the option that was meant where somebody named a task or a plan without it."""
+    found = re.search(r"unexpected extra arguments? \((\S+)", error.message)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if found and context:
+        name = found[1].rstrip(")")
+        option = "--prd" if os.path.isfile(name) else "--task"
+        if any(option in one.opts for one in context.command.params):
+            return click.UsageError(f"{error.message}; is `{option} {name}` meant?", context)
+    return error
 
 
 def was_given(name: str) -> bool:

@@ -4,6 +4,7 @@ done but wait, as for a registry that is away; green there, and it is the work's
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -31,8 +32,10 @@ def require_setup(found: Checked) -> Checked:
 
 
 def setup_failed(result: CheckResult) -> str:
-    """The message for a `setup` that fails on the branch's own files."""
-    why = text.one_line(text.tail(result.tail, 240), 250) or "it printed nothing"
+    """The message for a `setup` that fails on the branch's own files: its output from the first line that
+    speaks of an error, else its last lines."""
+    said = re.search(r"^[^\n]*\berror\b.*", result.tail, re.IGNORECASE | re.MULTILINE | re.DOTALL)
+    why = text.one_line(said[0] if said else text.tail(result.tail, 240), 250) or "it printed nothing"
     return f"setup {result.outcome}: {text.one_line(result.command, 100)}: {why}; all of it: {result.log}"
 
 

@@ -154,7 +154,8 @@ class Terminal(View):
             doing = "checking what the interrupted attempt left before starting the agent again"
             self.line(f"{attempt.task.id}: {doing}")
             return
-        title, number = text.cut(attempt.task.title, 80), f"attempt {attempt.number} of {of}"
+        title = text.cut(attempt.task.title, 80)
+        number = f"attempt {attempt.number} of {of}{', from a clean start' * attempt.clean}"
         task = f"{attempt.task.id} {title}"
         self.line(f"iteration {attempt.iteration} | {task} | {number} | {attempt.command}", color="cyan")
 

@@ -304,9 +304,11 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     again = text.one_line(command_line("run", path, words), 1000)
     if asked:
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
-        answer = " --answer '...'" if history.of(asked[0]).question else ""
+        question = history.of(asked[0]).question
+        fix = [] if question else [f"fix what blocks {text.one_line(asked[0].id)}"]
+        answer = " --answer '...'" if question else ""
         retry = f"{command_line('retry', path, [asked[0].id])}{answer}{more}"
-        return [retry] if status.running else [retry, again]
+        return [*fix, retry, *([] if status.running else [again])]
     if status.running:
         return []
     if unproved := prd.unproved(plan) if not {"--check", "--judge"}.intersection(words) else []:
@@ -315,6 +317,8 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if stopped and stopped.stop == "red-checks":
         task = command_line("add", path)
         return [f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'", again]
+    if stopped and stopped.stop == "budget":
+        return [f"raise `budget` in {path}", again]
     if stopped and stopped.exit == Exit.AGENT:
         return ["fix it", text.one_line(command_line("doctor", path, ["--probe", *words]), 1000), again]
     if all(task.passed for task in plan.tasks):

@@ -6,6 +6,7 @@ import graphlib
 import itertools
 import json
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -64,7 +65,7 @@ def plan_above(path: Path) -> Path | None:
 def read(source: str, path: Path) -> Plan:
     """The plan in `source`, as if it were the file `path`; without a name it is called like its folder.
     BadInput as for `load`."""
-    data = _document(source, path.name)
+    data = _document(source, path)
     try:
         return _plan(data, source, path)
     except _WrongType:  # only then: to validate 20,000 tasks takes many seconds
@@ -73,7 +74,7 @@ def read(source: str, path: Path) -> Plan:
 
 
 def _plan(data: Any, source: str, path: Path) -> Plan:
-    list_key, tasks = _tasks(data, path.name)
+    list_key, tasks = _tasks(data, path)
     tasks = _named(tasks, path.name)
     _check_dependencies(tasks, path.name)
     top = data if isinstance(data, dict) else {}
@@ -221,8 +222,9 @@ def _decoded(raw: bytes, name: str) -> str:
         raise BadInput(f"{name}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8") from None
 
 
-def _document(source: str, name: str) -> Any:
+def _document(source: str, path: Path) -> Any:
     """JSON in which no object has a key twice."""
+    name = path.name
     if not source.strip():
         raise BadInput(f"{name} is empty; expected a JSON object with a list of tasks")
     source = source.removeprefix("\ufeff")
@@ -230,7 +232,8 @@ def _document(source: str, name: str) -> Any:
     try:
         return json.loads(source, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
-        raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+        way = "" if path.suffix == ".json" else _way_on(path)
+        raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}{way}") from None
     except RecursionError:
         raise BadInput(f"{name}: nested too deeply") from None
     except ValueError as error:
@@ -246,18 +249,24 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     return members
 
 
-def _tasks(data: Any, where: str) -> tuple[str | None, list[Task]]:
+def _way_on(path: Path) -> str:
+    """What a person can do with a file that is no plan in any form that is read here."""
+    into = " --prd plan.json" if path.name == "prd.json" else ""
+    return f"; to have an agent make a plan of it: ralph plan {shlex.quote(str(path))}{into}"
+
+
+def _tasks(data: Any, path: Path) -> tuple[str | None, list[Task]]:
     """The key of the list of tasks in a document, None if it is the document; and the tasks."""
     keys = [key for key in ALIASES["tasks"] if isinstance(data, dict) and key in data]
     list_key, entries = (keys[0], data[keys[0]]) if keys else (None, data)
-    where = f"{where}: {list_key or 'document'}"
+    where = f"{path.name}: {list_key or 'document'}"
     if entries == []:
         raise BadInput(f"{where} is an empty list; expected at least one task")
     if not isinstance(entries, list):
         found = f"an object with {', '.join([*entries][:12])}" if isinstance(entries, dict) else str(entries)
         raise BadInput(
             f"{where}: expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, or as the whole "
-            f"document, found {text.one_line(found)}"
+            f"document, found {text.one_line(found)}{_way_on(path)}"
         )
     return list_key, [_task(entry, i, f"{where}[{i}]") for i, entry in enumerate(entries)]
 

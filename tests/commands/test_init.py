@@ -182,6 +182,9 @@ PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
     "npm, workspaces": ({"package.json": '{"workspaces": ["a"]}', "package-lock.json": "{}"}, "npm ci", []),
     "npm, no lock": ({"package.json": package()}, "npm install --no-package-lock", ["npm test"]),
     "npm, the test that npm init writes": ({"package.json": scripts(test='echo "Error: no test specified" && exit 1')}, None, []),
+    "npm, a test that never ends, and one that does": (
+        {"package.json": scripts(test="jest --watch", **{"test:ci": "jest --ci"})}, None, ["npm run test:ci"],
+    ),
     "npm, a test that never ends": ({"package.json": scripts(test="jest --watch", lint="eslint .")}, None, ["npm run lint"]),
     "npm, create-react-app": ({"package.json": scripts(test="react-scripts test")}, None, ["CI=true npm test"]),
     "npm, check is something else": ({"package.json": scripts(check="svelte-check", test="vitest run")}, None, ["npm run check", "npm test"]),
@@ -670,6 +673,12 @@ def test_a_new_plan_says_what_was_found(repo: Repo) -> None:
     plan = json.loads(repo.read("prd.json"))
     assert {key: plan[key] for key in FOUND} == FOUND and len(plan["userStories"]) == 1
     assert [*plan] == ["project", "description", *FOUND, "userStories"]
+
+
+def test_a_script_that_never_ends_is_named_where_no_check_is_found(repo: Repo) -> None:
+    lay(repo.path, {"package.json": scripts(test="jest --watch")})
+    assert "checks: none found" in (said := repo.ralph("init").stdout)
+    assert "; `jest --watch` never ends, so it is no check\n" in said
 
 
 @pytest.mark.parametrize(

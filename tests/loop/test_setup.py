@@ -40,6 +40,14 @@ def test_red_at_the_start_no_agent_is_paid(repo: Repo) -> None:
     assert repo.run(repo.agent(MAKES))[0] == 0
 
 
+def test_the_cause_is_said_and_not_the_hints_after_it(repo: Repo) -> None:
+    lines = ["resolving", "ERROR: no such package", *(f"hint {i}: {'x' * 60}" for i in range(9))]
+    setup = repo.program("../setup", f"cat << END; exit 3\n{chr(10).join(lines)}\nEND")
+    repo.plan({"checks": ["test -f T1.txt"]}, setup=str(setup))
+    reason = repo.run(repo.agent(MAKES))[1]["reason"]
+    assert ": ERROR: no such package hint 0" in reason and "hint 8" not in reason
+
+
 @pytest.mark.parametrize("where", ["the workspace", "the room"])
 def test_red_later_on_the_branch_s_own_files_it_is_waited_for(repo: Repo, where: str) -> None:
     """The registry comes back with the notification that it is away; no attempt counts for it."""

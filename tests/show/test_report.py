@@ -234,7 +234,7 @@ def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
 def test_another_plan_file_stands_in_the_commands(repo: Repo) -> None:
     repo.plan({"checks": ["false"], "blocked": "why?"})
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
-    assert "ralph retry --prd 'my plan.json' T1 --answer '...'" in page(repo, "--prd", "my plan.json").text
+    assert "ralph retry --prd 'my plan.json' T1 " in page(repo, "--prd", "my plan.json").text
 
 
 def test_the_commits_of_a_branch_that_was_merged_and_deleted(night: Repo) -> None:
@@ -648,6 +648,14 @@ def test_what_to_type_is_whole_and_advice_is_nothing_to_type(repo: Repo) -> None
     repo.write("progress.txt", f"<!-- ralph {json.dumps(stop)} -->\n")
     shown = re.findall('<pre class="cmd">(.*?)</pre>', report(repo))
     assert [line.split()[1] for line in shown] == ["doctor", "run"] and all(command in line for line in shown)
+
+
+def test_what_blocks_a_task_without_a_question_is_to_be_fixed_and_not_answered(repo: Repo) -> None:
+    repo.plan({"checks": ["no-such-program"]})
+    assert repo.run("false")[0] == 4
+    shown = page(repo).section("Needs you", "Passed")
+    assert "when what blocks it is fixed ralph retry T1" in shown and "answer" not in shown
+    assert shown.count("ralph retry") == 1 and "ralph run" in shown
 
 
 def test_a_pass_that_changed_tests_stands_open(repo: Repo) -> None:

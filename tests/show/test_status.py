@@ -226,11 +226,13 @@ def test_a_run_that_was_cut_off_is_named(tmp_path: Path) -> None:
 ASKS = worked("B", 1, "failed", blocked="it asks", handoff={"blocked on": "Which?"})
 DEAR = [*worked("C", 1, "failed"), {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"}]
 
+SPENT = [{"event": "stop", "stop": "budget", "exit": 4, "reason": "the plan's budget in dollars is spent"}]
+
 
 @pytest.mark.parametrize(
     ("blocked", "records", "options", "wanted"),
     [
-        ("B", [], "--max-usd 5", "ralph retry B; ralph run --max-usd 5"),
+        ("B", [], "--max-usd 5", "fix what blocks B; ralph retry B; ralph run --max-usd 5"),
         # a question comes first, and the others are counted
         ("A B C", ASKS, "", "ralph retry B --answer '...' (and 2 more); ralph run"),
         # without a task that has passed
@@ -238,6 +240,7 @@ DEAR = [*worked("C", 1, "failed"), {"event": "stop", "stop": "limit", "exit": 3,
         ("", [], "--task B --jobs 2", "ralph run --task B --jobs 2"),
         # a limit that is less than an attempt
         ("", DEAR, "--max-usd 0.1", "raise --max-usd: one attempt took $0.42"),
+        ("", SPENT, "", "raise `budget` in prd.json; ralph run"),
     ],
 )
 def test_what_to_type_next(
@@ -252,6 +255,7 @@ def test_what_to_type_next(
     assert f"next: {wanted}" in status.lines(shown, 120, color=False)
     named = replace(shown, prd=Path("my plan.json"))
     again = re.sub(r"ralph (run|retry)", r"ralph \1 --prd 'my plan.json'", wanted)
+    again = again.replace("in prd.json", "in my plan.json")
     assert f"next: {again}" in status.lines(named, 200, color=False)
 
 

@@ -373,6 +373,31 @@ def test_corruption_is_refused(tmp_path: Path, name: str) -> None:
     assert_refused(write(tmp_path, source), *fragments)
 
 
+TAGGED = '{"master": {"tasks": [{"id": 1, "title": "x", "status": "done", "dependencies": []}]}}'
+WAY = "to have an agent make a plan of it: ralph plan {}"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "way"),
+    [
+        ("tasks.json", TAGGED, "tasks.json"),
+        ("tasks.md", "- [ ] T001 Create the project\n", "tasks.md"),
+        ("issues.jsonl", '{"id": "a-1"}\n{"id": "a-2"}\n', "issues.jsonl"),
+        ("prd.json", TAGGED, "prd.json --prd plan.json"),
+        ("prd.json", "<<<<<<< HEAD\n", ""),
+    ],
+)
+def test_a_file_that_is_no_plan_is_one_for_the_planner(
+    tmp_path: Path, name: str, source: str, way: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(source)
+    with pytest.raises(BadInput) as refused:
+        prd.load(path)
+    assert str(refused.value).endswith(WAY.format(f"{tmp_path}/{way}")) is bool(way)
+    assert ("ralph plan" in str(refused.value)) is bool(way)
+
+
 @pytest.mark.parametrize("cut", range(len(WHOLE.rstrip()) - 1))
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
     assert_refused(write(tmp_path, WHOLE[:cut]))
