@@ -150,16 +150,16 @@ def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
     assert 0 < found["hours_to_go"] < 1
 
 
-# ---------------------------------------------------------------- docs/overnight.md
+# ---------------------------------------------------------------- docs/news.md
 
 
 class Hook(http.server.BaseHTTPRequestHandler):
-    """A webhook that keeps what it is sent."""
+    """A webhook that keeps the path and the body of what it is sent."""
 
-    got: ClassVar[list[Any]]
+    got: ClassVar[list[tuple[str, str]]]
 
     def do_POST(self) -> None:
-        self.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
         self.send_response(204)
         self.end_headers()
 
@@ -168,11 +168,11 @@ class Hook(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hook() -> Iterator[tuple[str, list[Any]]]:
+def hook() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Where it listens, and what it got."""
 
     class Mine(Hook):
-        got: ClassVar[list[Any]] = []
+        got: ClassVar[list[tuple[str, str]]] = []
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Mine)
     thread = threading.Thread(target=server.serve_forever)
@@ -183,32 +183,83 @@ def hook() -> Iterator[tuple[str, list[Any]]]:
     server.server_close()
 
 
+SAID = "p: stopped: every task passes, and all checks are green | 1 of 1 passed"
+
+
+def told(repo: Repo, recipe: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """A run of one task that passes, with this recipe; its project has a name that shells and pages take for
+    something else."""
+    repo.plan({"checks": ["test -f T1.txt"]}, project="a <!channel> $(touch x) 'b' \"c\" p")
+    done = shell(repo, recipe, RALPH_RUN_AGENT=repo.agent(WORK), **env)
+    assert done.returncode == 0 and "! --notify" not in done.stdout, done.stdout + done.stderr
+    assert not (repo.path / "x").exists()
+    return done
+
+
 @needs("curl", "jq")
-@pytest.mark.parametrize("words", ["Content-Type", "--json @-"])
-def test_a_webhook_is_told(repo: Repo, hook: tuple[str, list[Any]], words: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        ("https://ntfy.sh", "/ralph-x7Qw2k9"),
+        ("https://hooks.slack.com", "/services/T0/B0/x"),
+        ("https://discord.com", "/api/webhooks/1/x"),
+        ("https://api.telegram.org", "/botsecret/sendMessage"),
+        ("https://hooks.example.org", "/ralph"),
+    ],
+)
+def test_a_service_on_the_web_is_told(
+    repo: Repo, hook: tuple[str, list[tuple[str, str]]], host: str, path: str
+) -> None:
     where, got = hook
-    repo.plan({"checks": ["test -f T1.txt"], "title": 'it\'s `quoted` "twice"'})
-    command = line("overnight.md", words).replace("https://hooks.example.org", where)
-    done = shell(repo, command, RALPH_RUN_AGENT=repo.agent(WORK))
-    assert done.returncode == 0, done.stdout + done.stderr
-    (told,) = got
-    assert told.get("text", "1 of 1 passed") == "1 of 1 passed"
-    if "text" not in told:
-        assert (told["stop"], told["tasks"][0]["title"]) == ("complete", 'it\'s `quoted` "twice"')
+    told(repo, line("news.md", host).replace(host, where), TELEGRAM_TOKEN="secret")
+    ((asked, body),) = got
+    assert asked == path
+    sent = {"text": body} if host == "https://ntfy.sh" else json.loads(body)
+    words = sent.get("text") or sent["content"]
+    name = "a !channel" if "slack" in host else "a <!channel>"
+    assert " ".join(words.split()) == f"{name} $(touch x) 'b' \"c\" {SAID}"
+    assert set(sent) == {
+        "https://hooks.slack.com": {"text"},
+        "https://discord.com": {"content", "allowed_mentions"},
+        "https://api.telegram.org": {"text", "chat_id"},
+    }.get(host, set(sent))
+
+
+@needs("jq")
+@pytest.mark.parametrize("tool", ["notify-send", "osascript"])
+def test_the_desktop_is_told(repo: Repo, tool: str) -> None:
+    repo.tool(tool, f'printf "%s\\n" "$@" > {repo.outside / "shown"}')
+    told(repo, line("news.md", f"'{tool} "))
+    *_, shown = repo.read("../shown").splitlines()
+    assert shown == f"a <!channel> $(touch x) 'b' \"c\" {SAID}"
+
+
+@needs("jq")
+def test_a_file_is_told_of_every_event(repo: Repo) -> None:
+    told(repo, f"{line('news.md', 'news.txt')} --notify-on passed --notify-on stopped")
+    first, last = repo.read("news.txt").splitlines()
+    assert first.endswith("p: T1 passed | 1 of 1 passed") and last.endswith(SAID)
 
 
 @needs("jq")
 def test_a_mail_is_sent(repo: Repo) -> None:
-    repo.write("told.sh", block("overnight.md", "told.sh"))
+    repo.write("told.sh", block("news.md", "told.sh"))
     repo.plan({"checks": ["false"]}, limits={"attempts": 1})
     repo.commit("plan")
     repo.tool("mail", f'(echo "$*"; cat) >> {repo.outside / "sent"}')
     agent = repo.agent("said('blocked on', 'Which format?')\nP('x').touch()")
     assert shell(repo, "ralph run --notify 'sh told.sh'", RALPH_RUN_AGENT=agent).returncode == 4
     sent = (repo.outside / "sent").read_text()
-    assert "-s ralph: 0 of 1 passed, still running you@example.org" in sent
-    assert "-s ralph: 0 of 1 passed, 1 left, and a person is needed" in sent
+    assert "-s p: T1 blocked: 1 failed attempt" in sent
+    assert re.search(r"-s p: stopped: 1 left, and a person is needed: .* you@example.org\n", sent)
     assert "T1 task 1\n  1 failed attempt" in sent and "  Which format?\n" in sent
+
+
+def test_the_first_block_ends_the_run(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    command = line("news.md", "ralph stop")
+    assert shell(repo, command, RALPH_RUN_AGENT=repo.agent(WORK)).returncode == 3
+    assert repo.verdicts() == ["T1 failed"]
 
 
 # ---------------------------------------------------------------- docs/from-the-bash-loop.md

@@ -219,7 +219,13 @@ RUN_OPTIONS = (
     click.option(
         "--notify",
         metavar="CMD",
-        help="A command that gets a JSON summary on stdin when the run ends, blocks a task or waits.",
+        help="A command that gets JSON on stdin when a task is blocked, and when the run waits or ends.",
+    ),
+    click.option(
+        "--notify-on",
+        type=click.Choice(["passed", "blocked", "waiting", "stopped"]),
+        multiple=True,
+        help="The events of which it is told instead; repeat it for several.",
     ),
     JSON,
     click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
@@ -280,7 +286,7 @@ def words_typed(context: click.Context, args: Sequence[str], leave_out: Collecti
         if option.is_flag:
             words += [flag] * bool(context.params[name])
             continue
-        given = typed[name] if name in typed else option.resolve_envvar_value(context)
+        given = typed[name] if name in typed else option.value_from_envvar(context)
         for value in given if isinstance(given, list) else [given]:
             has_path = isinstance(option.type, (Command, click.Path))
             words += [flag, str(option.type.convert(value, option, context) if has_path else value)]

@@ -120,7 +120,9 @@ def _end_early(run: Run | None, error: Exception) -> Stop:
     stop = (asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(error)
     try:
         if run.journal.failed:
-            notify(run, stop)  # the next start does it, if nothing is recorded after it
+            notify(
+                run, "stopped", stop.reason, stop=stop
+            )  # the next start does it, if nothing is recorded after it
         else:
             stop = rounds.close_run(run, stop)
     except (RalphError, OSError) as again:

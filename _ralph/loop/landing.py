@@ -12,7 +12,7 @@ from _ralph.errors import NeedsPerson
 from _ralph.git.branch import Moved
 from _ralph.loop.candidate import tip_of
 from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import Run, stand_by
+from _ralph.loop.run import Run, notify, stand_by
 from _ralph.loop.verdict import reason_to_block
 from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
 from _ralph.state import edit
@@ -64,8 +64,9 @@ async def until_free(run: Run, attempt: Attempt) -> None:
 
 
 def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
-    """Write the verdict on an attempt into the log, then mark its task in the plan. `by_person` says that it
-    ended because a person was needed, which is not the task's fault."""
+    """Write the verdict on an attempt into the log, then mark its task in the plan, and tell people if it
+    passed or is blocked. `by_person` says that it ended because a person was needed, which is not the task's
+    fault."""
     run.read_plan()
     set_back_claim(run, attempt)
     by_person = by_person or bool(run.control.interrupts)
@@ -88,6 +89,9 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
     )
     run.view.ended(attempt)
     mark(run, verdict)
+    if attempt.passed or attempt.blocked:
+        event = "passed" if attempt.passed else "blocked"
+        notify(run, event, attempt.blocked or attempt.reason, attempt.task.id)
 
 
 def note_lost(run: Run, landed: dict[str, str]) -> None:
@@ -169,6 +173,8 @@ def set_back(run: Run, recheck: Rechecked) -> None:
     if again := [task for task in broken if run.history.of(task).blocked and task.blocked is None]:
         reason = "conflicting: it passed twice, and each time later work broke it"
         run.edit(edit.set_blocked, again, reason)
+        for task in again:
+            notify(run, "blocked", reason, task.id)
 
 
 def redo_marks(run: Run) -> None:

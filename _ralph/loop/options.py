@@ -40,6 +40,7 @@ class Options:
     wrap: str | None = None
     no_awake: bool = False
     notify: str | None = None
+    notify_on: tuple[str, ...] = ()
     json: bool = False
     quiet: bool = False
     verbose: bool = False

@@ -190,8 +190,6 @@ def await_attempt(run: Run) -> Stop | None:
 
 def after_attempt(run: Run, attempt: Attempt) -> Stop | None:
     """The stop that an attempt means for the run, if any."""
-    if attempt.blocked:
-        notify(run, None)
     if stop := asked_to_stop(run):
         return stop
     if attempt.result.no_price:
@@ -272,8 +270,9 @@ def wait_for_agent(run: Run, agent: Agent) -> Stop | None:
         when = f"until {clock(until, now, seconds=True)}"
         waited = Waited(until=until, backoff=not away.reset, command=agent.command)
         run.write(waited, f"waiting {when} for the provider")
-        run.view.line(f"waiting for the provider {when}: {away.reason}")
-        notify(run, None)
+        said = f"waiting for the provider {when}: {away.reason}"
+        run.view.line(said)
+        notify(run, "waiting", said)
     wait(run, waited.until)
     return None
 
@@ -404,5 +403,5 @@ def close_run(run: Run, stop: Stop) -> Stop:
     if run.settings.unmade:
         run.view.line(f"! {run.settings.trouble}; the next run marks what passed", color="yellow")
     run.control.stop_signal = None  # only another signal cuts --notify short
-    notify(run, stop)
+    notify(run, "stopped", stop.reason, stop=stop)
     return stop

@@ -24,7 +24,7 @@ from _ralph.loop.worker import Hear, Job, Result, start
 from _ralph.model import Paths, Plan, Share, Task
 from _ralph.process.process import Control, run_process
 from _ralph.state import limits
-from _ralph.state.facts import summary
+from _ralph.state.facts import news, summary
 from _ralph.state.history import History
 from _ralph.state.layout import new_log, stop_is_asked
 from _ralph.state.records import Journal, Record
@@ -161,7 +161,7 @@ class Run:
         while notices:
             self.view.line(notices.pop(0), color="yellow")
         if self.settings.trouble not in ("", before):
-            notify(self, None)
+            notify(self, "waiting", self.settings.trouble)
 
 
 def asked_to_stop(run: Run) -> Stop | None:
@@ -177,18 +177,25 @@ def asked_to_stop(run: Run) -> Stop | None:
     return Stop("asked", "stopped, as `ralph stop` asked") if asked else None
 
 
-def notify(run: Run, stop: Stop | None) -> None:
-    """Give the summary to --notify's command. Its failure changes nothing. It is the person's own, and not
-    part of an attempt: it may call `ralph tell`, `retry` or `stop`."""
-    if run.options.notify:
-        payload = json.dumps(summary(run.plan, run.history, stop, run.seconds)).encode()
-        env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
-        told = run_process(
-            ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=env, timeout=_NOTIFY_TIMEOUT,
-            control=run.control, stdin=payload, out=new_log(run.paths, "notify.log"), spare=run.pool.children,
-        )  # fmt: skip
-        if told.exit != 0:
-            run.view.line(f"! --notify ended with exit {told.exit}: {last_line(told.tail)}")
+def notify(run: Run, event: str, reason: str, task: str = "", stop: Stop | None = None) -> None:
+    """Give an event, its `reason` and the summary to --notify's command, if that is told of such events. Its
+    failure changes nothing. It is the person's own, and not part of an attempt: it may call `ralph tell`,
+    `retry` or `stop`."""
+    if not run.options.notify or event not in run.settings.notify_on:
+        return
+    so_far = summary(run.plan, run.history, stop, run.seconds)
+    payload = json.dumps(news(event, run.plan.project, run.branch.name, task, reason, so_far)) + "\n"
+    env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
+    told = run_process(
+        ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=env, timeout=_NOTIFY_TIMEOUT,
+        control=run.control, stdin=payload.encode(), out=new_log(run.paths, "notify.log"),
+        spare=run.pool.children,
+    )  # fmt: skip
+    if told.ended == "deadline":
+        run.view.line(f"! --notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds", color="yellow")
+    elif told.exit != 0:
+        why = last_line(told.tail)
+        run.view.line(f"! --notify ended with exit {told.exit}: {why}", color="yellow")
 
 
 async def stand_by(run: Run, attempt: Attempt, said: str, doing: str, is_over: Callable[[], bool]) -> bool:
@@ -196,7 +203,7 @@ async def stand_by(run: Run, attempt: Attempt, said: str, doing: str, is_over: C
     when ralph must stop."""
     run.view.line(f"! {said}", color="yellow")
     run.view.doing(doing, attempt.worker)
-    notify(run, None)
+    notify(run, "waiting", said, attempt.task.id)
     await Look(lambda: is_over() or asked_to_stop(run) is not None or time.time() >= run.ends)
     if is_over():
         return True

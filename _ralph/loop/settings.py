@@ -79,6 +79,12 @@ class Settings:
         return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
 
     @property
+    def notify_on(self) -> Sequence[str]:
+        """The events of which --notify's command is told."""
+        named = self.options.notify_on or self.plan.settings.get("notifyOn")
+        return named or ("blocked", "waiting", "stopped")
+
+    @property
     def unmarked(self) -> list[str]:
         """The keys of the tasks whose marks prd.json lacks, as it could not be written."""
         return [task.key for change in self.unmade for task in change.tasks]

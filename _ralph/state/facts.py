@@ -115,7 +115,8 @@ def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> lis
 
 
 def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> Json:
-    """The object that `run --json` prints and `--notify` gets; `status --json` has its shape."""
+    """The object that `run --json` prints, and part of what `--notify` gets; `status --json` has its
+    shape."""
     history = history or History()
     tasks = task_facts(plan, history) if plan else []
     last = history.stopped
@@ -131,6 +132,23 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
         **_took(history.this_run if stop else history),
         "seconds": round(seconds, 1),
         "tasks": [facts.as_object() for facts in tasks],
+    }
+
+
+def news(event: str, project: str, branch: str, task: str, reason: str, so_far: Json) -> Json:
+    """The object that `--notify` gets: what happened, to which task if it is about one, and the summary
+    `so_far`; `text` is all of it in one line."""
+    what = f"{task} {event}" if task else event
+    parts = [f"{project}: {what}", f"{so_far['passed']} of {so_far['total']} passed", dollars(so_far["usd"])]
+    parts[0] += f": {reason}" if reason else ""
+    return {
+        "event": event,
+        "project": project,
+        "branch": branch,
+        "task": task or None,
+        "text": text.one_line(" | ".join(filter(None, parts)), 1000),
+        **so_far,
+        "reason": reason or None,
     }
 
 

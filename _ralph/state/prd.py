@@ -29,6 +29,7 @@ SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
     **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
+    "notifyOn": (list,),
     **dict.fromkeys(("setup", "wrap"), (str, dict)),
     **dict.fromkeys(("network", "allowOverage"), (bool,)),
 }

@@ -5,18 +5,89 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from typing import Any
 
 import pytest
 
+from _ralph.loop import run
 from tests.conftest import Repo
-from tests.scripts import MAKES, own
+from tests.scripts import LIMIT, LOOKS_OFTEN, MAKES, RESULT, once, overage, own, plan, speaker
+
+# ---------------------------------------------------------------- news
+
+EVENTS = ("passed", "blocked", "waiting", "stopped")
+TOLD = ("--notify", "cat >> ../told.jsonl")
 
 
-def test_notify_gets_the_summary(repo: Repo) -> None:
-    repo.plan(own("T1"))
-    repo.run(repo.agent(MAKES), "--notify", "cat > ../told.json")
-    told = json.loads((repo.outside / "told.json").read_text())
-    assert (told["stop"], told["exit"], told["passed"]) == ("complete", 0, 1)
+def news(repo: Repo) -> list[dict[str, Any]]:
+    """What --notify's command was told, an object a line."""
+    return [json.loads(line) for line in repo.read("../told.jsonl").splitlines()]
+
+
+def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -> None:
+    plan(repo, own("T1"), {"checks": ["false"]}, own("T3"), project="Shop", limits={"attempts": 1})
+    waits = f"if task == 'T3' and {once(repo, 'limited')}:\n    print(overage); print(limit); sys.exit()"
+    names = f"overage, limit, result = {overage(2)!r}, {LIMIT!r}, {RESULT!r}"
+    say = speaker(repo, f"{names}\n{waits}\n{MAKES}\nprint(result)")
+    on = [word for event in EVENTS for word in ("--notify-on", event)]
+    assert repo.ralph("run", "--agent", say, *TOLD, *on, first=LOOKS_OFTEN).returncode == 4
+    told = news(repo)
+    assert [(one["event"], one["task"]) for one in told] == [
+        ("passed", "T1"), ("blocked", "T2"), ("waiting", None), ("passed", "T3"), ("stopped", None),
+    ]  # fmt: skip
+    assert {(one["project"], one["branch"]) for one in told} == {("Shop", "ralph/shop")}
+    assert [(one["passed"], one["stop"]) for one in told] == [
+        (1, None), (1, None), (1, None), (2, None), (2, "blocked"),
+    ]  # fmt: skip
+    first, blocked, waiting, _, last = told
+    assert (first["reason"], first["text"]) == (None, "Shop: T1 passed | 1 of 3 passed | $0.25")
+    assert blocked["reason"].startswith("1 failed attempt") and blocked["usd"] == 0.5
+    assert waiting["reason"].startswith("waiting for the provider until ")
+    assert last["text"].startswith(f"Shop: stopped: {last['reason']} | 2 of 3 passed | $")
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "named", "events"),
+    [
+        ((), {}, {}, "blocked stopped"),
+        ((), {}, {"notifyOn": ["passed"]}, "passed"),
+        ((), {"RALPH_RUN_NOTIFY_ON": "passed stopped"}, {"notifyOn": ["passed"]}, "passed stopped"),
+        (("--notify-on", "blocked"), {"RALPH_RUN_NOTIFY_ON": "passed"}, {}, "blocked"),
+    ],
+)
+def test_it_is_told_of_the_events_that_are_named(
+    repo: Repo, words: tuple[str, ...], env: dict[str, Any], named: dict[str, Any], events: str
+) -> None:
+    repo.plan(own("T1"), {"checks": ["false"]}, limits={"attempts": 1}, **named)
+    done = repo.ralph("run", "--agent", repo.agent(MAKES), *TOLD, *words, **env)
+    assert done.returncode == 4, done.stderr
+    assert " ".join(one["event"] for one in news(repo)) == events
+    again = repo.ralph("status", COLUMNS="1000").stdout
+    assert ("--notify-on passed --notify-on stopped" in again) == (events == "passed stopped")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("sleep 60", "--notify did not end within 1 seconds"),
+        ("sleep 60 & exec >&- 2>&-; sleep 60", "--notify did not end within 1 seconds"),
+        ("no-such-program", "--notify ended with exit 127: "),
+        ("echo no network >&2; exit 6", "--notify ended with exit 6: no network"),
+        ("kill -9 $$", "--notify ended with exit -9: no output"),
+    ],
+)
+def test_a_notify_command_that_fails_costs_one_sentence(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    monkeypatch.setattr(run, "_NOTIFY_TIMEOUT", 1.0)
+    repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
+    done = repo.ralph("run", "--agent", repo.agent(MAKES), "--notify", command)
+    assert (done.returncode, repo.passed()) == (4, ["T2"]), done.stderr
+    assert done.stdout.count(f"! {said}") == done.stdout.count("--notify ") - 1 == 2  # and in `next:`
+    assert not repo.alive()
+
+
+# ---------------------------------------------------------------- first and last lines
 
 
 def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(repo: Repo) -> None:
