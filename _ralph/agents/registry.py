@@ -21,14 +21,13 @@ from _ralph.agents.events import StreamParser
 from _ralph.agents.surroundings import path_without
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Json, Outcome
+from _ralph.process.prefix import Wrap
 from _ralph.process.process import Control, ProcessResult, run_process
 
 PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
 _PATIENCE = 10.0
 _INSIDE, _LOG = ".git/ralph", "agent.log"
-Wrap = Callable[[list[str], Mapping[str, str]], list[str]]
-"""Makes of a command and its environment the command that runs it in a place."""
 # With these, Claude Code thinks that it runs inside itself, and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
 
@@ -190,15 +189,15 @@ def run_agent(
     tokens_left: int | None = None,
     dearest: float = 0.0,
     watch: Callable[[StreamParser], None] = lambda _: None,
-    wrap: Wrap = lambda argv, _: argv,
+    wrap: Wrap = lambda argv, _: [*argv],
     here: bool = True,
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
     `log(suffix)` is a new path for a transcript (`.out`, `.err`), its sums, or a copy of the prompt, for
     people; the agent's own files are in `.git/ralph` below `cwd`. `dearest` is what an attempt with it cost
-    at most so far. `watch` gets the parser before the first line, `wrap` puts the command into a sandbox or
-    behind a prefix, and `here` says that its program is on this side. The outcome comes from the agent's
+    at most so far. `watch` gets the parser before the first line, `wrap` puts the command behind a prefix,
+    and `here` says that its program is on this side. The outcome comes from the agent's
     final event or, for a plain command, its exit status, never from words that it prints.
     """
     inside, err = cwd / _INSIDE, log(".err")

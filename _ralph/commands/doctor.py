@@ -40,7 +40,6 @@ from _ralph.loop.setup import red_setup, setup_failed
 from _ralph.loop.view import View
 from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
 from _ralph.process.process import Control, run_process
-from _ralph.process.sandbox import sandbox_for
 from _ralph.show.live import Terminal
 from _ralph.state import facts, layout, limits, lock, prd
 from _ralph.state.history import RunHistory, replay
@@ -221,20 +220,22 @@ def _warnings(lines: Iterable[str]) -> Findings:
 
 
 def _sandbox(run: Run) -> Findings:
-    if not run.places.here:
-        words, end = run.settings.wrap
-        left = "" if end else "; without `end`, what a killed run left there may stay"
-        yield "ok", f"setup, agents, hooks and checks run behind {words}{left}"
+    if run.places.prefix:
+        open = "" if run.plan.settings.get("network") is False else "; the network is open"
+        left = "; without `end`, what a killed run left there may stay" if not run.settings.wrap[1] else ""
+        more = open if run.options.sandbox else left
+        yield "ok", f"setup, agents, hooks and checks run behind {run.places.prefix}{more}"
         return
-    if run.options.sandbox:
-        network = "cut" if run.plan.settings.get("network") is False else "open"
-        yield "ok", f"bubblewrap works, the network is {network}; checks run inside it here, too"
-        return
+    fails = ""
     try:
-        sandbox_for([run.paths.root], run.git.common, run.paths.private, run.agents.rows, set(), True)
-        yield "ok", "off; --sandbox bwrap would work here"
+        with opening.sandbox(run).started(run.paths.root, None) as wrap:
+            argv, root = wrap(["true"], {}), run.paths.root
+            tried = run_process(argv, cwd=root, env=os.environ, timeout=_PATIENCE, control=run.control)
+        if tried.ended != "itself" or tried.exit:
+            fails = text.last_line(tried.tail) or f"bwrap did not start `true` within {_PATIENCE:g} s"
     except RalphError as error:
-        yield "ok", f"off, and not possible here: {error}"
+        fails = str(error)
+    yield "ok", f"off, and not possible here: {fails}" if fails else "off; --sandbox bwrap would work here"
 
 
 def _disk(run: Run) -> Findings:
@@ -251,7 +252,7 @@ def _disk(run: Run) -> Findings:
 
 def _places(run: Run) -> Findings:
     """Setup in every place, and every check in the clean room, as a run does them."""
-    if layout.running(run.paths) or (run.options.sandbox and not run.places.box):
+    if layout.running(run.paths) or (run.options.sandbox and not run.places.prefix):
         return  # they would disturb the loop, or run outside the sandbox
     yield "trying", "setup and every check, as a run would; that can take minutes"
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
@@ -264,7 +265,8 @@ def _places(run: Run) -> Findings:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
         left = opening.end_left(run)
-        require_other_side(run, commit)
+        if run.places.prefix:
+            require_other_side(run, commit, _team(run))
         checked = run.wait(checking(run, job))
         red, hooks, suites = red_setup(checked), list[Finding](), list[Finding]()
         if not red:

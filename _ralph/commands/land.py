@@ -13,9 +13,10 @@ from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow
 from _ralph.git.branch import Branch, current_branch
 from _ralph.git.git import BULK, Git, freeze_settings, no_space, top_level
 from _ralph.git.merge import merge
+from _ralph.loop.behind import require_other_side
 from _ralph.loop.checking import checking
 from _ralph.loop.jobs import CheckJob
-from _ralph.loop.opening import end_left, open_box, read_run, require_git
+from _ralph.loop.opening import end_left, open_prefix, read_run, require_git
 from _ralph.loop.options import Options, require_network
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
@@ -116,8 +117,9 @@ def _make_ready(run: Run, onto: Branch) -> None:
     require_git(run.git)
     require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
-    open_box(run)
+    open_prefix(run)
     run.view.lines(end_left(run))
+    require_other_side(run, onto.tip(), [])
     run.journal.open()
 
 

@@ -17,7 +17,8 @@ from _ralph.commands.run import alone
 from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
-from _ralph.loop.opening import read_run, require_agent
+from _ralph.loop.behind import require_other_side
+from _ralph.loop.opening import end_left, open_prefix, read_run, require_agent
 from _ralph.loop.options import Options, is_starter
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Run
@@ -84,6 +85,9 @@ def _plan(run: Run, brief: str, source: str, force: bool) -> int:
     if run.agents.back_at(run.agents.planner):
         raise TryLater(f"the planner cannot run now: {run.agents.away(run.agents.planner).reason}")
     require_agent(run, run.agents.planner)
+    open_prefix(run)
+    run.view.lines(end_left(run))
+    require_other_side(run, run.branch.beginning(), [run.agents.planner])
     run.view.line(f"planning with {run.agents.planner.command}", color="cyan")
     run.view.doing("planning")
     make_plan(run, brief, source)

@@ -64,15 +64,13 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
 
 
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
-    near = None if run.places.here else run.paths.places  # where the other side of a prefix sees it, too
-    if near:
-        near.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(prefix="ralph-probe-", dir=near) as name:
+    run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(prefix="ralph-probe-", dir=run.paths.places) as name:
         folder = Path(name).resolve()
         git(folder, "init", "-q")
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
         names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
-        with run.places.entered(folder) as wrap:
+        with run.places.entered(folder, agent) as wrap:
             return registry.run_agent(
                 replace(agent, permissions=level),
                 resource("templates/probe.md").read_text("utf-8"),

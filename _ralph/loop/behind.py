@@ -1,17 +1,21 @@
-"""The other side of a prefix: what must be true there before an agent is paid."""
+"""The other side of a prefix, a sandbox, too: what must be true there before an agent is paid."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from _ralph import files, text
+from _ralph.agents import registry
+from _ralph.agents.registry import Agent
 from _ralph.errors import AgentUnavailable, BadInput, StopNow
 from _ralph.loop.jobs import Checked
-from _ralph.loop.opening import agents_of
 from _ralph.loop.roles import place_of_role
 from _ralph.loop.run import Run
 from _ralph.model import Check, CheckResult
 
+_PATIENCE = 120.0
+"""Seconds that the other side may take to answer: it may have to pull an image."""
 _SEEN = ".git/ralph-seen"
 _SCRIPT = f"""
 test -d .git || exit 81
@@ -26,24 +30,26 @@ _WRONG = {
 }
 
 
-def require_other_side(run: Run, tip: str) -> None:
-    """BadInput where commands behind the prefix could not work on the commit `tip`, AgentUnavailable where an
-    agent is missing there."""
-    if run.places.here:
+def require_other_side(run: Run, tip: str, agents: Sequence[Agent]) -> None:
+    """BadInput where commands behind the prefix could not work on the commit `tip`, AgentUnavailable where
+    one of the `agents` is missing there."""
+    if run.places.prefix is None:
         return
-    result = run.wait(run.in_worker(lambda inside: look(inside, tip), Checked)).checks[0]
+    result = run.wait(run.in_worker(lambda inside: look(inside, tip, agents), Checked)).checks[0]
     if not result.ok and result.exit == 84:
         missing = text.last_line(result.tail)
-        raise AgentUnavailable(f"the agent {missing!r} is not behind the prefix; install it there")
+        raise AgentUnavailable(
+            f"{run.places.prefix} does not see the agent {missing!r}; install it where it does"
+        )
     if why := what_is_wrong(run, result):
-        raise BadInput(f"the prefix {run.settings.wrap[0]!r}: {why}")
+        raise BadInput(f"{run.places.prefix}: {why}")
 
 
-def look(run: Run, tip: str) -> Checked:
+def look(run: Run, tip: str, agents: Sequence[Agent]) -> Checked:
     """Look at the other side, in the place of a role that holds `tip`."""
     place = place_of_role(run, tip)
-    programs = [agent.program for agent in agents_of(run)]
-    check = Check("prefix", ("/bin/sh", "-c", _SCRIPT, "sh", *programs), 120.0)
+    programs = [registry.found(agent.program) if run.places.here else agent.program for agent in agents]
+    check = Check("prefix", ("/bin/sh", "-c", _SCRIPT, "sh", *programs), _PATIENCE)
     result = run.places.run(check, place.root, "prefix", "before the work: ")
     if result is None:
         raise StopNow

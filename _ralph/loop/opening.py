@@ -6,7 +6,6 @@ import contextlib
 import glob
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,9 +28,9 @@ from _ralph.loop.settings import Settings
 from _ralph.loop.supply import Supply
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
-from _ralph.process.prefix import Prefix, words_of
+from _ralph.process.prefix import Given, words_of
 from _ralph.process.process import Control
-from _ralph.process.sandbox import sandbox_for
+from _ralph.process.sandbox import Bubblewrap, bubblewrap
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import locate, note_plan, own_branch, read_state, state_folder
@@ -41,6 +40,7 @@ OLDEST = (2, 38)
 """The first git with `merge-tree --write-tree`."""
 RUNNER_FILES = {name for row in table("detect.json")["runners"] for name in row.get("protect", [])}
 """Patterns of files that decide what a runner does. They are protected before there are any."""
+_ALTERNATE = "alternate: "
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
@@ -219,31 +219,33 @@ def shared_python(run: Run, place: Path) -> str:
 def end_left(run: Run) -> list[str]:
     """End what a killed run left behind the prefix; lines about what could not be ended. Only under the
     lock."""
-    return run.places.box.end_left() if isinstance(run.places.box, Prefix) else []
+    return run.places.prefix.end_left() if run.places.prefix else []
 
 
-def open_box(run: Run) -> list[str]:
-    """Make the sandbox or the prefix, if there is one. BadInput if it cannot work, or hides an agent."""
+def open_prefix(run: Run) -> list[str]:
+    """Make what stands before each command, if anything does. BadInput for words that nobody can run."""
     words, end = run.settings.wrap
+    noted, git = run.paths.private / "behind", run.git
     if words and run.options.sandbox:
         raise BadInput("--sandbox bwrap and --wrap exclude each other: choose one; a prefix can be a sandbox")
     if words:
-        objects, noted = run.git.common / "objects", run.paths.private / "behind"
-        end_words = words_of(end, "wrap.end") if end else ()
-        run.places.box = Prefix(words_of(words, "wrap"), end_words, objects, noted)
+        ending = words_of(end, "wrap.end") if end else ()
+        run.places.prefix = Given(noted, words_of(words, "wrap"), ending, git.common / "objects")
     if run.options.sandbox:
-        agents_here = agents_of(run)
-        names = {agent.name for agent in agents_here}
-        network = run.plan.settings.get("network") is not False
-        run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-        home = (run.paths.root, state_folder(), run.paths.places)
-        box = sandbox_for(home, run.git.common, run.paths.private, run.agents.rows, names, network)
-        run.places.box = box
-        for agent in agents_here:
-            found = Path(shutil.which(agent.program) or agent.program)
-            if not box.sees(found):
-                raise BadInput(f"{found} is hidden inside the sandbox; install {agent.program} elsewhere")
+        run.places.prefix = sandbox(run)
     return []
+
+
+def sandbox(run: Run) -> Bubblewrap:
+    """The sandbox of a run. BadInput without bubblewrap."""
+    run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
+    hidden = (run.paths.root, run.git.common, state_folder(), run.paths.places)
+    counted = run.git("count-objects", "-v").splitlines()
+    others = [Path(line[len(_ALTERNATE) :]) for line in counted if line.startswith(_ALTERNATE)]
+    objects = (run.git.common / "objects", *run.git.common.glob("modules/**/objects"), *others)
+    shown = (*objects, run.git.common / run.places.gear.hooks)
+    network = run.plan.settings.get("network") is not False
+    return bubblewrap(hidden, shown, run.agents.rows, run.paths.private, network)
 
 
 PARTS: Mapping[str, Callable[[Run], list[str]]] = {
@@ -251,7 +253,7 @@ PARTS: Mapping[str, Callable[[Run], list[str]]] = {
     "git": require_repository,
     "protect": unprotected,
     "python": require_own_files,
-    "sandbox": open_box,
+    "sandbox": open_prefix,
 }
 """What a run needs beside its agents, part by part: each raises what is wrong, and returns warnings."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
-from _ralph.agents.registry import Wrap
+from _ralph.agents.registry import Agent
 from _ralph.agents.surroundings import in_place, shared_caches, told_far
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, nul
@@ -26,9 +26,8 @@ from _ralph.loop.settings import Settings
 from _ralph.loop.suite import with_tests
 from _ralph.loop.view import View
 from _ralph.model import Check, CheckResult, Paths, Setup
-from _ralph.process.prefix import Prefix
+from _ralph.process.prefix import Prefix, Wrap
 from _ralph.process.process import Control, run_process
-from _ralph.process.sandbox import Sandbox
 from _ralph.state.layout import new_log
 
 SETUP_TIMEOUT = 1800.0
@@ -64,8 +63,8 @@ def gear_of(home: Git) -> Gear:
 
 @dataclass
 class Places:
-    """The places of a plan: how each is furnished, and how a command runs there. `box` is the sandbox
-    or the prefix, if there is one; a worker has its own `control` and `view`."""
+    """The places of a plan: how each is furnished, and how a command runs there. `prefix`
+    stands before each; a worker has its own `control` and `view`."""
 
     settings: Settings
     home: Git
@@ -73,7 +72,7 @@ class Places:
     own_variables: frozenset[str]  # name the configuration of agents, which is home's in a place, too
     control: Control
     view: View
-    box: Sandbox | Prefix | None = None
+    prefix: Prefix | None = None
 
     @functools.cached_property
     def gear(self) -> Gear:
@@ -126,15 +125,15 @@ class Places:
         return not self.settings.wrap[0]
 
     @contextlib.contextmanager
-    def entered(self, place: Path) -> Iterator[Wrap]:
-        """What makes of a command the one that runs it in a place: in the sandbox or behind the prefix, if
-        there is one. For one process: what it leaves behind the prefix is ended."""
-        box = self.box
-        if isinstance(box, Prefix):
-            with box.started(place) as own:
-                yield lambda argv, env: box.command(argv, place, told_far(env), own)
-        else:
-            yield lambda argv, _: box.wrap(argv, place) if box else argv
+    def entered(self, place: Path, agent: Agent | None = None) -> Iterator[Wrap]:
+        """What makes of a command, or of that of an `agent`, the one that runs it in a place: behind the
+        prefix, if there is one. For one process: what it leaves there is ended."""
+        if self.prefix is None:
+            yield lambda argv, _: [*argv]
+            return
+        config = None if agent is None else agent.row.get("config", [])
+        with self.prefix.started(place, config) as wrap:
+            yield lambda argv, env: wrap(argv, told_far(env))
 
     def hooks(self, place: Path) -> list[str]:
         """The names of the commit hooks in a place. With a relative `core.hooksPath` they are its own."""

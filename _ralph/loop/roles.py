@@ -94,7 +94,7 @@ def run_role(
     """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
     called `name`, and it may spend `share`."""
     left = max(run.ends - time.time(), 1.0)
-    with run.places.entered(cwd) as wrap:
+    with run.places.entered(cwd, agent) as wrap:
         result = registry.run_agent(
             agent,
             prompt,

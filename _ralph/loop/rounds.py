@@ -18,7 +18,7 @@ from _ralph.loop.candidate import tip_of
 from _ralph.loop.checking import baseline, check_twice
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.landing import failure_of, note, note_landed, note_lost, redo_marks, restore_marks, set_back
-from _ralph.loop.opening import shared_python
+from _ralph.loop.opening import agents_of, shared_python
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop, notify
 from _ralph.model import AgentResult, Check, CheckResult, Plan, Task, Verdict, spent_on
@@ -145,7 +145,7 @@ def open_run_record(run: Run) -> None:
         return
     run.recorded = True
     tip = tip_of(run)
-    require_other_side(run, tip)
+    require_other_side(run, tip, agents_of(run))
     try:
         lines = _said_before(run, tip)
         if task := next_task(run):

@@ -16,6 +16,8 @@ from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.process.process import Control, alive, run_process
 
+Wrap = Callable[[Sequence[str], Mapping[str, str]], list[str]]
+"""Makes of a command, and the variables that it must have, the command that runs it in a place."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _FILLED_IN = ("place", "objects", "id")
 _END_DEADLINE = 60.0
@@ -23,33 +25,34 @@ _END_DEADLINE = 60.0
 
 @dataclass(frozen=True)
 class Prefix:
-    """The words, and those of the command that ends what they started, if there is one. `objects` is home's
-    object store, without which no git works on the other side. Every process has an id, noted in the folder
-    `noted` with the pid of who started it, until its `end` has run."""
+    """What stands before a command: a kind of prefix says its words, and how what they started is ended.
+    Every process has an id, noted in the folder `noted` with the pid of who started it, until it is ended."""
 
-    words: tuple[str, ...]
-    end: tuple[str, ...]
-    objects: Path
     noted: Path
 
+    def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
+        """The words for the process `own` in `place`; `config` names an agent's configuration, if it is
+        one."""
+        raise NotImplementedError
+
+    def end(self, place: Path, own: str) -> str:
+        """End what is left of a process on the other side; what went wrong, if anything did."""
+        raise NotImplementedError
+
     @contextlib.contextmanager
-    def started(self, place: Path) -> Iterator[str]:
-        """An id for one process in `place`. When the process has ended, whatever of it is still on the other
-        side is ended, too."""
+    def started(self, place: Path, config: Sequence[str] | None) -> Iterator[Wrap]:
+        """For one process in `place`, of the agent with this `config`, if it is one. When it has ended,
+        whatever of it is still on the other side is ended, too."""
         own = f"ralph-{uuid.uuid4().hex[:12]}"
-        if self.end:
-            self.end_left(lambda pid: not alive([pid]))  # of a worker that was killed
-            self.noted.mkdir(parents=True, exist_ok=True)
-            (self.noted / own).write_text(f"{os.getpid()}\n{place}")
+        self.end_left(lambda pid: not alive([pid]))  # of a worker that was killed
+        self.noted.mkdir(parents=True, exist_ok=True)
+        (self.noted / own).write_text(f"{os.getpid()}\n{place}")
         try:
-            yield own
+            yield lambda argv, env: [
+                *self.words(place, own, config), "env", *(f"{key}={env[key]}" for key in env), *argv
+            ]  # fmt: skip
         finally:
             self._end(own, place)  # its words are nobody's business: the process may have ended it itself
-
-    def command(self, argv: Sequence[str], place: Path, env: Mapping[str, str], own: str) -> list[str]:
-        """`argv` behind the prefix, with the variables of `env` that the other side must have."""
-        told = [f"{name}={value}" for name, value in env.items()]
-        return [*self._filled(self.words, place, own), "env", *told, *argv]
 
     def end_left(self, of: Callable[[int], bool] = lambda _: True) -> list[str]:
         """End what is left on the other side of processes whose starter was killed, `of` its pid; a line for
@@ -57,18 +60,37 @@ class Prefix:
         lines = []
         for note in sorted(self.noted.glob("ralph-*")):
             said = (files.read_regular(note, 1 << 16) or b"").decode("utf-8", "surrogateescape")
-            pid, _, place = said.partition("\n")
-            if of(int(pid) if pid.isdecimal() else 0) and (failed := self._end(note.name, Path(place))):
+            pid, whole, place = said.partition("\n")  # else its process has not been started yet
+            if whole and of(int(pid)) and (failed := self._end(note.name, Path(place))):
                 lines.append(f"what a killed run left behind the prefix could not be ended: {failed}")
         return lines
 
     def _end(self, own: str, place: Path) -> str:
-        """Run the command that ends a process, and forget its id; what went wrong, if anything did."""
-        if not self.end:
-            return ""
-        words = self._filled(self.end, place, own)
-        done = run_process(words, cwd=Path("/"), env=os.environ, timeout=_END_DEADLINE, control=Control())
+        failed = self.end(place, own)
         files.clear(self.noted / own)
+        return failed
+
+
+@dataclass(frozen=True)
+class Given(Prefix):
+    """The words that a person gave, and those of the command that ends what they started, if there is one.
+    `objects` is home's object store, without which no git works on the other side."""
+
+    run: tuple[str, ...]
+    ending: tuple[str, ...]
+    objects: Path
+
+    def __str__(self) -> str:
+        return f"the prefix {shlex.join(self.run)!r}"
+
+    def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
+        return self._filled(self.run, place, own)
+
+    def end(self, place: Path, own: str) -> str:
+        if not self.ending:
+            return ""
+        words = self._filled(self.ending, place, own)
+        done = run_process(words, cwd=Path("/"), env=os.environ, timeout=_END_DEADLINE, control=Control())
         ended = {"deadline": f"it took over {_END_DEADLINE:g} s", "missing": done.tail}.get(done.ended)
         failed = ended or (done.exit and f"exit {done.exit}: {text.last_line(done.tail)}")
         return f"{shlex.join(words)}: {failed}" if failed else ""

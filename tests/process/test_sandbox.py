@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from _ralph.errors import BadInput
-from _ralph.process.sandbox import sandbox_for
+from _ralph.process.sandbox import bubblewrap
 from tests.conftest import Repo, is_ralph
 
 PYTHON = os.path.realpath(sys.executable)  # a .venv below /tmp is not seen inside
@@ -26,11 +27,11 @@ def works() -> str:
     """Why bubblewrap cannot be used here, or nothing."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "objects").mkdir()
-            sandbox_for([Path(folder)], Path(folder), Path(folder), {}, set(), True)
+            with bubblewrap([], [], {}, Path(folder), True).started(Path(folder), None) as wrap:
+                tried = subprocess.run(wrap(["true"], {}), capture_output=True, text=True)
     except BadInput as error:
         return str(error)
-    return ""
+    return f"bwrap does not work here: {tried.stderr}" if tried.returncode else ""
 
 
 pytestmark = pytest.mark.skipif(bool(works()), reason=works())
@@ -57,10 +58,13 @@ def boxed() -> Iterator[Repo]:
     repo = Repo(folder)
     home = repo.outside / "home"
     secrets = (".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/gh/hosts.yml", ".claude/secret")
-    for name in (*secrets, ".mine/config", ".cache/pip/x"):
+    own = (".mine/config", ".mine/login", ".mine/projects/talk")
+    for name in (*secrets, *own, ".cache/pip/x", "letters/x", ".local/bin/x", "tools/bin/x", "tools/lib/x"):
         repo.write(f"../home/{name}", "secret")
+    repo.write("../home/.gitconfig", "[user]\n\tnickname = me\n")
     (repo.outside / "neighbour.txt").write_text("a neighbour")
     repo.env["HOME"] = str(home)
+    repo.env["PATH"] = f"{repo.env['PATH']}:{home}/tools/bin"
     repo.write("AGENTS.md", "rules\n")
     repo.plan({"checks": ["test -f said.json"]})
     yield repo
@@ -69,15 +73,20 @@ def boxed() -> Iterator[Repo]:
     shutil.rmtree(folder)
 
 
+def mine(repo: Repo, script: str, **top: Any) -> str:
+    """The agent `mine`, whose row stands in the plan: a script that says what it could do."""
+    path = repo.write("../agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
+    row = {"argv": ["mine", "{args}"], "config": [".mine"], "login": [".mine/login"]}
+    repo.plan({"checks": ["test -f said.json"]}, agents={"mine": row}, **top)
+    return str(repo.program("../mine", f"exec {PYTHON} {path.resolve()}"))
+
+
 def inside(repo: Repo, script: str, hook: str = "", **top: Any) -> tuple[int, dict[str, bool], str]:
     """Run an agent in the sandbox; what it says that it could do."""
-    path = repo.write("../agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
-    row = {"argv": ["mine", "{args}"], "config": [".mine"]}
-    repo.plan({"checks": ["test -f said.json"]}, agents={"mine": row}, **top)
-    program = repo.program("../mine", f"exec {PYTHON} {path.resolve()}")
+    agent = mine(repo, script, **top)
     if hook:
         repo.program(".git/hooks/pre-commit", hook)
-    code, _, printed = repo.run(str(program), "--sandbox", "bwrap")
+    code, _, printed = repo.run(agent, "--sandbox", "bwrap")
     made = (repo.workspace / "said.json").is_file()
     said = json.loads((repo.workspace / "said.json").read_text()) if made else {}
     return code, said, printed
@@ -96,6 +105,10 @@ can("make a file", lambda: writes("new.txt"))
 can("keep a handoff", lambda: writes(os.environ["RALPH_HANDOFF"]))
 can("use its own /tmp", lambda: writes("/tmp/scratch"))
 can("use its own settings", lambda: writes("{home}/.mine/config"))
+can("use a home folder of its own", lambda: writes("{home}/x"))
+can("use what is installed for the person", lambda: sees("{home}/.local/bin/x"))
+can("use what is on PATH", lambda: sees("{home}/tools/bin/x") and sees("{home}/tools/lib/x"))
+can("read the person's settings of git", lambda: subprocess.run(["git", "config", "user.nickname"], check=True, stdout=-3))
 can("keep a cache", lambda: writes("{home}/.cache/x"))
 can("see the person's cache", lambda: sees("{home}/.cache/pip/x"))
 can("read git's history", lambda: subprocess.run(["git", "log"], check=True, stdout=-3))
@@ -114,7 +127,9 @@ can("see another plan's workspace", lambda: sees("{state}/other-plan/work-1/.env
 can("see the secrets of a job", lambda: sees("{state}/ralph-shop-1a2b3c.env"))
 can("write beside the workspace", lambda: writes("{boxed.outside}/neighbour.txt"))
 can("see what others have in /tmp", lambda: sees("{neighbour}"))
-can("write into home", lambda: writes("{home}/x"))
+can("write where programs are", lambda: writes("{home}/.local/bin/x"))
+can("see its past sessions", lambda: sees("{home}/.mine/projects"))
+can("see the person's letters", lambda: sees("{home}/letters"))
 can("see ssh keys", lambda: sees("{home}/.ssh"))
 can("see aws keys", lambda: sees("{home}/.aws/credentials"))
 can("see netrc", lambda: sees("{home}/.netrc"))
@@ -129,11 +144,43 @@ can("find an ssh agent", lambda: os.environ["SSH_AUTH_SOCK"])
     code, said, printed = inside(boxed, script)
     assert code == 0, printed
     wanted = ["edit a file", "make a file", "keep a handoff", "use its own /tmp", "use its own settings",
-              "keep a cache", "read git's history", "run a shell", "commit in its own git"]  # fmt: skip
+              "use a home folder of its own", "use what is installed for the person", "use what is on PATH",
+              "read the person's settings of git", "keep a cache", "read git's history", "run a shell",
+              "commit in its own git"]  # fmt: skip
     assert [what for what, could in said.items() if could] == wanted
-    assert len(said) == len(wanted) + 22
+    assert len(said) == len(wanted) + 24
     assert not Path("/tmp/scratch").exists() and boxed.read("a.txt") == "a\n"
+    assert boxed.read("../home/.mine/config") == "secret" and not Path(home, "x").exists()
     os.unlink(neighbour)
+
+
+RENEWS = "P(f'{os.environ[\"HOME\"]}/.mine/login').write_text('renewed')"
+
+
+def test_only_a_login_comes_back_from_the_copy_of_an_agent_s_configuration(boxed: Repo) -> None:
+    code, _, printed = inside(boxed, RENEWS)
+    assert code == 0, printed
+    assert boxed.read("../home/.mine/login") == "renewed"
+    assert not list(boxed.path.glob(".git/ralph/*/homes/*")), "the copies are removed"
+
+
+def test_a_check_cannot_leave_a_login(boxed: Repo) -> None:
+    forge = f"mkdir -p {boxed.env['HOME']}/.mine && echo forged > {boxed.env['HOME']}/.mine/login"
+    code, _, printed = inside(boxed, "", checks=[forge])
+    assert code == 0, printed
+    assert boxed.read("../home/.mine/login") == "secret"
+
+
+def test_a_login_that_was_renewed_before_a_kill_of_everything_comes_back(boxed: Repo) -> None:
+    agent = mine(boxed, f"{RENEWS}\nP('hanging').touch(); time.sleep(600)")
+    process = boxed.start("run", "--agent", agent, "--sandbox", "bwrap")
+    boxed.wait_for(str(boxed.workspace / "hanging"))
+    for one in boxed.alive():
+        one.kill()
+    process.wait(10)
+    assert boxed.read("../home/.mine/login") == "secret"
+    code, _, printed = inside(boxed, "")
+    assert code == 0 and boxed.read("../home/.mine/login") == "renewed", printed
 
 
 @pytest.mark.parametrize(("network", "reached"), [({}, True), ({"network": False}, False)])
@@ -152,7 +199,8 @@ def test_a_cut_network_is_not_forgotten_without_the_sandbox(repo: Repo) -> None:
 
 
 def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
-    steal = f"test ! -e {boxed.env['HOME']}/.ssh/id_rsa && test ! -e {boxed.outside}/./repo/prd.json"  # a path that is not seen to be home
+    home = boxed.env["HOME"]
+    steal = f"test ! -e {home}/.ssh/id_rsa && test ! -e {home}/.mine && test ! -e {boxed.outside}/./repo/prd.json"  # a path that is not seen to be home
     hook = f"{steal} && echo formatted >> a.txt && git add a.txt"
     code, _, printed = inside(boxed, "", hook, setup=steal, checks=[steal])
     assert code == 0, printed
@@ -211,7 +259,7 @@ def test_an_agent_that_is_not_there_inside_is_refused(boxed: Repo) -> None:
         mine.write_text("#!/bin/sh\n")
         mine.chmod(0o755)
         code, _, printed = boxed.run(str(mine), "--sandbox", "bwrap")
-    assert code == 2 and "is hidden inside the sandbox" in printed
+    assert code == 5 and f"--sandbox bwrap does not see the agent '{mine}'" in printed
 
 
 def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:
@@ -226,11 +274,11 @@ def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [("sleep 9", "did not start"), ("echo no >&2; exit 1", "here: no")]
+    ("body", "said"), [("sleep 9", "timed out"), ("echo no >&2; exit 1", "failed with exit 1 (0.0 s): no")]
 )
 def test_a_bubblewrap_that_hangs_or_fails_is_one_line(repo: Repo, body: str, said: str) -> None:
     repo.plan({"checks": ["true"]})
     repo.tool("bwrap", body)
-    first = "from _ralph.process import sandbox; sandbox._PROBE = 0.5"
+    first = "from _ralph.loop import behind; behind._PATIENCE = 0.5"
     done = repo.ralph("run", "--agent", "true", "--sandbox", "bwrap", first=first)
     assert done.returncode == 2 and said in done.stderr and "unexpected" not in done.stderr, done.stderr

@@ -121,7 +121,7 @@ def test_one_that_cannot_work_is_told_before_an_agent_is_paid(repo: Repo, wrap: 
 def test_an_agent_that_is_not_on_the_other_side_ends_with_5(repo: Repo, box: Path) -> None:
     repo.plan(OWN, wrap=words(box))
     done = repo.ralph("run", "--agent", "no-such-coder")
-    assert done.returncode == 5 and "'no-such-coder' is not behind the prefix" in done.stderr, done.stderr
+    assert done.returncode == 5 and "does not see the agent 'no-such-coder'" in done.stderr, done.stderr
 
 
 def test_a_program_that_is_only_on_the_other_side_is_found_there(repo: Repo, box: Path) -> None:
