@@ -205,6 +205,8 @@ def prompt(**given: Any) -> None:
     "--force", is_flag=True, help="Replace a plan that you wrote or worked on; the old one is kept."
 )
 @options.TIMEOUT
+@options.SANDBOX
+@options.WRAP
 @options.for_people
 def plan(brief: str, force: bool, **given: Any) -> int:
     """Have an agent write the tasks from a brief.
@@ -361,6 +363,7 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
 @options.CHECK
 @options.SANDBOX
+@options.WRAP
 @options.for_people
 def land(branches: tuple[str, ...], **given: Any) -> int:
     """Merge finished work into the current branch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -26,9 +27,10 @@ PYTHON = os.path.realpath(sys.executable)  # a .venv below /tmp is not seen insi
 def works() -> str:
     """Why bubblewrap cannot be used here, or nothing."""
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            with bubblewrap([], [], {}, Path(folder), True).started(Path(folder), None) as wrap:
-                tried = subprocess.run(wrap(["true"], {}), capture_output=True, text=True)
+        with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+            folder = Path(name)
+            wrap = stack.enter_context(bubblewrap([], [], {}, folder, True).started(folder, None))
+            tried = subprocess.run(wrap(["true"], {}), capture_output=True, text=True)
     except BadInput as error:
         return str(error)
     return f"bwrap does not work here: {tried.stderr}" if tried.returncode else ""
