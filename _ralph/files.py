@@ -260,7 +260,7 @@ def open_up(folder: Path) -> None:
     """Give its owner access to all in `folder`: some tools leave read-only caches, and agents anything. On
     macOS anybody can lock a file of their own."""
     for words in (["chflags", "-R", "nouchg,nouappnd"], ["chmod", "-R", "u+rwX"]):
-        with contextlib.suppress(FileNotFoundError):  # Linux has no chflags
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # Linux has no chflags
             subprocess.run([*words, str(folder)], stderr=subprocess.DEVNULL, timeout=_PATIENCE)
 
 

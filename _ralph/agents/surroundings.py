@@ -50,15 +50,14 @@ def shared_caches(env: Mapping[str, str]) -> dict[str, str]:
 
 def told_far(env: Mapping[str, str]) -> dict[str, str]:
     """What of the environment of a command in a place must be told to the other side of a prefix: ralph's own
-    variables, those that keep places apart, and that git may read a place that is another user's there."""
+    variables, and those that keep places apart."""
     apart = {*_TABLE["set"], *_TABLE["inside"], *_TABLE["inside but for setup"]}
     apart |= {name for values in _TABLE["set beside"].values() for name in values}
     own = {name: value for name, value in env.items() if name in apart or name.startswith("RALPH_")}
     git = {
         name: value for name, value in env.items() if name in ("GIT_INDEX_FILE", "GIT_EDITOR", "GIT_PREFIX")
     }
-    safe = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-    return {**own, **git, **safe}
+    return {**own, **git}
 
 
 def slot_of(place: Path) -> int:

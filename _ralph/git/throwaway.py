@@ -12,6 +12,10 @@ _CARRIED = (
     "extensions.objectformat",
 )  # fmt: skip
 _CARRIED_SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
+ANYBODY_S = "ralph-system"
+"""In a throwaway `.git`, settings for the other side of a prefix, where the place can be another user's. git
+before 2.38 heeds `safe.directory` only in a file that stands for the system's, or the user's."""
+_ANYBODY_S = "[include]\n\tpath = /etc/gitconfig\n[safe]\n\tdirectory = *\n"
 _PACKED = "# pack-refs with: sorted \n"
 
 
@@ -25,7 +29,8 @@ def throwaway_git(home: Git) -> dict[str, str]:
     there = {name for _, name, to in entries if not to}
     symbolic = {name: f"ref: {to}\n" for _, name, to in entries if to in there}
     packed = (f"{commit} {name}\n" for commit, name, _ in entries if name not in symbolic)
-    return {"config": _config(home), "packed-refs": "".join([_PACKED, *packed]), **symbolic}
+    own = {"config": _config(home), ANYBODY_S: _ANYBODY_S}
+    return {**own, "packed-refs": "".join([_PACKED, *packed]), **symbolic}
 
 
 def _config(home: Git) -> str:

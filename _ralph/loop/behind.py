@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from _ralph import files, text
 from _ralph.agents import registry
@@ -17,15 +18,20 @@ from _ralph.model import Check, CheckResult
 _PATIENCE = 120.0
 """Seconds that the other side may take to answer: it may have to pull an image."""
 _SEEN = ".git/ralph-seen"
+_FOREIGN = "the files of another user"
 _SCRIPT = f"""
 test -d .git || exit 81
 : > {_SEEN} || exit 82
 git log -1 --format=%s || exit 83
+owner() {{ set -- $(ls -nd "$1"); echo "$3"; }}
+test "$(owner .)" = "$(owner {_SEEN})" || {{ echo {_FOREIGN}; chown "$(owner .)" {_SEEN} || exit 85; }}
 for program; do command -v -- "$program" || {{ echo "$program"; exit 84; }}; done
 """
 _WRONG = {
-    81: "it does not see the place {place}; a container needs: -v {{place}}:{{place}} -w {{place}}",
+    81: "it does not see the place {place}; a container needs: "
+    "-v {{place}}:{{place}} -w {{place}}; or it is another user's, and needs: --user {user}",
     82: "it cannot write in the place {place}; a container may need: --user {user}",
+    85: "what it makes is another user's, who cannot give it to you; a container needs: --user {user}",
     83: "git does not work there: {said}; a container needs git, and: -v {{objects}}:{{objects}}:ro",
 }
 
@@ -43,6 +49,7 @@ def require_other_side(run: Run, tip: str, agents: Sequence[Agent]) -> None:
         )
     if why := what_is_wrong(run, result):
         raise BadInput(f"{run.places.prefix}: {why}")
+    run.places.prefix = replace(run.places.prefix, foreign=_FOREIGN in result.tail)
 
 
 def look(run: Run, tip: str, agents: Sequence[Agent]) -> Checked:

@@ -18,7 +18,7 @@ from _ralph.agents.registry import Agent
 from _ralph.agents.surroundings import in_place, shared_caches, told_far
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, nul
-from _ralph.git.throwaway import throwaway_git
+from _ralph.git.throwaway import ANYBODY_S, throwaway_git
 from _ralph.git.workspace import Place
 from _ralph.loop import exact
 from _ralph.loop.junit import read
@@ -133,7 +133,8 @@ class Places:
             return
         config = None if agent is None else agent.row.get("config", [])
         with self.prefix.started(place, config) as wrap:
-            yield lambda argv, env: wrap(argv, told_far(env))
+            safe = {"GIT_CONFIG_SYSTEM": str(place / ".git" / ANYBODY_S)}
+            yield lambda argv, env: wrap(argv, told_far(env) | safe)
 
     def hooks(self, place: Path) -> list[str]:
         """The names of the commit hooks in a place. With a relative `core.hooksPath` they are its own."""

@@ -9,7 +9,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from _ralph import files, text
@@ -21,14 +21,18 @@ Wrap = Callable[[Sequence[str], Mapping[str, str]], list[str]]
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _FILLED_IN = ("place", "objects", "id")
 _END_DEADLINE = 60.0
+_GIVE_BACK = 'set -- "$1" $(ls -nd "$1"); chown -Rh "$4" "$1"'
+"""For a shell: files made by another user are given to the owner of the place."""
 
 
 @dataclass(frozen=True)
 class Prefix:
     """What stands before a command: a kind of prefix says its words, and how what they started is ended.
-    Every process has an id, noted in the folder `noted` with the pid of who started it, until it is ended."""
+    Every process has an id, noted in the folder `noted` with the pid of who started it, until it is ended.
+    `foreign` says that what it makes may be another user's."""
 
     noted: Path
+    foreign: bool = field(default=True, kw_only=True)
 
     def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
         """The words for the process `own` in `place`; `config` names an agent's configuration, if it is
@@ -87,9 +91,14 @@ class Given(Prefix):
         return self._filled(self.run, place, own)
 
     def end(self, place: Path, own: str) -> str:
-        if not self.ending:
-            return ""
-        words = self._filled(self.ending, place, own)
+        failed = self._call(self._filled(self.ending, place, own)) if self.ending else ""
+        if self.foreign and os.getuid() and _has_foreign(place):
+            give = ("/bin/sh", "-c", _GIVE_BACK, "sh", str(place))
+            failed = self._call([*self._filled(self.run, place, own), *give]) or failed
+        return failed
+
+    def _call(self, words: Sequence[str]) -> str:
+        """Run a command; what went wrong, if anything did."""
         done = run_process(words, cwd=Path("/"), env=os.environ, timeout=_END_DEADLINE, control=Control())
         ended = {"deadline": f"it took over {_END_DEADLINE:g} s", "missing": done.tail}.get(done.ended)
         failed = ended or (done.exit and f"exit {done.exit}: {text.last_line(done.tail)}")
@@ -98,6 +107,16 @@ class Given(Prefix):
     def _filled(self, words: Sequence[str], place: Path, own: str) -> list[str]:
         values = {"place": str(place), "objects": str(self.objects), "id": own}
         return [_BRACES.sub(lambda found: values[found[1]], word) for word in words]
+
+
+def _has_foreign(place: Path) -> bool:
+    """Whether anything in a place belongs to another user."""
+    for path, folders, names in os.walk(place):
+        for name in (*folders, *names):
+            with contextlib.suppress(FileNotFoundError):
+                if os.lstat(os.path.join(path, name)).st_uid != os.getuid():
+                    return True
+    return False
 
 
 def words_of(value: str, where: str) -> tuple[str, ...]:

@@ -10,7 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,7 @@ def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> N
         assert [line for line in ran if line.endswith(wanted) or wanted in line], wanted
     env = json.loads((repo.outside / "env").read_text())
     assert env["RALPH_TASK_ID"] == "T1" and env["RALPH_PLACE"] == "work-1" and env["UV_LINK_MODE"] == "copy"
-    assert "HOME" not in env and env["GIT_CONFIG_KEY_0"] == "safe.directory"
+    assert "HOME" not in env
     assert running(box) == []
     assert {entry[1] for entry in log(box) if entry[0] == "run"} == {
         entry[1] for entry in log(box) if entry[0] == "end"
@@ -237,3 +239,76 @@ def test_a_task_passes_in_a_container(repo: Repo) -> None:
     )
     code, _, printed = repo.run("python3 /opt/coder/coder.py")
     assert code == 0 and "containerenv" in repo.landed("T1.txt"), printed
+
+
+NOBODY = 65534
+# In the process that becomes ralph: all that it may import later is there before it gives up its rights.
+AS_NOBODY = f"""
+import importlib, os, pkgutil, _ralph
+for module in pkgutil.walk_packages(_ralph.__path__, "_ralph."):
+    importlib.import_module(module.name)
+for name in ("psutil", "jsonschema", "jinja2", "filelock", "defusedxml.ElementTree", "encodings.idna"):
+    importlib.import_module(name)
+os.setgroups([])
+os.setgid({NOBODY})
+os.setuid({NOBODY})
+"""
+
+
+@pytest.fixture
+def ordinary() -> Iterator[Repo]:
+    """A repository for another user than root, beside a program `as-root`, which is to them what a container
+    is: what runs behind it makes files of root."""
+    if os.getuid() or not shutil.which("setpriv"):
+        pytest.skip("only root can be two users, with setpriv")
+    repo = Repo(Path(tempfile.mkdtemp(dir="/var/tmp")))
+    as_root = repo.outside / "as-root"
+    shutil.copy(str(shutil.which("setpriv")), as_root)
+    as_root.chmod(0o4755)
+    yield repo
+    for process in repo.alive():
+        process.kill()
+    shutil.rmtree(repo.outside)
+
+
+def night_of_another_user(repo: Repo, agent: str, wrap: str) -> tuple[int, str]:
+    for path in (repo.outside, *repo.outside.rglob("*")):
+        if path.name != "as-root":
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    done = repo.ralph("run", "--agent", agent, "--wrap", wrap, first=AS_NOBODY)
+    os.chown(repo.path, 0, 0)
+    os.chown(repo.path / ".git", 0, 0)
+    return done.returncode, done.stdout + done.stderr
+
+
+def as_root(repo: Repo) -> str:
+    return f"{repo.outside}/as-root --reuid=0 --regid=0 --clear-groups"
+
+
+def test_what_another_user_makes_behind_it_is_read_reset_and_removed(ordinary: Repo) -> None:
+    repo = ordinary
+    repo.write(".gitignore", "deps/\nprd.json\nprogress.txt\n")
+    repo.commit("ignore")
+    repo.plan(OWN, setup="mkdir -p deps/inner && echo x > deps/inner/x", checks=["test -f deps/inner/x"])
+    agent = repo.agent(
+        """
+        os.umask(0o077)
+        os.makedirs(f"junk-{attempt}/inner")
+        P(f"junk-{attempt}/inner/file").write_text("x")
+        sh("git log -1 && git add -A && git commit -qm mine").returncode == 0 or sys.exit(1)
+        os.makedirs("made", exist_ok=True)
+        P("made/secret.txt").write_text("good")
+        if attempt == 2: P("T1.txt").write_text("good")
+        """
+    )
+    code, printed = night_of_another_user(repo, agent, as_root(repo))
+    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
+    assert repo.landed("made/secret.txt") == "good"
+    assert {path.lstat().st_uid for path in repo.places.rglob("*")} == {NOBODY}
+
+
+def test_another_user_who_can_do_nothing_there_is_told_which_one_could(ordinary: Repo) -> None:
+    ordinary.plan(OWN)
+    wrap = f"{as_root(ordinary)} setpriv --reuid={NOBODY - 1} --regid={NOBODY - 1} --clear-groups"
+    code, printed = night_of_another_user(ordinary, "true", wrap)
+    assert code == 2 and f"--user {NOBODY}:{NOBODY}" in printed, printed
