@@ -14,15 +14,17 @@
 
 Read it from the top: `run_loop` is a night, `run_attempt` an attempt; the commands follow. Both are told in
 _ralph/loop, and an attempt goes through these modules, in this order: rounds (the next task), before (what
-must be known before an agent is paid), attempt (the agent, between two snapshots), candidate (the work on
-the tip of the branch), commit (hooks), checking, room and exact (where checks run), verdict (what passes),
-landing (the branch, the log, the plan). Agents and checks run in processes of their own: worker and pool.
+must be known before an agent is paid), attempt (the agent, between two snapshots), train (the queue for the
+clean rooms), candidate (the work on the tip of the branch), commit (hooks), checking, room and exact (where
+checks run), verdict (what passes), landing (the branch, the log, the plan). Agents and checks run in
+processes of their own: worker and pool.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -70,20 +72,24 @@ def run_loop(run: Run) -> Stop:
 
 
 async def run_attempt(run: Run, attempt: Attempt) -> None:
-    """One attempt at one task, a function from a commit to a commit. While it waits, for its agent or for the
+    """One attempt at one task, a function from a commit to a commit. While it waits, for its agent or for a
     clean room, other attempts go on."""
-    from _ralph.loop.attempt import examine, work
+    from _ralph.loop.attempt import examine, judge, work
     from _ralph.loop.candidate import make_candidate
     from _ralph.loop.landing import land, note
+    from _ralph.loop.train import Overtaken
 
     run.view.started(attempt, run.limits.attempts)
     await work(run, attempt)  # the agent, between two snapshots: what differs between them is its work
-    async with run.turn(attempt):  # for the clean room, where one attempt is at a time
+    async with run.turn(attempt) as turn:  # in the queue for the clean rooms
         while True:
-            if make_candidate(run, attempt):  # a commit on the tip of the branch; else they conflict
-                await examine(run, attempt)  # what hooks, checks and judge say of that commit
-            if not attempt.passed or await land(run, attempt):
-                break  # else the branch has moved: once more, on its new tip
+            with suppress(Overtaken):  # what was ahead does not land: once more, without it
+                if await make_candidate(run, turn):  # a commit on the one ahead, or on the tip of the branch
+                    await examine(run, turn)  # what hooks and checks say of that commit
+                await turn.first()  # only then it counts
+                await judge(run, attempt)
+                if not attempt.passed or await land(run, attempt):
+                    break  # else the branch has moved: once more, on its new tip
         note(run, attempt)  # in progress.txt, then in prd.json
 
 

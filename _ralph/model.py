@@ -367,14 +367,19 @@ class Paths:
 
     @property
     def rooms(self) -> list[Path]:
-        """The clean rooms that are there, the newest last: more than one while the branch is checked once
-        more. A new one has a new name, as tools keep things elsewhere by the path."""
-        return sorted(self.places.glob("room*"), key=_number_of)  # that of 0.2 has no number
+        """The first clean room under all its names that are there, the newest last: more than one while the
+        branch is checked once more. A new one has a new name, as tools keep things elsewhere by the path."""
+        found = [room for room in self.places.glob("room*") if room.name[4:5] in ("", "-")]
+        return sorted(found, key=_number_of)  # that of 0.2 has no number
 
     @property
     def room(self) -> Path:
-        """The clean room."""
+        """The clean room, the first one if there are several."""
         return next(reversed(self.rooms), self.places / "room-1")
+
+    def room_of(self, number: int) -> Path:
+        """A clean room by its number."""
+        return self.room if number == 1 else self.places / f"room{number}"
 
     @property
     def next_room(self) -> Path:

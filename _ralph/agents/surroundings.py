@@ -61,9 +61,12 @@ def told_far(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def slot_of(place: Path) -> int:
-    """A small number that no other place of the plan has at the same time: a workspace's own, 0 for the
-    room."""
+    """A small number that no other place of the plan has at the same time: a workspace's own, 0 for the first
+    clean room under any name, and numbers above all of these for the others."""
     kind, _, number = place.name.partition("-")
+    other = kind.removeprefix("room")
+    if other.isdecimal():  # room2
+        return _ROLE + int(other)
     return int(number) if kind == "work" else 0 if kind == "room" else _ROLE
 
 

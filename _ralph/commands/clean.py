@@ -18,8 +18,8 @@ from _ralph.process.process import Control
 from _ralph.state import layout, lock, prd
 from _ralph.state.layout import Noted, noted
 
-_PLACE = re.compile(r"(work|room|land)-\d+|role|room|recheck")
-"""The last two are of version 0.2."""
+_PLACE = re.compile(r"(work|room|land)-\d+|role|room\d*|recheck")
+"""`room` and `recheck` are of version 0.2."""
 _REMOVED = ".removed"
 """What the places of a plan are called while they are removed; whatever was in them has been parked."""
 Echo = Callable[[str], object]

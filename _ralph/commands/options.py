@@ -158,6 +158,12 @@ RUN_OPTIONS = (
         type=click.IntRange(1, 64),
         help="Work on up to N tasks at once.  [default: 1]",
     ),
+    click.option(
+        "--rooms",
+        metavar="N",
+        type=click.IntRange(1, 64),
+        help="Check up to N candidates at once.  [default: 1]",
+    ),
     AGENT,
     click.option(
         "--fallback",
@@ -268,7 +274,7 @@ def run_options(given: Json, *own: str) -> Options:
     from _ralph.loop.options import Options
 
     limits = {name: given.pop(f"max_{name}") for name in ("iterations", "attempts", "hours", "usd", "tokens")}
-    limits |= {name: given.pop(name) for name in ("jobs", "max_wait")}
+    limits |= {name: given.pop(name) for name in ("jobs", "rooms", "max_wait")}
     words = words_typed(click.get_current_context(), sys.argv[2:], {"prd", *own})
     return Options(limits=limits, words=words, **given)
 

@@ -101,14 +101,15 @@ def _sums(run: Run, usd: float) -> str:
     used, limit = run.history.this_run, min(run.limits.usd, run.limits.budget_usd)
     spent, limited = used.usd + usd, limit < limits.NONE
     cost = f"{'at least ' * used.at_least}${spent:.2f}" if spent or limited else ""
-    passed, now, room = len(run.plan.passed_ids), time.time(), [turn.task for turn in run.pool.line]
+    passed, now, queue = len(run.plan.passed_ids), time.time(), run.pool.train.names(run.paths)
+    rooms = [text.one_line(task, 20) for task, room in queue if room]
     parts = [
         "stopping" if asked_to_stop(run) else "",
         f"{passed} of {len(run.plan.tasks)} passed",
         cost + (f" of ${limit:.2f}" if limited else ""),
         f"{text.duration(run.seconds, short=True)}, limit {text.clock(run.ends, now)}",
-        f"room: {text.one_line(room[0], 20)}" if room else "",
-        f"{len(room) - 1} in line" if len(room) > 1 else "",
+        f"room{'s' * (len(rooms) > 1)}: {text.few(rooms)}" if rooms else "",
+        f"{len(queue) - len(rooms)} in line" if len(queue) > len(rooms) else "",
     ]
     return " | ".join(part for part in parts if part)
 

@@ -200,9 +200,9 @@ class Branch:
         found = self.git("cat-file", "--batch-check", stdin=os.fsencode(asked)).splitlines()
         return [line.split(" ")[0] if re.fullmatch(r"\w+ commit \d+", line) else "" for line in found]
 
-    def pin_candidate(self, commit: str) -> None:
-        """Protect what is in the clean room from `git gc`, until the next one."""
-        self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
+    def pin_candidate(self, commit: str, room: int = 1) -> None:
+        """Protect what is in a clean room from `git gc`, until the next one is."""
+        self.git("update-ref", f"refs/ralph/candidate/{self.plan}{f'-{room}' * (room > 1)}", commit)
 
     def pin_attempt(self, worker: int, *trees: str) -> None:
         """Protect what the attempt of a worker began with, or left, from `git gc`, until its next one."""

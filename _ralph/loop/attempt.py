@@ -22,6 +22,7 @@ from _ralph.loop.opening import require_agent
 from _ralph.loop.roles import ask_judge, cut_off, run_role
 from _ralph.loop.run import Run
 from _ralph.loop.setup import retry_setup, setup_failed
+from _ralph.loop.train import Turn
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
@@ -107,6 +108,7 @@ async def work(run: Run, attempt: Attempt) -> None:
         attempt.result = AgentResult(Outcome.INTERRUPTED, "ralph was stopped")
     else:
         take(run, attempt, worked)
+    attempt.noticed = attempt.notices
     attempt.handoff = handoff_of(attempt)
 
 
@@ -126,7 +128,7 @@ def take(run: Run, attempt: Attempt, worked: Worked) -> None:
     attempt.left, attempt.tree = worked.left, worked.tree
     attempt.changed, attempt.changes = worked.changed, worked.changes
     attempt.restored, attempt.protected, attempt.notices = worked.restored, worked.protected, worked.notices
-    if attempt.left and (run.pool.line or attempt.left != attempt.tree):
+    if attempt.left and (run.pool.train.line or attempt.left != attempt.tree):
         run.branch.pin_attempt(attempt.worker, attempt.left)
 
 
@@ -301,21 +303,27 @@ def preview(run: Run, task: Task) -> str:
     return prompt_for(run, attempt)
 
 
-async def examine(run: Run, attempt: Attempt) -> None:
-    """Check the candidate in the clean room; the verdict is put into the attempt."""
+async def examine(run: Run, turn: Turn) -> None:
+    """Check a candidate in its clean room; the verdict is put into the attempt."""
+    attempt = turn.attempt
     attempt.tests = changed_tests(run, attempt)
     if run.control.stop_now:
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
     elif needs_checks(attempt):
-        await check_candidate(run, attempt)
+        await check_candidate(run, turn)
     attempt.handoff = handoff_of(attempt)
     weigh(attempt, before_work(run, attempt), judge=run.agents.judge is not None)
     attempt.unjudged = False
-    run.results.forget_old_tests()
+    run.results.forget_old_tests(run.pool.train.rooms)
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
         between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
-    if attempt.verdict is Verdict.PASSED and run.agents.judge:
+    turn.end()
+
+
+async def judge(run: Run, attempt: Attempt) -> None:
+    """Ask the judge, if there is one, about work that passes by evidence."""
+    if attempt.passed and run.agents.judge:
         await ask_judge(run, attempt, run.agents.judge)
 
 

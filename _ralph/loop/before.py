@@ -33,8 +33,8 @@ async def know_before(run: Run, attempt: Attempt) -> None:
     message = subject_of(run, attempt)
     if own_known and is_accepted(run, message):
         return
-    async with run.turn(attempt):
-        attempt.cannot_pass = await refusal(run, attempt.task, message, run.tip, attempt.worker)
+    async with run.turn(attempt, only_looks=True):
+        attempt.cannot_pass = await refusal(run, attempt.task, message, run.tip, attempt)
         if not (own_known or attempt.cannot_pass):
             await _know_own(run, attempt, run.tip)
 
@@ -44,12 +44,12 @@ def is_accepted(run: Run, message: str) -> bool:
     return message in run.results.accepted or not run.places.hooked(MESSAGE_HOOKS)
 
 
-async def refusal(run: Run, task: Task, message: str, commit: str, worker: int = 0) -> str:
-    """Why the commit hooks refuse the message of an attempt at `task` on the files of `commit`; nothing if
+async def refusal(run: Run, task: Task, message: str, commit: str, attempt: Attempt | None = None) -> str:
+    """Why the commit hooks refuse the message of an `attempt` at `task` on the files of `commit`; nothing if
     they let it pass. SetupFailed if `setup` is red there."""
     if is_accepted(run, message):
         return ""
-    checked = require_setup(await trying(run, commit, [(task, message)], worker))
+    checked = require_setup(await trying(run, commit, [(task, message)], attempt))
     if not checked.refused:
         run.results.accepted.add(message)
     return checked.refused
@@ -62,18 +62,21 @@ def require_message(run: Run, task: Task, commit: str) -> None:
         raise BadInput(refused)
 
 
-def trying(run: Run, commit: str, messages: list[tuple[Task, str]], number: int = 0) -> Job[Checked]:
+def trying(
+    run: Run, commit: str, messages: list[tuple[Task, str]], attempt: Attempt | None = None
+) -> Job[Checked]:
     """Begin to try messages in a worker, in the room as the plan's checks left it if it holds `commit`."""
-    if not (held := run.results.built == run.git.tree(commit)):
-        run.results.built = ""
-    return run.in_worker(lambda inside: try_messages(inside, commit, messages, held), Checked, number)
+    room, worker = (attempt.room, attempt.worker) if attempt else (1, 0)
+    if not (held := run.results.holds(room, commit)):
+        run.results.built.pop(room, None)
+    return run.in_worker(lambda inside: try_messages(inside, commit, messages, room, held), Checked, worker)
 
 
 async def _know_own(run: Run, attempt: Attempt, tip: str) -> None:
     """Run the task's own checks behind the plan's. The attempt cannot pass if one of them can only be red."""
     before, own = run.results.before.get(attempt.task.key, {}), attempt.task.checks
     checks, name = run.plan.checks_for(attempt.task), f"{attempt.name}-before"
-    checked = await baseline(run, tip, checks, name, attempt.variables(run.paths), attempt.worker)
+    checked = await baseline(run, tip, checks, name, attempt.variables(run.paths), attempt)
     by_command = {result.command: result for result in checked.checks}
     results = [by_command[check.command] for check in own if check.command in by_command]
     attempt.notices += checked.notices

@@ -21,6 +21,7 @@ from _ralph.loop.results import up_to
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, retry_setup
 from _ralph.loop.suite import Change, compare, judged, ran, undone
+from _ralph.loop.train import Turn
 from _ralph.loop.verdict import kept_away
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import CheckResult, Outcome, Verdict
@@ -31,15 +32,24 @@ FURTHEST = 10
 """Ancestors of the tip on which a suite is looked for that did not run whole there."""
 
 
-def make_candidate(run: Run, attempt: Attempt) -> bool:
-    """Merge the work with the tip of the branch; False, with the verdict, if they conflict, if it still has
-    the markers of an earlier conflict, or if no work could pass."""
+async def make_candidate(run: Run, turn: Turn) -> bool:
+    """Merge the work with the commit of the one ahead, or the tip of the branch; False, with the verdict, if
+    they conflict, if it still has the markers of an earlier conflict, or if no work could pass."""
+    attempt = turn.attempt
+    if turn.is_overtaken:
+        run.view.line(f"{attempt.task.id}: what it was checked on top of did not pass; it is checked again")
+    attempt.begin_candidate(await turn.renewed())
+    if _merged(run, attempt):
+        return True
+    turn.end()
+    return False
+
+
+def _merged(run: Run, attempt: Attempt) -> bool:
+    """Make the candidate of an attempt, as `make_candidate` says."""
     if attempt.cannot_pass:
         attempt.verdict, attempt.reason = Verdict.FAILED, attempt.cannot_pass
         return False
-    attempt.tip = attempt.commit = run.tip
-    attempt.checks, attempt.naming = [], []  # what was said of a candidate on another tip
-    attempt.suites, attempt.ran_at = {}, {}
     if not attempt.tree:
         return True
     words, signs = message(run, attempt), run.branch.signs and not run.places.hooked()
@@ -58,7 +68,7 @@ def make_candidate(run: Run, attempt: Attempt) -> bool:
             attempt.reason = f"it conflicts with what landed meanwhile: {text.few(merged.conflicts)}"
             return False
         made = run.branch.commit(merged.tree, attempt.tip, words, sign=signs)
-    run.branch.pin_candidate(made)
+    run.branch.pin_candidate(made, attempt.room)
     attempt.commit = made
     return True
 
@@ -81,10 +91,11 @@ def require_verified(run: Run, tip: str) -> str:
     )
 
 
-async def check_candidate(run: Run, attempt: Attempt) -> None:
+async def check_candidate(run: Run, turn: Turn) -> None:
     """Put into the attempt what commit hooks make of its candidate, and what checks say of that."""
+    attempt = turn.attempt
     try:
-        checked = await retry_setup(run, attempt, lambda: _hooks_then_checks(run, attempt))
+        checked = await retry_setup(run, attempt, lambda: _hooks_then_checks(run, turn))
     except (WorkerDied, StopNow) as error:
         reason = str(error) or "ralph was stopped"
         attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason=reason)
@@ -98,50 +109,51 @@ async def check_candidate(run: Run, attempt: Attempt) -> None:
     attempt.notices += checked.notices
 
 
-async def _hooks_then_checks(run: Run, attempt: Attempt) -> Checked:
+async def _hooks_then_checks(run: Run, turn: Turn) -> Checked:
     """What commit hooks and checks say of the candidate. SetupFailed if `setup` is red on it and on the tip:
     it is not the work's fault."""
-    hooked = Checked(commit=attempt.commit)
-    if attempt.changes_tree:
-        if run.plan.checks:
-            await baseline(run, attempt.tip, run.plan.checks, f"{attempt.name}-tip", {}, attempt.worker)
-        hooked = await _committed(run, attempt)
-    checked = await _run_checks(run, attempt, hooked)
+    attempt = turn.attempt
+    checked = hooked = await _committed(run, attempt)
+    turn.offers = hooked.commit
+    job = CheckJob(
+        commit=hooked.commit,
+        checks=checks_of(run, attempt.task),
+        name=attempt.name,
+        room=attempt.room,
+        env=attempt.variables(run.paths),
+        before=attempt.commit,
+        changed=attempt.changed,
+    )
+    ran = all(result.name in HOOKS for result in hooked.red)  # else it was `setup`, or git itself
+    if ran:
+        checked = await results_of(run, job, attempt.worker)
+    await turn.known_ahead()
     if red_setup(checked):
-        await baseline(run, attempt.tip, [], f"{attempt.name}-tip", {}, attempt.worker)
-        run.results.built = ""  # no check has run there
-    return checked
+        await baseline(run, attempt.tip, [], f"{attempt.name}-tip", {}, attempt)
+        run.results.built.pop(attempt.room, None)  # no check has run there
+    elif attempt.changes_tree and run.plan.checks:
+        await baseline(run, attempt.tip, run.plan.checks, f"{attempt.name}-tip", {}, attempt)
+    return await _compared(run, attempt, job, hooked, checked) if ran else checked
 
 
 async def _committed(run: Run, attempt: Attempt) -> Checked:
     """The commit that the commit hooks make of the candidate, and what they say. A message that they refuse
     on the branch's own files, too, is ralph's fault, and no other attempt can mend it."""
-    if not run.places.hooked():
+    if not (attempt.changes_tree and run.places.hooked()):
         return Checked(commit=attempt.commit)
-    run.results.built = ""  # hooks do what they like in the room
+    run.results.built.pop(attempt.room, None)  # hooks do what they like in the room
     hooked = await run.in_worker(lambda inside: commit_in_room(inside, attempt), Checked, attempt.worker)
     if any(result.name in MESSAGE_HOOKS for result in hooked.red):
         message = subject_of(run, attempt)
         run.results.accepted.discard(message)  # it let it pass before, and may have changed its mind
-        attempt.cannot_pass = await refusal(run, attempt.task, message, attempt.tip, attempt.worker)
+        attempt.refused = await refusal(run, attempt.task, message, attempt.tip, attempt)
     return hooked
 
 
-async def _run_checks(run: Run, attempt: Attempt, hooked: Checked) -> Checked:
-    """What the checks of the task say of the commit that was made, behind what the hooks said. Before the
-    task is given up, what is red runs again. With the ignored files that may be the reason where nothing
-    passes."""
-    if any(result.name not in HOOKS for result in hooked.red):  # `setup`, or git itself
-        return hooked
-    job = CheckJob(
-        commit=hooked.commit,
-        checks=checks_of(run, attempt.task),
-        name=attempt.name,
-        env=attempt.variables(run.paths),
-        before=attempt.commit,
-        changed=attempt.changed,
-    )
-    checked = await results_of(run, job, attempt.worker)
+async def _compared(run: Run, attempt: Attempt, job: CheckJob, hooked: Checked, checked: Checked) -> Checked:
+    """What the checks of a job said, behind what the hooks said, as it compares with what was green before.
+    Before the task is given up, what is red runs again. With the ignored files that may be the reason where
+    nothing passes."""
     notices = hooked.notices + checked.notices
     checked = replace(checked, checks=checked.checks + hooked.checks, notices=notices)
     await _look_further_back(run, attempt, job, checked)
@@ -213,7 +225,9 @@ async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked:
             continue
         for commit in run.branch.ancestors(attempt.tip, FURTHEST):
             name, label = f"{job.name}-earlier", f"at {commit[:12]}: "
-            earlier = CheckJob(commit=commit, checks=checks, name=name, label=label, env=job.env)
+            earlier = CheckJob(
+                commit=commit, checks=checks, name=name, label=label, env=job.env, room=job.room
+            )
             await results_of(run, earlier, attempt.worker)
             runs = run.results.runs(commit, command)
             if not ran(runs).isdisjoint(change.new):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from _ralph import files
 from _ralph.loop.commit import in_room
-from _ralph.loop.jobs import Checked, CheckJob
+from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.room import Room
 from _ralph.loop.run import Run
@@ -18,11 +18,19 @@ from _ralph.model import Check, CheckResult
 
 
 async def baseline(
-    run: Run, commit: str, checks: Iterable[Check], name: str, env: dict[str, str], number: int = 0
+    run: Run,
+    commit: str,
+    checks: Iterable[Check],
+    name: str,
+    env: dict[str, str],
+    attempt: Attempt | None = None,
 ) -> Checked:
-    """What checks say on a commit of the branch, before the work. SetupFailed if `setup` is red there."""
+    """What checks say on a commit of the branch, before the work of an `attempt`. SetupFailed if `setup` is
+    red there."""
     job = CheckJob(commit=commit, checks=[*checks], name=name, label="before the work: ", env=env)
-    return require_setup(await results_of(run, job, number))
+    if attempt:
+        job.room = attempt.room
+    return require_setup(await results_of(run, job, attempt.worker if attempt else 0))
 
 
 async def results_of(run: Run, job: CheckJob, number: int = 0) -> Checked:
@@ -98,9 +106,8 @@ def check_commit(run: Run, job: CheckJob) -> Checked:
     StopNow if ralph was stopped."""
     run.view.doing("running checks")
     paths = run.paths
-    room = Room.at(
-        run.places, paths.landing if job.landing else paths.next_room if job.anew else paths.room, job.env
-    )
+    folder = paths.landing if job.landing else paths.next_room if job.anew else paths.room_of(job.room)
+    room = Room.at(run.places, folder, job.env)
     try:
         return in_room(run, room, job.commit, lambda: _check(job, room))
     finally:

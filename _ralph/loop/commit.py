@@ -57,7 +57,7 @@ def commit_in_room(run: Run, attempt: Attempt) -> Checked:
     becomes the tree, the hooks for messages see ralph's without its trailers. The commit, and what the hooks
     said; where one is red it is the candidate as it was, and where `setup` is, that is the only result."""
     run.view.doing("running commit hooks")
-    room = Room.at(run.places, run.paths.room, attempt.variables(run.paths))
+    room = Room.at(run.places, run.paths.room_of(attempt.room), attempt.variables(run.paths))
 
     def work() -> Checked:
         if setup := room.prepare(attempt.commit, attempt.name):
@@ -71,7 +71,7 @@ def commit_in_room(run: Run, attempt: Attempt) -> Checked:
         if not found.red:
             words = _with_trailers(run, said, attempt)
             found.commit = run.branch.commit(tree, attempt.tip, words, sign=run.branch.signs)
-            run.branch.pin_candidate(found.commit)
+            run.branch.pin_candidate(found.commit, attempt.room)
         return found
 
     return in_room(run, room, attempt.commit, work)
@@ -93,11 +93,13 @@ def _pre_commit(run: Run, attempt: Attempt, room: Room) -> tuple[str, list[Check
     return tree, [result] if result else []
 
 
-def try_messages(run: Run, commit: str, wanted: Sequence[tuple[Task, str]], held: bool = False) -> Checked:
+def try_messages(
+    run: Run, commit: str, wanted: Sequence[tuple[Task, str]], number: int = 1, held: bool = False
+) -> Checked:
     """Try messages of ralph's with the hooks that see them, on the files of `commit`: the sentence about the
-    first of these tasks whose message they refuse. `held` says that the room holds these files as earlier
-    checks left them. If `setup` is red, it is the only result."""
-    room = Room.at(run.places, run.paths.room)
+    first of these tasks whose message they refuse. `held` says that the room of this `number` holds these
+    files as earlier checks left them. If `setup` is red, it is the only result."""
+    room = Room.at(run.places, run.paths.room_of(number))
 
     def work() -> Checked:
         found = Checked(commit=commit)

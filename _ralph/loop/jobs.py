@@ -39,6 +39,9 @@ class Attempt(Work):
     clean: bool = False  # it began without the work of earlier attempts
     earlier: str = ""  # the ref of that work
     cannot_pass: str = ""  # why no work of any agent could
+    room: int = 0  # the clean room that it has
+    noticed: list[str] = field(default_factory=list)  # before it was a candidate
+    refused: str = ""  # why commit hooks let no message of ralph's pass
     recent: list[str] = field(default_factory=list)  # the last commits when it began
     tree: str = ""  # what the agent left, with all that is protected as before
     protected: list[str] = field(default_factory=list)  # put back, and `allow` could let it in
@@ -54,6 +57,12 @@ class Attempt(Work):
     naming: list[str] = field(default_factory=list)  # files that name a checkout of ralph's
     suites: dict[str, Change] = field(default_factory=dict)  # how single tests changed, by their check
     ran_at: dict[str, str] = field(default_factory=dict)  # the ancestor where a check's tests ran whole
+
+    def begin_candidate(self, tip: str) -> None:
+        """Forget what was said of an earlier candidate: this one is made on the commit `tip`."""
+        self.tip = self.commit = tip
+        self.checks, self.naming, self.notices = [], [], [*self.noticed]
+        self.suites, self.ran_at, self.refused = {}, {}, ""
 
     @property
     def passed(self) -> bool:
@@ -117,11 +126,12 @@ class Worked:
 
 @dataclass(kw_only=True)
 class CheckJob:
-    """Checks to be run on a commit in the clean room."""
+    """Checks to be run on a commit in a clean room."""
 
     commit: str
     checks: list[Check]
     name: str  # what their logs are called
+    room: int = 1  # its number
     label: str = ""  # stands before what is shown of them
     anew: bool = False  # in a room made anew, which then is the clean room
     landing: bool = False  # in a checkout that is removed afterwards

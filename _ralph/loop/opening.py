@@ -26,6 +26,7 @@ from _ralph.loop.places import Places
 from _ralph.loop.run import Run
 from _ralph.loop.settings import Settings
 from _ralph.loop.supply import Supply
+from _ralph.loop.train import Train
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
 from _ralph.process.prefix import Given, words_of
@@ -33,7 +34,7 @@ from _ralph.process.process import Control
 from _ralph.process.sandbox import Bubblewrap, bubblewrap
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import History, RunHistory, replay
-from _ralph.state.layout import locate, note_plan, own_branch, read_state, state_folder
+from _ralph.state.layout import locate, note_plan, note_queue, own_branch, read_state, state_folder
 from _ralph.state.records import Journal
 
 OLDEST = (2, 38)
@@ -54,6 +55,8 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     if others := text.few(journal.others):
         notices.append(f"a new plan on branch {plan.branch}; the notes of {others} are another plan's")
     run.journal, run.notices = journal, notices
+    run.pool.train.told = lambda: note_queue(paths, run.pool.train.names(paths))
+    run.pool.train.told()
     freeze_settings(run.git, paths.private)
     warnings = [warning for agent in agents_of(run) for warning in require_agent(run, agent)]
     warnings += [warning for part in PARTS.values() for warning in part(run)]
@@ -113,7 +116,12 @@ def try_plan(run: Run) -> list[str]:
             f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
         )
     compile_prompt(template)
-    return [*prd.misspelt(run.plan)]
+    said = [*prd.misspelt(run.plan)]
+    jobs, rooms = run.settings.jobs, run.limits.rooms
+    if rooms > jobs and not run.options.once:
+        tasks = f"{text.count(jobs, 'task')} {'is' if jobs == 1 else 'are'} worked at once"
+        said.append(f"of {rooms} clean rooms {jobs} can be used, as {tasks}; --jobs says how many")
+    return said
 
 
 def require_repository(run: Run) -> list[str]:
@@ -295,4 +303,6 @@ def build_run(
     agents = Supply(settings, rows, history)
     places = Places(settings, git, branch.name, registry.config_variables(rows), control, view)
     journal = Journal(paths.progress)
-    return Run(settings, agents, places, git, branch, journal, history, run_id, control, view)
+    run = Run(settings, agents, places, git, branch, journal, history, run_id, control, view)
+    run.pool.train = Train(settings.rooms, fits=run.places.fits)
+    return run

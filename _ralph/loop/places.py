@@ -8,6 +8,7 @@ import functools
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from _ralph.loop.view import View
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.prefix import Prefix, Wrap
 from _ralph.process.process import Control, run_process
-from _ralph.state.layout import new_log
+from _ralph.state.layout import new_log, weight
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
@@ -113,6 +114,18 @@ class Places:
         place = self.place(self.paths.workspace(worker), allow)
         place.carried = self.gear.carried
         return place
+
+    def fits(self, room: int) -> bool:
+        """Whether there is space for the clean room of this number, if it is to be made: twice that of the
+        first. If there is not, that is said."""
+        if self.paths.room_of(room).is_dir():
+            return True
+        needed, free = 2 * weight(self.paths.room), shutil.disk_usage(self.paths.places).free
+        if free < needed:
+            beside = f"beside the {room - 1} that {'is' if room == 2 else 'are'} there"
+            space = f"it needs {text.megabytes(needed)}, and {text.megabytes(free)} are free"
+            self.view.line(f"! the disk has no space for a clean room {beside}: {space}", color="yellow")
+        return free >= needed
 
     def env(self, place: Path) -> dict[str, str]:
         """The environment of agents, setup, checks and hooks in a place."""

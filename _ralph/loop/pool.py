@@ -1,4 +1,4 @@
-"""The pool: attempts side by side, each waiting for its jobs and for its turn in the clean room. One process,
+"""The pool: attempts side by side, each waiting for its jobs and for its turn in a clean room. One process,
 no threads; workers do the jobs."""
 
 from __future__ import annotations
@@ -6,59 +6,17 @@ from __future__ import annotations
 import itertools
 import signal
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 from _ralph.loop.jobs import Attempt
+from _ralph.loop.train import Look, Overtaken, Train
 from _ralph.loop.worker import Job
 from _ralph.process.process import Control
 
 LONGEST_WAIT = 60.0
-
-
-@dataclass(eq=False)
-class Turn:
-    """The turn of a task in the clean room; the first one in `line` is there."""
-
-    line: list[Turn]
-    task: str
-
-    @property
-    def ready(self) -> bool:
-        return self.line[0] is self
-
-    def __await__(self) -> Generator[Turn, None, None]:
-        if not self.ready:
-            yield self
-
-    async def __aenter__(self) -> None:
-        await self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.line.remove(self)
-
-
-@dataclass(eq=False)
-class Look:
-    """Waits for what nobody reports, such as a person's working tree: `seen` is asked every second."""
-
-    seen: Callable[[], bool]
-    asked: float = 0.0
-
-    @property
-    def ready(self) -> bool:
-        if time.monotonic() < self.asked + 1.0:
-            return False
-        self.asked = time.monotonic()
-        return self.seen()
-
-    def __await__(self) -> Generator[Look, None, None]:
-        if not self.ready:
-            yield self
-
-
-Steps = Coroutine[Job[Any] | Turn | Look, None, None]
+Steps = Coroutine[Job[Any] | Look, None, None]
 """An attempt under way, as a coroutine that stops where it waits."""
 
 
@@ -68,16 +26,26 @@ class Lane:
 
     attempt: Attempt
     steps: Steps
-    awaited: Job[Any] | Turn | Look | None = None
+    awaited: Job[Any] | Look | None = None
 
     @property
     def ready(self) -> bool:
         return self.awaited is None or self.awaited.ready
 
-    def advance(self) -> bool:
+    @property
+    def working(self) -> bool:
+        """Whether a job of it is under way."""
+        return isinstance(self.awaited, Job) and not self.awaited.ready
+
+    def stop(self) -> None:
+        """Stop the job that is under way, if one is."""
+        if isinstance(self.awaited, Job) and not self.awaited.ready:
+            self.awaited.stop()
+
+    def advance(self, overtaken: bool = False) -> bool:
         """Run it until it waits again; False if it has ended. Raises what the attempt raises."""
         try:
-            self.awaited = self.steps.send(None)
+            self.awaited = self.steps.throw(Overtaken()) if overtaken else self.steps.send(None)
         except StopIteration:
             return False
         return True
@@ -89,7 +57,7 @@ class Pool:
 
     lanes: dict[int, Lane] = field(default_factory=dict)
     jobs: list[Job[Any]] = field(default_factory=list)
-    line: list[Turn] = field(default_factory=list)
+    train: Train = field(default_factory=Train)
     spare: frozenset[int] = frozenset()
 
     @property
@@ -111,28 +79,39 @@ class Pool:
         """Start an attempt beside the others."""
         self.lanes[attempt.worker] = Lane(attempt, steps)
 
-    def turn(self, attempt: Attempt) -> Turn:
-        """Queue for the clean room: first come, first served."""
-        self.line.append(Turn(self.line, attempt.task.id))
-        return self.line[-1]
-
     def next(self, control: Control, patience: float) -> Attempt | None:
         """Wait for an attempt to end; None after `patience` seconds. Raises what an attempt raises; the
         others stay in the pool."""
         end = time.monotonic() + patience
         while True:
-            ready = [lane for lane in self.lanes.values() if lane.ready]
+            late = self._overtaken(control)
+            ready = [
+                lane for lane in self.lanes.values() if lane.ready or (lane in late and not lane.working)
+            ]
             for lane in ready:
                 del self.lanes[lane.attempt.worker]
-                if not lane.advance():
+                if not lane.advance(overtaken=lane in late):
                     return lane.attempt
                 self.lanes[lane.attempt.worker] = lane
             left = end - time.monotonic()
             if not ready and left <= 0:
                 return None
             if not ready:
-                looks = any(isinstance(lane.awaited, Look) for lane in self.lanes.values())
+                looks = any(
+                    isinstance(lane.awaited, Look) and lane.awaited.pause for lane in self.lanes.values()
+                )
                 self.serve(control, min(left, 1.0) if looks else left)
+
+    def _overtaken(self, control: Control) -> list[Lane]:
+        """The attempts whose candidate is to be made again; what still runs for one is stopped. When ralph
+        stops, all that is under way ends as it is."""
+        if control.stop_now:
+            return []
+        turns = [turn for turn in self.train.line if turn.is_overtaken]
+        late = [lane for lane in self.lanes.values() if self.train.turn_of(lane.attempt) in turns]
+        for lane in late:
+            lane.stop()
+        return late
 
     def serve(self, control: Control, seconds: float) -> None:
         """Receive events of the jobs for at most `seconds`, and end those whose workers have gone."""

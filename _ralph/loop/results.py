@@ -10,19 +10,19 @@ from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.model import Check, CheckResult
 
 _MOST_SUITES = 24
-"""Trees and checks of which the results of single tests are remembered."""
+"""Trees and checks of which the results of single tests are remembered, for each clean room."""
 
 
 @dataclass
 class Results:
     """The results of this run, by tree and command. They hold for one `setup`, `keep` and set of copies, the
-    `surroundings`. `built` is the tree that the clean room holds as the plan's checks left it, if any;
+    `surroundings`. `built` says which tree a clean room holds as the plan's checks left it, by its number;
     `before` says which checks of a task's own were green before its work, by the task's key, `before_at` on
     which commit; `accepted` are messages that the commit hooks let pass."""
 
     git: Git
     surroundings: str = ""
-    built: str = ""
+    built: dict[int, str] = field(default_factory=dict)
     before: dict[str, dict[str, bool]] = field(default_factory=dict)
     before_at: dict[str, str] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
@@ -62,15 +62,20 @@ class Results:
             return None
         found = [self._known(job.commit, check.command) for check in job.checks]
         known = [replace(one, seconds=0.0, recalled=True) for one in found if one]
-        if len(known) < len(job.checks) or not (known or self.built == self.git.tree(job.commit)):
+        if len(known) < len(job.checks) or not (known or self.holds(job.room, job.commit)):
             return None
         return Checked(checks=known, commit=job.commit)
+
+    def holds(self, room: int, commit: str) -> bool:
+        """Whether a clean room holds the files of `commit` as the plan's checks left them."""
+        return room in self.built and self.built[room] == self.git.tree(commit)
 
     def begin(self, job: CheckJob) -> CheckJob:
         """The job as it must run: where the room holds these files as the plan's checks left them, only what
         is not known."""
-        room_holds, self.built = self.built, ""
-        if job.again or room_holds != self.git.tree(job.commit):
+        held = self.holds(job.room, job.commit)
+        self.built.pop(job.room, None)
+        if job.again or not held:
             return job
         return replace(job, known=[one.command for one in job.checks if self._known(job.commit, one.command)])
 
@@ -87,14 +92,14 @@ class Results:
             ran |= {result.command: result for result in (before.checks if before else [])}
         rest = [result for command, result in ran.items() if command not in wanted]
         if wanted <= ran.keys() and all(one.ok for one in rest):  # `setup` was not red
-            self.built = self.git.tree(found.commit)
+            self.built[job.room] = self.git.tree(found.commit)
         return replace(found, checks=[ran[one.command] for one in job.checks if one.command in ran] + rest)
 
-    def forget_old_tests(self) -> None:
-        """Forget the results of single tests that were not used for long: those of a suite can take 20 MB. To
-        be called between two candidates: what is forgotten is run again before the next."""
+    def forget_old_tests(self, rooms: int) -> None:
+        """Forget the results of single tests that were not used for long: those of a suite can take 20 MB.
+        What `rooms` candidates need at once stays."""
         with_tests = [key for key, said in self._said.items() if any(one.tests for one in said)]
-        for key in with_tests[:-_MOST_SUITES]:
+        for key in with_tests[: -_MOST_SUITES * rooms]:
             del self._said[key]
 
     def forget(self, task: str) -> None:

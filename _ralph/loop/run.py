@@ -15,10 +15,11 @@ from _ralph.git.git import Git
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.options import Options
 from _ralph.loop.places import Places
-from _ralph.loop.pool import LONGEST_WAIT, Look, Pool, Turn
+from _ralph.loop.pool import LONGEST_WAIT, Pool
 from _ralph.loop.results import Results
 from _ralph.loop.settings import SetField, Settings
 from _ralph.loop.supply import Supply
+from _ralph.loop.train import Look, Turn
 from _ralph.loop.view import Reporter, View
 from _ralph.loop.worker import Hear, Job, Result, start
 from _ralph.model import Paths, Plan, Share, Task
@@ -117,10 +118,10 @@ class Run:
         assert self.places.gear  # found once, and not in each worker
         return start(job, kind, lambda event: self.view.hear(event, number), self.pool.jobs)
 
-    def turn(self, attempt: Attempt) -> Turn:
-        """Queue for the clean room."""
-        self.view.doing("in line for the clean room", attempt.worker)
-        return self.pool.turn(attempt)
+    def turn(self, attempt: Attempt, only_looks: bool = False) -> Turn:
+        """Queue for a clean room, for a candidate or only to look at the tip."""
+        self.view.doing("in line for a clean room", attempt.worker)
+        return self.pool.train.turn(attempt, lambda: self.tip, only_looks)
 
     def wait(self, awaited: Awaitable[Result]) -> Result:
         """The result of a job, or of steps that wait for jobs alone. Other jobs go on meanwhile; attempts do

@@ -57,6 +57,11 @@ class Settings:
         return 1 if self.options.once else self.limits.jobs
 
     @property
+    def rooms(self) -> int:
+        """How many candidates may be checked side by side: more than there are workers never are."""
+        return min(self.limits.rooms, self.jobs)
+
+    @property
     def permissions(self) -> str:
         """What agents may do; inside ralph's own sandbox, all that it allows."""
         return "sandbox" if self.options.sandbox else "full" if self.options.full_permissions else "edit"
@@ -142,7 +147,7 @@ class Settings:
         if plan.branch != self.plan.branch:
             self.notices.append("! branchName has changed: that is another plan, from the next run on")
         limits = resolve(plan.settings, self.options.limits)
-        self.limits = replace(limits, until=self.limits.until, jobs=self.limits.jobs)
+        self.limits = replace(limits, until=self.limits.until, jobs=self.limits.jobs, rooms=self.limits.rooms)
         self._use(plan)
 
     def _use(self, plan: Plan) -> None:

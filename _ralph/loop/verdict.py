@@ -165,8 +165,8 @@ def weigh_judge(attempt: Attempt, result: AgentResult, objections: list[str]) ->
 def reason_to_block(attempt: Attempt, known: TaskHistory, attempts: int, by_person: bool) -> str:
     """Why this attempt blocks its task, or nothing. `known` is the task's history before it, `attempts` the
     limit; `by_person` says that a person interrupted it."""
-    if attempt.cannot_pass:
-        return attempt.cannot_pass
+    if never := attempt.cannot_pass or attempt.refused:
+        return never
     if (
         attempt.verdict is Verdict.INTERRUPTED
         and not attempt.leftover

@@ -119,6 +119,7 @@ def read(prd_path: Path, weigh: bool = True) -> Status:
         "stopping": layout.stop_is_asked(paths, loop.run_id),
         "rechecking": len(paths.rooms) > 1,
         "workers": [_worker(paths, start) for start in under_way],
+        "queue": [{"task": task, "room": room or None} for task, room in layout.queue_of(paths)],
     }
     return replace(status, running=running)
 
@@ -161,8 +162,15 @@ def _places(paths: Paths) -> Json | None:
         "folder": str(paths.places),
         "workspace": str(paths.workspace()),
         "room": str(paths.room),
+        "rooms": {str(room): layout.weight(room) for room in _rooms(paths)},
         "bytes": layout.weight(paths.places),
     }
+
+
+def _rooms(paths: Paths) -> list[Path]:
+    """The clean rooms, the first one first."""
+    others = sorted(paths.places.glob("room[0-9]*"), key=lambda room: (len(room.name), room.name))
+    return [paths.room, *others]
 
 
 def _usage(status: Status) -> limits.Usage:
@@ -289,9 +297,12 @@ def _where(status: Status) -> list[str]:
         return []
     last = max([1, *(worker["worker"] for worker in status.workers)])
     more, weight = f" to work-{last}" if last > 1 else "", text.megabytes(status.places["bytes"])
+    rooms = status.places["rooms"]
+    others = ", ".join(Path(room).name for room in list(rooms)[1:])
+    others = f" and {others} (together {text.megabytes(sum(rooms.values()))})" if others else ""
     return [
         f"the agent works in {status.places['workspace']}{more}",
-        f"checks run in {status.places['room']}; all places take {weight}",
+        f"checks run in {status.places['room']}{others}; all places take {weight}",
     ]
 
 
@@ -356,6 +367,9 @@ def _loop(status: Status) -> list[str]:
         (f"worker {worker['worker']}: " if several else "") + _worker_words(worker)
         for worker in status.workers
     ]
+    if queue := loop.get("queue"):
+        turns = [f"{turn['task']} in {turn['room']}" if turn["room"] else turn["task"] for turn in queue]
+        workers.append(f"in line to land: {', then '.join(turns)}")
     waited = status.history.this_run.waited
     until, who = text.clock(waited.until, time.time()), text.one_line(waited.command, 40) or "the agent"
     waiting = [f"{who} waits until {until} for its provider's limit"] * (waited.until > time.time())

@@ -22,7 +22,7 @@ from _ralph.state.records import Journal, Record
 
 NOTE = "plan.json"
 """The file that says which plan a private folder, or a folder of places, belongs to."""
-RUNNING = "running.json"
+RUNNING, QUEUE = "running.json", "queue.json"
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
 Kind = TypeVar("Kind")
 
@@ -175,6 +175,23 @@ def loop_at_work(paths: Paths) -> Holder | None:
     """The process that runs a loop here, which `ralph plan` and `ralph doctor` are not, or None."""
     holder = running(paths)
     return holder if holder and holder.what == "run" else None
+
+
+def note_queue(paths: Paths, queue: Sequence[tuple[str, str]]) -> None:
+    """Note the queue for the clean rooms, for `ralph status`: tasks, and the names of the rooms that they
+    have."""
+    new = paths.private / f"{QUEUE}.new"
+    with contextlib.suppress(OSError):  # a full disk ends the run where that matters
+        new.write_text(json.dumps(queue))
+        os.replace(new, paths.private / QUEUE)
+
+
+def queue_of(paths: Paths) -> list[tuple[str, str]]:
+    """The queue as a loop noted it last."""
+    try:
+        return [(str(task), str(room)) for task, room in json.loads(files.read_text(paths.private / QUEUE))]
+    except (ValueError, TypeError):
+        return []
 
 
 def last_good(paths: Paths) -> Path:

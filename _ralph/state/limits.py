@@ -45,6 +45,7 @@ class Limits:
     """NONE means no limit."""
 
     jobs: int = 1  # tasks that are worked side by side
+    rooms: int = 1  # candidates that are checked side by side
     attempts: int = 3  # at one task, until it is retried
     iterations: int = 50  # those that follow are for one run
     hours: float = 12.0

@@ -34,7 +34,16 @@ def run_of(repo: Repo, **top: Any) -> Run:
 
 def attempt_of(run: Run, base: str, tree: str) -> Attempt:
     task = run.plan.tasks[0]
-    return Attempt(task, 1, 1, run.agents.agent(task), base=base, left=tree, tree=tree)
+    return Attempt(task, 1, 1, run.agents.agent(task), base=base, left=tree, tree=tree, room=1)
+
+
+def made(run: Run, attempt: Attempt) -> bool:
+    """Whether a candidate could be made, with nobody ahead."""
+    turn = run.turn(attempt)
+    try:
+        return run.wait(make_candidate(run, turn))
+    finally:
+        run.pool.train.line.remove(turn)
 
 
 def checked(run: Run, commit: str, *commands: str, **more: Any) -> Checked:
@@ -48,12 +57,12 @@ def checked(run: Run, commit: str, *commands: str, **more: Any) -> Checked:
 def test_a_candidate_is_the_work_on_the_tip(repo: Repo) -> None:
     run, base = run_of(repo), head(repo)
     one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
-    assert make_candidate(run, one)
+    assert made(run, one)
     assert repo.git("rev-parse", f"{one.commit}^").strip() == one.tip == base
     run.branch.land(work_on(repo, base, "other.txt"), base, "somebody")
     assert tip_of(run) != base
     one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
-    assert make_candidate(run, one)
+    assert made(run, one)
     assert repo.git("rev-parse", f"{one.commit}^").strip() == one.tip != base
     assert {"work.txt", "other.txt"} <= listing(repo, one.commit).keys()
 
@@ -63,7 +72,7 @@ def test_work_that_conflicts_with_the_tip_is_kept_for_the_next_attempt(repo: Rep
     run.branch.land(work_on(repo, base, content="theirs\n"), base, "somebody")
     assert tip_of(run) != base
     one = attempt_of(run, base, run.git.tree(work_on(repo, base)))
-    assert not make_candidate(run, one)
+    assert not made(run, one)
     assert (one.verdict, one.commit) == (Verdict.CONFLICT, one.tip) and "work.txt" in one.reason
     assert not one.parked
 
@@ -84,7 +93,7 @@ def test_conflict_markers_that_are_left_are_red_without_a_check(repo: Repo, cont
     work = work_on(repo, base, content=content.format(a="a" * 40, b="b" * 40))
     one = attempt_of(run, base, run.git.tree(work))
     one.conflict = Conflict(marked=["work.txt"], own=base)
-    assert make_candidate(run, one) is not left
+    assert made(run, one) is not left
     if left:
         assert one.verdict is Verdict.FAILED and one.reason == "conflict markers are left in work.txt"
         assert repo.git("show", f"{one.parked}:work.txt").startswith(content[:1])  # the next one starts clean
@@ -94,7 +103,7 @@ def test_no_work_is_no_commit(repo: Repo) -> None:
     run, base = run_of(repo), head(repo)
     for tree in ("", run.git.tree(base)):
         one = attempt_of(run, base, tree)
-        assert make_candidate(run, one) and one.commit == one.tip == base
+        assert made(run, one) and one.commit == one.tip == base
 
 
 @pytest.mark.parametrize("deed", ["deleted", "rewritten"])
