@@ -9,7 +9,7 @@ import pytest
 
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.pool import Pool
-from _ralph.loop.train import Overtaken, Train, Turn
+from _ralph.loop.train import Look, Overtaken, Train, Turn
 from _ralph.model import Verdict
 from _ralph.process.process import Control
 from tests.loop.test_pool import attempt
@@ -180,3 +180,24 @@ def test_in_any_order_what_lands_was_green_on_the_tip_and_what_is_green_there_la
         expected = expected if commit in line.red else commit
     assert [one for one in line.seen if one.endswith(("passed", "failed"))] == verdicts
     assert (line.tip or "0") == expected
+
+
+@pytest.mark.parametrize("without", ["a look at what is ahead", "both looks"])
+def test_without_a_look_at_what_is_ahead_a_verdict_counts_on_another_commit(
+    monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    """The second look, before it lands, is there for what the first one cannot see: ralph is about to stop."""
+    monkeypatch.setattr(Turn, "is_overtaken", False)
+
+    async def first(turn: Turn) -> None:
+        await Look(lambda: turn.ahead is None, pause=0)
+
+    if without == "both looks":
+        monkeypatch.setattr(Turn, "first", first)
+    line = Line(rooms=2)
+    line.red = {"0+T1"}
+    if without == "both looks":
+        with pytest.raises(AssertionError, match="what counts was said on the tip"):
+            line.run(1, 2)
+    else:
+        assert line.run(1, 2)[-1] == "T2 passed" and line.tip == "0+T2"

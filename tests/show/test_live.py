@@ -152,7 +152,7 @@ def test_several_workers_have_a_row_each_and_a_stop_is_seen(repo: Repo) -> None:
             rf"T{number}( task \d)? \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row
         ), row
     assert re.fullmatch(r"1 of 4 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d", seen.lines()[-1])
-    assert b"T3 task 3 | in line for the clean room | 0 s" in seen.bytes
+    assert b"T3 task 3 | in line for a clean room | 0 s" in seen.bytes
     assert "  | T2: hm" in above and not any(" s" in line and "idle" in line for line in above)
     assert not any(line.startswith("running checks") for line in seen.lines())  # those before the work
     seen.process.send_signal(signal.SIGINT)

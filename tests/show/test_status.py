@@ -65,7 +65,13 @@ def worker(task: str, number: int, lasted: float, attempt: int = 1, **used: Any)
 
 
 HOME = "/s/shop-1"
-PLACES = {"folder": HOME, "workspace": f"{HOME}/work-1", "room": f"{HOME}/room-1", "bytes": 12_345_678}
+PLACES = {
+    "folder": HOME,
+    "workspace": f"{HOME}/work-1",
+    "room": f"{HOME}/room-1",
+    "rooms": {f"{HOME}/room-1": 345_678},
+    "bytes": 12_345_678,
+}
 
 
 def shop(folder: Path) -> Status:
@@ -409,12 +415,12 @@ def assert_shape(found: dict[str, Any]) -> None:
             "input": int, "output": int, "cached": int
         }  # fmt: skip
     if found["running"]:
-        assert list(found["running"]) == ["pid", "since", "stopping", "rechecking", "workers"]
+        assert list(found["running"]) == ["pid", "since", "stopping", "rechecking", "workers", "queue"]
         keys = ["worker", "task", "attempt", "agent", "since", "launch", "workspace"]
         keys += ["usd", "usd_estimated", "tokens", "doing"]
         assert all(list(one) == keys for one in found["running"]["workers"])
     if found["places"]:
-        assert list(found["places"]) == ["folder", "workspace", "room", "bytes"]
+        assert list(found["places"]) == ["folder", "workspace", "room", "rooms", "bytes"]
         assert type(found["places"]["bytes"]) is int
 
 
@@ -501,7 +507,8 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     assert shown.startswith("running  T1") and f"the agent works in {repo.workspace}" in shown
     assert during["branch"] == "ralph/p"
     places = {"folder": str(repo.places), "workspace": str(repo.workspace), "room": str(repo.room)}
-    assert during["places"] == {**places, "bytes": during["places"]["bytes"]}
+    weights = {name: during["places"][name] for name in ("rooms", "bytes")}
+    assert during["places"] == {**places, **weights} and [*weights["rooms"]] == [str(repo.room)]
     (repo.outside / "go").touch()
     assert process.wait(30) == 0
     after = look()

@@ -276,7 +276,7 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
         durable = path.endswith((".ralph-tmp", "progress.txt"))
         if what == "write" and durable and following[:1] != [("fsync", path)]:
             broken.add("was not synced")
-        kept = not path.endswith(".sums.json")  # what an agent has used so far is read after a kill, no more
+        kept = not path.endswith((".sums.json", "queue.json"))  # are scratch: what is used so far, who waits
         if what == "replace" and kept and following[:1] != [("fsync", str(Path(path).parent))]:
             broken.add("its name was not synced")
         tree = tree or what == "sync"

@@ -127,7 +127,7 @@ def set_up(repo: Repo, plan: list[Made]) -> str:
     repo.write("a.txt", "edited\n")
     repo.write("mine.txt", "mine\n")
     tasks = [{"id": task.id, "checks": [task.check], "dependsOn": list(task.needs)} for task in plan]
-    alone = f"flock -n {repo.outside}/in-the-room sleep 0.02" if shutil.which("flock") else "true"
+    alone = f"flock -n {repo.outside}/in-$RALPH_PLACE sleep 0.02" if shutil.which("flock") else "true"
     limits = {"attempts": ATTEMPTS, "iterations": 10_000}
     repo.plan(*tasks, checks=[NO_CLAIM_TWICE, {"name": "alone", "run": alone}], limits=limits)
     fates = {task.id: (task.kind, task.fails) for task in plan}
@@ -164,11 +164,12 @@ def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
 
 
 def night(repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Random) -> int:
-    """Start ralph again and again, then with any number of workers, until it ends by itself; how often it
-    was killed."""
+    """Start ralph again and again, then with any number of workers and clean rooms, until it ends by
+    itself; how often it was killed."""
     kills, most, last = 0, chance.randint(1, 3), time.monotonic() + PATIENCE
     while time.monotonic() < last:
-        words = ("run", "--json", "--agent", agent, "--jobs", str(jobs), "--agent-timeout", "4s")
+        several = ("--jobs", str(jobs), "--rooms", str(chance.randint(1, 4)))
+        words = ("run", "--json", "--agent", agent, *several, "--agent-timeout", "4s")
         with (repo.outside / "said").open("wb") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ralph", *words],
@@ -213,7 +214,7 @@ def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("seed", "jobs"), sample(itertools.product(SEEDS, JOBS), 6))
-def test_a_night_ends_as_the_model_says_with_any_number_of_workers(
+def test_a_night_ends_as_the_model_says_with_any_number_of_workers_and_rooms(
     repo: Repo, seed: int, jobs: int, tally: Callable[[str, int], None]
 ) -> None:
     """The plan goes by the seed alone: one worker and four end with the same passes."""
