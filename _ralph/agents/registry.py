@@ -9,9 +9,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +148,27 @@ def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str |
     """What is billed in an environment: the name of an API key, which takes precedence, and the place of a
     login. Neither is known of an agent that keeps its login elsewhere."""
     home = env.get("HOME") or os.path.expanduser("~")
-    keys = (name for name in agent.row.get("keys", []) if env.get(name))
-    logins = (
-        place
-        for place in agent.row.get("login", [])
-        if (env.get(place[1:]) if place[0] == "$" else os.path.isfile(os.path.join(home, place)))
+    key, login = billed(
+        agent,
+        {
+            name
+            for name in credential_names(agent)
+            if (env.get(name[1:]) if name[0] == "$" else os.path.isfile(os.path.join(home, name)))
+        },
     )
     kept = agent.row.get(f"login_{sys.platform}", {}).items()
-    return next(keys, None), next(chain(logins, (place for place, ask in kept if _succeeds(ask, env))), None)
+    return key, login or next((place for place, ask in kept if _succeeds(ask, env)), None)
+
+
+def billed(agent: Agent, there: Collection[str]) -> tuple[str | None, str | None]:
+    """The same, where `there` are those of `credential_names` that are found."""
+    key = next((name for name in agent.row.get("keys", []) if f"${name}" in there), None)
+    return key, next((name for name in agent.row.get("login", []) if name in there), None)
+
+
+def credential_names(agent: Agent) -> list[str]:
+    """The keys and logins of an agent: variables, after a $, and files below the home folder."""
+    return [*(f"${name}" for name in agent.row.get("keys", [])), *agent.row.get("login", [])]
 
 
 def _succeeds(words: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -171,8 +183,7 @@ def _succeeds(words: Sequence[str], env: Mapping[str, str]) -> bool:
 
 def known_credentials(agent: Agent) -> str:
     """What `credentials` looks for, in words."""
-    names = (*agent.row.get("keys", []), *agent.row.get("login", []))
-    return " or ".join(name.removeprefix("$") for name in names)
+    return " or ".join(name.removeprefix("$") for name in credential_names(agent))
 
 
 def run_agent(

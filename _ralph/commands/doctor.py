@@ -265,8 +265,7 @@ def _places(run: Run) -> Findings:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
         left = opening.end_left(run)
-        if run.places.prefix:
-            require_other_side(run, commit, _team(run))
+        there = require_other_side(run, commit, _team(run)) if run.places.prefix else set[str]()
         checked = run.wait(checking(run, job))
         red, hooks, suites = red_setup(checked), list[Finding](), list[Finding]()
         if not red:
@@ -292,6 +291,8 @@ def _places(run: Run) -> Findings:
         names = [result.name for result in checked.red]
         yield "now", f"{green} green" + (f", {len(names)} red: {text.few(names)}" if names else "")
     yield from hooks
+    for agent in [] if run.places.here else _team(run):
+        yield from _billed(run, agent, *registry.billed(agent, there))
     yield from _warnings([*left, *checked.notices])
 
 
@@ -426,7 +427,11 @@ def _agent(run: Run, agent: Agent) -> Findings:
     yield from _warnings(opening.require_agent(run, agent))
     if run.places.here:
         yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}"
-    key, login = registry.credentials(agent, os.environ)
+        yield from _billed(run, agent, *registry.credentials(agent, os.environ))
+
+
+def _billed(run: Run, agent: Agent, key: str | None, login: str | None) -> Findings:
+    """Who pays, with the name of a key or of a login that an agent has."""
     units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
     if key and login:
         yield (

@@ -163,7 +163,13 @@ class Places:
         place.renew_git(head, self.branch, self.gear.git)
 
     def run(
-        self, check: Check, cwd: Path, name: str, label: str = "", env: Mapping[str, str] | None = None
+        self,
+        check: Check,
+        cwd: Path,
+        name: str,
+        label: str = "",
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
     ) -> CheckResult | None:
         """Run a command in a place, its log called `name`; its result, None if ralph was stopped."""
         argv = ["/bin/sh", "-c", check.run] if isinstance(check.run, str) else list(check.run)
@@ -174,8 +180,9 @@ class Places:
             env["RALPH_RESULTS"] = str(results)
         with self.entered(cwd) as wrap:
             done = run_process(
-                wrap(argv, env), cwd=cwd, env=env, timeout=check.timeout, control=self.control, out=log
-            )
+                wrap(argv, env), cwd=cwd, env=env, timeout=check.timeout, control=self.control, stdin=stdin,
+                out=log,
+            )  # fmt: skip
         if done.ended == "interrupted":
             return None
         result = CheckResult(

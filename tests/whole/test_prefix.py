@@ -100,6 +100,14 @@ def test_the_agents_own_events_are_read_through_it(repo: Repo, box: Path) -> Non
     assert code == 0 and summary["usd"] == 0.25, printed
 
 
+def test_a_banner_of_its_own_on_stdout_confuses_nobody(repo: Repo) -> None:
+    repo.program("../banner", 'echo "pulling..."; echo \'{"status": "Pulling", "type": 1}\'; exec "$@"')
+    plan(repo, OWN, setup="true")
+    script = f"{MAKES}\nprint('''{RESULT}''')"
+    code, summary, printed = repo.run(speaker(repo, script), "--wrap", f"{repo.outside}/banner")
+    assert code == 0 and summary["usd"] == 0.25, printed
+
+
 @pytest.mark.parametrize(
     "wrap, said",
     {
@@ -107,6 +115,8 @@ def test_the_agents_own_events_are_read_through_it(repo: Repo, box: Path) -> Non
         "'open": "No closing quotation",
         "no-such-program": "No such file or directory",
         "sh -c 'exit 125'": "failed with exit 125",
+        "sh -c 'echo no such image >&2; exit 126'": "failed with exit 126 (0.0 s): no such image",
+        "sh -c 'exec \"$@\" < /dev/null' sh": "no prompt would; a container needs: -i",
         "sh -c 'cd /; exec \"$@\"' sh": "it does not see the place",
         "sh -c 'rm -rf .git/objects .git/HEAD; exec \"$@\"' sh": "git does not work there",
         "env PATH=/nowhere": "failed with exit 127",
@@ -187,6 +197,20 @@ def test_doctor_looks_at_the_other_side(repo: Repo, box: Path) -> None:
     assert done.returncode == 2 and "the prefix \"sh -c 'exit 126'\": failed with exit 126" in done.stdout, (
         done.stdout
     )
+
+
+def test_doctor_looks_for_a_login_on_the_other_side(repo: Repo) -> None:
+    repo.tool("claude", "echo 2.1.330")
+    repo.plan(OWN)
+    there = repo.outside / "there"
+    (there / ".claude").mkdir(parents=True)
+    repo.env["ANTHROPIC_API_KEY"] = "only-here"
+    words = ("doctor", "-v", "--agent", "claude", "--full-permissions", "--wrap")
+    wrap = f"env -u ANTHROPIC_API_KEY HOME={there} IS_SANDBOX=1"
+    assert "warning places: no login found" in repo.ralph(*words, wrap).stdout
+    (there / ".claude/.credentials.json").touch()
+    assert "logged in (.claude/.credentials.json)" in repo.ralph(*words, wrap).stdout
+    assert "ANTHROPIC_API_KEY is billed instead" in repo.ralph(*words, f"env HOME={there}").stdout
 
 
 PAGE = (ROOT / "docs/containers.md").read_text("utf-8")
