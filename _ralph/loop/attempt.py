@@ -319,6 +319,8 @@ async def examine(run: Run, turn: Turn) -> None:
         between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
         attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
     turn.end()
+    if turn.ahead:
+        run.view.doing("in line to land", attempt.worker)
 
 
 async def judge(run: Run, attempt: Attempt) -> None:
