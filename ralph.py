@@ -200,7 +200,9 @@ def prompt(**given: Any) -> None:
 
 @cli.command()
 @options.PRD
-@click.argument("brief", type=click.Path(path_type=str, allow_dash=True))
+@click.argument(
+    "briefs", metavar="BRIEF...", nargs=-1, required=True, type=click.Path(path_type=str, allow_dash=True)
+)
 @click.option(
     "--planner",
     metavar="CMD",
@@ -214,19 +216,22 @@ def prompt(**given: Any) -> None:
 @options.SANDBOX
 @options.WRAP
 @options.for_people
-def plan(brief: str, force: bool, **given: Any) -> int:
-    """Have an agent write the tasks from a brief.
+def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
+    """Have an agent write the tasks from a brief, or from a list of tasks in any form.
 
-    BRIEF is a file, or - for stdin. The agent works read-only in its own checkout. Exits with 4
-    while the plan has open questions.
+    BRIEF is a file, a folder, or - for stdin. The agent works read-only in its own checkout. Then the
+    checks run in the clean room, and must fail before the work. Exits with 4 while the plan has open
+    questions.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
+    ralph plan specs/001-prices
+    gh issue list --label ready --json number,title,body,labels | ralph plan -
     """
     from _ralph.commands.plan import plan_from
     from _ralph.loop.options import Options
 
-    return plan_from(brief, Options(**given), force)
+    return plan_from(briefs, Options(**given), force)
 
 
 @cli.command()

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -285,7 +285,7 @@ def _places(run: Run) -> Findings:
     for result in checked.checks:
         yield _judged(run, result)
     yield from suites
-    yield from _warnings(_no_proofs(run.plan, {result.command for result in checked.checks if result.ok}))
+    yield from _warnings(no_proofs(run.plan, {result.command for result in checked.checks if result.ok}))
     if checked.checks:
         green = text.count(len(checked.checks) - len(checked.red), "check")
         names = [result.name for result in checked.red]
@@ -352,12 +352,12 @@ def _slow(setup: Setup, seconds: float, root: Path) -> str:
     return f"{slow}; if it depends on a few files alone, name them in its `when`"
 
 
-def _no_proofs(plan: Plan, green: set[str]) -> list[str]:
+def no_proofs(plan: Plan, green: Collection[str]) -> list[str]:
     """Warnings of tasks whose own checks are all green before the work."""
     reasons: dict[str, list[str]] = {}
     for task in plan.tasks:
         commands = [check.command for check in task.checks]
-        if commands and not task.passed and green.issuperset(commands):
+        if commands and not task.passed and {*commands} <= {*green}:
             reasons.setdefault(next(filter(None, map(_always_green, commands)), ""), []).append(task.id)
     return [
         f"{ids[0]}: its own check is green already, so it proves nothing{why}"

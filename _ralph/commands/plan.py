@@ -1,27 +1,33 @@
-"""`ralph plan`: an agent that only reads writes the plan from a brief; its answer must fit the schema."""
+"""`ralph plan`: an agent that only reads writes the plan, from a brief or a list of tasks in any form. Its
+answer must fit the schema, and the clean room says what its checks are worth."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import click
 
 from _ralph import files, text
 from _ralph.agents import sums
 from _ralph.agents.prompt import render_prompt, rules_of
+from _ralph.commands.doctor import no_proofs
 from _ralph.commands.init import next_steps, write_starters
 from _ralph.commands.run import alone
+from _ralph.commands.sources import read_sources
 from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphError, TryLater
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
 from _ralph.loop.behind import require_other_side
+from _ralph.loop.checking import retry_if_killed
+from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import end_left, open_prefix, read_run, require_agent
-from _ralph.loop.options import Options, is_starter
+from _ralph.loop.options import Options, is_starter, require_network
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Run
+from _ralph.loop.setup import red_setup, setup_failed
+from _ralph.loop.view import View
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
 from _ralph.process.process import Control
@@ -32,24 +38,32 @@ from _ralph.state.history import RunHistory, replay
 from _ralph.state.layout import new_log
 from _ralph.state.records import Added
 
-_BRIEF, _ANSWER = 24 * 1024, 12 * 1024
+_ANSWER = 64 * 1024
 _LONGEST = 1 << 20
-_LARGEST = 16 << 20
 TASK_KEYS = (
     "id", "title", "description", "acceptanceCriteria", "priority", "dependsOn", "checks", "allow", "notes",
 )  # fmt: skip
-"""What a planner may say of a task; not whether it is done, nor which agent works it."""
+"""What a planner may say of a task; not whether it passes, nor which agent works it."""
 
 
-def plan_from(source: str, options: Options, force: bool) -> int:
-    """`ralph plan`: let an agent write the plan from the brief in the file `source`; the exit status."""
-    brief = text.clean(read_file(source)).strip()
-    if not brief:
-        raise BadInput(f"the brief {source} is empty; describe what to build, and why")
+@dataclass(frozen=True)
+class Answer:
+    """A planner's message with a plan that fits the schema; the ids of the tasks that are `done`: the brief
+    says so, and their checks are green; and what is `wrong` with its checks, a line each."""
+
+    message: str
+    done: Collection[str]
+    wrong: Sequence[str]
+
+
+def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
+    """`ralph plan`: let an agent write the plan from these files, folders or standard input; the exit
+    status."""
+    brief = read_sources(named)
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    view, source = Terminal(), text.one_line(source, 80)
+    view, source = Terminal(), text.one_line(text.few(named), 160)
 
     def work(control: Control, run_id: str) -> int:
         return _plan(read_run(options, control, view, run_id), brief, source, force)
@@ -57,25 +71,11 @@ def plan_from(source: str, options: Options, force: bool) -> int:
     return alone(options, "plan", work, view)
 
 
-def read_file(what: str) -> str:
-    """The text of a file that a person named, or of stdin for `-`; BadInput if it is none."""
-    try:
-        with contextlib.nullcontext(sys.stdin.buffer) if what == "-" else Path(what).open("rb") as file:
-            data = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise BadInput(f"{what} cannot be read ({error.strerror}); - reads standard input") from None
-    if len(data) > _LARGEST:
-        raise BadInput(f"{what} is larger than 16 MB")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{what}: byte {error.start} is not UTF-8") from None
-
-
-def _plan(run: Run, brief: str, source: str, force: bool) -> int:
+def _plan(run: Run, brief: Mapping[str, str], source: str, force: bool) -> int:
     """The planning, alone on its plan; its exit status."""
     run.notices += run.journal.open()
     layout.note_plan(run.paths)
+    require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)
@@ -99,8 +99,7 @@ def _plan(run: Run, brief: str, source: str, force: bool) -> int:
 def _may_replace(run: Run) -> None:
     """BadInput if prd.json holds something to lose: work, or tasks that a person wrote."""
     tasks, history, source = run.plan.tasks, run.history, run.plan.text.encode()
-    worked = history.iteration or any(task.passed or task.blocked for task in tasks)
-    if worked or not (is_starter(run.plan) or files.digest(source) == history.planned):
+    if history.iteration or not (is_starter(run.plan) or files.digest(source) == history.planned):
         done, made = sum(task.passed for task in tasks), text.count(history.iteration, "iteration")
         raise BadInput(
             f"{run.paths.prd.name} holds {text.count(len(tasks), 'task')} already ({done} passed, {made}); "
@@ -108,7 +107,7 @@ def _may_replace(run: Run) -> None:
         )
 
 
-def make_plan(run: Run, brief: str, source: str) -> None:
+def make_plan(run: Run, brief: Mapping[str, str], source: str) -> None:
     """Let the planner write prd.json from `brief`, with a second try if the first cannot be used. RalphError
     if neither can; then only the record of what it cost is new."""
     results: list[AgentResult] = []
@@ -122,29 +121,71 @@ def make_plan(run: Run, brief: str, source: str) -> None:
     _note(run, f"{tasks} planned from {source}", results, digest)
 
 
-def _ask(run: Run, brief: str, results: list[AgentResult]) -> None:
-    """Ask the planner, at most twice, and put its plan in place; `results` gets what each turn cost."""
-    whole = new_log(run.paths, "brief.md")
-    whole.write_text(brief, encoding="utf-8")
-    brief = text.clip(brief, _BRIEF, f"cut here; the whole brief stands in {whole}")
-    values: Json = {**_values(run, brief), "errors": "", "answer": ""}
+def _ask(run: Run, brief: Mapping[str, str], results: list[AgentResult]) -> None:
+    """Ask the planner, once more if something is wrong with its answer, and put its plan in place; `results`
+    gets what each turn cost."""
+    values: Json = {**_values(run), "brief": brief, "wrong": [], "answer": ""}
+    answer: Answer | None = None
     for name in ("plan", "plan-again"):
         prompt = render_prompt(resource("templates/plan.md"), values)
         result = _turn(run, prompt, name, results)
         results.append(result)
+        if answer and result.outcome is not Outcome.DONE:
+            break
         _require_answer(result)
-        answer = _answer(run, result, name)
+        message = _answer(run, result, name)
         try:
-            read_answer(run, run.plan, answer)
+            answer = try_answer(run, message)
+            wrong = answer.wrong
         except BadInput as error:
-            run.view.line(f"! the plan cannot be used: {error}", color="yellow")
-            last = text.clean(text.tail(result.text, _ANSWER))
-            values |= {"errors": text.one_line(str(error), 1000), "answer": last}
+            wrong = [f"the plan cannot be used: {error}"]
+        run.view.lines([*wrong])
+        if not wrong:
+            break
+        values |= {"wrong": wrong, "answer": text.clean(text.tail(result.text, _ANSWER))}
+    if answer is None:
+        out = run.paths.logs / "plan-again.out"
+        raise RalphError(f"the planner wrote no usable plan, twice; its last output is in {out}")
+    _adopt(run, answer)
+
+
+def try_answer(run: Run, message: str) -> Answer:
+    """What a planner's message is worth: its checks are run in the clean room, behind `setup` and the checks
+    of the plan, on the files that the planner has seen. BadInput if it holds no plan that fits the schema."""
+    before, view = run.plan, run.view
+    plan, claimed = read_answer(run, before, message)
+    checks = {check.command: check for check in (*plan.checks, *(c for t in plan.tasks for c in t.checks))}
+    job = CheckJob(commit=run.branch.beginning(), checks=[*checks.values()], name="plan-checks")
+    view.doing("trying the checks, which must be red now")
+    run.settings.plan = plan
+    run.use(run.control, View())
+    try:
+        checked = run.wait(retry_if_killed(run, job))
+    finally:
+        run.settings.plan = before
+        run.use(run.control, view)
+    if red := red_setup(checked):
+        untried = f"{setup_failed(red)}; so no check was tried"
+        if plan.setup != before.setup:
+            return Answer(message, [], [untried])
+        view.lines([untried])
+        return Answer(message, [], [])
+    green = {result.command for result in checked.checks if result.ok}
+    done, wrong = [], []
+    for task in [task for task in plan.tasks if task.id in claimed]:
+        red_ones = [check.command for check in task.checks if check.command not in green]
+        if task.checks and not red_ones:
+            done.append(task.id)
         else:
-            _adopt(run, answer)
-            return
-    out = run.paths.logs / "plan-again.out"
-    raise RalphError(f"the planner wrote no usable plan, twice; its last output is in {out}")
+            why = f"its check is red: {red_ones[0]}" if red_ones else "it has no check of its own"
+            wrong.append(f"{task.id} is done, says the brief, but {why}")
+    return Answer(message, done, [*wrong, *no_proofs(_marked(plan, done), green)])
+
+
+def _marked(plan: Plan, done: Collection[str]) -> Plan:
+    """The plan, in which these tasks pass."""
+    tasks = [task for task in plan.tasks if task.id in done]
+    return prd.read(edit.set_passed(plan, tasks, True), plan.path)
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
@@ -172,9 +213,10 @@ def _answer(run: Run, result: AgentResult, name: str) -> str:
     return printed[-_LONGEST:].decode("utf-8", "replace")
 
 
-def read_answer(run: Run, was: Plan, message: str) -> Plan:
+def read_answer(run: Run, was: Plan, message: str) -> tuple[Plan, list[str]]:
     """The plan from the planner's answer: its tasks and description, with what a person had written at the
-    top level of the plan that `was`. BadInput with what is wrong."""
+    top level of the plan that `was`; and the ids of the tasks of which the brief says that they are done.
+    BadInput with what is wrong."""
     answers = [one for one in json_objects(message) if isinstance(one.get("userStories"), list)]
     if not answers:
         raise BadInput("no JSON object with a list `userStories` was found in the answer")
@@ -194,7 +236,8 @@ def read_answer(run: Run, was: Plan, message: str) -> Plan:
     plan = prd.read(jsontext.dump({**top, "userStories": tasks}, "  ") + "\n", was.path)
     prd.validate(plan)
     _require_proof(run, plan)
-    return plan
+    stories = zip(plan.tasks, answer["userStories"], strict=True)
+    return plan, [task.id for task, story in stories if story.get("done") is True]
 
 
 def in_words(run: Run) -> str:
@@ -216,15 +259,14 @@ def _require_proof(run: Run, plan: Plan) -> None:
     for task in plan.tasks:
         if not task.criteria:
             raise BadInput(f"{task.id} has no acceptanceCriteria; say what must be true when it is done")
-    if (bare := prd.unproved(plan)) and not run.agents.judge:
-        raise BadInput(f"{bare[0]} has no checks; name a command that is red now, and green when it is done")
+        if not (task.checks or run.agents.judge):
+            raise BadInput(f"{task.id} has no checks; name one that is red now, and green when it is done")
 
 
-def _values(run: Run, brief: str) -> Json:
+def _values(run: Run) -> Json:
     plan = run.plan
     tasks = [] if is_starter(plan) else [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
     return {
-        "brief": brief,
         "checks": [check.command for check in plan.checks],
         "protect": list(plan.settings.get("protect", [])),
         "done": tasks[-100:],
@@ -243,7 +285,7 @@ def _require_answer(result: AgentResult) -> None:
         raise NeedsPerson(result.no_price)
 
 
-def _adopt(run: Run, answer: str) -> None:
+def _adopt(run: Run, answer: Answer) -> None:
     """Put the plan of this answer in place of the one that stands there now: somebody may have edited it
     while the planner was at work. That is moved aside, unless its tasks are the example."""
 
@@ -253,7 +295,7 @@ def _adopt(run: Run, answer: str) -> None:
             files.atomic_write(copy, now.text.encode())
             kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
             run.view.line(f"the old {run.paths.prd.name} is kept at {kept}")
-        return read_answer(run, now, answer).text
+        return _marked(read_answer(run, now, answer.message)[0], answer.done).text
 
     run.settings.plan = edit.apply(run.plan, planned)
     run.history = replay(run.journal.records(run.plan))

