@@ -251,9 +251,8 @@ def sandbox(run: Run) -> Bubblewrap:
     counted = run.git("count-objects", "-v").splitlines()
     others = [Path(line[len(_ALTERNATE) :]) for line in counted if line.startswith(_ALTERNATE)]
     objects = (run.git.common / "objects", *run.git.common.glob("modules/**/objects"), *others)
-    shown = (*objects, run.git.common / run.places.gear.hooks)
     network = run.plan.settings.get("network") is not False
-    return bubblewrap(hidden, shown, run.agents.rows, run.paths.private, network)
+    return bubblewrap(hidden, objects, run.agents.rows, run.paths.private, network)
 
 
 PARTS: Mapping[str, Callable[[Run], list[str]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -119,7 +120,11 @@ class Room:
         """Run a commit hook, as git does; its result, None if there is none or ralph was stopped."""
         if hook not in self.places.hooks(self.path):
             return None
-        words = ["git", "-c", f"core.hooksPath={self.path / self.places.gear.hooks}", "hook", "run", hook]
+        hooks = self.path / self.places.gear.hooks
+        if not hooks.is_relative_to(self.path):  # the other side of a prefix may not see them where they are
+            copy = files.clear(self.path / ".git/hooks")
+            hooks = shutil.copytree(hooks, copy, ignore_dangling_symlinks=True)
+        words = ["git", "-c", f"core.hooksPath={hooks}", "hook", "run", hook]
         words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]] if hook in MESSAGE_HOOKS else []
         env = {"GIT_INDEX_FILE": str(self.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
         env |= {key: value for key, value in self.places.home.calls.env.items() if key == "GIT_CONFIG_GLOBAL"}

@@ -65,7 +65,9 @@ class Prefix:
         for note in sorted(self.noted.glob("ralph-*")):
             said = (files.read_regular(note, 1 << 16) or b"").decode("utf-8", "surrogateescape")
             pid, whole, place = said.partition("\n")  # else its process has not been started yet
-            if whole and of(int(pid)) and (failed := self._end(note.name, Path(place))):
+            if not (whole and of(int(pid))) or not self._end(note.name, Path(place)):
+                continue
+            if failed := self._end(note.name, Path(place)):  # podman needs two if its own helper was killed
                 lines.append(f"what a killed run left behind the prefix could not be ended: {failed}")
         return lines
 

@@ -3,6 +3,7 @@ command that started them, as those of podman and docker do; and behind podman i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -157,6 +158,15 @@ def wait_for(seen: Any, seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
+def kill_all(repo: Repo, but: set[int]) -> None:
+    """Kill all that a run started on this side, `but` these."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none has time to end what it started
+        for one in repo.alive():
+            if one.pid not in but:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.pid, number)
+
+
 def night_that_dies(repo: Repo, box: Path) -> None:
     """A night that is killed with all that it started on this side, while its agent works on the other."""
     repo.plan(OWN, wrap=words(box))
@@ -166,10 +176,7 @@ def night_that_dies(repo: Repo, box: Path) -> None:
     )
     wait_for(lambda: begun.exists() and [path for path in noted(box) if path.read_text()])
     mine = {int(path.read_text()) for path in noted(box)}
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none has time to end what it started
-        for one in repo.alive():
-            if one.pid not in mine:
-                os.kill(one.pid, number)
+    kill_all(repo, mine)
     process.wait(10)
     if process.stdout:
         process.stdout.close()
@@ -239,30 +246,98 @@ def test_the_lines_of_the_docs_are_right(repo: Repo, program: str) -> None:
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
 
 
-def image() -> str:
-    """An image for podman on this machine; empty if there is none."""
-    if not shutil.which("podman"):
-        return ""
-    words = ["podman", "image", "exists", "ralph-test"]
-    return "ralph-test" if subprocess.run(words, capture_output=True, timeout=60).returncode == 0 else ""
+PODMAN = "podman --runtime runc"  # crun refuses the cgroups of some virtual machines
+LIMITS = "--network=none --ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
+IMAGE = "ralph-test"
+"""An image with git and Python, made once by `mmdebstrap --variant=apt --include=git,python3 bookworm root.tar`
+and `podman import root.tar ralph-test`."""
 
 
-@pytest.mark.skipif(not image(), reason="no podman with an image called ralph-test")
-def test_a_task_passes_in_a_container(repo: Repo) -> None:
-    agent = repo.outside / "agent"
-    agent.mkdir()
-    (agent / "coder.py").write_text("open('T1.txt', 'w').write(open('/run/.containerenv').name)")
-    run = "podman --runtime runc run --rm -i --init --network=none --ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
-    mounts = "-v {place}:{place} -v {objects}:{objects}:ro -w {place}"
-    repo.plan(
-        OWN,
-        wrap={
-            "run": f"{run} --name {{id}} {mounts} -v {agent}:/opt/coder:ro {image()}",
-            "end": "podman --runtime runc rm -f -i -t 0 {id}",
-        },
+def podman(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PODMAN.split(), *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
     )
-    code, _, printed = repo.run("python3 /opt/coder/coder.py")
-    assert code == 0 and "containerenv" in repo.landed("T1.txt"), printed
+
+
+def no_container() -> str:
+    """Why nothing can run in a container here; empty if it can."""
+    if not shutil.which("podman"):
+        return "podman is not on PATH"
+    tried = podman("run", "--rm", *LIMITS.split(), IMAGE, "git", "--version")
+    return tried.stderr.strip()[-300:] if tried.returncode else ""
+
+
+@pytest.fixture
+def contained(repo: Repo) -> dict[str, str]:
+    """The words that run a command in a container, in which the folder `coder` is seen, and end it."""
+    if why := no_container():
+        pytest.skip(why)
+    coder = repo.outside / "coder"
+    coder.mkdir()
+    mounts = f"-v {{place}}:{{place}} -v {{objects}}:{{objects}}:ro -v {coder}:{coder} -w {{place}}"
+    return {
+        "run": f"{PODMAN} run --rm -i --init --name {{id}} {LIMITS} --label of={repo.outside} {mounts} {IMAGE}",
+        "end": f"{PODMAN} rm -f -i -t 0 {{id}}",
+    }
+
+
+def containers(repo: Repo) -> list[str]:
+    return podman("ps", "-aq", "--filter", f"label=of={repo.outside}").stdout.split()
+
+
+def coder(repo: Repo, script: str) -> str:
+    path = repo.write("../coder/coder.py", f"import sys, time, os\nsys.stdin.read()\n{script}\n")
+    return f"python3 {path.resolve()}"
+
+
+def test_a_project_goes_from_init_to_a_task_that_passes_in_a_container(
+    repo: Repo, contained: dict[str, str]
+) -> None:
+    repo.write("test_shop.py", "import unittest\nclass Shop(unittest.TestCase):\n    def test(self): pass\n")
+    repo.commit("a project")
+    assert repo.ralph("init").returncode == 0
+    top = {key: value for key, value in json.loads(repo.read("prd.json")).items() if key != "userStories"}
+    repo.plan(OWN, **{**top, "project": "p", "checks": ["python3 -m unittest -q"], "wrap": contained})
+    repo.program(".git/hooks/pre-commit", "test -e /run/.containerenv")
+    agent = coder(repo, "open('T1.txt', 'w').write(open('/run/.containerenv').name)")
+    done = repo.ralph("doctor", "--agent", agent)
+    assert done.returncode == 0, done.stdout
+    code, _, printed = repo.run(agent)
+    assert code == 0 and "containerenv" in repo.landed("T1.txt", "ralph/p"), printed
+    assert containers(repo) == []
+
+
+def test_what_is_over_time_in_a_container_is_ended(repo: Repo, contained: dict[str, str]) -> None:
+    repo.plan(OWN, wrap=contained)
+    agent = coder(repo, "print('on it', flush=True); os.system('setsid sleep 600 &'); time.sleep(600)")
+    code, _, printed = repo.run(agent, "--once", "--agent-timeout", "2s")
+    assert (code, repo.verdicts()) == (3, ["T1 timed-out"]), printed
+    assert containers(repo) == []
+
+
+@pytest.mark.parametrize("with_it", [False, True])
+def test_a_container_that_outlived_a_kill_of_everything_is_ended_by_the_next_start(
+    repo: Repo, contained: dict[str, str], with_it: bool
+) -> None:
+    """Also where its own processes were killed `with_it`, and podman does not know."""
+    repo.plan(OWN, wrap=contained)
+    begun = repo.outside / "coder/begun"
+    agent = coder(repo, f"open('{begun}', 'w').close(); time.sleep(600)")
+    process = repo.start("run", "--agent", agent)
+    wait_for(begun.exists)
+    inside = {
+        one.pid
+        for one in repo.alive()
+        if os.readlink(f"/proc/{one.pid}/ns/pid") != os.readlink("/proc/self/ns/pid")
+    }
+    assert inside
+    kill_all(repo, set() if with_it else inside)
+    process.wait(10)
+    if process.stdout:
+        process.stdout.close()
+    assert len(containers(repo)) == 1
+    code, _, printed = repo.run(coder(repo, "open('T1.txt', 'w').close()"))
+    assert code == 0 and containers(repo) == [], printed
 
 
 NOBODY = 65534
