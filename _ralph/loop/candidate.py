@@ -221,7 +221,7 @@ async def _look_further_back(run: Run, attempt: Attempt, job: CheckJob, checked:
         return
     for command, change in changes.items():
         checks = up_to(job.checks, [result for result in checked.checks if result.command == command])
-        if not change.hidden or _are_added(run, attempt, change.new):
+        if not change.new or _are_added(run, attempt, change.new):
             continue
         for commit in run.branch.ancestors(attempt.tip, FURTHEST):
             name, label = f"{job.name}-earlier", f"at {commit[:12]}: "

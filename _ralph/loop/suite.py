@@ -19,11 +19,11 @@ _TOLD = 2
 @dataclass(frozen=True)
 class Change:
     """How the tests of a check differ between two commits. `failed` (with what they say), `skipped` and
-    `gone` were green before. `old` failed before, too; `new` fail, and did not run before. `turned` failed
-    before and pass now. `flaky` were not the same in two runs on the same files. `hidden` says that some of
-    `new` may have been green before: the suite was red there, so it may not have run whole. `let_go` is what
-    is gone and may be; `files` are those that the work changed, for what is gone and may not. `silent` says
-    that nothing is reported of what was green."""
+    `gone` were green before, or all of the suite was. `old` failed before, too; `new` fail, and did not run
+    before, where the suite was red: it may not have run whole. `turned` failed before and pass now. `flaky`
+    were not the same in two runs on the same files. `let_go` is what is gone and may be; `files` are those
+    that the work changed, for what is gone and may not. `silent` says that nothing is reported of what was
+    green."""
 
     failed: Mapping[str, str] = field(default_factory=dict)
     skipped: Sequence[str] = ()
@@ -32,7 +32,6 @@ class Change:
     new: Sequence[str] = ()
     turned: Sequence[str] = ()
     flaky: Sequence[str] = ()
-    hidden: bool = False
     let_go: Sequence[str] = ()
     files: Sequence[str] = ()
     silent: bool = False
@@ -59,7 +58,8 @@ def compare(
 ) -> Change:
     """How the tests of a check changed from the runs `before` to those of `now`. A test was green if it
     passed in each run before, and is so if it passes in any. Of those that did not run before, the runs on an
-    `earlier` commit say what was green, and then only failing binds. `let_go` says that tests may be gone,
+    `earlier` commit say what was green, and then only failing binds. A suite that was green as a whole stays
+    so: what is new must not fail, either. `let_go` says that tests may be gone,
     `files` which the work changed."""
     was, then, states = _states(before), _states(earlier), _states(now)
     green = [name for name, seen in was.items() if seen == {"passed"}]
@@ -73,6 +73,9 @@ def compare(
     failing = [name for name, seen in states.items() if "failed" in seen and "passed" not in seen]
     known = was.keys() | then.keys()
     new = [name for name in failing if name not in known]
+    if before and all(run.ok for run in before):  # all of it was green, and stays so
+        lost |= {name: states[name] for name in new}
+        new = []
     gone = [name for name, seen in lost.items() if seen == {"gone"} and states]
     messages = {name: said for run in now if run.tests for name, said in run.tests.failed.items()}
     return Change(
@@ -83,7 +86,6 @@ def compare(
         new=new,
         turned=[name for name, seen in was.items() if seen == {"failed"} and states.get(name) == {"passed"}],
         flaky=[name for seen_in in (was, states) for name, seen in seen_in.items() if len(seen) > 1],
-        hidden=bool(new) and not (before and all(run.ok for run in before)),
         let_go=gone if let_go else [],
         files=files,
         silent=bool(green and not states and _states(before[-1:])),

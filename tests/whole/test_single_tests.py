@@ -123,6 +123,17 @@ def test_a_package_of_which_nothing_is_reported_hides_no_regression(repo: Repo) 
     assert "1 newly red: price > test_price" in last(repo)["reason"]
 
 
+def test_a_suite_that_was_green_stays_green_also_where_only_a_new_test_is_red(repo: Repo) -> None:
+    """Else a night begins with a green suite, and ends with a red one and 0."""
+    shop(repo, first=False, old=OLD.partition("def test_old")[0])
+    wrong = FIRST.replace("== 9", "== 8")
+    right = f"P('tests/rebate.py').write_text({FIRST!r} if attempt > 1 else {wrong!r})"
+    code, _, printed = repo.run(repo.agent(f"{WORKS}\n{right}"))
+    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
+    assert "1 newly red: rebate > test_rebate" in repo.records("verdict")[0]["reason"]
+    assert fresh_clone_is_green(repo, "ralph/p", [suite()["run"]])
+
+
 def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
     shop(repo, old=OLD.replace("price(2) == 4", 'price(2) == 4, "two cost four"'))
     keeps = f'P("{repo.outside}/prompt").write_text(prompt)\n'
