@@ -44,6 +44,7 @@ FOREIGN_OPTIONS = {
     "--dangerously-skip-permissions", "--init", "--launch", "--launch-checks", "--no-git", "--resume-failed",
     "--skip-trust", "--userns",
 }  # fmt: skip
+SKILLS = [f"skills/{path.parent.name}/SKILL.md" for path in sorted((ROOT / "skills").glob("*/SKILL.md"))]
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
@@ -145,7 +146,7 @@ def test_no_variable_stands_for_version_and_help(name: str, repo: Repo) -> None:
     assert done.returncode == 0 and "0 of 1 passed" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *SKILLS])
 def test_no_command_and_no_option_is_named_that_is_not_there(document: str) -> None:
     source = (ROOT / document).read_text("utf-8")
     known = {name: {*options(command), "--help"} for name, command in ralph.cli.commands.items()}
@@ -281,7 +282,7 @@ def test_anchors_that_are_linked_exist() -> None:
             assert anchor in slugs, f"{document}: {target}#{anchor}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *SKILLS])
 def test_documents_are_in_plain_words(document: str) -> None:
     source = (ROOT / document).read_text("utf-8")
     assert not re.search("[\u2013\u2014]", source)
@@ -384,6 +385,38 @@ def test_the_version_is_one() -> None:
     assert done.stdout == f"ralph, version {__version__}\n"
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
     assert hatch["version"]["path"] == "_ralph/__init__.py"
+
+
+# ---------------------------------------------------------------- the plugin for Claude Code
+
+
+def test_the_plugin_has_three_short_skills_that_know_each_other() -> None:
+    assert [Path(name).parent.name for name in SKILLS] == ["morning", "night", "plan"]
+    for name in [*SKILLS, "docs/plugin.md"]:
+        source = (ROOT / name).read_text("utf-8")
+        assert len(source.splitlines()) <= 80
+        called = {f"skills/{called}/SKILL.md" for called in re.findall(r"/ralph:(\w+)", source)}
+        assert called and called <= {*SKILLS}
+    plugin = json.loads((ROOT / ".claude-plugin/plugin.json").read_text("utf-8"))
+    (listed,) = json.loads((ROOT / ".claude-plugin/marketplace.json").read_text("utf-8"))["plugins"]
+    assert (plugin["name"], plugin["version"], listed["source"]) == ("ralph", __version__, "./")
+    assert plugin["description"] == listed["description"]
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_a_skill_says_one_sentence_where_ralph_is_missing(skill: str) -> None:
+    head, body = (ROOT / skill).read_text("utf-8").split("\n---\n")
+    assert head.startswith(f"---\nname: {Path(skill).parent.name}\ndescription: ")
+    first = section("First", body).strip().splitlines()[0]
+    assert first.startswith("Run `ralph --version`. If there is no such command, say only this, and stop: ")
+
+
+def test_the_fields_that_a_skill_reads_are_those_of_status(plan: Plan) -> None:
+    shown = status.as_object(status.Status(plan, History()))
+    fields = {*shown, *shown["tasks"][0], *facts.STATES}
+    source = section("How it went", (ROOT / "skills/morning/SKILL.md").read_text("utf-8"))
+    named = set(re.findall(r"`(\w+)`", source))
+    assert len(named) > 8 and named <= fields
 
 
 def test_make_targets_that_documents_name_exist_and_all_explain_themselves() -> None:

@@ -7,6 +7,7 @@ Plain `pytest` leaves these tests out; an agent that is not installed is skipped
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ from _ralph.agents import events
 from _ralph.model import HANDOFF
 from tests import install_agents
 from tests.commands.test_sources import EVERY, shell
-from tests.conftest import Repo
+from tests.conftest import ROOT, Repo
 from tests.model_server import (
     Fail,
     Hang,
@@ -516,6 +517,50 @@ def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> No
 
 
 # ---------------------------------------------------------------- Claude Code alone
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> tuple[Path, Callable[..., subprocess.CompletedProcess[str]]]:
+    """A copy of the plugin, and Claude Code to call with words and the address of a model."""
+    if not install_agents.is_installed("claude"):
+        pytest.skip("claude is not installed: make test-agents")
+    copied, home = tmp_path / "plugin", tmp_path / "home"
+    for name in (".claude-plugin", "skills"):
+        shutil.copytree(ROOT / name, copied / name)
+    home.mkdir()
+
+    def call(*words: str, url: str = "http://127.0.0.1:9") -> subprocess.CompletedProcess[str]:
+        path = f"{install_agents.programs('claude')}:{os.environ['PATH']}"
+        env = {"PATH": path, "HOME": str(home), **claude(home, url)}
+        return subprocess.run(
+            ["claude", *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    return copied, call
+
+
+def test_claude_finds_nothing_wrong_with_the_plugin_and_installs_it(plugin: Any) -> None:
+    copied, call = plugin
+    for part in (copied, copied / ".claude-plugin/plugin.json", copied / "skills"):
+        done = call("plugin", "validate", "--strict", str(part))
+        assert done.returncode == 0, done.stdout + done.stderr
+    for words in (("marketplace", "add", str(copied)), ("install", "ralph@ralph")):
+        done = call("plugin", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "Skills (3)  morning, night, plan" in call("plugin", "details", "ralph").stdout
+    (copied / "skills/night/SKILL.md").write_text("---\nname: [\n---\n")
+    assert call("plugin", "validate", "--strict", str(copied / "skills")).returncode != 0
+
+
+@pytest.mark.parametrize("skill", ["plan", "night", "morning"])
+def test_claude_is_sent_a_skill_that_somebody_types(plugin: Any, skill: str) -> None:
+    copied, call = plugin
+    with (model := Reads([Say("ralph is not installed here.")])):
+        done = call("-p", f"/ralph:{skill}", "--plugin-dir", str(copied), url=model.url)
+    assert done.returncode == 0 and done.stdout.strip() == "ralph is not installed here.", done.stderr
+    body = (copied / f"skills/{skill}/SKILL.md").read_text("utf-8").split("\n---\n")[1]
+    assert json.dumps(body.strip())[1:-1] in model.read
 
 
 class Reads(ModelServer):
