@@ -150,6 +150,7 @@ def test_what_run_takes_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     values = {
         "max_usd": "2.5", "max_hours": "90m", "until": "06:30", "prompt": "my prompt.md", "sandbox": "bwrap",
         "max_wait": "1h", "agent_timeout": "2h", "idle_timeout": "90", "max_tokens": "7000000",
+        "notify_on": "passed",
     }  # fmt: skip
     run, other = ralph.cli.commands["run"], ralph.cli.commands[command]
     own, words = {"doctor": ({"probe"}, ["--probe"]), "job": ({"engine", "plans"}, ["cron", "x.json"])}[

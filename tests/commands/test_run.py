@@ -11,7 +11,7 @@ import pytest
 
 from _ralph.loop import run
 from tests.conftest import Repo
-from tests.scripts import LIMIT, LOOKS_OFTEN, MAKES, RESULT, once, overage, own, plan, speaker
+from tests.scripts import LIMIT, LOOKS_OFTEN, MAKES, RESULT, once, own, plan, speaker
 
 # ---------------------------------------------------------------- news
 
@@ -27,7 +27,9 @@ def news(repo: Repo) -> list[dict[str, Any]]:
 def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -> None:
     plan(repo, own("T1"), {"checks": ["false"]}, own("T3"), project="Shop", limits={"attempts": 1})
     waits = f"if task == 'T3' and {once(repo, 'limited')}:\n    print(overage); print(limit); sys.exit()"
-    names = f"overage, limit, result = {overage(2)!r}, {LIMIT!r}, {RESULT!r}"
+    info = "{'status': 'rejected', 'resetsAt': int(time.time() + 2), 'isUsingOverage': True}"
+    over = f"json.dumps({{'type': 'rate_limit_event', 'rate_limit_info': {info}}})"
+    names = f"import json\noverage, limit, result = {over}, {LIMIT!r}, {RESULT!r}"
     say = speaker(repo, f"{names}\n{waits}\n{MAKES}\nprint(result)")
     on = [word for event in EVENTS for word in ("--notify-on", event)]
     assert repo.ralph("run", "--agent", say, *TOLD, *on, first=LOOKS_OFTEN).returncode == 4
