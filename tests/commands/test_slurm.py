@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -264,3 +265,86 @@ def test_a_node_that_dies_and_comes_back(slurm: Slurm, tmp_path: Path) -> None:
     words += ["sh", "-c", "echo on $SLURMD_NODENAME; cat"]
     told = subprocess.run(words, env=env, input="bytes", capture_output=True, text=True, timeout=60)
     assert told.stdout == "on n3\nbytes", told.stderr
+
+
+# ---------------------------------------------------------------- behind srun, from outside of any job
+
+SRUN = {
+    "run": "srun -N1 -n1 -c4 --exact --job-name={id} --chdir={place}",
+    "end": "scancel --name={id}",
+}
+"""As in docs/containers.md, but each command takes a node of its own."""
+
+
+def behind(slurm: Slurm, repo: Repo) -> Repo:
+    repo.env |= {"PATH": f"{slurm.folder}/bin:{repo.env['PATH']}"}
+    return repo
+
+
+def left(slurm: Slurm) -> str:
+    """What Slurm still runs of ralph's."""
+    slurm.wait_until(lambda: "ralph-" not in slurm.call("squeue", "-h", "-o", "%j %t"), 20, "an empty queue")
+    return "".join(" ".join(one.cmdline()) for one in slurm.processes() if "sleep" in one.name())
+
+
+def test_eight_tasks_over_three_nodes(slurm: Slurm, repo: Repo) -> None:
+    behind(slurm, repo).plan(*({"checks": [f"test -f T{i}.txt"]} for i in range(1, 9)), wrap=SRUN)
+    agent = repo.agent("P(f'{task}.txt').write_text(os.environ['SLURMD_NODENAME']); time.sleep(1)")
+    code, _, printed = repo.run(agent, "--jobs", "4", timeout=300)
+    assert code == 0, printed
+    assert {repo.landed(f"T{i}.txt") for i in range(1, 9)} == {"n1", "n2", "n3"}
+    assert left(slurm) == ""
+
+
+def test_a_step_that_still_runs_at_its_deadline_is_ended(slurm: Slurm, repo: Repo) -> None:
+    behind(slurm, repo).plan(OWN, wrap=SRUN)
+    agent = repo.agent("print('on it', flush=True); sh('sleep 601 & sleep 602')")
+    code, _, printed = repo.run(agent, "--once", "--agent-timeout", "5s", timeout=120)
+    assert (code, repo.verdicts()) == (3, ["T1 timed-out"]), printed
+    assert left(slurm) == ""
+
+
+def test_a_step_that_outlived_a_kill_of_everything_is_ended_by_the_next_start(
+    slurm: Slurm, repo: Repo
+) -> None:
+    behind(slurm, repo).plan(OWN, wrap=SRUN)
+    slow = "if not (OUT / 'begun').exists():\n    (OUT / 'begun').touch()\n    sh('sleep 603')\n"
+    agent = repo.agent(slow + WORK)
+    process = repo.start("run", "--agent", agent)
+    slurm.wait_until((repo.outside / "begun").exists, 60, "the agent")
+    there = {one.pid for one in slurm.processes() if "SLURM_STEP_ID" in one.environ()}
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for one in repo.alive():
+            if one.pid not in there:
+                os.kill(one.pid, number)
+    process.communicate(timeout=10)
+    code, _, printed = repo.run(agent, timeout=120)
+    assert code == 0 and left(slurm) == "", printed
+
+
+def test_a_node_that_dies_costs_the_attempt_there(slurm: Slurm, repo: Repo) -> None:
+    behind(slurm, repo).plan(OWN, wrap=SRUN)
+    slow = "print('on it', flush=True)\nif attempt == 1:\n    (OUT / 'node').write_text(os.environ['SLURMD_NODENAME'])\n    time.sleep(600)\n"
+    process = repo.start("run", "--agent", repo.agent(slow + WORK), "--agent-timeout", "30s")
+    slurm.wait_until((repo.outside / "node").exists, 60, "the agent")
+    node = (repo.outside / "node").read_text()
+    slurm.kill_node(node)
+    try:
+        printed = process.communicate(timeout=240)[0]
+    finally:
+        slurm.start_node(node)
+    assert process.returncode == 0, printed
+    assert repo.verdicts()[-1] == "T1 passed" and len(repo.verdicts()) == 2, printed
+    slurm.wait_until(lambda: slurm.nodes()[node] == "IDLE", 60, f"{node} to be back")
+
+
+def test_the_signal_before_the_end_of_a_slot_behind_srun(repo: Repo, submit: Submit, shown: Show) -> None:
+    within = {**SRUN, "run": SRUN["run"].replace("-c4", "-c1")}
+    repo.plan(*TWO, wrap=within)
+    slow = "if task == 'T2' and not (OUT / 'begun').exists():\n    (OUT / 'begun').touch()\n    time.sleep(600)\n"
+    job = submit("--agent", repo.agent(slow + WORK), slot=("--cpus-per-task=4", *LONGER))
+    told = job.wait_for("COMPLETED", 240)
+    *signalled, last = exits(repo)
+    assert set(signalled) == {143} and last == 0 and told["Restarts"] == str(len(signalled))
+    assert repo.verdicts()[-1] == "T2 passed"
+    shown(exits(repo), told)
