@@ -218,6 +218,22 @@ def a_check(cwd: Path) -> Measured:
     return Measured(ours * 1000, floor, ours)
 
 
+def a_prefix(cwd: Path) -> Measured:
+    """What `wrap` adds to an attempt beyond its own two commands, of which each runs three times: with the
+    agent, and with its check before and after the work."""
+    loop_once(repository(cwd))
+    behind = {"run": "nice -n 0", "end": "nice -n 0 true"}
+
+    def its_own() -> float:
+        words = f"for i in $(seq {3 * MANY}); do nice -n 0 env true; nice -n 0 true; done"
+        return run(["sh", "-c", words], cwd)[0] / MANY
+
+    floor, plain, ours = medians(
+        ROUNDS + 4, its_own, lambda: an_attempt(cwd, WORKS), lambda: an_attempt(cwd, WORKS, wrap=behind)
+    )
+    return Measured(1000 * (ours - plain - floor), floor, ours - plain)
+
+
 def set_up(cwd: Path) -> Measured:
     """An attempt where `setup` leaves 20,000 files in each place, in seconds; the floor is one look at them in
     one place."""
@@ -577,6 +593,7 @@ FIGURES = (
     Figure("version", "ralph --version", CLICK, 1.3, start("--version")),
     Figure("status", "ralph status, 100 tasks", CLICK, 2.0, start("status")),
     Figure("git", "an attempt that passes", "its two processes, git add, git commit", 8.0, attempt_with_git(False)),
+    Figure("wrap", "an attempt behind a prefix with `end`: what it takes more", "the prefix itself", 20, a_prefix, "ms"),
     Figure("durable", "the same", "the same with core.fsync=all, sync", float("inf"), attempt_with_git(True)),
     Figure("setup", "an attempt where setup left 20,000 files, with `when`", "one look at them", 0.2, set_up, "s"),
     Figure("suite", "runs of the suite for 10 tasks that pass", "", 1 + 10 + 1, runs_of("suite"), "runs"),
