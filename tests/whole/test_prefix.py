@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.conftest import ROOT, Repo
@@ -188,6 +189,22 @@ def test_what_a_kill_of_everything_left_is_ended_by_the_next_start(repo: Repo, b
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 0, printed
     assert running(box) == []
+
+
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+def test_a_stop_by_hand_ends_the_other_side_at_once(repo: Repo, box: Path, number: int, times: int) -> None:
+    repo.plan(OWN, wrap=words(box))
+    pid = repo.outside / "pid"
+    agent = repo.agent(f"P('{pid}').write_text(str(os.getpid()))\ntime.sleep(60)", "slow")
+    process = repo.start("run", "--agent", agent)
+    wait_for(lambda: pid.exists() and pid.read_text())
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.5)
+    process.communicate(timeout=20)
+    assert not psutil.pid_exists(int(pid.read_text())) and running(box) == []
+    own = next(words[1] for words in log(box) if words[0] == "run" and agent.split()[-1] in words)
+    assert ["end", own] in log(box)
 
 
 def test_what_could_not_be_ended_is_said(repo: Repo, box: Path) -> None:
