@@ -374,6 +374,8 @@ def become_ralph(
 def pytest_configure(config: pytest.Config) -> None:
     """Put what tests make into memory, if there is room: a sync waits for all that others write to the disk.
     `make test-crash` uses the disk; so do tests of real programs, whose own sandboxes have another /dev."""
+    if not shutil.which("setsid"):
+        os.environ["PATH"] += f":{ROOT}/tests/darwin/bin"
     real = str(config.getoption("markexpr")) in ("agents", "browser", "gate", "slurm")
     memory = Path("/dev/shm")
     if memory.is_dir() and not (WHOLE or real):

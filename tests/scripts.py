@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -128,6 +129,18 @@ DESCENDANTS = {
     "ignores TERM": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 600; sleep 600'])",
     "cleared environment": "sh('(setsid env -i /bin/sleep 600 > /dev/null 2>&1 &)')",  # and no parent left
 }
+
+# The ways in which ralph finds them, each as Python that it runs before: the second one where orphans are not
+# adopted, as on macOS.
+KIN = "from _ralph.process import mark; mark.ADOPTS = False\n"
+WAYS = {"kin": KIN} if sys.platform == "darwin" else {"adopted": "", "kin": KIN}
+
+
+def kinds(way: str) -> dict[str, str]:
+    """The descendants that are found in this way. The second one misses, unless it looks in that very moment,
+    what left its session at once, without a parent, and whose environment cannot be read."""
+    lost = ("double fork", "cleared environment") if WAYS[way] else ()
+    return {kind: deed for kind, deed in DESCENDANTS.items() if kind not in lost}
 
 
 HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touch()\ntime.sleep(600)"

@@ -18,7 +18,7 @@ from _ralph.codec import as_json, made
 from _ralph.errors import RalphError
 from _ralph.model import Json
 from _ralph.process import process
-from _ralph.process.mark import become_subreaper
+from _ralph.process.mark import become_subreaper, kin_of, left_by
 from _ralph.process.process import Control
 
 _STOP_DEADLINE = 60.0
@@ -107,7 +107,7 @@ class Job(Generic[Result]):
             self.send(signal.SIGKILL)
             patience = 0.1
         if self.result is None:
-            process.sweep(0.0, spare=spare)
+            process.sweep(0.0, kin=left_by(self.pid), spare=spare)
         os.close(self.pipe)
         os.close(self.alive)
         self.ready = True
@@ -141,6 +141,7 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> None:
     """What the child does."""
     os.setsid()
     become_subreaper()
+    kin_of(os.getpid())  # is noted: a worker that hangs when its loop is killed is ended by the next one
     control = Control(alive)
     control.install()
 
@@ -150,11 +151,11 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> None:
 
     try:
         value = work(control, report)
-        process.sweep(0.0)
+        process.sweep(0.0, kin=left_by(os.getpid()))
         if not control.orphaned:
             report({"event": "done", "value": as_json(value)})
     except Exception as error:
-        process.sweep(0.0)
+        process.sweep(0.0, kin=left_by(os.getpid()))
         failed = errors.translate(error)
         kind = [isinstance(failed, one) for one in _ERRORS].index(True)
         report({"event": "error", "kind": kind, "said": str(failed)})

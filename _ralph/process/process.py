@@ -8,8 +8,8 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,8 @@ from types import FrameType
 from typing import BinaryIO
 
 from _ralph.errors import SHORTAGES
+from _ralph.process import mark
+from _ralph.process.mark import Kin
 from _ralph.process.transcript import Transcript
 
 GRACE = 5.0
@@ -24,8 +26,6 @@ GRACE = 5.0
 _KILL_DEADLINE = 10.0
 _CHUNK = _TAIL = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
-_LINUX = sys.platform == "linux"
-_LOOK = 60.0 if _LINUX else 1.0  # elsewhere a process can leave our tree, and must be seen before
 
 LineHandler = Callable[[bytes], str | None]
 """Gets each complete line of stdout; returns `stop` to end the process, `quiet` if the line is no sign of
@@ -133,13 +133,13 @@ def run_process(
     for one line at a time. `spare` are children of ours that are not ended. Never raises for what the process
     does.
     """
-    started = time.monotonic()
+    started, own = time.monotonic(), uuid.uuid4().hex
     with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:
         try:
             child = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env={**env, "PWD": str(cwd)},
+                env={**env, "PWD": str(cwd)} | ({} if mark.ADOPTS else {mark.START: own}),
                 stdin=given if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if err else subprocess.STDOUT,
@@ -153,9 +153,10 @@ def run_process(
         for pipe, _ in pipes:
             os.set_blocking(pipe.fileno(), False)
         logs = {pipe.fileno(): log for pipe, log in pipes}
-        pump = _Pump(child, logs, on_line, by_line and on_line is not None)
+        kin = mark.kin_of(child.pid, own)
+        pump = _Pump(child, logs, on_line, by_line and on_line is not None, kin)
         ended = pump.run(control, started + timeout, idle)
-        survivors = sweep(0.0 if control.orphaned else GRACE, child, pump.strays, spare)
+        survivors = sweep(0.0 if control.orphaned else GRACE, child, kin, spare)
         pump.drain()
     said = pump.tail[-_TAIL:].decode("utf-8", "replace")
     return ProcessResult(child.returncode, time.monotonic() - started, ended, said, survivors)
@@ -215,8 +216,8 @@ class _Pump:
     logs: dict[int, Transcript]
     on_line: LineHandler | None
     by_line: bool
+    kin: Kin | None
     tail: bytearray = field(default_factory=bytearray)
-    strays: set[int] = field(default_factory=set)
     line: bytearray = field(default_factory=bytearray)
     skipping: bool = False
     stop: bool = False
@@ -224,6 +225,7 @@ class _Pump:
 
     def run(self, control: Control, deadline: float, idle: Callable[[], float | None]) -> str:
         """Run until the child exits or must end; the word for `ProcessResult.ended`."""
+        began = time.monotonic()
         while not self._has_ended():
             now = time.monotonic()
             silence = idle()
@@ -234,11 +236,12 @@ class _Pump:
                 return "stop"
             if now >= limit:
                 return "deadline" if now >= deadline else "idle"
-            soon = _LOOK if self.logs else 0.05  # most end right after they have closed their output
+            soon = 60.0 if self.logs else 0.05  # most end right after they have closed their output
+            if self.kin:  # what leaves its parents was seen before; what runs long is looked at rarely
+                self.kin.watch()
+                soon = min(soon, 1.0, 0.1 + (now - began) / 10)
             for fd in control.wait(min(limit - now, soon), self.logs):
                 self._read(fd)
-            if not _LINUX:
-                self.strays = _descendants() | alive(self.strays)
         return "itself"
 
     def _has_ended(self) -> bool:
@@ -300,29 +303,34 @@ class _Pump:
 def sweep(
     grace: float,
     child: subprocess.Popen[bytes] | None = None,
-    strays: Iterable[int] = (),
+    kin: Kin | None = None,
     spare: frozenset[int] = frozenset(),
 ) -> list[int]:
-    """End every descendant of this process: TERM, `grace` seconds, then KILL until none is left.
+    """End `kin` or, where this process adopts orphans, every descendant: TERM, `grace` seconds, then KILL
+    until none is left.
 
-    `strays` are others to end, where a process can leave our tree; `spare` are children that stay, with
-    their own. Returns the pids that survive (in an uninterruptible wait). On Linux, where this process is a
-    subreaper, having no child means that nothing is left.
+    `spare` are children that stay, with their own. Returns the pids that survive (in an uninterruptible
+    wait). Where orphans are adopted, having no child means that nothing is left.
     """
     started = time.monotonic()
     signalled: set[int] = set()
-    while _reap(child) or alive(strays):
-        left, spent = _descendants(spare) | alive(strays), time.monotonic() - started
-        if spare and not left:
-            return []
+    while _reap(child) or kin:
+        left, spent = kin.left() if kin else _descendants(spare), time.monotonic() - started
+        if not left and (kin or spare):
+            break
         if spent > grace + _KILL_DEADLINE:
             return sorted(left)
         kill = spent >= grace
         for pid in left if kill else left - signalled:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        if kill and kin:
+            kin.kill_groups()
         signalled |= left
         time.sleep(0.01)
+    if kin:
+        _reap(child)
+        kin.forget()
     return []
 
 

@@ -18,11 +18,15 @@ from _ralph import files
 from _ralph.codec import as_json
 from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
-from _ralph.process.mark import kill_run, mark_run
+from _ralph.process.mark import left_by_run, mark_run
+from _ralph.process.process import sweep
 from _ralph.state.layout import RUNNING, Holder, last_holder, noted, running
 
 if TYPE_CHECKING:
     import filelock
+
+_KIN = "kin"
+"""The folder that has a note on each process of the run, where orphans are not adopted."""
 
 
 def acquire(paths: Paths) -> filelock.BaseFileLock:
@@ -57,7 +61,7 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
     run_id, lock = uuid.uuid4().hex, acquire(paths)
     try:
         end_killed_run(paths)
-        mark_run(run_id)  # so that every child can be told from a stranger
+        mark_run(run_id, paths.private / _KIN)  # so that every child can be told from a stranger
         holder = Holder(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot())
         path = files.clear(paths.private / RUNNING)
         files.atomic_write(path, json.dumps(as_json(holder)).encode())
@@ -84,16 +88,20 @@ def end_killed_run(paths: Paths) -> None:
     calls."""
     for left in paths.private.glob(f".*{files.TEMPORARY}"):
         files.clear(left)
+    notes = paths.private / _KIN
     if holder := last_holder(paths):
-        kill_run(holder.run_id)
+        if rebooted := holder.boot != boot():
+            files.clear(notes)  # other processes have these ids now
+        sweep(0.0, kin=left_by_run(holder.run_id, notes))
         plan, common = paths.private.name, paths.private.parent.parent
         names = [f"ralph/{plan}/*.index*", f"refs/ralph/*/{plan}", f"refs/ralph/*/{plan}/**/*"]
         if note := noted(paths.private):
             names.append(f"refs/heads/{glob.escape(note.branch)}")
         for left in [path for name in names for path in common.glob(f"{name}.lock")]:
             files.clear(left)
-        if holder.boot != boot():
+        if rebooted:
             discard_unsynced(paths)
+    files.clear(notes)
 
 
 def discard_unsynced(paths: Paths) -> None:

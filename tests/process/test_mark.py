@@ -1,53 +1,165 @@
-"""The mark: all that a run started is found by it, and nothing else."""
+"""Marks and notes: all that a run started is found by them, and nothing else."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import psutil
 import pytest
 
-from _ralph.process.mark import kill_run, mark_run
+from _ralph.process import mark, process
+from _ralph.process.process import Control, run_process
 
 
 @pytest.fixture
-def started() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        stack.callback(os.environ.pop, "RALPH_RUN_ID", None)
-        yield stack
+def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
+    monkeypatch.setattr(mark, "_notes", None)
+    with ExitStack() as made:
+        made.callback(os.environ.pop, "RALPH_RUN_ID", None)
+        yield made
 
 
-def start(stack: ExitStack, run_id: str, then: str) -> psutil.Process:
-    """A process that carries a mark, and does `then`; it has said a word when it is ready."""
-    mark_run(run_id)
-    words = [sys.executable, "-c", f"import subprocess\n{then}"]
-    child = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
-    stack.callback(child.kill)
+@pytest.fixture
+def as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orphans are not adopted, and no environment can be read."""
+    monkeypatch.setattr(mark, "ADOPTS", False)
+    monkeypatch.setattr(psutil.Process, "environ", lambda _: {})
+
+
+def start(stack: ExitStack, then: str, env: dict[str, str] | None = None) -> psutil.Process:
+    """A process in a session of its own that does `then`; it has said a word when it is ready."""
+    words = [sys.executable, "-c", f"import subprocess, sys, time\n{then}"]
+    child = stack.enter_context(
+        subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    )
+    stack.callback(kill_group, child.pid)
     assert child.stdout is not None and child.stdout.readline()
     return psutil.Process(child.pid)
 
 
-def is_gone(process: psutil.Process) -> bool:
+def kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def marked(stack: ExitStack, run_id: str, notes: Path, then: str) -> psutil.Process:
+    """The same, as a part of a run."""
+    mark.mark_run(run_id, notes)
+    return start(stack, then)
+
+
+def end(run_id: str, notes: Path) -> None:
+    """What the next start does."""
+    assert process.sweep(0.0, kin=mark.left_by_run(run_id, notes)) == []
+
+
+def is_gone(pid: int) -> bool:
     try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
 
-SLEEPS = "print('ready', flush=True); import time; time.sleep(600)"
+SLEEPS = "print('ready', flush=True); time.sleep(600)"
 IN_A_SHELL = "subprocess.run(['sh', '-c', 'echo ready; sleep 600; true'], env={env})"
 
 
 @pytest.mark.parametrize("then", [SLEEPS, IN_A_SHELL.format(env=None), IN_A_SHELL.format(env={})])
-def test_what_carries_the_mark_is_killed_with_its_children(started: ExitStack, then: str) -> None:
+def test_what_carries_the_mark_is_killed_with_its_children(
+    stack: ExitStack, tmp_path: Path, then: str
+) -> None:
     run_id = uuid.uuid4().hex
-    one = start(started, run_id, then)
-    below = one.children(recursive=True)
-    other = start(started, uuid.uuid4().hex, SLEEPS)
-    kill_run(run_id)
-    assert all(map(is_gone, [one, *below])) and not is_gone(other)
+    one = marked(stack, run_id, tmp_path, then)
+    family = [one.pid, *(child.pid for child in one.children(recursive=True))]
+    other = marked(stack, uuid.uuid4().hex, tmp_path, SLEEPS)
+    end(run_id, tmp_path / "none")
+    assert all(map(is_gone, family)) and not is_gone(other.pid)
+
+
+# What the leader of a session does, with a sleeping child whose output is not its own.
+CHILD = "subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid"
+GROUP = CHILD.replace("stdout", "process_group=0, stdout")
+RUNS_ON = f"print({CHILD}, flush=True); time.sleep(600)"
+
+
+@pytest.mark.parametrize("then", [RUNS_ON, f"print({CHILD}, flush=True)", f"print({GROUP}, flush=True)"])
+@pytest.mark.usefixtures("as_on_macos")
+def test_a_session_that_was_noted_is_ended(stack: ExitStack, tmp_path: Path, then: str) -> None:
+    """Also where its leader has ended, and no environment says whose it is."""
+    mark.mark_run("first", tmp_path)
+    words = [sys.executable, "-c", f"import subprocess, time\n{then}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as leader:
+        mark.kin_of(leader.pid)
+        assert leader.stdout
+        child = int(leader.stdout.readline())
+        if then is not RUNS_ON:
+            leader.wait()
+        other = start(stack, SLEEPS)
+        end("first", tmp_path)
+        assert is_gone(child) and not is_gone(other.pid) and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.usefixtures("as_on_macos")
+def test_a_later_process_with_the_same_id_is_let_be(stack: ExitStack, tmp_path: Path) -> None:
+    mark.mark_run("first", tmp_path)
+    (tmp_path / "a name that nobody gave").touch()
+    other = start(stack, SLEEPS)
+    (tmp_path / f"{os.getpid()}-{other.pid}-{other.create_time() - 3600}-").touch()
+    end("first", tmp_path)
+    assert not is_gone(other.pid)
+
+
+def denied(_: psutil.Process) -> dict[str, str]:
+    raise psutil.AccessDenied
+
+
+@pytest.mark.parametrize("environ", [denied, lambda _: {}])
+@pytest.mark.usefixtures("as_on_macos")
+def test_a_process_ends_its_own_kin_and_nobody_elses(
+    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: Callable[..., dict[str, str]]
+) -> None:
+    """Neither other children of whoever runs it nor what these have started; where nothing may be asked of
+    the processes of others, too."""
+    monkeypatch.setattr(psutil.Process, "environ", environ)
+    other = start(stack, IN_A_SHELL.format(env=None))
+    theirs = [other.pid, *(child.pid for child in other.children(recursive=True))]
+    words = [sys.executable, "-c", f"import subprocess\nprint({CHILD})"]
+    done = run_process(words, cwd=tmp_path, env=os.environ, timeout=60, control=Control())
+    assert is_gone(int(done.tail)) and not any(map(is_gone, theirs))
+
+
+def test_a_mark_that_can_be_read_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stack: ExitStack
+) -> None:
+    """It has left its session and its parents; another start of the same command is another's."""
+    monkeypatch.setattr(mark, "ADOPTS", False)
+    leaves = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True, stdout=subprocess.DEVNULL).pid"
+    other = start(stack, SLEEPS, {**os.environ, mark.START: "another"})
+    words = [sys.executable, "-c", f"import subprocess, sys\nprint({leaves})"]
+    done = run_process(words, cwd=tmp_path, env=os.environ, timeout=60, control=Control())
+    assert is_gone(int(done.tail)) and not is_gone(other.pid)
+
+
+def test_all_processes_are_listed_at_most_every_tenth_of_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, real = [0], psutil.pids
+
+    def counted() -> list[int]:
+        looks[0] += 1
+        return real()
+
+    monkeypatch.setattr(mark, "ADOPTS", False)
+    monkeypatch.setattr(psutil, "pids", counted)
+    floods = "import sys\nfor _ in range(300): sys.stdout.buffer.write(b'x' * (1 << 16))"
+    done = run_process(
+        [sys.executable, "-c", floods], cwd=tmp_path, env=os.environ, timeout=60, control=Control()
+    )
+    assert done.exit == 0 and looks[0] <= 2 + done.seconds / 0.1
