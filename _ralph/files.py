@@ -14,9 +14,12 @@ import stat
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from _ralph.errors import SHORTAGES
+
+if TYPE_CHECKING:
+    import filelock
 
 TEMPORARY = ".ralph-tmp"
 """The suffix of files that are being written; after a kill, one can be left behind."""
@@ -224,6 +227,15 @@ def clear(path: Path) -> Path:
                 open_up(path)
             path.unlink()
     return path
+
+
+def lock_at(path: Path) -> filelock.BaseFileLock:
+    """The lock of which `path` is the file, not held yet. What is there and is no file is removed."""
+    import filelock
+
+    if os.path.lexists(path) and not regular(path, follow=False):
+        clear(path)
+    return filelock.FileLock(path)
 
 
 def fill(top: Path, wanted: Mapping[str, bytes], folders: Collection[str] = ()) -> None:

@@ -48,8 +48,7 @@ def take(git: Git, hiding: Sequence[str], apart: Iterable[str], start: str) -> t
     said = _add_all(git, hiding, apart)
     made = git("write-tree", check=False, timeout=BULK).strip()
     if not made:  # the index is damaged, or what only it named is gone after `git gc --prune=now`
-        files.clear(Path(git.env["GIT_INDEX_FILE"]))
-        git("read-tree", start, timeout=BULK)
+        git("read-tree", start, timeout=BULK)  # reads nothing of the old one, and replaces it in one step
         said = _add_all(git, hiding, apart)
         made = git("write-tree", timeout=BULK).strip()
     return made, said

@@ -41,11 +41,6 @@ class Results:
         """What a check said of the files of `commit` the last time that it ran on them."""
         return next(reversed(self.runs(commit, command)), None)
 
-    def was(self, commit: str, command: str, ok: bool) -> bool:
-        """Whether that is known, and green (`ok`) or red."""
-        found = self.newest(commit, command)
-        return found is not None and found.ok is ok
-
     def is_flaky(self, commit: str, command: str) -> bool:
         """Whether a check was red and green on the files of `commit`."""
         return len({one.ok for one in self.runs(commit, command) if not one.missing}) > 1

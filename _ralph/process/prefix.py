@@ -50,7 +50,7 @@ class Prefix:
         own = f"ralph-{uuid.uuid4().hex[:12]}"
         self.end_left(lambda pid: not alive([pid]))  # of a worker that was killed
         self.noted.mkdir(parents=True, exist_ok=True)
-        (self.noted / own).write_text(f"{os.getpid()}\n{place}")
+        (self.noted / own).write_bytes(os.fsencode(f"{os.getpid()}\n{place}"))
         try:
             yield lambda argv, env: [
                 *self.words(place, own, config), "env", *(f"{key}={env[key]}" for key in env), *argv

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from _ralph import files
 from _ralph.errors import BadInput, TryLater
-from _ralph.files import replace_if
 from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
@@ -105,7 +105,7 @@ def apply(plan: Plan, change: Callable[[Plan], str]) -> Plan:
         source = change(plan)
         new = prd.read(source, plan.path)
         with contextlib.suppress(FileNotFoundError):
-            if replace_if(plan.path, source.encode(), plan.text.encode()):
+            if files.replace_if(plan.path, source.encode(), plan.text.encode()):
                 return new
         plan = prd.load(plan.path)
     raise TryLater(f"{plan.path.name} keeps changing; close other programs that write it, and try again")
@@ -119,7 +119,7 @@ def lock(folder: Path) -> Iterator[None]:
 
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(folder / "prd.lock", timeout=LOCK_PATIENCE):
+        with files.lock_at(folder / "prd.lock").acquire(timeout=LOCK_PATIENCE):
             yield
     except filelock.Timeout:
         raise TryLater("another ralph is changing the plan; try again in a moment") from None

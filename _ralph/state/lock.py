@@ -34,8 +34,7 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
     import filelock
 
     paths.private.mkdir(parents=True, exist_ok=True)
-    path = paths.private / "lock"
-    lock = filelock.FileLock(path if files.regular(path, follow=False) else files.clear(path))
+    lock = files.lock_at(paths.private / "lock")
     try:
         end = time.monotonic() + 0.2  # the workers of a loop that was killed hold it until they end
         lock.acquire(timeout=0.2)

@@ -191,7 +191,7 @@ def test_a_mark_that_is_written_over_what_was_saved_is_caught(
         files.atomic_write(path, data)
         return True
 
-    monkeypatch.setattr(edit, "replace_if", replaced)
+    monkeypatch.setattr(files, "replace_if", replaced)
     for way in SAVES:
         with pytest.raises(AssertionError):
             test_what_a_person_saves_meanwhile_stands_beside_the_mark(tmp_path, way)

@@ -400,8 +400,8 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any], Callable[[Repo], None]]] = {
         test_what_is_red_once_in_the_re_check_is_flaky,
     ),
     "the room is not asked": (
-        "_ralph.loop.results.Results.was",
-        lambda *_, **_how: False,
+        "_ralph.loop.results.Results.newest",
+        lambda *_: None,
         test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
     ),
     "127 is red like any other": (

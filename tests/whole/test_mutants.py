@@ -227,11 +227,11 @@ ORDER = {
     "none": ("", None),
     "in-place write": (
         """
-from _ralph.state import edit
+from _ralph import files
 def in_place(path, data, mode=None):
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
     os.write(fd, data); os.fsync(fd); os.close(fd)
-edit.replace_if = lambda path, data, expected: in_place(path, data) or True
+files.replace_if = lambda path, data, expected: in_place(path, data) or True
 """,
         "prd.json was written in place",
     ),
@@ -394,8 +394,8 @@ LANES = {
 from _ralph.loop import candidate, checking
 from dataclasses import replace
 alone = {}  # the commit on its own base, by the one that would land
-def make_candidate(run, one, real=candidate.make_candidate):
-    found = real(run, one)
+async def make_candidate(run, turn, real=candidate.make_candidate):
+    found, one = await real(run, turn), turn.attempt
     if one.tree:
         alone[one.commit] = run.branch.commit(one.tree, one.base, "alone")
     return found
@@ -410,8 +410,11 @@ candidate.make_candidate, checking.check_commit = make_candidate, check_commit
     "two candidates in the room at once": (
         """
 from _ralph import model
-from _ralph.loop import pool
-pool.Turn.ready = property(lambda self: True)
+from _ralph.loop import train
+def admits(self, turn):
+    turn.attempt.room = 1
+    return True
+train.Train.admits = admits
 model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
 """,
         "two in the room",
