@@ -128,7 +128,7 @@ def command_line() -> str:
     for name, command in ralph.cli.commands.items():
         if not command.hidden:
             inner = click.Context(command, info_name=name, parent=context, **command.context_settings)
-            own = [param for param in command.params if isinstance(param, click.Option)]
+            own = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
             whole = name != "run" and shared <= {param.name for param in command.params}
             shown = [param for param in own if not whole or param.name not in shared]
             parts.append(command_section(inner, shown, whole))

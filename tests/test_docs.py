@@ -67,7 +67,7 @@ def rows(source: str) -> dict[str, list[str]]:
 
 def options(command: click.Command) -> Iterator[str]:
     for param in command.params:
-        if isinstance(param, click.Option):
+        if isinstance(param, click.Option) and not param.hidden:
             yield from param.opts
 
 

@@ -148,7 +148,20 @@ WRAP = click.option(
 JSON = click.option(
     "--json", is_flag=True, help="Print one JSON object on stdout; everything else goes to stderr."
 )
+
+
+def _gone(_ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        from _ralph.loop.options import GONE
+
+        raise BadInput(f"{param.opts[0]} {GONE}")
+
+
 RUN_OPTIONS = (
+    *(  # also as variables: without a word, agents would work here
+        click.option(name, hidden=True, help="Gone.", expose_value=False, callback=_gone)
+        for name in ("--launch", "--launch-checks")
+    ),
     click.option("--once", is_flag=True, help="Make one attempt; do not wait for a provider or for setup."),
     TASK,
     click.option(

@@ -241,7 +241,8 @@ class Place:
         """What `note` last wrote; nothing where that cannot be read."""
         try:
             found = json.loads(files.read_regular(self.stamp) or b"{}")
-            return str(found["stamp"]), dict(found["made"])
+            made = dict(found["made"])
+            return str(found.get("stamp", "")), made  # version 0.2 noted no stamp
         except (ValueError, TypeError, LookupError, RecursionError):
             return "", {}
 

@@ -48,6 +48,13 @@ class Options:
     """All of it, as a command line."""
 
 
+GONE = (
+    "is gone since version 0.3: --wrap, or `wrap` in the plan, runs agents and checks in a container or on a "
+    "cluster; for another machine, run the whole plan there (see `ralph job --help`)"
+)
+"""What there is in place of `launch`."""
+
+
 def load_plan(paths: Paths, options: Options) -> Plan:
     """The plan of a run, as `admit` returns it; BadInput if --task names none of its tasks."""
     plan = admit(prd.load(paths.prd), paths, options)
@@ -60,10 +67,7 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     """The plan, validated, with the checks of the command line. BadInput if nothing could prove a task."""
     plan = validated(plan, options)
     if "launch" in plan.top or any("launch" in task.raw for task in plan.tasks):  # else it would run here
-        raise BadInput(
-            f"{paths.prd.name}: `launch` is gone since version 0.3; remove it, and run the whole plan on the "
-            f"other machine or in the container (see `ralph job --help`)"
-        )
+        raise BadInput(f"{paths.prd.name}: `launch` {GONE}")
     if is_starter(plan):
         raise BadInput(
             f"{paths.prd.name} has only the example that `ralph init` wrote; edit it, or: "

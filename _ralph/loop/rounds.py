@@ -17,7 +17,16 @@ from _ralph.loop.behind import require_other_side
 from _ralph.loop.candidate import tip_of
 from _ralph.loop.checking import baseline, check_twice
 from _ralph.loop.jobs import Attempt, CheckJob
-from _ralph.loop.landing import failure_of, note, note_landed, note_lost, redo_marks, restore_marks, set_back
+from _ralph.loop.landing import (
+    failure_of,
+    keep_unlanded,
+    note,
+    note_landed,
+    note_lost,
+    redo_marks,
+    restore_marks,
+    set_back,
+)
 from _ralph.loop.opening import agents_of, shared_python
 from _ralph.loop.roles import cut_off
 from _ralph.loop.run import Run, asked_to_stop, notify
@@ -38,6 +47,7 @@ def resume(run: Run) -> None:
     for notice in run.notices:
         run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
     redo_marks(run)
+    keep_unlanded(run)
     forget_lost_work(run)
     landed = run.branch.landed(run.tip)
     note_lost(run, landed)

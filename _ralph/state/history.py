@@ -65,6 +65,7 @@ class TaskHistory(Spent):
     passed_at: int | None = None  # the iteration of its pass; the next six are of that, too
     commit: str = ""
     proof: frozenset[str] = frozenset()  # the checks that were run on that commit
+    onto: str = ""  # the tip that it was to land on, where the verdict came first, as in version 0.2
     holds: bool = False  # nothing took the pass away since
     weak: bool = False
     tests: list[str] = field(default_factory=list)  # those that were there before, and that it changed
@@ -238,6 +239,7 @@ class History(Spent):
             task.start_anew()
             task.passed_at, task.weak, task.tests = record.iteration, record.weak, record.tests
             task.commit, task.proof, task.holds = record.commit, frozenset(record.checks), True
+            task.onto = record.tip if start and not start.id else ""
             self.unchecked += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked
