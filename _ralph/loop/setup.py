@@ -31,12 +31,17 @@ def require_setup(found: Checked) -> Checked:
     return found
 
 
+_NO_VENV = "Could not find an activated virtualenv"  # what pip says
+_OWN_VENV = " Make one in the checkout: python3 -m venv .venv && .venv/bin/pip install ..."
+
+
 def setup_failed(result: CheckResult) -> str:
     """The message for a `setup` that fails on the branch's own files: its output from the first line that
     speaks of an error, else its last lines."""
     said = re.search(r"^[^\n]*\berror\b.*", result.tail, re.IGNORECASE | re.MULTILINE | re.DOTALL)
     why = text.one_line(said[0] if said else text.tail(result.tail, 240), 250) or "it printed nothing"
-    return f"setup {result.outcome}: {text.one_line(result.command, 100)}: {why}; all of it: {result.log}"
+    hint = _OWN_VENV if _NO_VENV in result.tail else ""
+    return f"setup {result.outcome}: {text.one_line(result.command, 100)}: {why}{hint}; all of it: {result.log}"
 
 
 async def retry_setup(run: Run, attempt: Attempt, step: Callable[[], Awaitable[Found]]) -> Found:

@@ -48,6 +48,15 @@ def test_the_cause_is_said_and_not_the_hints_after_it(repo: Repo) -> None:
     assert ": ERROR: no such package hint 0" in reason and "hint 8" not in reason
 
 
+def test_pip_without_a_virtual_environment_is_told_to_make_one(repo: Repo) -> None:
+    """It installed into the person's Python up to version 0.2."""
+    refuses = "echo 'ERROR: Could not find an activated virtualenv (required).'; exit 3"  # as pip does
+    setup = repo.program("../pip", f'test -z "$PIP_REQUIRE_VIRTUALENV" || {{ {refuses}; }}')
+    repo.plan({"checks": ["test -f T1.txt"]}, setup=f"{setup} install .")
+    code, _, said = repo.run(repo.agent(MAKES))
+    assert code == 2 and "python3 -m venv .venv && .venv/bin/pip install" in said and starts(repo) == 0
+
+
 @pytest.mark.parametrize("where", ["the workspace", "the room"])
 def test_red_later_on_the_branch_s_own_files_it_is_waited_for(repo: Repo, where: str) -> None:
     """The registry comes back with the notification that it is away; no attempt counts for it."""
