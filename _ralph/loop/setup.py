@@ -40,8 +40,8 @@ def setup_failed(result: CheckResult) -> str:
     speaks of an error, else its last lines."""
     said = re.search(r"^[^\n]*\berror\b.*", result.tail, re.IGNORECASE | re.MULTILINE | re.DOTALL)
     why = text.one_line(said[0] if said else text.tail(result.tail, 240), 250) or "it printed nothing"
-    hint = _OWN_VENV if _NO_VENV in result.tail else ""
-    return f"setup {result.outcome}: {text.one_line(result.command, 100)}: {why}{hint}; all of it: {result.log}"
+    why += _OWN_VENV if _NO_VENV in result.tail else ""
+    return f"setup {result.outcome}: {text.one_line(result.command, 100)}: {why}; all of it: {result.log}"
 
 
 async def retry_setup(run: Run, attempt: Attempt, step: Callable[[], Awaitable[Found]]) -> Found:
