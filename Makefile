@@ -15,6 +15,8 @@ HOSTILE_EXAMPLES ?= 1000
 SOAK_TASKS ?= 300
 JOBS_SEEDS ?= 60
 
+# Which tests `make test-darwin` runs; tests is all of them, 15 minutes.
+DARWIN ?= tests/process tests/whole/test_kills.py tests/state/test_lock.py tests/show/test_live.py
 # Which tests of `make test-gate`, as in `pytest -k`; none is all of them, 11 minutes.
 GATE ?=
 
@@ -22,7 +24,7 @@ GATE ?=
 BENCH_SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm lint build bench night clean
+.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm test-darwin lint build bench night clean
 
 help: ## list these targets; the first one of all sets up .venv, in about 10 s
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +51,10 @@ test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init
 
 test-slurm: $(STAMP) ## run job files on a real Slurm of three nodes, without installing it (minutes)
 	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py
+
+test-darwin: $(STAMP) ## the parts that differ on macOS, on an emulated one; DARWIN=tests for all (2 min)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.darwin $(BIN)/python -m pytest $(DARWIN)
+	$(BIN)/python -m tests.darwin $(BIN)/ralph demo
 
 lint: $(STAMP) ## ruff and mypy --strict (20 s)
 	$(BIN)/python -m ruff check .

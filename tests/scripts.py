@@ -136,9 +136,10 @@ KIN = "from _ralph.process import mark; mark.ADOPTS = False\n"
 WAYS = {"kin": KIN} if sys.platform == "darwin" else {"adopted": "", "kin": KIN}
 
 
-def kinds(way: str) -> dict[str, str]:
-    """The descendants that are found in this way. The second one misses, unless it looks in that very moment,
-    what left its session at once, without a parent, and whose environment cannot be read."""
+def kinds(way: str = next(iter(WAYS))) -> dict[str, str]:
+    """The descendants that are found in this way, that of this system if none is named. The second one misses,
+    unless it looks in that very moment, what left its session at once, without a parent, and whose environment
+    cannot be read."""
     lost = ("double fork", "cleared environment") if WAYS[way] else ()
     return {kind: deed for kind, deed in DESCENDANTS.items() if kind not in lost}
 

@@ -53,15 +53,11 @@ def mark_run(run_id: str, notes: Path) -> None:
 
 
 def kin_of(pid: int, mark: str = "") -> Kin | None:
-    """The kin of a process that leads a session, and was started with `mark`. It is noted until all of it has
-    ended. None where orphans are adopted."""
+    """The kin of a process that leads a session, and was started just now with `mark`. It is noted until all
+    of it has ended. None where orphans are adopted."""
     if ADOPTS:
         return None
-    import psutil
-
-    began = 0.0
-    with contextlib.suppress(psutil.Error):
-        began = psutil.Process(pid).create_time()
+    began = time.time()
     kin = Kin({pid: began}, frozenset({mark} - {""}))
     if _notes:
         kin.notes = [_notes / f"{os.getpid()}-{pid}-{began}-{mark}"]

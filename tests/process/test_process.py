@@ -16,7 +16,7 @@ import pytest
 from _ralph.process import mark, process
 from _ralph.process.process import Control, ProcessResult, run_process
 from tests.conftest import LITTLE_GRACE, Repo
-from tests.scripts import DESCENDANTS, HANGS, KIN, MAKES, WAYS, kinds, own, worker_of
+from tests.scripts import DESCENDANTS, HANGS, KIN, MAKES, WAYS, kinds, own, until, worker_of
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -38,6 +38,34 @@ def test_what_leaves_its_session_and_its_parents_between_two_looks(repo: Repo, k
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent(f"P('T1.txt').touch()\n{DESCENDANTS[kind]}\ntime.sleep(1)")
     assert repo.run(agent, first=f"{KIN}mark._PAUSE = 600.0")[0] == 0
+    assert repo.alive() == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["", "process_group=0", "start_new_session=True"])
+def test_a_server_that_an_agent_left_answers_no_check(repo: Repo, way: str, kind: str) -> None:
+    """There is no work but this."""
+    asked, answer = repo.outside / "asked", repo.outside / "answer"
+    repo.plan(
+        {"checks": [f"rm -f {asked} {answer}; touch {asked}; sleep 0.4; test -e {answer}"]},
+        limits={"attempts": 1},
+    )
+    server = f"while :; do [ -e {asked} ] && touch {answer}; sleep 0.05; done"
+    agent = repo.agent(f"subprocess.Popen(['sh', '-c', {server!r}], {kind})\nP('x').touch()\ntime.sleep(0.2)")
+    assert (repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0], repo.passed()) == (4, [])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_news_ends_nothing_but_its_own(repo: Repo, way: str) -> None:
+    """Neither the agent of another worker nor what that has started."""
+    repo.plan(own("T1"), own("T2"), limits={"attempts": 1})
+    works = f"child = subprocess.Popen(['sleep', '600'])\nwhile not (OUT / 'told').exists(): time.sleep(0.02)\ntime.sleep(0.5)\nassert child.poll() is None\n{MAKES}"
+    agent = repo.agent(f"if task == 'T2':\n    exec({works!r})")
+    told = f"sleep 600 & touch {repo.outside}/told"
+    code, _, printed = repo.run(
+        agent, "--jobs", "2", "--notify", told, "--notify-on", "blocked", first=WAYS[way] + LITTLE_GRACE
+    )
+    assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), printed
     assert repo.alive() == []
 
 
@@ -225,6 +253,11 @@ def test_a_frozen_process_is_named(repo: Repo) -> None:
                 P({str(group)!r} + "/" + name).write_text(words)
     """
     agent = repo.agent(f"{freeze}\n        {MAKES}")
+
+    def removed() -> bool:
+        group.rmdir()
+        return True
+
     try:
         code, _, printed = repo.run(agent, first=f"{LITTLE_GRACE}; process._KILL_DEADLINE = 0.5")
         assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
@@ -233,7 +266,7 @@ def test_a_frozen_process_is_named(repo: Repo) -> None:
     finally:
         (group / "freezer.state").write_text("THAWED")
         assert repo.gone_within(10)
-        group.rmdir()
+        until(removed)  # it is busy for a moment
 
 
 @pytest.mark.parametrize("way", WAYS)

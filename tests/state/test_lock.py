@@ -26,9 +26,12 @@ from tests.scripts import HANGS, MAKES, own
 HOLDER = """
 import subprocess, sys
 from pathlib import Path
+from _ralph.process.mark import kin_of
 from _ralph.state import layout, lock
 with lock.alone(layout.locate(Path("prd.json")), sys.argv[1]):
-    print(subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL).pid, flush=True)
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL)
+    kin_of(child.pid)
+    print(child.pid, flush=True)
     sys.stdin.read()
 """
 
