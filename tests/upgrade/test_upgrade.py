@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,7 @@ FINISHES = f"{COUNTS}\nprint({RESULT!r})"
 def laid_down(name: str, folder: Path) -> Repo:
     """A recorded plan of 0.2, as if it had been worked in `folder`; its agent is one that `FINISHES`."""
     old, recorded = HERE / name, folder / "recorded"
-    with tarfile.open(RECORDED / f"{name}.tar.xz") as archive:
-        archive.extractall(recorded, filter="tar")
+    shutil.unpack_archive(RECORDED / f"{name}.tar.xz", recorded)
     was, now = (files.digest(os.fsencode(path / "repo/prd.json")) for path in (old, folder.resolve()))
     words = {str(old): str(folder.resolve()), was: now, was[:8]: now[:8]}
     for path in [path for path in recorded.rglob("*") if path.is_file() and "objects" not in path.parts]:
