@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -376,6 +377,8 @@ def pytest_configure(config: pytest.Config) -> None:
     `make test-crash` uses the disk; so do tests of real programs, whose own sandboxes have another /dev."""
     if not shutil.which("setsid"):
         os.environ["PATH"] += f":{ROOT}/tests/darwin/bin"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # 256 on macOS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 1024)), hard))
     real = str(config.getoption("markexpr")) in ("agents", "browser", "gate", "slurm")
     memory = Path("/dev/shm")
     if memory.is_dir() and not (WHOLE or real):

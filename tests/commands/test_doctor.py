@@ -72,7 +72,7 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "an agent with a quote": ("", ["--agent", "it's"], "cannot be split"),
     "no such judge": ("", ["--judge", "no-such-judge"], "not on PATH"),
     "a check that cannot run": ("", ["--check", "no-such-program --x"], "cannot run here"),
-    "a network that stays open": (r"sed -i '0,/{/s//{\"network\": false,/' prd.json", [], "--sandbox bwrap"),
+    "a network that stays open": (r"perl -0pi -e 's/\{/{\"network\": false,/' prd.json", [], "--sandbox bwrap"),
 }  # fmt: skip
 
 

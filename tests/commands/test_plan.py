@@ -445,7 +445,7 @@ def test_where_git_is_when_a_person_plans_is_where_it_is_afterwards(repo: Repo, 
         repo.commit("c")
         repo.git("merge", "-q", "--no-commit", "--no-ff", "other")
     elif state == "rebase":
-        repo.env["GIT_SEQUENCE_EDITOR"] = "sed -i 1s/pick/edit/"
+        repo.env["GIT_SEQUENCE_EDITOR"] = "perl -pi -e 's/pick/edit/ if $. == 1'"
         repo.git("rebase", "-q", "-i", "HEAD~1")
     else:
         repo.git("checkout", "-q", "--detach")

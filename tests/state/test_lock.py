@@ -202,7 +202,7 @@ def test_a_loop_is_seen_after_the_clock_was_set(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     process = repo.start("run", "--agent", repo.agent("P('T1.txt').touch()" + HANGS))
     repo.wait_for("../hanging")
-    later = "import psutil._pslinux as p; real = p.boot_time; p.boot_time = lambda: real() + 3600"
+    later = "import psutil; p = psutil._psplatform; real = p.boot_time; p.boot_time = lambda: real() + 3600"
     assert f"(pid {process.pid})" in repo.ralph_anew("status", first=later).stdout
     assert repo.ralph_anew("stop", first=later).returncode == 0
     process.kill()

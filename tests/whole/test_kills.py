@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import textwrap
 import time
 
 import psutil
@@ -105,10 +106,17 @@ def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(repo: Repo, how
 
 def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(repo: Repo) -> None:
     """It reads the work through a filter of the repository, which kills it the first time."""
-    kill = """
-        cat; cd "${0%/*}"; mv dead killed 2> /dev/null || exit 0
-        p=$PPID; while grep -qE "^(git|sh|filter)" /proc/$p/comm; do read -r _ _ _ p _ < /proc/$p/stat; done
-        kill -9 $p && touch worker-killed
+    above = """
+        import psutil
+        one = psutil.Process()
+        while one.name().startswith(("git", "sh", "bash", "filter")) or one == psutil.Process():
+            one = one.parent()
+        one.kill()
+    """
+    (repo.outside / "above.py").write_text(textwrap.dedent(above))
+    kill = f"""
+        cat; cd "${{0%/*}}"; mv dead killed 2> /dev/null || exit 0
+        {sys.executable} above.py && touch worker-killed
     """
     repo.git("config", "filter.kill.clean", str(repo.program("../filter", kill)))
     repo.write(".gitattributes", "T*.txt filter=kill\n")
