@@ -205,6 +205,14 @@ def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
 
 
+def test_a_new_test_with_a_time_in_its_name_is_green_in_a_fresh_checkout(repo: Repo) -> None:
+    """Nobody but the last check of a run sees that its name is never the same."""
+    shop(repo, first=False, old=OLD)
+    timed = 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n'
+    code, _, printed = repo.run(repo.agent(f'P("tests/times.py").write_text({timed!r})'))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+
+
 RESULTS = {
     "open(out, 'w').write(good)": "",
     "os.mkfifo(out)": "failed: its results are no regular file that can be read",
