@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from _ralph import text
 from _ralph.agents.prompt import render_line
-from _ralph.errors import StopNow
+from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.git import Late
 from _ralph.git.snapshot import restore
 from _ralph.loop.jobs import Attempt, Checked
@@ -148,7 +148,7 @@ def _refusal(run: Run, room: Room, task: Task, own: str, red: CheckResult) -> st
 
 def in_room(run: Run, room: Room, commit: str, work: Callable[[], Checked]) -> Checked:
     """The result of `work` in the room, with its notices; red where git did not end there. StopNow if ralph
-    was stopped."""
+    was stopped, SetupFailed if it is red and the prefix does not answer."""
     try:
         found = work()
     except Late as error:  # a file of terabytes, from a hook or a check, or a FIFO called .gitattributes
@@ -157,5 +157,7 @@ def in_room(run: Run, room: Room, commit: str, work: Callable[[], Checked]) -> C
         found = Checked(commit=commit, checks=[late])
     if run.control.stop_now:
         raise StopNow
+    if found.red and (why := run.places.unanswered()):
+        raise SetupFailed(why)
     found.notices = room.notices
     return found

@@ -33,6 +33,8 @@ from _ralph.state.layout import new_log, weight
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
+_ANSWER = 60.0
+"""Seconds in which a prefix that cannot work says so."""
 CHECK_RESULTS = ".git/ralph-results"
 """Where a check reports single tests: in a throwaway `.git`, so it is no file of the project."""
 TAIL = 6000
@@ -148,6 +150,19 @@ class Places:
         with self.prefix.started(place, config) as wrap:
             safe = {"GIT_CONFIG_SYSTEM": str(place / ".git" / ANYBODY_S)}
             yield lambda argv, env: wrap(argv, told_far(env) | safe)
+
+    def unanswered(self) -> str:
+        """Why nothing runs behind the prefix now, if so: what is red then says nothing of the work. One that
+        takes long may only be busy."""
+        place = self.paths.role
+        if self.prefix is None or not place.is_dir():
+            return ""
+        with self.entered(place) as wrap:
+            done = run_process(
+                wrap(["true"], {}), cwd=place, env=self.env(place), timeout=_ANSWER, control=self.control
+            )
+        refused = done.ended == "missing" or (done.ended == "itself" and done.exit != 0)
+        return f"{self.prefix} does not answer: {text.last_line(done.tail)}" if refused else ""
 
     def hooks(self, place: Path) -> list[str]:
         """The names of the commit hooks in a place. With a relative `core.hooksPath` they are its own."""

@@ -111,6 +111,8 @@ def run_role(
             wrap=wrap,
             here=run.places.here,
         )
+    if result.outcome in (Outcome.FAILED, Outcome.UNAVAILABLE) and (why := run.places.unanswered()):
+        result = replace(result, outcome=Outcome.LIMITED, reason=why)
     if result.reset is not None and result.reset <= time.time():
         result.reset = None  # a reset in the past is none
     if (

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from _ralph import files, text
 from _ralph.agents.registry import Agent
-from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow
+from _ralph.errors import BadInput, Exit, RalphError, SetupFailed, Stop, StopNow, TryLater
 from _ralph.files import digest
 from _ralph.loop.attempt import salvage
 from _ralph.loop.before import require_message
@@ -338,7 +338,10 @@ def recheck(run: Run) -> bool:
         return True
     open_run_record(run)
     run.view.line("all checks once more, in a fresh checkout")
-    results, flaky = check_twice(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True))
+    try:
+        results, flaky = check_twice(run, CheckJob(commit=tip, checks=checks, name="recheck", anew=True))
+    except SetupFailed as error:  # the prefix does not answer
+        raise TryLater(str(error)) from None
     run.results.built.pop(1, None)  # that was another room
     red = {result.command: result for result in results if not result.ok}
     newest = [run.results.newest(tip, check.command) for check in run.plan.checks]

@@ -95,6 +95,35 @@ def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> N
     }
 
 
+@pytest.mark.parametrize(
+    ("word", "time"), [("agent.py", 1), ("-f T1.txt", 1), ("-f T1.txt", 2), ("-f T1.txt", 3)]
+)
+def test_one_that_breaks_down_in_the_night_fails_no_task(repo: Repo, box: Path, word: str, time: int) -> None:
+    """From the time when such a command comes, the agent, or the check before the work, of the candidate or in
+    the last look, nothing runs behind it."""
+    down, seen = repo.outside / "down", repo.outside / "seen"
+    dies = f"""
+import os, sys
+if {word!r} in " ".join(sys.argv):
+    open({str(seen)!r}, "a").write("x")
+if os.path.exists({str(seen)!r}) and os.path.getsize({str(seen)!r}) == {time}:
+    open({str(down)!r}, "w")
+if os.path.exists({str(down)!r}):
+    sys.exit("cannot connect to the daemon")
+"""
+    box.write_text(dies + BOX)
+    repo.plan(OWN, wrap=words(box))
+    agent = repo.agent(f'open("{repo.outside}/paid", "a").write("x")\n{MAKES}')
+    code, summary, printed = repo.run(agent, "--no-wait")
+    assert code == 75 and "does not answer: cannot connect to the daemon" in printed, printed
+    assert {*repo.verdicts()} <= {"T1 limited", "T1 passed"}
+    assert (summary["passed"] == 1) is (time == 3)
+    down.unlink()
+    seen.write_text("xxxx")
+    assert repo.run(agent)[0] == 0
+    assert (repo.outside / "paid").read_text() == "x"
+
+
 def test_the_agents_own_events_are_read_through_it(repo: Repo, box: Path) -> None:
     script = f"{MAKES}\nprint('''{RESULT}''')"
     plan(repo, OWN, wrap=words(box))
