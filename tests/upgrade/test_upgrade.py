@@ -50,13 +50,16 @@ def go_on(repo: Repo, *words: str) -> tuple[int, str, list[str]]:
 
 
 def test_a_plan_in_the_middle_goes_on(tmp_path: Path) -> None:
-    """Passed and weak tasks stay, attempts and money are counted on, what is blocked stays so until `retry`,
-    unfinished work is parked or landed."""
+    """Passed and weak tasks stay, also where the plan no longer marks them; attempts and money are counted on,
+    what is blocked stays so until `retry`, unfinished work is parked or landed."""
     repo = laid_down("middle", tmp_path)
     before = json.loads(repo.ralph("status", "--json").stdout)
     states = {task["id"]: (task["state"], task["attempts"]) for task in before["tasks"]}
     assert states["one"][0] == states["weak"][0] == "passed" and states["stuck"] == ("blocked", 3)
     assert states["half"] == ("failed", 2) and states["asks"][1] == 1, states
+    repo.write(
+        "prd.json", repo.read("prd.json").replace('"passes": true', '"passes": false')
+    )  # an old buffer
     log, tip = repo.read("progress.txt"), repo.git("rev-parse", "ralph/p").strip()
 
     code, said, paid = go_on(repo)
