@@ -539,6 +539,7 @@ def runner(repo: Repo, told: str, plan: int, agent: str) -> list[int]:
     return codes
 
 
+@pytest.mark.xfail(sys.platform == "darwin", reason="the job runs on Linux, with its `timeout`", strict=True)
 def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> None:
     """Plan, notes, branch and parked work, each night in a new clone; two plans keep out of each other's way."""
     tasks = [{"id": f"T{i}", "title": "t", "checks": [f"test -f T{i}.txt"]} for i in (1, 2)]
