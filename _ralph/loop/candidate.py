@@ -251,11 +251,15 @@ async def _once_more(run: Run, attempt: Attempt, job: CheckJob, checked: Checked
     """Run what is red once more, the program up to there, where nothing but single tests is red, or before
     the task is given up. Some of it runs on the tip, too: tests that are gone, which do not count if they are
     not the same in both runs there; before the task is given up, all that is left of the plan, as what is red
-    there now does not bind (a database that died in the night)."""
+    there now does not bind (a database that died in the night); and tests that turned green, where they alone
+    speak for an agent that did not end well."""
     changes, of_job = _changes(run, attempt, checked), {check.command for check in job.checks}
     red = [one for one in _judged(changes, checked.checks) if not one.ok and one.command in of_job]
     gives_up = attempt.number >= run.limits.attempts
     gives_up = gives_up and kept_away(attempt.result, attempt.changes_tree) is None
+    turned = [one for one in checked.checks if one.command in changes and changes[one.command].turned]
+    if not red and turned and attempt.result.outcome is not Outcome.DONE:
+        await _at_tip(run, attempt, replace(job, again=True), turned)
     if not red or (_red_otherwise(changes, checked) and not gives_up):
         return checked
     job = replace(job, checks=up_to(job.checks, red), again=True)
@@ -265,10 +269,15 @@ async def _once_more(run: Run, attempt: Attempt, job: CheckJob, checked: Checked
     left = [one for one in _judged(changes, checked.checks) if not one.ok and one.command in of_job - own]
     left = [one for one in left if gives_up or changes[one.command].gone]
     if left and checked.commit != attempt.tip:
-        tip = replace(job, commit=attempt.tip, before="", checks=up_to(job.checks, left))
-        tip = replace(tip, name=f"{job.name}-tip", label="before the work: ")
-        await results_of(run, tip, attempt.worker)
+        await _at_tip(run, attempt, job, left)
     return checked
+
+
+async def _at_tip(run: Run, attempt: Attempt, job: CheckJob, last: list[CheckResult]) -> None:
+    """Run the program of a job up to these results on the tip."""
+    tip = replace(job, commit=attempt.tip, before="", checks=up_to(job.checks, last))
+    tip = replace(tip, name=f"{job.name}-tip", label="before the work: ")
+    await results_of(run, tip, attempt.worker)
 
 
 def ignored_by(run: Run, attempt: Attempt) -> list[str]:

@@ -85,7 +85,7 @@ def compare(
         old=[name for name in failing if name in known and name not in lost],
         new=new,
         turned=[name for name, seen in was.items() if seen == {"failed"} and states.get(name) == {"passed"}],
-        flaky=[name for seen_in in (was, states) for name, seen in seen_in.items() if len(seen) > 1],
+        flaky=[name for name in was | states if max(len(was.get(name, ())), len(states.get(name, ()))) > 1],
         let_go=gone if let_go else [],
         files=files,
         silent=bool(green and not states and _states(before[-1:])),

@@ -199,6 +199,17 @@ def test_flaky():
     assert last(repo)["flaky"] == ["price > test_flaky"]
 
 
+def test_a_flaky_test_is_no_evidence_for_an_agent_that_was_cut_off(repo: Repo) -> None:
+    """It is red before the work, and green in each later run."""
+    seen = repo.outside / "seen"
+    flaky = f"import os\ndef test_flaky(): assert os.path.exists({str(seen)!r}) or open({str(seen)!r}, 'w').write('')\n"
+    shop(repo, first=False, old=OLD + flaky)
+    agent = repo.agent('P("notes.txt").write_text("hm")\nprint("hm", flush=True)\ntime.sleep(60)')
+    code, _, printed = repo.run(agent, "--agent-timeout", "3s", "--max-attempts", "1")
+    assert (code, repo.verdicts()) == (4, ["T1 timed-out"]), printed
+    assert last(repo)["flaky"] == ["price > test_flaky"]
+
+
 def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
     shop(repo, first=False, old=OLD + 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n')
     code, _, printed = repo.run(repo.agent('P("notes.txt").write_text("hm")'))
