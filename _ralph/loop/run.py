@@ -111,7 +111,7 @@ class Run:
 
         def job(control: Control, report: Hear) -> Result:
             view = Reporter(report, self.view.stays, self.view.verbose)
-            control.on_tick = view.tick if view.stays else None
+            control.on_tick = view.tick
             self.use(control, view)  # in this process alone
             return work(self)
 

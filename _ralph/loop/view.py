@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
+from _ralph import text
 from _ralph.agents.events import StreamParser
 from _ralph.loop.jobs import Attempt
 from _ralph.model import CheckResult, Json
+from _ralph.state.facts import dollars, thousands
 
+_SIGN_OF_LIFE = 300.0
+"""Seconds between the lines that say what goes on, where no status stays."""
 _LINES_A_SECOND = 40
 _RETRY_LINES = 5.0  # seconds between them
 
@@ -60,6 +64,8 @@ class Reporter(View):
     def __init__(self, report: Callable[[Json], object], stays: bool, verbose: bool) -> None:
         self._report, self.stays, self.verbose = report, stays, verbose
         self._agent: StreamParser | None = None
+        self._doing, self._began = "", time.monotonic()
+        self._said = self._began  # when the last sign of life was given
         self._second, self._lines = 0, 0
         self._retry = "", float("-inf")
 
@@ -70,7 +76,7 @@ class Reporter(View):
         self._tell("check", asdict(result), label)
 
     def doing(self, words: str, _worker: int = 0) -> None:
-        self._agent = None
+        self._agent, self._doing, self._began = None, words, time.monotonic()
         self._tell("doing", words)
 
     def watch(self, agent: StreamParser) -> None:
@@ -90,10 +96,20 @@ class Reporter(View):
             self.line(words, "  ", "yellow")
 
     def tick(self) -> None:
-        """Send what the agent has used so far, about once a second."""
-        if self._agent is not None and self.stays:
-            idle, tokens = time.monotonic() - self._agent.heard, self._agent.tokens()
-            self._tell("used", idle, asdict(tokens), self._agent.usd)
+        """About once a second: send what the agent has used so far or, where no status stays, now and then a
+        line of what goes on."""
+        now, agent = time.monotonic(), self._agent
+        if self.stays:
+            if agent is not None:
+                self._tell("used", now - agent.heard, asdict(agent.tokens()), agent.usd)
+        elif now - self._said >= _SIGN_OF_LIFE:
+            self._said, parts = now, [self._doing, text.duration(now - self._began)]
+            if agent is not None:
+                heard = f"{text.duration(now - agent.heard)} ago"
+                said = text.one_line(text.redact(agent.doing), 120)
+                parts += [dollars(agent.usd), thousands(agent.tokens())]
+                parts += [f"{heard}: {said}" if said else f"last heard {heard}"]
+            self.line(" | ".join(part for part in parts if part), "  ")
 
     def _heard(self, kind: str, words: str) -> None:
         """Send a few lines of each message, and no more a second than a person can read."""

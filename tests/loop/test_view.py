@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from _ralph.agents.events import StreamParser
+from _ralph.loop import view as module
+from _ralph.loop.attempt import begin, work_here
+from _ralph.loop.jobs import Worked
+from _ralph.loop.run import Run
 from _ralph.loop.view import Reporter
 from _ralph.model import CheckResult
+from _ralph.show.live import Terminal
+from tests.conftest import Repo
+from tests.scripts import RESULT, plan, speaker
 
 
 def reporter(stays: bool = True, verbose: bool = False) -> tuple[Reporter, list[tuple[Any, ...]]]:
@@ -54,3 +66,31 @@ def test_retries_are_shown_now_and_then() -> None:
         agent.retry("overloaded; attempt 2 of 10")
         agent.retry("overloaded; attempt 3 of 10")
     assert sent == [("line", "overloaded; attempt 2 of 10", "  ", "yellow")]
+
+
+LOOKS = '{"type":"assistant","message":{"content":[{"type":"text","text":"I look at prices"}]}}'
+
+
+@pytest.mark.parametrize(("level", "told"), [(0, True), (-1, False)])
+def test_a_log_has_a_line_now_and_then_of_what_an_attempt_does(
+    repo: Repo, opened: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, level: int, told: bool
+) -> None:  # fmt: skip
+    monkeypatch.setattr(module, "_SIGN_OF_LIFE", 3.0)
+    plan(repo, {"checks": ["false"]})
+    words = f"print('''{LOOKS}''', flush=True); time.sleep(6); print('''{RESULT}''')"
+    run = opened(agent=(speaker(repo, words),))
+    with (tmp_path / "log").open("w") as log:
+        run.view = Terminal(log, level)
+        one = begin(run, run.plan.tasks[0])
+        run.wait(run.in_worker(lambda inside: work_here(inside, one), Worked, 1))
+    line = r"^\S+ \S+ +attempt 1 of 3 \| [\d.]+ s \| [\d.]+ s ago: I look at prices$"
+    assert bool(re.search(line, (tmp_path / "log").read_text(), re.MULTILINE)) is told
+
+
+def test_a_terminal_with_a_status_has_no_such_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SIGN_OF_LIFE", 0.0)
+    for stays in (True, False):
+        view, sent = reporter(stays)
+        view.watch(StreamParser([], False))
+        view.tick()
+        assert [one[0] for one in sent] == ["used" if stays else "line"]
