@@ -78,8 +78,9 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
     from _ralph.loop.candidate import make_candidate
     from _ralph.loop.landing import land, note
     from _ralph.loop.train import Overtaken
+    from _ralph.state.limits import attempts_at
 
-    run.view.started(attempt, run.limits.attempts)
+    run.view.started(attempt, attempts_at(run.limits, attempt.task))
     await work(run, attempt)  # the agent, between two snapshots: what differs between them is its work
     async with run.turn(attempt) as turn:  # in the queue for the clean rooms
         while True:

@@ -7,7 +7,7 @@ import functools
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,15 @@ def task_key(task_id: object, title: object) -> str:
 
 
 @dataclass(frozen=True)
+class TaskLimits:
+    """What all attempts at one task may take together, until it is retried."""
+
+    usd: float = float("inf")
+    minutes: float = float("inf")  # of agents, checks and the judge
+    attempts: float = float("inf")
+
+
+@dataclass(frozen=True)
 class Task:
     """One entry of the plan's list, whatever dialect the file is written in."""
 
@@ -83,6 +92,7 @@ class Task:
     checks: tuple[Check, ...] = ()
     allow: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    limits: TaskLimits = TaskLimits()
 
     @property
     def key(self) -> str:
@@ -280,15 +290,23 @@ def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ())
 
 @dataclass(frozen=True)
 class Share:
-    """What an attempt may spend of the limits, in dollars and in tokens; None without a limit."""
+    """What an attempt may spend of the limits, in dollars, tokens and seconds; None and infinity without a
+    limit."""
 
     usd: float | None = None
     tokens: int | None = None
+    seconds: float = float("inf")
 
     def without(self, spent: Spent) -> Share:
         """What is left of it."""
         usd = None if self.usd is None else max(self.usd - spent.usd, 0.01)
-        return Share(usd, None if self.tokens is None else max(self.tokens - spent.tokens.total, 1))
+        tokens = None if self.tokens is None else max(self.tokens - spent.tokens.total, 1)
+        return Share(usd, tokens, max(self.seconds - spent.seconds, 1.0))
+
+    def within(self, other: Share) -> Share:
+        """The smaller of both, in dollars and in seconds."""
+        usd = min((one for one in (self.usd, other.usd) if one is not None), default=None)
+        return replace(self, usd=usd, seconds=min(self.seconds, other.seconds))
 
 
 @dataclass(kw_only=True)

@@ -75,6 +75,7 @@ def document() -> str:
         section("`limits`: for each run", plan["limits"]["properties"]),
         section("`budget`: for all runs of the plan", plan["budget"]["properties"]),
         section("A task", task),
+        section("`limits`: for one task", task["limits"]["properties"]),
         section("A check", check, "A plain string or list of words is a check that has only `run`.\n\n"),
         ALIASES + "".join(f"| {MEANINGS[name]} | {code(keys)} |\n" for name, keys in prd.ALIASES.items()),
         "| value | words |\n|---|---|\n" + "".join(f"| {name} | {code(found)} |\n" for name, found in words),

@@ -29,6 +29,7 @@ from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verd
 from _ralph.state import prd
 from _ralph.state.history import parse_handoff
 from _ralph.state.layout import trim_logs
+from _ralph.state.limits import attempts_at, share_of
 from _ralph.state.records import AttemptBegan
 
 
@@ -40,7 +41,7 @@ def begin(run: Run, task: Task) -> Attempt:
     require_agent(run, agent)  # the plan may have changed since
     number, iteration = history.attempts + 1, run.history.iteration + 1
     attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, new_id(run, task))
-    attempt.share = run.share or attempt.share
+    attempt.share = (run.share or attempt.share).within(share_of(task, history))
     tip, attempt.recent = run.branch.look()
     attempt.base = require_verified(run, tip)
     if history.left:
@@ -94,7 +95,7 @@ def resume_work(run: Run, attempt: Attempt) -> None:
 
 def is_last(run: Run, attempt: Attempt) -> bool:
     """Whether it is the task's last attempt, which starts clean."""
-    return attempt.number > 1 and attempt.number >= run.limits.attempts
+    return attempt.number > 1 and attempt.number >= attempts_at(run.limits, attempt.task)
 
 
 async def work(run: Run, attempt: Attempt) -> None:
@@ -154,7 +155,7 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
         run.branch.pin_attempt(attempt.worker, start.tree, start.snapshot)
     place.note_start(start)
     attempt.began = time.time()
-    run.view.doing(f"attempt {attempt.number} of {run.limits.attempts}")
+    run.view.doing(f"attempt {attempt.number} of {attempts_at(run.limits, attempt.task)}")
     attempt.result = run_role(run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root)
     if run.control.orphaned:
         raise StopNow
@@ -284,7 +285,7 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,
         handoff=run.paths.handoff(attempt.worker),
-        attempts=run.limits.attempts,
+        attempts=attempts_at(run.limits, task),
         reads_rulebook="AGENTS.md" in attempt.agent.row.get("reads", []),
         recent=attempt.recent,
         beside=[f"{other.id}: {other.title}" for other in others],

@@ -25,6 +25,7 @@ from _ralph.loop.train import Turn
 from _ralph.loop.verdict import kept_away
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import CheckResult, Outcome, Verdict
+from _ralph.state.limits import attempts_at
 
 _MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
 """Names of files that commit hooks are made of."""
@@ -255,7 +256,7 @@ async def _once_more(run: Run, attempt: Attempt, job: CheckJob, checked: Checked
     speak for an agent that did not end well."""
     changes, of_job = _changes(run, attempt, checked), {check.command for check in job.checks}
     red = [one for one in _judged(changes, checked.checks) if not one.ok and one.command in of_job]
-    gives_up = attempt.number >= run.limits.attempts
+    gives_up = attempt.number >= attempts_at(run.limits, attempt.task)
     gives_up = gives_up and kept_away(attempt.result, attempt.changes_tree) is None
     turned = [one for one in checked.checks if one.command in changes and changes[one.command].turned]
     if not red and turned and attempt.result.outcome is not Outcome.DONE:

@@ -18,6 +18,7 @@ from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, 
 from _ralph.state import edit
 from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
+from _ralph.state.limits import attempts_at
 from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
 
 RANDOM = 32
@@ -70,8 +71,8 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
     run.read_plan()
     set_back_claim(run, attempt)
     by_person = by_person or bool(run.control.interrupts)
-    history = run.history.of(attempt.task)
-    attempt.blocked = reason_to_block(attempt, history, run.limits.attempts, by_person)
+    history, allowed = run.history.of(attempt.task), attempts_at(run.limits, attempt.task)
+    attempt.blocked = reason_to_block(attempt, history, allowed, by_person)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
         if attempt.blocked and attempt.left != run.git.tree(attempt.base):
             attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
@@ -80,7 +81,7 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
     if attempt.result.overage or (attempt.judgement and attempt.judgement.overage):
         attempt.notices.append("the subscription is used up, and the provider bills extra usage")
     counted = attempt.verdict in COUNTED
-    number = f", attempt {attempt.number} of {run.limits.attempts}" if counted else ""
+    number = f", attempt {attempt.number} of {allowed}" if counted else ""
     verdict = record_of(run, attempt)
     run.write(
         verdict,

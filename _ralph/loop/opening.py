@@ -90,7 +90,8 @@ def require_agent(run: Run, agent: Agent) -> list[str]:
     """A warning if an agent reports only after the attempt what is limited. BadInput or AgentUnavailable if
     it is missing, lacks permissions, or does not report that at all."""
     registry.require(agent, run.places.here)
-    limited = {"dollars": run.limits.in_dollars, "tokens": run.limits.in_tokens}
+    in_dollars = run.limits.in_dollars or run.agents.is_limited(agent)
+    limited = {"dollars": in_dollars, "tokens": run.limits.in_tokens}
     for unit in limited:
         if limited[unit] and unit not in agent.row.get("reports", []):
             raise BadInput(
@@ -103,8 +104,8 @@ def require_agent(run: Run, agent: Agent) -> list[str]:
 
 
 def try_plan(run: Run) -> list[str]:
-    """Warnings of misspelt keys. BadInput for a template of prompts or commit messages that cannot be
-    rendered."""
+    """Warnings of keys that are misspelt, or stand in the wrong place. BadInput for a template of prompts or
+    commit messages that cannot be rendered."""
     where = f"{run.paths.prd.name}: commit"
     for task in run.plan.tasks:
         if not task.passed:

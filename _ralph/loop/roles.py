@@ -93,7 +93,7 @@ def run_role(
 ) -> AgentResult:
     """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
     called `name`, and it may spend `share`."""
-    left = max(run.ends - time.time(), 1.0)
+    left, allowed = max(run.ends - time.time(), 1.0), min(run.options.agent_timeout, share.seconds)
     with run.places.entered(cwd, agent) as wrap:
         result = registry.run_agent(
             agent,
@@ -101,7 +101,7 @@ def run_role(
             log=lambda ending: new_log(run.paths, name + ending),
             cwd=cwd,
             env=env,
-            timeout=min(run.options.agent_timeout, left),
+            timeout=min(allowed, left),
             idle=run.options.idle_timeout,
             control=run.control,
             usd_left=share.usd,
@@ -115,11 +115,7 @@ def run_role(
         result = replace(result, outcome=Outcome.LIMITED, reason=why)
     if result.reset is not None and result.reset <= time.time():
         result.reset = None  # a reset in the past is none
-    if (
-        result.outcome is Outcome.TIMED_OUT
-        and left < run.options.agent_timeout
-        and result.seconds >= left - 0.1
-    ):
+    if result.outcome is Outcome.TIMED_OUT and left < allowed and result.seconds >= left - 0.1:
         result = replace(result, outcome=Outcome.INTERRUPTED, reason="the run's time was up")
     return result
 

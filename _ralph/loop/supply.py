@@ -68,6 +68,14 @@ class Supply:
         other = [self.fallback] if commands and self.fallback else []
         return [*map(self.named, commands), *other]
 
+    def is_limited(self, agent: Agent) -> bool:
+        """Whether a task that this agent may work on, or judge, has a limit in dollars of its own."""
+        tasks = [task for task in self.settings.plan.tasks if not task.passed]
+        tasks = [task for task in tasks if task.limits.usd < limits.NONE]
+        commands = {self.named(command).command for task in tasks for command in self.ladder(task)}
+        others = [other.command for other in (self.fallback, self.judge) if other]
+        return bool(tasks) and agent.command in (*commands, *others)
+
     def back_at(self, agent: Agent) -> float:
         """When (unix time) an agent can be used again: 0 is now, NEVER not in this run."""
         at = limits.back(self.settings.limits, self.away(agent))

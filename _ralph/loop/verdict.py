@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from _ralph import text
@@ -10,6 +11,7 @@ from _ralph.loop.jobs import Attempt
 from _ralph.loop.suite import Change
 from _ralph.model import COUNTED, AgentResult, Outcome, Verdict
 from _ralph.state.history import TaskHistory
+from _ralph.state.limits import spent_by
 
 INTERRUPTIONS = 3
 """Interrupted attempts in a row that block a task: it may never fit into the time it gets."""
@@ -167,6 +169,10 @@ def reason_to_block(attempt: Attempt, known: TaskHistory, attempts: int, by_pers
     limit; `by_person` says that a person interrupted it."""
     if never := attempt.cannot_pass or attempt.refused:
         return never
+    taken = deepcopy(known.since)
+    taken.add(attempt.spent)
+    if not attempt.passed and (spent := spent_by(attempt.task, taken)):
+        return text.one_line(f"{spent}, the last attempt: {attempt.verdict}: {attempt.reason}", 500)
     if (
         attempt.verdict is Verdict.INTERRUPTED
         and not attempt.leftover

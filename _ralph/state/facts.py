@@ -78,10 +78,10 @@ class TaskFacts:
 def task_facts(plan: Plan, history: History) -> list[TaskFacts]:
     """The facts of every task, in the order of the plan."""
     try:
-        attempts = limits.resolve(plan.settings, history.limits).attempts
+        allowed = limits.resolve(plan.settings, history.limits)
     except BadInput:  # no run would take it, and `status` shows it all the same
-        attempts = limits.Limits().attempts
-    return [_facts(plan, task, history.of(task), attempts) for task in plan.tasks]
+        allowed = limits.Limits()
+    return [_facts(plan, task, history.of(task), limits.attempts_at(allowed, task)) for task in plan.tasks]
 
 
 def _facts(plan: Plan, task: Task, known: TaskHistory, attempts: int) -> TaskFacts:

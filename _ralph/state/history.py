@@ -55,6 +55,7 @@ class TaskHistory(Spent):
 
     attempts: int = 0  # those that use up its limit, since the last `retry` or pass
     tried: int = 0  # all that ended with a verdict on the work
+    since: Spent = field(default_factory=Spent)  # what its own limits count, since then
     last: records.AttemptEnded | None = None  # the newest attempt that counts
     command: str = ""  # its last agent
     flaky: list[str] = field(default_factory=list)
@@ -98,8 +99,8 @@ class TaskHistory(Spent):
         return f"passed at iteration {self.passed_at}" if self.passed_at else "was marked as passed"
 
     def start_anew(self) -> None:
-        """Set the attempts to zero. What was spent and ruled out stays."""
-        self.attempts, self.last = 0, None
+        """Set the attempts and what its own limits count to zero. What was spent and ruled out stays."""
+        self.attempts, self.last, self.since = 0, None, Spent()
         self.answered, self.answer = "", ""
         self.left, self.base, self.lacks, self.interrupted = "", "", "", 0
         self.conflict = Conflict()
@@ -217,7 +218,7 @@ class History(Spent):
         task, verdict = self.of(record), record.verdict
         agent = self.agents[record.command or record.agent]
         lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
-        for spent in (self, self.this_run, task, agent):
+        for spent in (self, self.this_run, task, task.since, agent):
             spent.add(record)
         self.this_run.seconds = lasted
         agent.attempts += on_its_work

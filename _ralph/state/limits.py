@@ -9,8 +9,8 @@ from typing import Any
 
 from _ralph import text
 from _ralph.errors import BadInput, Stop
-from _ralph.model import Json, Share
-from _ralph.state.history import Away, History
+from _ralph.model import Json, Share, Spent, Task
+from _ralph.state.history import Away, History, TaskHistory
 
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
@@ -163,6 +163,26 @@ def _part(left: float, given: Sequence[float], largest: float, jobs: int) -> flo
         return left
     parts = max(min(jobs, int(left / largest)), 1) if largest else 1
     return (left - sum(given)) / (parts - len(given)) if len(given) < parts else 0.0
+
+
+def attempts_at(limits: Limits, task: Task) -> int:
+    """How many attempts at a task may fail before it is blocked."""
+    return int(min(limits.attempts, task.limits.attempts))
+
+
+def share_of(task: Task, known: TaskHistory) -> Share:
+    """What is left of a task's own limits."""
+    usd, seconds = task.limits.usd - known.since.usd, task.limits.minutes * 60 - known.since.seconds
+    return Share(None if usd == NONE else max(usd, 0.01), seconds=max(seconds, 1.0))
+
+
+def spent_by(task: Task, taken: Spent) -> str:
+    """The task's own limit that is reached once its attempts have `taken` so much, in words; or nothing."""
+    if taken.usd >= task.limits.usd:
+        return f"its limit of ${task.limits.usd:.2f} is spent"
+    if taken.seconds >= task.limits.minutes * 60:
+        return f"its limit of {task.limits.minutes:g} minutes is used up"
+    return ""
 
 
 def back(limits: Limits, away: Away) -> float:

@@ -10,14 +10,14 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
-from _ralph.model import Check, Json, Plan, Setup, Task
+from _ralph.model import Check, Json, Plan, Setup, Task, TaskLimits
 
 _DIALECTS = files.table("dialects.json")
 ALIASES: dict[str, list[str]] = _DIALECTS["keys"]
@@ -37,8 +37,10 @@ SETTINGS: dict[str, tuple[type, ...]] = {
 STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
 _PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
 _TASK_KEYS = {*STATE_KEYS, *ALIASES["title"], *ALIASES["criteria"], *ALIASES["depends_on"]}
-_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "notes", *_DIALECTS["not misspelt"]}
+_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "limits", "notes", *_DIALECTS["not misspelt"]}
+_OF_THE_PLAN = {*SETTINGS} - {"agent", "limits", "prompt", "commit"}  # the last two are words of other tools
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
+TASK_LIMITS = tuple(field.name for field in fields(TaskLimits))
 _LARGEST = 64 << 20
 
 
@@ -185,19 +187,36 @@ def open_questions(plan: Plan) -> list[tuple[str, str]]:
 
 
 def misspelt(plan: Plan) -> Iterator[str]:
-    """A line for each key of the plan or of its tasks that is not read, but looks like one that is."""
+    """A line for each key of the plan or of its tasks that is not read where it stands, but looks like one
+    that is read, there or elsewhere."""
     yield from _misspelt({"the plan": plan.top}, _PLAN_KEYS)
     yield from _misspelt({task.id: task.raw for task in plan.tasks}, _TASK_KEYS)
 
 
 def _misspelt(objects: dict[str, Json], keys: set[str]) -> Iterator[str]:
     every = keys | _PLAN_KEYS
-    for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in every):
-        for meant in _near(key, every):
-            names = [name for name, raw in objects.items() if key in raw]
-            have, odd = "has" if len(names) == 1 else "have", text.one_line(repr(key), 60)
+    for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in keys):
+        names = [name for name, raw in objects.items() if key in raw]
+        said = f"{text.few(names)} {'has' if len(names) == 1 else 'have'} {text.one_line(repr(key), 60)}"
+        if place := _right_place(key, in_task=keys is _TASK_KEYS):
+            yield f"{said}, which is not read there; it belongs to {place}"
+        for meant in _near(key, every) if key not in every and not place else []:
             of = "" if meant in keys else " of the plan"
-            yield f"{text.few(names)} {have} {odd}, which is not read; is {meant!r}{of} meant?"
+            yield f"{said}, which is not read; is {meant!r}{of} meant?"
+
+
+def _right_place(key: str, in_task: bool) -> str:
+    """Where a key belongs that is read elsewhere than in a task or, else, in the plan; or nothing. Tasks of
+    other loops count `attempts`."""
+    word = key.replace("_", "").lower()
+    limit = word.removeprefix("max")
+    if word == "timeout":
+        return "a check" + ", or as 'minutes' to the task's 'limits'" * in_task
+    if limit in (TASK_LIMITS if in_task else _DIALECTS["limits"]) and not (in_task and word == "attempts"):
+        return f"{'the task' if in_task else 'the plan'}'s 'limits', as {limit!r}"
+    if in_task and key in _OF_THE_PLAN:
+        return "the plan"
+    return "a task" if not in_task and key == "allow" else ""
 
 
 def differences(plan: Plan, path: Path) -> str:
@@ -294,7 +313,17 @@ def _task(raw: Any, index: int, where: str) -> Task:
         checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
         allow=_patterns(raw, "allow", f"{where}."),
         agents=commands(_get(raw, "agent", list, str)),
+        limits=_task_limits(_get(raw, "limits", dict) or {}, f"{where}.limits"),
     )
+
+
+def _task_limits(entry: Json, where: str) -> TaskLimits:
+    """A task's own limits. What the schema refuses is no limit."""
+    values = {key: entry[key] for key in TASK_LIMITS if type(entry.get(key)) in (int, float)}
+    for key, value in values.items():
+        if not 0 < value < 10**12:
+            raise BadInput(f"{where}.{key}: expected a number above 0 and below 1e12, found {value}")
+    return TaskLimits(**values)
 
 
 def status_of(raw: Json) -> str:

@@ -647,7 +647,7 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
 
 
 def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
-    repo.plan({"checks": [f"test -f T{n}.txt" for n in range(40)]}, jobs=2, checks=["false"])
+    repo.plan({"checks": [f"test -f T{n}.txt" for n in range(40)]}, limits={"jobs": 2}, checks=["false"])
     done = repo.ralph("doctor", "--agent", "true", "--jobs", "3")
     levels = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip() in ("warning", "ok")]
     assert levels == [*["warning"] * (len(levels) - 1), "ok"] and len(done.stdout.splitlines()) < 24

@@ -522,3 +522,38 @@ def test_a_key_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> N
         "T1 has 'cheks' -> 'checks' meant?", "T1 has 'dependson' -> 'dependsOn' meant?",
         "T1 has 'acceptance_criterias' -> 'acceptanceCriteria' meant?", "T1 has 'keeps' -> 'keep' of the plan meant?",
     ]  # fmt: skip
+
+
+# One line a case: a key of the plan, one of the task, and where it belongs; or that nothing is said.
+@pytest.mark.parametrize(("of_plan", "of_task", "place"), [
+    ("attempts", "", "the plan's 'limits', as 'attempts'"),
+    ("max_attempts", "", "the plan's 'limits', as 'attempts'"),
+    ("maxIterations", "", "the plan's 'limits', as 'iterations'"),
+    ("max_usd", "", "the plan's 'limits', as 'usd'"),
+    ("jobs", "", "the plan's 'limits', as 'jobs'"),
+    ("timeout", "", "a check"),
+    ("allow", "", "a task"),
+    ("minutes", "", ""),
+    ("", "usd", "the task's 'limits', as 'usd'"),
+    ("", "maxAttempts", "the task's 'limits', as 'attempts'"),
+    ("", "minutes", "the task's 'limits', as 'minutes'"),
+    ("", "timeout", "a check, or as 'minutes' to the task's 'limits'"),
+    ("", "setup", "the plan"),
+    ("", "protect", "the plan"),
+    ("", "judge", "the plan"),
+    ("", "attempts", ""),  # what another loop counted
+    ("", "prompt", ""),
+    ("", "commit", ""),
+    ("", "limits", ""),
+    ("limits", "", ""),
+])  # fmt: skip
+def test_a_key_in_the_wrong_place_is_told_with_the_right_one(
+    tmp_path: Path, of_plan: str, of_task: str, place: str
+) -> None:
+    path, odd = tmp_path / "prd.json", of_plan or of_task
+    value = {"attempts": 1} if odd == "limits" else "5" if odd != "allow" else ["a"]
+    top, task = ({of_plan: value} if of_plan else {}), ({of_task: value} if of_task else {})
+    path.write_text(json.dumps({**top, "tasks": [{"id": "T1", "title": "x", **task}]}))
+    who = "the plan" if of_plan else "T1"
+    said = [f"{who} has {odd!r}, which is not read there; it belongs to {place}"] if place else []
+    assert [*prd.misspelt(prd.load(path))] == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from _ralph.model import Outcome
 from tests.agents.test_costs import parsed
 from tests.conftest import Repo
-from tests.scripts import CLAUDE, LIMIT, RESULT, overage, own, plan, speaker
+from tests.scripts import CLAUDE, LIMIT, RESULT, ROW, overage, own, plan, speaker
 
 STEPS: list[dict[str, Any]] = [
     {"when": {"type": "step"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}},
@@ -140,3 +141,37 @@ def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
     repo.write(".ralph/log/0001-T1.out", json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n")
     _code, summary, _ = repo.run(speaker(repo, "os.kill(os.getppid(), 9)"), "--max-iterations", "1")
     assert summary["usd"] < 10
+
+
+SPENDS = f"P('x').write_text(str(time.time())); print('''{result(total_cost_usd=1.5)}''')"
+
+
+def test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on(repo: Repo) -> None:
+    plan(repo, {"id": "T1", "checks": ["false"], "limits": {"usd": 2}}, own("T2"))
+    say = speaker(repo, SPENDS + "\nif task == 'T2': P('T2.txt').write_text('good')")
+    code, summary, printed = repo.run(say, "--max-usd", "50")
+    assert code == 4 and [task["state"] for task in summary["tasks"]] == ["blocked", "passed"], printed
+    assert summary["tasks"][0]["attempts"] == 2
+    assert "its limit of $2.00 is spent" in summary["tasks"][0]["reason"]
+    assert repo.ralph("retry", "T1").returncode == 0
+    assert repo.run(say)[1]["iterations"] == 2  # it has the whole limit again
+
+
+def test_the_agent_of_a_task_with_a_limit_in_minutes_is_ended(repo: Repo) -> None:
+    plan(repo, {"id": "T1", "checks": ["false"], "limits": {"minutes": 0.05}})
+    started = time.monotonic()
+    code, summary, printed = repo.run(speaker(repo, "P('x').touch(); time.sleep(60)"))
+    assert (code, summary["iterations"]) == (4, 1) and time.monotonic() - started < 30, printed
+    assert "its limit of 0.05 minutes is used up" in summary["tasks"][0]["reason"]
+
+
+def test_a_limit_of_a_task_needs_an_agent_that_reports_dollars(repo: Repo) -> None:
+    tasks = (
+        {"id": "T1", "checks": ["false"], "limits": {"usd": 2}},
+        {"id": "T2", "checks": ["false"], "agent": "true"},
+    )
+    repo.plan(*tasks, agents={"speaker": {**ROW, "reports": ["tokens"]}})
+    done = repo.ralph("run", "--agent", speaker(repo, "pass"))
+    assert (done.returncode, "a limit in dollars cannot be enforced" in done.stderr) == (2, True), done.stderr
+    repo.plan(*tasks[::-1], agents={"speaker": ROW})  # `true` has no task with such a limit
+    assert "cannot be enforced" not in repo.ralph("run", "--once", "--task", "T2").stderr

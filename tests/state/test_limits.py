@@ -9,9 +9,23 @@ from typing import Any
 import pytest
 
 from _ralph.errors import BadInput, Exit, Stop
-from _ralph.model import Share, Spent, Tokens
-from _ralph.state.history import NEVER, Away, History, RunHistory
-from _ralph.state.limits import JITTER, Limits, back, next_time, resolve, run_deadline, share, spent, wait_for
+from _ralph.model import Share, Spent, Task, TaskLimits, Tokens
+from _ralph.state.history import NEVER, Away, History, RunHistory, TaskHistory
+from _ralph.state.limits import (
+    JITTER,
+    NONE,
+    Limits,
+    attempts_at,
+    back,
+    next_time,
+    resolve,
+    run_deadline,
+    share,
+    share_of,
+    spent,
+    spent_by,
+    wait_for,
+)  # fmt: skip
 
 NOW = 1_795_000_000.0
 
@@ -50,6 +64,39 @@ def test_what_the_schema_refuses_is_no_limit() -> None:
     """`ralph status` reads a plan that no run would take."""
     odd = {"limits": {"iteration": 5, "usd": "20", "tokens": None}, "budget": {"hours": 1, "usd": [1]}}
     assert resolve(odd, {}) == Limits()
+
+
+# One line a case: the task's limits and what was taken; its attempts, what is left of dollars and seconds, and
+# whether it is spent.
+@pytest.mark.parametrize(("own", "taken", "attempts", "left", "over"), [
+    ({}, {"usd": 9.0, "seconds": 1e6}, 3, (None, NONE), ""),
+    ({"attempts": 2}, {}, 2, (None, NONE), ""),
+    ({"attempts": 9}, {}, 3, (None, NONE), ""),  # the smaller of both
+    ({"usd": 2}, {"usd": 0.5}, 3, (1.5, NONE), ""),
+    ({"usd": 2}, {"usd": 2.0}, 3, (0.01, NONE), "its limit of $2.00 is spent"),
+    ({"minutes": 90}, {"seconds": 5399.9}, 3, (None, 1.0), ""),
+    ({"minutes": 90}, {"seconds": 5400.0}, 3, (None, 1.0), "its limit of 90 minutes is used up"),
+    ({"minutes": 0.5}, {"seconds": 10.0}, 3, (None, 20.0), ""),
+    ({"usd": 1, "minutes": 1}, {"usd": 3.0, "seconds": 99.0}, 3, (0.01, 1.0), "its limit of $1.00 is spent"),
+])  # fmt: skip
+def test_limits_of_a_task(
+    own: dict[str, Any], taken: dict[str, Any], attempts: int, left: tuple[Any, float], over: str
+) -> None:
+    task, since = Task("T1", "x", 0, {}, limits=TaskLimits(**own)), Spent(**taken)
+    assert attempts_at(Limits(), task) == attempts
+    share = share_of(task, TaskHistory(since=since))
+    assert (share.usd, share.seconds) == left
+    assert spent_by(task, since) == over
+
+
+@pytest.mark.parametrize(("one", "other", "wanted"), [
+    (Share(), Share(), Share()),
+    (Share(usd=5), Share(usd=2), Share(usd=2)),
+    (Share(usd=1, tokens=7), Share(usd=2, seconds=9), Share(1, 7, 9)),
+    (Share(), Share(usd=2, seconds=9), Share(2, None, 9)),
+])  # fmt: skip
+def test_the_smaller_of_task_and_run_holds(one: Share, other: Share, wanted: Share) -> None:
+    assert one.within(other) == wanted
 
 
 @pytest.mark.parametrize(("limits", "wanted"), [
