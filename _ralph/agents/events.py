@@ -17,8 +17,9 @@ _SPOKEN = 1 << 17
 """Characters that are kept of a text in fragments."""
 _TYPE = re.compile(rb'\{"type": ?"([a-z_.]+)"[,}]')
 _FIELD = re.compile(r"\{([\w.*]+)\}")
-LAST_WORD, BACKGROUND = 60.0, 600.0
-"""Seconds of silence in which an agent must exit after its final result; and with a task of its own open."""
+LAST_WORD, BACKGROUND = 60.0, 660.0
+"""Seconds of silence in which an agent must exit after its final result; and with a task of its own open,
+which Claude Code itself ends after 600, to go on with what that said."""
 _MOST = 10**15  # a few hundred digits would be no float any more
 _SAVED = {"add", "total", "meanwhile", "set", "overage", "final"}
 _UNITS = {"dollars": ("usd",), "tokens": ("input", "output")}

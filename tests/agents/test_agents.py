@@ -608,7 +608,7 @@ TASK = {"type": "system", "task_id": "b1"}
     ([INIT, says("x"), ends()], 60),
     ([INIT, says("x"), fails("no")], 60),
     ([INIT, REJECTED, fails("x", terminal_reason="api_error")], 1200),  # it may wait for its provider
-    ([INIT, TASK | {"subtype": "task_started"}, ends()], 600),
+    ([INIT, TASK | {"subtype": "task_started"}, ends()], 660),
     ([INIT, TASK | {"subtype": "task_started"}, TASK | {"subtype": "task_notification"}, ends()], 60),
     ([INIT, ends("first"), INIT, says("y")], 1200),
 ])  # fmt: skip
@@ -624,8 +624,8 @@ def test_the_silence_that_a_recorded_background_task_is_given() -> None:
     for line in (RECORDED / "bg_tool.txt").read_bytes().splitlines():
         parser.line(line)
         allowed.append(parser.silence(1200))
-    first = allowed.index(600)  # the first result, while its task runs; the last is the second result
-    assert allowed == [1200] * first + [600, 600, 60, 60, 1200, 1200, 60]
+    first = allowed.index(660)  # the first result, while its task runs; the last is the second result
+    assert allowed == [1200] * first + [660, 660, 60, 60, 1200, 1200, 60]
 
 
 @pytest.mark.parametrize(("word", "timeout"), [("LAST_WORD", 60.0), ("BACKGROUND", 60.0), ("", 1.5)])
