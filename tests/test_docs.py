@@ -327,10 +327,11 @@ def test_the_table_of_agents_is_what_the_rows_say(document: str) -> None:
             assert document != "README.md" or told == ", ".join(sorted(row["reports"], reverse=True))
 
 
-def test_the_row_of_an_agent_that_is_shown_can_be_used(tmp_path: Path) -> None:
-    (shown,) = json_blocks("docs/agents.md")
-    document = {**shown, "tasks": [{"id": "A", "title": "a"}]}
-    prd.validate(prd.read(json.dumps(document), tmp_path / "prd.json"))
+def test_the_rows_of_agents_that_are_shown_can_be_used(tmp_path: Path) -> None:
+    for shown in json_blocks("docs/agents.md"):
+        document = {**shown, "tasks": [{"id": "A", "title": "a"}]}
+        prd.validate(prd.read(json.dumps(document), tmp_path / "prd.json"))
+        assert set(load_rows(ROOT / "templates" / "agents.json", shown["agents"])) >= set(shown["agents"])
 
 
 # ---------------------------------------------------------------- the prompt template

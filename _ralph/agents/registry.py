@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from _ralph import files, text
@@ -26,6 +29,7 @@ from _ralph.process.process import Control, ProcessResult, run_process
 PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
 _LARGEST_LOG = 4 << 20
 _PATIENCE = 10.0
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _INSIDE, _LOG = ".git/ralph", "agent.log"
 # With these, Claude Code thinks that it runs inside itself, and refuses to start.
 NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
@@ -39,6 +43,7 @@ class Agent:
     words: tuple[str, ...]
     row: Mapping[str, Any]
     permissions: str = "edit"
+    prefix: tuple[str, ...] = ()  # `env` and what it sets, which is in the row
 
     @property
     def streams(self) -> bool:
@@ -55,7 +60,7 @@ class Agent:
     @property
     def command(self) -> str:
         """The command as the person named it."""
-        return shlex.join(self.words)
+        return shlex.join((*self.prefix, *self.words))
 
     @property
     def program(self) -> str:
@@ -66,6 +71,11 @@ class Agent:
     def reopen(self, session: str | None) -> str:
         """The command that resumes a session; empty if the row has none."""
         return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
+
+    def variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables that it is given; `$NAME` in one is that of `env`."""
+        own = self.row.get("env", {})
+        return {name: Template(value).safe_substitute(env) for name, value in own.items()}
 
     def argv(self, prompt_file: Path, log: Path, usd_left: float | None = None) -> list[str]:
         """The command to run. `usd_left` is in dollars, for an agent with a limit of its own; `log` for one
@@ -86,12 +96,16 @@ class Agent:
 
 
 def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
-    """The agent for `command`: with the row of its first word, else plain."""
-    argv = _split(command)
-    name = Path(argv[0]).name
+    """The agent for `command`: with the row of its first word after `env NAME=VALUE`, else plain."""
+    words = _split(command)
+    given = list(takewhile(_ASSIGNMENT.match, words[1:])) if words[0] == "env" else []
+    prefix = words[: len(given) + 1] if given else ()
+    argv = words[len(prefix) :]
+    name = Path(argv[0]).name if argv else ""
     if name not in rows:
-        return Agent("plain", argv, PLAIN, permissions)
-    return Agent(name, argv, {**PLAIN, **rows[name]}, permissions)
+        return Agent("plain", words, PLAIN, permissions)
+    env = {**rows[name].get("env", {}), **dict(word.split("=", 1) for word in given)}
+    return Agent(name, argv, {**PLAIN, **rows[name], "env": env}, permissions, prefix)
 
 
 def _split(command: str) -> tuple[str, ...]:
@@ -105,10 +119,29 @@ def _split(command: str) -> tuple[str, ...]:
 
 
 def load_rows(builtin: Path, own: Mapping[str, Any]) -> Json:
-    """The rows of templates/agents.json, with those of the plan's `agents` over them."""
-    rows: Json = {**json.loads(builtin.read_text(encoding="utf-8")), **own}
-    rows.pop("", None)  # a note to the reader of the file
-    return rows
+    """The rows of templates/agents.json, with those of the plan's `agents` over them. BadInput for a row that
+    is like itself, or like none."""
+    known: Json = json.loads(builtin.read_text(encoding="utf-8"))
+    known.pop("", None)  # a note to the reader of the file
+    return {**known, **{name: _filled(name, own, known) for name in own}}
+
+
+def _filled(name: str, own: Mapping[str, Any], known: Json, above: tuple[str, ...] = ()) -> Json:
+    """The row `name` with all that it has from the one that it is `like`; `above` are the rows that are like
+    this one. A row may be like the one of its own name that ralph brings along."""
+    row = known.get(name) if name in above else own.get(name, known.get(name))
+    if row is None:
+        end = "leads to itself" if name in above else "names no known agent"
+        way = " -> ".join((*above, name))
+        raise BadInput(f"agents.{above[0]}: `like` {end}: {way}; known are {', '.join({**known, **own})}")
+    if "like" not in row:
+        return dict(row)
+    base = _filled(row["like"], own, known, (*above, name))
+    argv = list(row.get("argv", base["argv"]))
+    at = argv.index("{args}") if "{args}" in argv else len(argv)
+    filled = {**base, **row, "argv": argv[:at] + row.get("argv+", []) + argv[at:]}
+    filled["env"] = {**base.get("env", {}), **row.get("env", {})}
+    return {key: value for key, value in filled.items() if key not in ("like", "argv+")}
 
 
 def config_variables(rows: Mapping[str, Any]) -> frozenset[str]:
@@ -161,7 +194,9 @@ def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str |
 
 
 def billed(agent: Agent, there: Collection[str]) -> tuple[str | None, str | None]:
-    """The same, where `there` are those of `credential_names` that are found."""
+    """The same, where `there` are those of `credential_names` that are found, beside what its row sets."""
+    own = {f"${name}": value for name, value in agent.row.get("env", {}).items()}
+    there = {name for name in {*there, *own} if own.get(name, name)}
     key = next((name for name in agent.row.get("keys", []) if f"${name}" in there), None)
     return key, next((name for name in agent.row.get("login", []) if name in there), None)
 
@@ -222,9 +257,11 @@ def run_agent(
     saver.save()
     watch(parser)
     program, *rest = agent.argv(prompt_file, own_log, usd_left)
-    env = {key: value for key, value in env.items() if key not in NESTED} | row.get("env", {})
+    own = agent.variables(env)
+    env = {key: value for key, value in env.items() if key not in NESTED} | own
+    far = ["env", *(f"{key}={value}" for key, value in own.items()), program]
     process = run_process(
-        wrap([found(program) if here else program, *rest], env),
+        wrap([*([found(program)] if here else far), *rest], env),
         cwd=cwd,
         env=env,
         timeout=timeout,

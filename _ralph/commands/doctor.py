@@ -425,6 +425,10 @@ def _agents(run: Run) -> Findings:
 
 def _agent(run: Run, agent: Agent) -> Findings:
     yield from _warnings(opening.require_agent(run, agent))
+    named = [Path(word).name for word in agent.words if Path(word).name in run.agents.rows]
+    if agent.name == "plain" and named:
+        unseen = f"of {agent.command} ralph sees the exit status alone, no limit and no cost"
+        yield "warning", f"{unseen}: {named[0]} is not its first word (`env NAME=VALUE` may precede it)"
     if run.places.here:
         yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}"
         yield from _billed(run, agent, *registry.credentials(agent, os.environ))

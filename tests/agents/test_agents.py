@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable
@@ -361,6 +363,11 @@ def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
     ("my-claude", "plain", False, "stdin"),
     ("/", "plain", False, "stdin"),
     ("sh -c claude", "plain", False, "stdin"),
+    ("env A=1 B= /opt/claude --model x", "claude", True, "stdin"),
+    ("env claude", "plain", False, "stdin"),
+    ("env A=1", "plain", False, "stdin"),
+    ("env -u A claude", "plain", False, "stdin"),
+    ("env A=1 my-claude", "plain", False, "stdin"),
 ])  # fmt: skip
 def test_the_first_word_decides(command: str, name: str, streams: bool, prompt: str) -> None:
     agent = find_agent(command, ROWS, "edit")
@@ -397,6 +404,60 @@ def test_a_row_may_be_called_otherwise_than_its_program() -> None:
     agent = find_agent("haiku -x", rows, "edit")
     assert (agent.program, agent.command) == ("claude", "haiku -x")
     assert find_agent(agent.command, rows, "edit") == agent, "its command is in the records"
+
+
+# The rows of a plan, a command, what is then run, and the variables that it gets where KEY is k.
+LIKE = {
+    "glm": {"like": "claude", "env": {"URL": "http://x", "TOKEN": "$KEY"}, "argv+": ["--model", "glm"]},
+    "glm-max": {"like": "glm", "env": {"URL": "http://y"}, "argv+": ["--effort", "max"]},
+    "coder": {"like": "codex", "argv+": ["-m", "small"], "permissions": {"edit": ["--safe"]}},
+    "claude": {"like": "claude", "argv+": ["--model", "opus"]},
+    "cheap": {"like": "aider", "env": {"X": "1"}},
+    "mine": {"like": "claude", "argv": ["my-claude", "{args}", "--end"]},
+}
+OPUS = ["claude", *STREAM, "--dangerously-skip-permissions", "--model", "opus"]
+
+
+@pytest.mark.parametrize(("command", "argv", "env"), [
+    ("glm", [*OPUS, "--model", "glm"], {"URL": "http://x", "TOKEN": "k"}),
+    ("glm --x", [*OPUS, "--model", "glm", "--x"], {"URL": "http://x", "TOKEN": "k"}),
+    ("/opt/glm", ["/opt/glm", *OPUS[1:], "--model", "glm"], {"URL": "http://x", "TOKEN": "k"}),
+    ("glm-max", [*OPUS, "--model", "glm", "--effort", "max"], {"URL": "http://y", "TOKEN": "k"}),
+    ("env TOKEN=t-$KEY glm", [*OPUS, "--model", "glm"], {"URL": "http://x", "TOKEN": "t-k"}),
+    ("claude", OPUS, {}),
+    ("env 'A=b c' claude", OPUS, {"A": "b c"}),
+    ("cheap", ["aider", *AIDER], {"COLUMNS": "1000000", "X": "1"}),
+    ("mine -x", ["my-claude", "-x", "--end"], {}),
+])  # fmt: skip
+def test_a_row_that_is_like_another(
+    tmp_path: Path, command: str, argv: list[str], env: dict[str, str]
+) -> None:
+    plan = a_plan(tmp_path, LIKE)
+    prd.validate(plan)
+    agent = find_agent(command, load_rows(BUILTIN, plan.settings["agents"]), "full")
+    assert (agent.argv(PROMPT, LOG), agent.variables({"KEY": "k"})) == (argv, env)
+    assert agent.row["events"] == ROWS["aider" if command == "cheap" else "claude"]["events"]
+    assert shlex.split(agent.command) == shlex.split(command) and agent.streams == (command != "cheap")
+
+
+def test_what_a_row_says_otherwise_is_said_once() -> None:
+    coder = find_agent("coder", load_rows(BUILTIN, LIKE), "edit")
+    assert coder.argv(PROMPT, LOG)[3:] == ["--skip-git-repo-check", "--safe", "-m", "small", "-"]
+
+
+@pytest.mark.parametrize(("rows", "said"), [
+    ({"a": {"like": "a"}}, "agents.a: `like` leads to itself: a -> a; "),
+    ({"a": {"like": "b"}, "b": {"like": "a"}}, "agents.a: `like` leads to itself: a -> b -> a; "),
+    ({"a": {"like": "clode"}}, "agents.a: `like` names no known agent: a -> clode; known are claude, codex, "),
+    ({"a": {"like": "b"}, "b": {"like": "c"}}, "agents.a: `like` names no known agent: a -> b -> c; "),
+])  # fmt: skip
+def test_a_row_that_is_like_itself_or_like_none_is_refused(
+    tmp_path: Path, rows: dict[str, Any], said: str
+) -> None:
+    plan = a_plan(tmp_path, rows)
+    prd.validate(plan)
+    with pytest.raises(BadInput, match=f"^{re.escape(said)}[^.\\n]*$"):
+        load_rows(BUILTIN, plan.settings["agents"])
 
 
 @pytest.mark.parametrize(
@@ -685,6 +746,16 @@ def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path, monkeypatch: p
     found = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
     assert not set(NESTED) & set(found)
     assert (found["RALPH_RUN_ID"], found["GIT_TERMINAL_PROMPT"]) == ("r1", "0")
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_what_a_row_sets_reaches_the_agent_behind_a_prefix_too(tmp_path: Path, here: bool) -> None:
+    program(tmp_path / "mine", "import os\nprint(os.environ.get('A'), os.environ.get('B'))")
+    rows = {"mine": {"argv": [str(tmp_path / "mine")], "env": {"A": "$KEY"}}}
+    agent = find_agent("env B=2 mine", rows, "full")
+    path = dict(os.environ) | {"KEY": "k"}
+    apart = (lambda argv, _: [*argv]) if here else (lambda argv, _: ["env", "-i", *argv])
+    assert run(tmp_path, agent, env=path, here=here, wrap=apart).text.strip() == "k 2"
 
 
 def test_the_environment_has_nothing_of_git_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

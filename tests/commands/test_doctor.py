@@ -483,6 +483,17 @@ def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job
     assert f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n" in done.stdout
 
 
+@pytest.mark.parametrize("command", ["nice mine", "env -i mine"])
+def test_an_agent_that_is_not_the_first_word_is_named(repo: Repo, command: str) -> None:
+    repo.tool("mine", "true")
+    repo.plan(OWN, agents={"mine": {"argv": ["mine"], "permissions": {"edit": []}}}, agent=command)
+    words = f"of {command} ralph sees the exit status alone, no limit and no cost: mine is not its first word"
+    assert says(repo.ralph("doctor", "-v"), "warning", words)
+    assert not says(
+        repo.ralph("doctor", "-v", "--agent", "env X=1 mine"), "warning", "ralph sees the exit status"
+    )
+
+
 def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     reports = ["dollars", "tokens"]
     row = {"argv": ["mine"], "permissions": {"edit": []}, "keys": ["MINE_KEY"], "reports": reports}
@@ -493,6 +504,10 @@ def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     assert not says(repo.ralph("doctor", "-v"), "warning", words), "without a key nothing is billed"
     assert not says(repo.ralph("doctor", "-v", "--max-usd", "5", MINE_KEY="k"), "warning", words)
     assert not says(repo.ralph("doctor", "-v", MINE_KEY="k", RALPH_RUN_MAX_USD="5"), "warning", words)
+    assert says(repo.ralph("doctor", "-v", "--agent", "env MINE_KEY=k mine"), "warning", words)
+    assert not says(
+        repo.ralph("doctor", "-v", "--agent", "env MINE_KEY= mine", MINE_KEY="k"), "warning", words
+    )
     repo.plan(OWN, agents={"mine": row}, agent="mine", budget={"usd": 100})
     assert not says(repo.ralph("doctor", "-v", MINE_KEY="k"), "warning", words)
 
