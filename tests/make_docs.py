@@ -22,7 +22,7 @@ DEFINITIONS = SCHEMA["$defs"]
 HEAD = """\
 # prd.json reference
 
-This page is generated from `prd.schema.json` (`python -m tests.make_docs`). Editors that support JSON Schema complete and validate a plan that names it: `"$schema": "./prd.schema.json"`, with the path to your copy.
+This page is generated from `prd.schema.json` (`python -m tests.make_docs`). `ralph init` puts a copy into `.ralph/` and names it in the plan, `"$schema": ".ralph/prd.schema.json"`: editors that support JSON Schema complete and validate the plan. In a clone, or after an upgrade, `ralph init` writes that copy again.
 
 A plan needs only a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
 """

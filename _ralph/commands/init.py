@@ -19,6 +19,7 @@ from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, prd
 from _ralph.state.facts import command_line
 
+SCHEMA = ".ralph/prd.schema.json"
 INCLUDE = ".worktreeinclude"
 CLAUDE = ".claude/settings.local.json"
 EXAMPLES = (".example", ".sample", ".template", ".dist")
@@ -32,6 +33,7 @@ def write_starters(prd_path: Path) -> list[str]:
     root = top_level(folder) or folder
     _refuse_second_plan(prd_path, root)
     done = [_init_plan(prd_path, root)]
+    _write_schema(prd_path)
     rulebook = root / "AGENTS.md"
     if rulebook.exists():
         done.append("AGENTS.md already exists; left as it is")
@@ -73,7 +75,8 @@ def _init_plan(path: Path, root: Path) -> str:
     project = _project(root)
     if not path.exists():
         proposal = _proposal(project, project.setup)
-        new = {"project": text.one_line(path.parent.resolve().name), "description": "", **proposal}
+        name = text.one_line(path.parent.resolve().name)
+        new = {"$schema": SCHEMA, "project": name, "description": "", **proposal}
         new |= {key: value for key, value in starter().items() if key not in new}
         path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         watches = project.watches if not proposal["checks"] else ""
@@ -85,6 +88,14 @@ def _init_plan(path: Path, root: Path) -> str:
         return f"{path} already exists; left as it is"
     edit.apply(plan, lambda now: edit.set_members(now, missing))
     return f"added to {path}: {_in_words(missing)}; nothing else was changed"
+
+
+def _write_schema(path: Path) -> None:
+    """Put the schema where a plan of `ralph init` names it, for editors: as this version has it."""
+    if prd.load(path).top.get("$schema") == SCHEMA:
+        target = path.parent / SCHEMA
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(resource("prd.schema.json"), target)
 
 
 def _project(root: Path) -> Project:

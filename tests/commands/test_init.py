@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from _ralph.commands.detect import TABLE, Project, as_json, setup_hint
@@ -667,12 +668,28 @@ FOUND = {"setup": SETUP, "keep": ["_build/"], "checks": ["mix test"], "protect":
 WORDS = "setup: mix deps.get; keep: _build/; checks: mix test; protect: test/**"
 
 
+def test_a_new_plan_names_a_schema_for_editors_which_init_keeps_up_to_date(repo: Repo) -> None:
+    repo.ralph("init")
+    plan = json.loads(repo.read("prd.json"))
+    schema = repo.path / plan["$schema"]
+    for old in (None, "{}"):  # a clone has none, an earlier version another
+        schema.unlink() if old is None else schema.write_text(old)
+        repo.ralph("init")
+        found = jsonschema.Draft202012Validator(json.loads(schema.read_text()))
+        assert found.is_valid(plan) and not found.is_valid(plan | {"checks": 7})
+    assert not repo.git("ls-files", "--others", "--exclude-standard", ".ralph")
+    repo.plan({}, checks=["true"])
+    schema.unlink()
+    repo.ralph("init")
+    assert not schema.exists()  # that plan does not name it
+
+
 def test_a_new_plan_says_what_was_found(repo: Repo) -> None:
     lay(repo.path, ELIXIR)
     assert f"wrote prd.json; {WORDS}" in repo.ralph("init").stdout
     plan = json.loads(repo.read("prd.json"))
     assert {key: plan[key] for key in FOUND} == FOUND and len(plan["userStories"]) == 1
-    assert [*plan] == ["project", "description", *FOUND, "userStories"]
+    assert [*plan] == ["$schema", "project", "description", *FOUND, "userStories"]
 
 
 def test_a_script_that_never_ends_is_named_where_no_check_is_found(repo: Repo) -> None:
