@@ -27,6 +27,7 @@ from _ralph.state.facts import (
     agents_words,
     command_line,
     dollars,
+    last_stop,
     limits_words,
     summary,
     task_facts,
@@ -86,7 +87,7 @@ class Status:
             Fact("trouble", self.trouble or None),
             Fact("agents", agents_summary(history), agents_words(history)),
             Fact("limits", asdict(usage), [limited] * bool(limited)),
-            Fact("running", self.running, _loop(self) if self.running else [_last_run(history)]),
+            Fact("running", self.running, _loop(self) if self.running else [_last_run(self.plan, history)]),
             Fact("final_check_due", due, [FINAL_CHECK_DUE] * due),
             Fact("flaky", history.flaky, [f"flaky in the last final check: {flaky}"] * bool(flaky)),
             Fact("branch", branch or None, [f"verified work lands on branch {branch}"] * bool(branch)),
@@ -348,12 +349,14 @@ def _still_fit(words: Sequence[str], plan: Plan) -> list[str]:
     return [*words[:at], *words[at + 2 :]] if done else [*words]
 
 
-def _last_run(history: History) -> str:
+def _last_run(plan: Plan, history: History) -> str:
     """How the last run ended."""
-    if history.stopped:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(history.stopped.time))
-        return f"the last run stopped at {at}: {text.one_line(history.stopped.reason, 300)}"
-    return "the last run was cut off; the next one goes on from there" if history.iteration else "no run yet"
+    if stopped := last_stop(plan, history):
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(stopped.time))
+        return f"the last run stopped at {at}: {text.one_line(stopped.reason, 300)}"
+    if history.stopped or not history.iteration:
+        return "no run yet"
+    return "the last run was cut off; the next one goes on from there"
 
 
 def _loop(status: Status) -> list[str]:

@@ -119,7 +119,7 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
     shape."""
     history = history or History()
     tasks = task_facts(plan, history) if plan else []
-    last = history.stopped
+    last = last_stop(plan, history) if plan else history.stopped
     if stop:
         last = Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason)
     return {
@@ -133,6 +133,12 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
         "seconds": round(seconds, 1),
         "tasks": [facts.as_object() for facts in tasks],
     }
+
+
+def last_stop(plan: Plan, history: History) -> Stopped | None:
+    """How the last run of these tasks ended; None before one, also where another plan had the branch."""
+    known = all(task.passed for task in plan.tasks) or any(history.of(task).begun for task in plan.tasks)
+    return history.stopped if known else None
 
 
 def news(event: str, project: str, branch: str, task: str, reason: str, so_far: Json) -> Json:

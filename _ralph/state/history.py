@@ -57,6 +57,7 @@ class TaskHistory(Spent):
     tried: int = 0  # all that ended with a verdict on the work
     since: Spent = field(default_factory=Spent)  # what its own limits count, since then
     last: records.AttemptEnded | None = None  # the newest attempt that counts
+    begun: bool = False  # it has been worked on at some time
     command: str = ""  # its last agent
     flaky: list[str] = field(default_factory=list)
     denials: list[str] = field(default_factory=list)
@@ -211,7 +212,8 @@ class History(Spent):
         self.begun.add(record.id)
         self.iteration = record.iteration
         self.this_run.iterations += not record.leftover  # no agent runs then
-        self.of(record).command = record.command
+        task = self.of(record)
+        task.begun, task.command = True, record.command
 
     def _verdict(self, record: records.AttemptEnded) -> None:
         start = self.open_starts.pop(record.iteration, None)

@@ -629,3 +629,14 @@ def test_how_often_a_task_may_fail_is_the_last_run_s_to_say_and_no_reason_to_sho
     repo.plan({"checks": ["false"]}, limits={"attempts": 0})
     done = repo.ralph("status")
     assert done.returncode == 0 and "false failed with exit 1" in done.stdout, done.stderr
+
+
+def test_a_fresh_plan_on_the_branch_of_a_finished_one_is_not_complete(repo: Repo) -> None:
+    repo.plan({"id": "A", "title": "one", "checks": ["test -f x"]}, branchName="ralph/shop")
+    assert repo.run(repo.agent("P('x').touch()"))[0] == 0
+    done = json.loads(repo.ralph("status", "--json").stdout)
+    assert (done["stop"], done["exit"]) == ("complete", 0)
+    repo.plan({"id": "B", "title": "two", "checks": ["test -f y"]}, branchName="ralph/shop")
+    fresh = json.loads(repo.ralph("status", "--json").stdout)
+    assert [fresh[key] for key in ("stop", "exit", "reason", "next")] == [None, None, None, "B"]
+    assert "no run yet" in repo.ralph("status").stdout
