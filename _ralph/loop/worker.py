@@ -18,7 +18,7 @@ from _ralph.codec import as_json, made
 from _ralph.errors import RalphError
 from _ralph.model import Json
 from _ralph.process import process
-from _ralph.process.mark import become_subreaper, kin_of, left_by
+from _ralph.process.mark import become_subreaper, left_by, note
 from _ralph.process.process import Control
 
 _STOP_DEADLINE = 60.0
@@ -141,7 +141,7 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> None:
     """What the child does."""
     os.setsid()
     become_subreaper()
-    kin_of(os.getpid())  # is noted: a worker that hangs when its loop is killed is ended by the next one
+    note(os.getppid())  # a worker that hangs when its loop is killed is ended by the next one
     control = Control(alive)
     control.install()
 

@@ -32,7 +32,7 @@ _PAUSE = 0.1
 _SLACK = 60.0
 """Seconds by which the beginning of one process may differ in two looks: clocks are set. A process id comes
 again much later."""
-_NOTE = re.compile(r"(?P<starter>\d+)-(?P<pid>\d+)-(?P<began>\d+\.\d+)-(?P<mark>\w*)")
+_NOTE = re.compile(r"(?P<starter>\d+)-(?P<pid>\d+)-(?P<mark>\w*)")
 _notes: Path | None = None
 
 
@@ -52,18 +52,21 @@ def mark_run(run_id: str, notes: Path) -> None:
         notes.mkdir(exist_ok=True)
 
 
-def kin_of(pid: int, mark: str = "") -> Kin | None:
-    """The kin of a process that leads a session, and was started just now with `mark`. It is noted until all
-    of it has ended. None where orphans are adopted."""
+def note(starter: int, mark: str = "") -> None:
+    """Note this process, which leads a session, before it does anything: it was started by `starter`, with
+    `mark`. Nothing where orphans are adopted."""
+    if _notes and not ADOPTS:
+        with contextlib.suppress(OSError):  # a disk that is full ends the run by itself
+            (_notes / f"{starter}-{os.getpid()}-{mark}").touch()
+
+
+def kin_of(pid: int, mark: str) -> Kin | None:
+    """The kin of a process that this one started just now with `mark`, and that has noted itself. None where
+    orphans are adopted."""
     if ADOPTS:
         return None
-    began = time.time()
-    kin = Kin({pid: began}, frozenset({mark} - {""}))
-    if _notes:
-        kin.notes = [_notes / f"{os.getpid()}-{pid}-{began}-{mark}"]
-        with contextlib.suppress(OSError):  # a disk that is full ends the run by itself
-            kin.notes[0].touch()
-    return kin
+    notes = [_notes / f"{os.getpid()}-{pid}-{mark}"] if _notes else []
+    return Kin({pid: time.time()}, frozenset({mark}), notes)
 
 
 def left_by(worker: int) -> Kin | None:
@@ -81,12 +84,12 @@ def left_by_run(run_id: str, notes: Path) -> Kin:
 def _noted(notes: Path | None, worker: int | None = None) -> Kin:
     """The kin of all that is noted, or of what one worker started, and of itself."""
     kin = Kin()
-    for note in notes.glob("*") if notes else ():
-        said = _NOTE.fullmatch(note.name)
+    for path in notes.glob("*") if notes else ():
+        said = _NOTE.fullmatch(path.name)
         if said and (worker is None or str(worker) in said.group("starter", "pid")):
-            kin.leaders[int(said["pid"])] = float(said["began"])
+            kin.leaders[int(said["pid"])] = path.stat().st_mtime
             kin.marks |= {said["mark"]} - {""}
-            kin.notes.append(note)
+            kin.notes.append(path)
     return kin
 
 
@@ -128,8 +131,8 @@ class Kin:
 
     def forget(self) -> None:
         """Remove the notes: all of it has ended."""
-        for note in self.notes:
-            note.unlink(missing_ok=True)
+        for path in self.notes:
+            path.unlink(missing_ok=True)
 
     def _look(self, with_marks: bool) -> None:
         import psutil

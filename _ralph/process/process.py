@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
@@ -144,6 +145,7 @@ def run_process(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if err else subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=None if mark.ADOPTS else partial(mark.note, os.getpid(), own),
             )
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:

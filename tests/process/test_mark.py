@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -95,8 +96,8 @@ def test_a_session_that_was_noted_is_ended(stack: ExitStack, tmp_path: Path, the
     """Also where its leader has ended, and no environment says whose it is."""
     mark.mark_run("first", tmp_path)
     words = [sys.executable, "-c", f"import subprocess, time\n{then}"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as leader:
-        mark.kin_of(leader.pid)
+    noted = partial(mark.note, os.getpid())
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=noted) as leader:
         assert leader.stdout
         child = int(leader.stdout.readline())
         if then is not RUNS_ON:
@@ -111,7 +112,9 @@ def test_a_later_process_with_the_same_id_is_let_be(stack: ExitStack, tmp_path: 
     mark.mark_run("first", tmp_path)
     (tmp_path / "a name that nobody gave").touch()
     other = start(stack, SLEEPS)
-    (tmp_path / f"{os.getpid()}-{other.pid}-{other.create_time() - 3600}-").touch()
+    noted = tmp_path / f"{os.getpid()}-{other.pid}-"
+    noted.touch()
+    os.utime(noted, times=(0, other.create_time() - 3600))
     end("first", tmp_path)
     assert not is_gone(other.pid)
 

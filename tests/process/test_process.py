@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,10 +232,13 @@ def test_what_forks_while_it_is_hunted_is_found_too(
     mark.mark_run("hunted", repo.outside / "notes")
     endless = "i=0; while [ $i -lt 4000 ]; do sleep 60 & sleep 0.005; i=$((i + 1)); done"
     env = {**repo.env, "RALPH_RUN_ID": "hunted"}
-    forks = subprocess.Popen(["sh", "-c", endless], cwd=repo.path, env=env, start_new_session=True)
-    mark.kin_of(forks.pid)
+    noted = partial(mark.note, os.getpid())
+    forks = subprocess.Popen(
+        ["sh", "-c", endless], cwd=repo.path, env=env, start_new_session=True, preexec_fn=noted
+    )
     time.sleep(0.3)
     assert process.sweep(0.0, kin=mark.left_by_run("hunted", repo.outside / "notes")) == []
+    forks.wait(20)
     assert repo.alive() == []
 
 

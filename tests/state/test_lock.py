@@ -24,13 +24,15 @@ from tests.conftest import LITTLE_GRACE, ROOT, Repo
 from tests.scripts import HANGS, MAKES, own
 
 HOLDER = """
-import subprocess, sys
+import functools, os, subprocess, sys
 from pathlib import Path
-from _ralph.process.mark import kin_of
+from _ralph.process.mark import note
 from _ralph.state import layout, lock
 with lock.alone(layout.locate(Path("prd.json")), sys.argv[1]):
-    child = subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL)
-    kin_of(child.pid)
+    noted = functools.partial(note, os.getpid())
+    child = subprocess.Popen(
+        ["sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL, preexec_fn=noted
+    )
     print(child.pid, flush=True)
     sys.stdin.read()
 """
