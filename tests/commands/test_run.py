@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from _ralph.loop import run
 from tests.conftest import Repo
 from tests.scripts import LIMIT, LOOKS_OFTEN, MAKES, RESULT, once, own, plan, speaker
 
@@ -78,12 +77,10 @@ def test_it_is_told_of_the_events_that_are_named(
         ("kill -9 $$", "--notify ended with exit -9: no output"),
     ],
 )
-def test_a_notify_command_that_fails_costs_one_sentence(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, command: str, said: str
-) -> None:
-    monkeypatch.setattr(run, "_NOTIFY_TIMEOUT", 1.0)
+def test_a_notify_command_that_fails_costs_one_sentence(repo: Repo, command: str, said: str) -> None:
+    soon = "from _ralph.loop import run; run._NOTIFY_TIMEOUT = 1.0"
     repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
-    done = repo.ralph("run", "--agent", repo.agent(MAKES), "--notify", command)
+    done = repo.ralph("run", "--agent", repo.agent(MAKES), "--notify", command, first=soon)
     assert (done.returncode, repo.passed()) == (4, ["T2"]), done.stderr
     assert done.stdout.count(f"! {said}") == done.stdout.count("--notify ") - 1 == 2  # and in `next:`
     assert not repo.alive()
