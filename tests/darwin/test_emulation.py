@@ -28,7 +28,9 @@ def test_every_python_inside_is_one_on_macos() -> None:
     lacks = f"for program in {' '.join(LINUX_ONLY)}; do command -v $program; done"
     done = emulated("sh", "-c", f'env -i "$0" -c "$1"; {lacks}; sleep 60 & exit 7', sys.executable, is_mac)
     assert (done.returncode, done.stdout) == (7, "darwin\n"), done
-    assert done.stderr.startswith("still running: ") and done.stderr.endswith(" sleep 60\n")
+    assert (
+        done.stderr.startswith("still running: ") and " sleep 60" in done.stderr
+    )  # or its shell, with these words
 
 
 def test_where_there_can_be_no_namespaces_that_is_said(tmp_path: Path) -> None:
