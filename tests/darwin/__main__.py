@@ -27,7 +27,7 @@ def why_not() -> str:
     """Why there can be no emulation here; nothing if there can."""
     if not shutil.which("unshare"):
         return "there is no `unshare` (util-linux)"
-    tried = subprocess.run([*NAMESPACES, "true"], capture_output=True, text=True)
+    tried = subprocess.run([*NAMESPACES, "mount", "--version"], capture_output=True, text=True)
     return tried.stderr.strip() or "no namespaces" if tried.returncode else ""
 
 

@@ -115,8 +115,8 @@ def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(repo: Repo)
     """
     (repo.outside / "above.py").write_text(textwrap.dedent(above))
     kill = f"""
-        cat; cd "${{0%/*}}"; mv dead killed 2> /dev/null || exit 0
-        {sys.executable} above.py && touch worker-killed
+        cat; cd "${{0%/*}}"; mv dead killing 2> /dev/null || exit 0
+        {sys.executable} above.py
     """
     repo.git("config", "filter.kill.clean", str(repo.program("../filter", kill)))
     repo.write(".gitattributes", "T*.txt filter=kill\n")
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(repo: Repo)
     process.communicate(timeout=10)
     (repo.outside / "dead").touch()
     code, _, printed = repo.run(repo.agent(works))
-    assert (code, repo.passed()) == (0, ["T1"]) and (repo.outside / "worker-killed").exists(), printed
+    assert (code, repo.passed()) == (0, ["T1"]) and (repo.outside / "killing").exists(), printed
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
 
 
