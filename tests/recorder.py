@@ -16,6 +16,7 @@ def install() -> None:
     """Wrap the calls of `os` that change files; what replaces them later is not noted."""
     log = _open(os.environ["ORDER_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     paths: dict[int, str] = {}
+    written_to: set[int] = set()  # what is only read may be closed unseen, and a pipe get its number
 
     def note(call: str, path: Any, data: bytes = b"") -> None:
         line = {"call": call, "path": os.path.realpath(os.fspath(path)), "data": data.decode("latin-1")}
@@ -25,15 +26,18 @@ def install() -> None:
     def opened(path: Any, flags: int, *given: Any, **named: Any) -> int:
         fd = _open(path, flags, *given, **named)
         paths[fd] = os.fspath(path)
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            written_to.add(fd)
         return fd
 
     def written(fd: int, data: Any) -> int:
-        if fd in paths:
+        if fd in written_to:
             note("write", paths[fd], bytes(data))
         return _write(fd, data)
 
     def closed(fd: int, real: Any = os.close) -> None:
-        paths.pop(fd, None)  # a pipe may get its number
+        paths.pop(fd, None)
+        written_to.discard(fd)
         real(fd)
 
     def synced(fd: int, real: Any = os.fsync) -> None:
