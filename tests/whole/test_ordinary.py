@@ -326,6 +326,28 @@ def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(repo: Re
         assert repo.git("diff-tree", "-r", "--name-only", base, "ralph/p") == f"{odd.file}\n"
 
 
+@pytest.mark.parametrize("name", sample(REPOSITORIES, 12))
+def test_what_lands_from_three_rooms_is_what_git_has_of_each(repo: Repo, name: str) -> None:
+    """The change of one line beside two new files, by three workers at once."""
+    odd = REPOSITORIES[name]
+    made(repo, odd)
+    base = repo.git("rev-parse", "HEAD").strip()
+    check = repo.write("../check.py", f"import os, sys\n{known(odd)}sys.exit(not ({odd.green}))\n").resolve()
+    own = [{"checks": [f"{sys.executable} -IS {check}"]}, *({"checks": [f"test -e {one}"]} for one in "bc")]
+    plan(repo, *own, **{"checks": ["true"], **odd.plan})
+    does = f"if task == 'T1': {odd.work}\nelse: P('abc'[int(task[1:]) - 1]).touch()\nprint(RESULT)"
+    code, _, said = repo.run(agent(repo, odd, does), "--jobs", "3", "--rooms", "3")
+    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), said
+    landed = repo.git("rev-list", f"{base}..ralph/p").split()
+    changed = [repo.git("diff-tree", "-r", f"{one}^", one) for one in landed]
+    (edit,) = (change for change in changed if not change.endswith(("\tb\n", "\tc\n")))
+    clone = ("-C", str(repo.outside / "clone"))
+    if odd.exact:
+        trees = as_git_has_it(repo, odd, base)
+        assert edit in [repo.git(*clone, "diff-tree", "-r", base, tree.strip()) for tree in trees]
+    assert len(landed) == 3
+
+
 def test_files_of_a_persons_own_in_ralphs_folder_stay_as_they_are(repo: Repo) -> None:
     """Tracked ones and others, whatever they are called."""
     names = [".ralph/PROMPT.md", ".ralph/.gitignore", ".ralph/17-ideas.md", ".ralph/log.md"]
