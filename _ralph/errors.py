@@ -112,7 +112,7 @@ def translate(error: Exception) -> RalphError:
 
             traceback.print_exception(error)
         return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
-    problem = f"{error.strerror or error}: {error.filename or 'here'}"
+    problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
     if error.errno == errno.ENOENT and not error.filename:
         return BadInput("the folder that you are in is gone; cd to your project")
     if str(error.filename).startswith("/proc/"):
