@@ -192,7 +192,7 @@ def test_a_power_cut_loses_nothing_that_was_written_down(
 def test_without_a_sync_a_power_cut_is_seen(
     disk: tuple[Path, Path], fault: str, tally: Callable[[str, int], None]
 ) -> None:
-    count, wrong = 0, []
+    count, wrong = power_cuts(disk, fault)
     while not wrong and count < 3 * CUTS:  # what else syncs all disks just then hides it
         more, wrong = power_cuts(disk, fault, f"work-{count}")
         count += more
