@@ -26,9 +26,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
+RALPH = [sys.executable, str(ROOT / "ralph.py")]
 SOURCE = re.compile(r"\.(py|go|rs|js|mjs|cjs|ts|tsx|jsx|java|rb|c|cc|cpp|h|hpp|cs|php|kt|swift)$")
 TEST = re.compile(
-    r"(^|/)(tests?|specs?|__tests__|testdata|fixtures)/|(^|/)test_[^/]*$|[._-](test|spec)\.\w+$"
+    r"(^|/)(tests?|specs?|__tests__|testdata|fixtures)[/.]|(^|/)test_[^/]*$|[._-](test|spec)\.\w+$"
 )
 PLAIN = re.compile(r"[\w./+@-]+")
 LOCK = re.compile(r"(^|/)([\w.-]+\.lock|package-lock\.json|pnpm-lock\.yaml|go\.sum)$")
@@ -453,7 +454,7 @@ class Night:
 
     def _call(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, str(ROOT / "ralph.py"), *words], cwd=self.home.path, env=self.home.env,
+            [*RALPH, *words], cwd=self.home.path, env=self.home.env,
             capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -657,7 +658,7 @@ def opened(repository: Path, top: Path) -> Repository:
 
 def proposed(clone: Repository) -> dict[str, Any]:
     """The plan that `ralph init` writes there; afterwards the clone is as before."""
-    words = [sys.executable, str(ROOT / "ralph.py"), "init"]
+    words = [*RALPH, "init"]
     done = subprocess.run(words, cwd=clone.path, env=clone.env, capture_output=True, text=True)
     if done.returncode:
         raise Unfit(f"ralph init: {done.stderr.strip()}")
