@@ -77,6 +77,13 @@ class Agent:
         own = self.row.get("env", {})
         return {name: Template(value).safe_substitute(env) for name, value in own.items()}
 
+    def missing(self, env: Mapping[str, str]) -> list[str]:
+        """The variables that its own need, and that `env` does not have."""
+        needed = (
+            name for value in self.row.get("env", {}).values() for name in Template(value).get_identifiers()
+        )
+        return sorted({name for name in needed if not env.get(name)})
+
     def argv(self, prompt_file: Path, log: Path, usd_left: float | None = None) -> list[str]:
         """The command to run. `usd_left` is in dollars, for an agent with a limit of its own; `log` for one
         that writes its events to a file."""
@@ -158,6 +165,10 @@ def require(agent: Agent, here: bool = True) -> None:
         how = f"chmod +x {agent.program}" if there else "install it or name another"
         what = "cannot be executed" if there else "is not on PATH"
         raise AgentUnavailable(f"the agent {agent.program!r} {what}; {how}")
+    if unset := agent.missing(os.environ):
+        raise AgentUnavailable(
+            f"the agent {agent.name!r} needs {' and '.join(unset)}, which is not set; export it"
+        )
     if agent.name == "plain" or agent.permissions in ("full", "sandbox"):
         return
     if agent.permissions not in agent.row["permissions"]:

@@ -494,6 +494,21 @@ def test_an_agent_that_is_not_the_first_word_is_named(repo: Repo, command: str) 
     )
 
 
+def test_a_variable_that_an_agent_needs_is_missed_before_it_is_started(repo: Repo) -> None:
+    row = {"argv": ["./agent"], "env": {"BASE_URL": "$MY_URL", "PRICE": "5 $$"}}
+    repo.program("agent", "touch started")
+    repo.plan({"checks": ["test -e started"]}, agents={"glm": row})
+    repo.commit("agent")
+    words = ("--agent", "glm", "--full-permissions", "--no-wait")
+    missing = "the agent 'glm' needs MY_URL, which is not set; export it"
+    doctor = repo.ralph("doctor", *words)
+    assert doctor.returncode == 2 and missing in doctor.stdout, doctor.stdout
+    refused = repo.ralph("run", *words)
+    assert refused.returncode == 5 and missing in refused.stderr
+    assert not (repo.path / "progress.txt").exists()
+    assert repo.ralph("run", *words, MY_URL="http://127.0.0.1").returncode == 0
+
+
 def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     reports = ["dollars", "tokens"]
     row = {"argv": ["mine"], "permissions": {"edit": []}, "keys": ["MINE_KEY"], "reports": reports}
