@@ -60,6 +60,6 @@ async def retry_setup(run: Run, attempt: Attempt, step: Callable[[], Awaitable[F
 async def _wait(run: Run, attempt: Attempt, why: str, until: float) -> None:
     """Wait until `until` (unix time). StopNow when ralph must stop, TryLater when the run's time is up."""
     when = f"until {text.clock(min(until, run.ends), time.time(), seconds=True)}"
-    said, doing = f"{why}; it is tried again, waiting {when}", f"waiting for setup {when}"
+    said, doing = f"{why}; it is tried again, waiting {when}", f"waiting to try again {when}"
     if not await stand_by(run, attempt, said, doing, lambda: time.time() >= until):
         raise TryLater(why)

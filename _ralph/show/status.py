@@ -311,7 +311,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     """The commands with which a person goes on after a run that `stopped` so. None where nothing is to be
     done, also while a loop runs."""
     plan, history, path = status.plan, status.history, status.prd
-    words, run = _still_fit(status.words, plan), history.this_run
+    words, run = _still_fit(status.words, plan, stopped), history.this_run
     asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
     again = text.one_line(command_line("run", path, words), 1000)
     if asked:
@@ -342,11 +342,13 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     return [again]
 
 
-def _still_fit(words: Sequence[str], plan: Plan) -> list[str]:
-    """The options of the last run without a task that has passed."""
+def _still_fit(words: Sequence[str], plan: Plan, stopped: Stopped | None) -> list[str]:
+    """The options of the last run without a task that has passed, and without `--once` where that passed."""
+    once = bool(stopped and stopped.stop == "once" and not stopped.exit)
+    words = [word for word in words if not once or word != "--once"]
     at = words.index("--task") if "--task" in words else len(words)
     done = plan.passed_ids.intersection(words[at + 1 : at + 2])
-    return [*words[:at], *words[at + 2 :]] if done else [*words]
+    return [*words[:at], *words[at + 2 :]] if done else words
 
 
 def _last_run(plan: Plan, history: History) -> str:

@@ -90,17 +90,19 @@ def test_a_notify_command_that_fails_costs_one_sentence(repo: Repo, command: str
 
 
 def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    repo.plan(own("T1"), own("T2"), own("T3"))
     agent = repo.agent("P(f'{task}.txt').touch()")
     words = ["--max-iterations", "1", "--max-hours", "2", "--agent", agent]
     del repo.env["RALPH_RUN_NO_AWAKE"]
     first, *_, last = repo.ralph("run", *words).stdout.splitlines()
     assert first[20:] == (
-        f"2 of 2 tasks to do on branch ralph/p | {agent} | this run: 0 of 1 iterations, 0 s of 2 h 0 min"
+        f"3 of 3 tasks to do on branch ralph/p | {agent} | this run: 0 of 1 iterations, 0 s of 2 h 0 min"
     )
     again = f"ralph run --max-iterations 1 --max-hours 2 --agent {shlex.quote(agent)}"
     assert last[20:] == f"next: {again}"
     assert f"next: {again}\n" in repo.ralph("status", COLUMNS="300").stdout
+    tried = repo.ralph("run", "--once", "--agent", repo.agent(MAKES, "once"))
+    assert "next: ralph run --agent " in tried.stdout, "an attempt that passed has shown what it was to show"
     waits = repo.start("run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper"))
     repo.wait_for("../up")
     waits.terminate()
