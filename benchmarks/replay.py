@@ -138,7 +138,8 @@ class Lab:
         git("checkout", "-qf", "--detach", commit)
         git("clean", "-qfd")
         write(self.clone.path, files or {})
-        self._install(commit)
+        if failed := self._install(commit):
+            return Ran(False, {}, failed)
         self.runs += 1
         results = self.clone.path.parent / f"results-{self.runs}"
         code, said = self.sh(self.suite, RALPH_RESULTS=str(results))
@@ -155,16 +156,15 @@ class Lab:
             return 1, f"it took more than {PATIENCE} s"
         return done.returncode, "\n".join(f"{done.stdout}\n{done.stderr}".strip().splitlines()[-5:])
 
-    def _install(self, commit: str) -> None:
-        """Run `setup`, unless all that is neither source nor test is as it was then."""
+    def _install(self, commit: str) -> str:
+        """Run `setup`, unless all that is neither source nor test is as it was then. How it failed, if so."""
         entries = self.clone.git("ls-tree", "-r", commit).splitlines()
         depends = "\n".join(one for one in entries if not SOURCE.search(one) and not TEST.search(one))
         if not self.setup or depends == self.installed:
-            return
+            return ""
         code, said = self.sh(self.setup)
-        if code:
-            raise Unfit(f"`{self.setup}` fails: {said}")
-        self.installed = depends
+        self.installed = "" if code else depends
+        return f"`{self.setup}` fails: {said}" if code else ""
 
 
 def write(folder: Path, files: Files) -> None:
@@ -472,12 +472,14 @@ class Played:
     def passed(self, task: str) -> bool:
         return bool(self.tasks[task]["state"] == "passed")
 
-    def fault(self, task: str, tree_of: str, attempts: int = 1) -> str:
-        """What is wrong where this task alone had to pass, with the files of that commit; else nothing."""
+    def fault(self, task: str, tree_of: str, attempts: int, edited: Iterable[str]) -> str:
+        """What is wrong where this task alone had to pass, with the files of that commit but for those that
+        were `edited` beside; else nothing."""
         found = self.tasks[task]
         if not self.passed(task):
             return f"{found['state']}: {found['reason']}"
-        if differs := self.home.git("diff-tree", "-r", "--name-only", tree_of, "ralph/replay").split():
+        found_in = self.home.git("diff-tree", "-r", "--name-only", tree_of, "ralph/replay").split()
+        if differs := [one for one in found_in if one not in edited]:
             return f"landed, but differs from the commit in {', '.join(differs[:5])}"
         if self.exit or found["weak"] or found["attempts"] != attempts:
             return f"exit {self.exit}, weak: {found['weak']}, {found['attempts']} attempts, not {attempts}"
@@ -541,6 +543,7 @@ class Player:
         """Work that must pass; `first` is with the tests committed before it."""
         night = self.stage.make(commit.parent, commit.tests if first else None)
         script = night.lay("true", commit.work)
+        locks: list[str] = []
         if kind == "half":
             half = night.lay("half", commit.others["half"] | commit.tests)
             script = f"if [ $RALPH_ATTEMPT = 1 ]; then\n{half}else\n{script}fi\n"
@@ -554,7 +557,7 @@ class Player:
         night.task("true", script, **(self._on_top(night) if first else self._with_tests(night, commit)))
         done = night.ralph()
         self.score.note(
-            commit, kind, done.fault("true", commit.id, 1 + (kind == "half")), done.passed("true")
+            commit, kind, done.fault("true", commit.id, 1 + (kind == "half"), locks), done.passed("true")
         )
         if first:
             self.score.suite_runs.append(done.suite_runs)
@@ -612,16 +615,17 @@ class Player:
 
     def chain(self, commits: list[Commit], jobs: int) -> str:
         """These commits, the oldest first, as one plan. How it ended, in words."""
-        night = self.stage.make(commits[0].parent)
-        touched: dict[str, str] = {}
-        before = commits[0].parent
+        base, before = commits[0].parent, commits[0].parent
+        night = self.stage.make(base)
+        changes: dict[str, Files] = {}
+        after: dict[str, list[str]] = {}
         for number, commit in enumerate(commits, 1):
             files, task = self.stage.lab.clone.changed(before, commit.id), f"T{number}"
+            after[task] = self._needed(base, changes, after, files)
             check = night.own_check(task, commit, {n: c for n, c in files.items() if TEST.search(n)})
-            after = sorted({touched[name] for name in files if name in touched})
-            more = {"allow": sorted(files), "checks": [check], "dependsOn": after}
+            more = {"allow": sorted(files), "checks": [check], "dependsOn": after[task]}
             night.task(task, night.lay(task, files), **more)
-            touched |= dict.fromkeys(files, task)
+            changes[task] = files
             before = commit.id
         started = time.perf_counter()
         done = night.ralph("--jobs", str(jobs), "--rooms", str(jobs), "--max-attempts", "3")
@@ -636,6 +640,20 @@ class Player:
             f"chain, jobs and rooms {jobs}: {landed} of {len(commits)} landed, exit {done.exit}, {tree},"
             f" {done.suite_runs} runs of the suite, {seconds:.0f} s"
         )
+
+    def _needed(
+        self, base: str, changes: dict[str, Files], after: dict[str, list[str]], files: Files
+    ) -> list[str]:
+        """The earlier tasks that these files build on: those that changed one of them, or all, if the suite is
+        not green with those alone."""
+        direct = [task for task, changed in changes.items() if changed.keys() & files.keys()]
+        needed = set(direct)
+        for task in reversed(changes):  # each is after the ones that it needs
+            needed |= set(after[task]) if task in needed else set()
+        made: Files = {}
+        for task in changes:
+            made |= changes[task] if task in needed else {}
+        return direct if self.stage.lab.run(base, made | files).green else list(changes)
 
 
 # ---------------------------------------------------------------- the command line

@@ -64,6 +64,7 @@ def commit(repo: Repo, what: str, shop: str) -> None:
 def history(repo: Repo) -> Repo:
     """Three commits with tests; before the first one there is no suite."""
     repo.write("suite.py", SUITE)
+    repo.write("uv.lock", "version = 1\n")
     commit(repo, "add", ADD)
     commit(repo, "tax", f"RATE = 2\n\n\n{ADD}{TAX}")  # two changes
     commit(repo, "cut", f"RATE = 2\n\n\n{ADD}{TAX}{CUT}")
