@@ -76,7 +76,7 @@ def with_setup(setup: str, make: str = PLAIN, again: bool = True, **more: Any) -
 
 # As git-lfs does it: what is in the repository names what lies elsewhere.
 LFS = behind(
-    "cat > $LFS/new; id=$(git hash-object --no-filters $LFS/new); mv $LFS/new $LFS/$id; echo oid $id",
+    "new=$LFS/$$; cat > $new; id=$(git hash-object --no-filters $new); mv $new $LFS/$id; echo oid $id",
     'read word id; cat "$LFS/$id"',
 )
 NOTED = "$Id: 1 $"
