@@ -314,6 +314,8 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     words, run = _still_fit(status.words, plan, stopped), history.this_run
     asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
     again = text.one_line(command_line("run", path, words), 1000)
+    if stopped and not status.running and (first := _before_any_task(stopped, path, words)):
+        return [*first, again]
     if asked:
         more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
         question = history.of(asked[0]).question
@@ -326,13 +328,6 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if unproved := prd.unproved(plan) if not {"--check", "--judge"}.intersection(words) else []:
         check = command_line("run", path, [*words, "--check"])
         return [f"nothing proves {text.few(unproved)}; name a check: {check} 'YOUR TEST COMMAND'"]
-    if stopped and stopped.stop == "red-checks":
-        task = command_line("add", path)
-        return [f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'", again]
-    if stopped and stopped.stop == "budget":
-        return [f"raise `budget` in {path}", again]
-    if stopped and stopped.exit == Exit.AGENT:
-        return ["fix it", text.one_line(command_line("doctor", path, ["--probe", *words]), 1000), again]
     if all(task.passed for task in plan.tasks):
         land = command_line("land", path, [status.to_land])
         return [command_line("report", path), land] if status.to_land else []
@@ -340,6 +335,18 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if stopped and stopped.stop == "limit" and small and run.iterations == 1 and not run.passed:
         return [f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"]
     return [again]
+
+
+def _before_any_task(stopped: Stopped, path: Path, words: Sequence[str]) -> list[str]:
+    """What to do first where a run `stopped` for something that no task can go on without."""
+    if stopped.stop == "red-checks":
+        task = command_line("add", path)
+        return [f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'"]
+    if stopped.stop == "budget":
+        return [f"raise `budget` in {path}"]
+    if stopped.exit == Exit.AGENT:
+        return ["fix it", text.one_line(command_line("doctor", path, ["--probe", *words]), 1000)]
+    return []
 
 
 def _still_fit(words: Sequence[str], plan: Plan, stopped: Stopped | None) -> list[str]:

@@ -231,7 +231,7 @@ def test_a_run_that_was_cut_off_is_named(tmp_path: Path) -> None:
 
 ASKS = worked("B", 1, "failed", blocked="it asks", handoff={"blocked on": "Which?"})
 DEAR = [*worked("C", 1, "failed"), {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"}]
-
+LOGGED_OUT = [{"event": "stop", "stop": "unavailable", "exit": 5, "reason": "the agent cannot run"}]
 SPENT = [{"event": "stop", "stop": "budget", "exit": 4, "reason": "the plan's budget in dollars is spent"}]
 
 
@@ -247,6 +247,9 @@ SPENT = [{"event": "stop", "stop": "budget", "exit": 4, "reason": "the plan's bu
         # a limit that is less than an attempt
         ("", DEAR, "--max-usd 0.1", "raise --max-usd: one attempt took $0.42"),
         ("", SPENT, "", "raise `budget` in prd.json; ralph run"),
+        # what no task can go on without comes before blocked ones
+        ("B", SPENT, "", "raise `budget` in prd.json; ralph run"),
+        ("B", LOGGED_OUT, "", "fix it; ralph doctor --probe; ralph run"),
     ],
 )
 def test_what_to_type_next(
@@ -260,7 +263,7 @@ def test_what_to_type_next(
     shown = replace(make(tmp_path, tasks, records), words=options.split())
     assert f"next: {wanted}" in status.lines(shown, 120, color=False)
     named = replace(shown, prd=Path("my plan.json"))
-    again = re.sub(r"ralph (run|retry)", r"ralph \1 --prd 'my plan.json'", wanted)
+    again = re.sub(r"ralph (run|retry|doctor)", r"ralph \1 --prd 'my plan.json'", wanted)
     again = again.replace("in prd.json", "in my plan.json")
     assert f"next: {again}" in status.lines(named, 200, color=False)
 
