@@ -621,7 +621,7 @@ class Player:
         after: dict[str, list[str]] = {}
         for number, commit in enumerate(commits, 1):
             files, task = self.stage.lab.clone.changed(before, commit.id), f"T{number}"
-            after[task] = self._needed(base, changes, after, files)
+            after[task] = self._needed(base, changes, after, files, commit.turned)
             check = night.own_check(task, commit, {n: c for n, c in files.items() if TEST.search(n)})
             more = {"allow": sorted(files), "checks": [check], "dependsOn": after[task]}
             night.task(task, night.lay(task, files), **more)
@@ -642,10 +642,15 @@ class Player:
         )
 
     def _needed(
-        self, base: str, changes: dict[str, Files], after: dict[str, list[str]], files: Files
+        self,
+        base: str,
+        changes: dict[str, Files],
+        after: dict[str, list[str]],
+        files: Files,
+        turned: list[str],
     ) -> list[str]:
         """The earlier tasks that these files build on: those that changed one of them, or all, if the suite is
-        not green with those alone."""
+        not green with those alone, or the tests that have `turned` are not."""
         direct = [task for task, changed in changes.items() if changed.keys() & files.keys()]
         needed = set(direct)
         for task in reversed(changes):  # each is after the ones that it needs
@@ -653,7 +658,8 @@ class Player:
         made: Files = {}
         for task in changes:
             made |= changes[task] if task in needed else {}
-        return direct if self.stage.lab.run(base, made | files).green else list(changes)
+        ran = self.stage.lab.run(base, made | files)
+        return direct if ran.green and all(ran.tests.get(name) for name in turned) else list(changes)
 
 
 # ---------------------------------------------------------------- the command line

@@ -121,7 +121,7 @@ def decide(facts: Facts) -> tuple[Verdict, str]:
     if facts.red and result.outcome is Outcome.FAILED and not changed:
         return Verdict.FAILED, f"the agent ended with an error and changed nothing: {result.reason}"
     if facts.red:
-        return Verdict.FAILED, facts.red
+        return Verdict.FAILED, facts.red if changed else f"it changed nothing: {facts.red}"
     if not facts.proved:
         still = f"the suite was red before the work and still is ({facts.suite})"
         return Verdict.FAILED, f"not proven: {still}; add a check to this task"

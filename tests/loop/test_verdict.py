@@ -268,6 +268,7 @@ def test_work_that_was_all_left_out_is_told_with_what_lets_it_in() -> None:
 def test_the_reason_names_the_first_red_check() -> None:
     attempt = weighed({SUITE: RED, OWN: RED}, {OWN: RED}, {SUITE: GREEN})
     assert attempt.reason == f"{SUITE} failed with exit 1 (0.1 s)"
+    assert decide(facts("done same red"))[1] == "it changed nothing: tests failed with exit 1"
 
 
 # ---------------------------------------------------------------- the program
