@@ -254,20 +254,20 @@ def add(prd: Path, title: str, **fields: Any) -> None:
 
 @cli.command()
 @options.PRD
-@click.argument("task_id", metavar="ID", shell_complete=options.known_tasks)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=options.known_tasks)
 @click.option("--answer", default="", metavar="TEXT", help="Your answer. The next prompt shows it.")
 @options.for_people
-def retry(prd: Path, task_id: str, answer: str) -> None:
-    """Open a blocked or passed task again, also during a run.
+def retry(prd: Path, ids: tuple[str, ...], answer: str) -> None:
+    """Open blocked or passed tasks again, also during a run.
 
-    Its attempts are counted from zero again. The answer goes into its notes.
+    Their attempts are counted from zero again. The answer goes into their notes.
 
     \b
     ralph retry US-003 --answer 'use the existing price table'
     """
     from _ralph.commands import requests
 
-    click.echo(requests.retry(prd, task_id, answer))
+    click.echo(requests.retry(prd, ids, answer))
 
 
 @cli.command()

@@ -4,7 +4,7 @@ runs, which reads it before every attempt."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from _ralph import files, text
@@ -33,26 +33,32 @@ def add(prd_path: Path, title: str, given: Json) -> str:
     return text.one_line(f"added {task.id}: {task.title}{weak}", 400)
 
 
-def retry(prd_path: Path, task_id: str, answer: str) -> str:
-    """Open a task again, with a person's answer in its notes; what was done. The record comes first: a loop
-    at work marks a task again that has passed, unless the log says that a person opened it."""
-    paths, answer = layout.locate(prd_path), answer.strip()
+def retry(prd_path: Path, ids: Sequence[str], answer: str) -> str:
+    """Open tasks again, with a person's answer in their notes; what was done. BadInput, and nothing is done,
+    if one of them is not there."""
     before = prd.load(prd_path)
-    task = before.task(task_id)
-    record = Retried(plan=before.key, task=task.id, title=task.title, answer=answer)
+    tasks = [before.task(task_id) for task_id in dict.fromkeys(ids)]
+    return "\n".join(_retry(prd_path, before.key, task, answer.strip()) for task in tasks)
+
+
+def _retry(prd_path: Path, plan_key: str, task: Task, answer: str) -> str:
+    """The record comes first: a loop at work marks a task again that has passed, unless the log says that a
+    person opened it."""
+    record = Retried(plan=plan_key, task=task.id, title=task.title, answer=answer)
 
     def change(plan: Plan) -> str:
-        now = plan.task(task_id)
+        now = plan.task(task.id)
         opened = prd.read(edit.set_open(plan, now), plan.path)
         if now.passed:
             opened = prd.read(edit.set_passed(opened, now, False), plan.path)
         return edit.add_note(opened, now, answer) if answer else opened.text
 
     if task.passed or task.is_blocked:
-        Journal(paths.progress).append(record, f"{task.id} {task.title} | opened again")
+        journal = Journal(layout.locate(prd_path).progress)
+        journal.append(record, f"{task.id} {task.title} | opened again")
     _change(prd_path, change)
     state = "is open again" if task.passed or task.is_blocked else "was not blocked and stays open"
-    return f"{task_id} {state}{'; your answer is in its notes' if answer else ''}"
+    return f"{task.id} {state}{'; your answer is in its notes' if answer else ''}"
 
 
 def tell(prd_path: Path, note: str, task_id: str | None = None) -> str:

@@ -317,12 +317,13 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if stopped and not status.running and (first := _before_any_task(stopped, path, words)):
         return [*first, again]
     if asked:
-        more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
-        question = history.of(asked[0]).question
-        fix = [] if question else [f"fix what blocks {text.one_line(asked[0].id)}"]
-        answer = " --answer '...'" if question else ""
-        retry = f"{command_line('retry', path, [asked[0].id])}{answer}{more}"
-        return [*fix, retry, *([] if status.running else [again])]
+        questions = [task.id for task in asked if history.of(task).question]
+        opened = questions[:1] or [task.id for task in asked]
+        fix = [] if questions else [f"fix what blocks {text.few(opened)}"]
+        answer = " --answer '...'" if questions else ""
+        more = [f"{len(asked) - 1} more blocked"] if questions and len(asked) > 1 else []
+        retry = text.one_line(command_line("retry", path, opened), 1000) + answer
+        return [*fix, retry, *more, *([] if status.running else [again])]
     if status.running:
         return []
     if unproved := prd.unproved(plan) if not {"--check", "--judge"}.intersection(words) else []:

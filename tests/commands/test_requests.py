@@ -68,7 +68,7 @@ def test_a_task_is_opened_and_the_answer_stands_in_its_notes(
 ) -> None:
     path = plan(repo, {**notes, "blocked": "which colour?", "checks": ["true"]}, {"checks": ["true"]})
     other = tasks(path)[1]
-    said = requests.retry(path, "T1", answer)
+    said = requests.retry(path, ["T1"], answer)
     assert said == "T1 is open again" + ("; your answer is in its notes" if answer.strip() else "")
     opened = tasks(path)[0]
     assert ({key: opened[key] for key in ("notes", "blocked") if key in opened}, tasks(path)[1]) == (
@@ -80,8 +80,18 @@ def test_a_task_is_opened_and_the_answer_stands_in_its_notes(
 def test_a_task_that_was_not_blocked_stays_as_it_is(repo: Repo) -> None:
     path = plan(repo, {"checks": ["true"]})
     before, when = path.read_bytes(), path.stat().st_mtime_ns
-    assert requests.retry(path, "T1", "") == "T1 was not blocked and stays open"
+    assert requests.retry(path, ["T1"], "") == "T1 was not blocked and stays open"
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
+
+
+def test_several_are_opened_at_once_or_none(repo: Repo) -> None:
+    path = plan(repo, *[{"blocked": "why?", "checks": ["true"]}] * 3)
+    assert requests.retry(path, ["T1", "T3"], "") == "T1 is open again\nT3 is open again"
+    assert [task["id"] for task in tasks(path) if task.get("blocked")] == ["T2"]
+    before = path.read_bytes(), repo.read("progress.txt")
+    with pytest.raises(BadInput, match="no task 'the'"):
+        requests.retry(path, ["T2", "the", "blue", "one"], "")
+    assert (path.read_bytes(), repo.read("progress.txt")) == before
 
 
 WORKS = """
@@ -98,7 +108,7 @@ def test_a_task_that_passed_is_opened_while_the_loop_works_another(repo: Repo) -
     night = repo.start("run", "--agent", repo.agent(f"(OUT / f'on-{{task}}').touch()\n{waits}{WORKS}"))
     repo.wait_for("../on-T2")
     assert repo.passed() == ["T1"]
-    assert requests.retry(path, "T1", "in blue, too") == "T1 is open again; your answer is in its notes"
+    assert requests.retry(path, ["T1"], "in blue, too") == "T1 is open again; your answer is in its notes"
     assert tasks(path)[0]["notes"] == ["a", "in blue, too"]
     assert repo.records("retry")[0]["answer"] == "in blue, too"
     repo.write("../go", "")
@@ -133,12 +143,13 @@ def test_a_word_for_the_plan_stands_in_the_next_prompt(repo: Repo, notes: dict[s
 def test_what_cannot_be_asked_is_refused(repo: Repo) -> None:
     path = plan(repo, {"checks": ["true"], "passes": True})
     before = path.read_bytes()
-    for ask, name, words, said in (
-        (requests.retry, "T9", "x", "there is no task 'T9'"),
+    refused: tuple[tuple[Any, Any, str, str], ...] = (
+        (requests.retry, ["T9"], "x", "there is no task 'T9'"),
         (requests.tell, "x", "T9", "there is no task 'T9'"),
         (requests.tell, "\n", "T1", "the note is empty"),
         (requests.tell, "x", "T1", "T1 has passed"),
-    ):
+    )
+    for ask, name, words, said in refused:
         with pytest.raises(BadInput, match=said):
             ask(path, name, words)
     for words in ("T1", "T1 use the price table"):

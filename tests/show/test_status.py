@@ -240,7 +240,8 @@ SPENT = [{"event": "stop", "stop": "budget", "exit": 4, "reason": "the plan's bu
     [
         ("B", [], "--max-usd 5", "fix what blocks B; ralph retry B; ralph run --max-usd 5"),
         # a question comes first, and the others are counted
-        ("A B C", ASKS, "", "ralph retry B --answer '...' (and 2 more); ralph run"),
+        ("A B C", ASKS, "", "ralph retry B --answer '...'; 2 more blocked; ralph run"),
+        ("A B", [], "", "fix what blocks A, B; ralph retry A B; ralph run"),
         # without a task that has passed
         ("", [], "--task P --jobs 2", "ralph run --jobs 2"),
         ("", [], "--task B --jobs 2", "ralph run --task B --jobs 2"),
