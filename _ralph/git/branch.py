@@ -104,7 +104,7 @@ class Branch:
             self.land(start, tip, "begin again at HEAD", forward=not kept)
         except Moved:
             return self.open(before)
-        return start, [f"branch {self.name} was merged; it begins again at HEAD{kept}"]
+        return start, [f"HEAD has all that branch {self.name} has; it begins again there{kept}"]
 
     def _make(self, start: str, before: str) -> str:
         """Make the branch at `start`; a line that says where that is. BadInput if git refuses."""
