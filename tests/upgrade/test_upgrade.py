@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from _ralph import files
+from _ralph.state.layout import RUNNING
+from _ralph.state.lock import boot
 from tests.conftest import Repo
 from tests.scripts import COUNTS, RESULT
 from tests.upgrade.record import HERE, RECORDED
@@ -20,7 +22,8 @@ FINISHES = f"{COUNTS}\nprint({RESULT!r})"
 
 
 def laid_down(name: str, folder: Path) -> Repo:
-    """A recorded plan of 0.2, as if it had been worked in `folder`; its agent is one that `FINISHES`."""
+    """A recorded plan of 0.2, as if it had been worked in `folder` since this machine started; its agent is one
+    that `FINISHES`."""
     old, recorded = HERE / name, folder / "recorded"
     shutil.unpack_archive(RECORDED / f"{name}.tar.xz", recorded)
     was, now = (files.digest(os.fsencode(path / "repo/prd.json")) for path in (old, folder.resolve()))
@@ -33,6 +36,8 @@ def laid_down(name: str, folder: Path) -> Repo:
         path.write_bytes(content)
     for path in sorted(recorded.rglob(f"*{was[:8]}*"), reverse=True):
         path.rename(path.with_name(path.name.replace(was, now).replace(was[:8], now[:8])))
+    for path in recorded.glob(f"repo/.git/ralph/*/{RUNNING}"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"boot": boot()}))
     (recorded / "repo/.git/refs/heads").mkdir(parents=True, exist_ok=True)
     repo = Repo(folder, like=recorded / "repo")
     shutil.move(recorded / "state", folder / "state")
