@@ -23,7 +23,7 @@ class Change:
     before, where the suite was red: it may not have run whole. `turned` failed before and pass now. `flaky`
     were not the same in two runs on the same files. `let_go` is what is gone and may be; `files` are those
     that the work changed, for what is gone and may not. `silent` says that nothing is reported of what was
-    green."""
+    green; `recovered`, that the check failed as a whole before, passes now, without a test dropped for it."""
 
     failed: Mapping[str, str] = field(default_factory=dict)
     skipped: Sequence[str] = ()
@@ -35,6 +35,7 @@ class Change:
     let_go: Sequence[str] = ()
     files: Sequence[str] = ()
     silent: bool = False
+    recovered: bool = False
 
     @property
     def breaks(self) -> bool:
@@ -89,12 +90,20 @@ def compare(
         let_go=gone if let_go else [],
         files=files,
         silent=bool(green and not states and _states(before[-1:])),
+        recovered=_recovered(before, now),
     )
 
 
+def _recovered(before: Runs, now: Runs) -> bool:
+    """Whether all of a check failed in each run before and passes in each now; a test that could not be
+    imported has another name once it can."""
+    red, green = before and not any(run.ok for run in before), now and all(run.ok for run in now)
+    return bool(red and green and not undone(before, now))
+
+
 def undone(before: Runs, now: Runs) -> list[str]:
-    """The tests of a task's own check that failed before its work and are now skipped; or gone, where none
-    passes that did not before."""
+    """The tests of a check that failed before the work and are now skipped; or gone, where none passes that
+    did not before."""
     was, states = _states(before), _states(now)
     failed = [name for name, seen in was.items() if "failed" in seen]
     if skipped := [name for name in failed if states.get(name) == {"skipped"}]:

@@ -73,6 +73,9 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     turned = {command for command in own & steady if before.own.get(command) is False}
     turned -= {command for command in own if before.tip.get(command)}  # by what landed meanwhile
     tests = [name for change in before.suites.values() for name in change.turned]
+    repaired = (red_before & whole) | {
+        command for command, change in before.suites.items() if change.recovered and command in steady
+    }
     named = f"{text.few(attempt.naming)} names a checkout of ralph, which a clone does not have"
     binding = {check.command for check in attempt.checks} & {*own, *before.tip} - red_before
     facts = Facts(
@@ -90,7 +93,7 @@ def weigh(attempt: Attempt, before: Before, judge: bool) -> None:
     attempt.flaky = [check.name for check in attempt.checks if check.command in before.flaky]
     attempt.flaky += [text.few(change.flaky) for change in before.suites.values() if change.flaky]
     attempt.denied = not passed and bool(attempt.result.denials) and not attempt.changes_tree
-    attempt.weak = passed and bool(suite or not (turned or tests or red_before & whole))
+    attempt.weak = passed and bool(suite or not (turned or tests or repaired))
     attempt.notices = [*dict.fromkeys([*attempt.notices, *_notices(attempt, before, suite)])]
 
 

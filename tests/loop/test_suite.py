@@ -14,7 +14,12 @@ from _ralph.model import CheckResult, SingleTests
 # - (failed) or o (skipped); nothing where the check gave no results.
 TABLE = """
 a+ b-          | a+ b-          |            -> old b
-a+ b-          | a+ b+          |            -> turned b
+a+ b-          | a+ b+          |            -> turned b, recovered
+a+ b-          | a+             |            ->
+p-             | a+ c+          |            -> recovered
+p-             | a+ c+          | a+         -> recovered
+p-; a+         | a+ c+          |            -> flaky p a
+p-             | a+; a-         |            -> flaky a
 a+ b-          | a- b-          |            -> failed a, old b
 a+ b-          | a- b+          |            -> failed a, turned b
 a+ b-          | ao b-          |            -> skipped a, old b
@@ -68,7 +73,7 @@ def runs(words: str) -> list[CheckResult]:
 def words(change: Change) -> str:
     kinds = ("failed", "skipped", "gone", "new", "old", "turned", "flaky")
     said = [f"{kind} {' '.join(names)}" for kind in kinds if (names := [*getattr(change, kind)])]
-    return ", ".join([*said, *["silent"] * change.silent])
+    return ", ".join([*said, *["silent"] * change.silent, *["recovered"] * change.recovered])
 
 
 def told(line: str) -> bool:
@@ -76,7 +81,7 @@ def told(line: str) -> bool:
     given, _, wanted = line.partition("->")
     before, now, earlier = map(runs, given.split("|"))
     change = compare(before, now, earlier)
-    order = ("failed", "skipped", "gone", "new", "old", "turned", "flaky", "silent")
+    order = ("failed", "skipped", "gone", "new", "old", "turned", "flaky", "silent", "recovered")
     parts = sorted(
         filter(None, map(str.strip, wanted.split(","))), key=lambda part: order.index(part.split()[0])
     )
@@ -122,6 +127,9 @@ MUTANTS = {
     ),
     "what is gone since an earlier commit binds": ('and "failed" in states.get(name, ())', ""),
     "what is new may fail": ("new = []\n    gone", "pass\n    gone"),
+    "a test that was dropped is a check that recovered": (" and not undone(before, now)", ""),
+    "one green run is a check that recovered": ("all(run.ok for run in now)", "now[0].ok"),
+    "one red run is one that failed": ("not any(run.ok for run in before)", "not before[0].ok"),
     "one run before is as good as two": ('states[name].add("gone")', "pass"),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 from _ralph.agents.registry import PLAIN, Agent
 from _ralph.loop.jobs import Attempt
+from _ralph.loop.suite import Change
 from _ralph.loop.verdict import Before, Facts, decide, weigh
 from _ralph.model import AgentResult, Check, CheckResult, Outcome, Task, Verdict
 from _ralph.state.prd import load
@@ -174,6 +175,7 @@ def weighed(
     tip: dict[str, bool] | None = None,
     flaky: Collection[str] = (),
     judge: bool = False,
+    suites: Mapping[str, Change] | None = None,
     **more: Any,
 ) -> Attempt:
     """An attempt of an agent that ended well and changed something: its checks `now`, its own ones before the
@@ -186,7 +188,7 @@ def weighed(
         checks=[result(command, ok) for command, ok in now.items()],
         **{"tip": "before", "commit": "after", "result": AgentResult(Outcome.DONE, active=True), **more},
     )
-    weigh(attempt, Before(own or {}, tip or {}, flaky), judge)
+    weigh(attempt, Before(own or {}, tip or {}, flaky, suites or {}), judge)
     return attempt
 
 
@@ -238,6 +240,14 @@ def test_what_is_flaky_is_named_and_no_evidence() -> None:
     assert weak.weak and f"flaky, red and green on the same files: {OWN}" in weak.notices
     idle = weighed(**given, flaky={OWN}, commit="before")
     assert idle.verdict is Verdict.NO_OP
+
+
+def test_a_suite_that_failed_as_a_whole_and_passes_is_evidence() -> None:
+    """Such as one whose new tests could not be imported: none of them failed before under its own name."""
+    given: dict[str, Any] = {"now": {SUITE: GREEN}, "own": None, "tip": {SUITE: GREEN}}
+    assert weighed(**given, suites={SUITE: Change()}).weak
+    assert not weighed(**given, suites={SUITE: Change(recovered=True)}).weak
+    assert weighed(**given, suites={SUITE: Change(recovered=True)}, flaky={SUITE}).weak
 
 
 def test_a_pass_beside_a_red_suite_says_so() -> None:

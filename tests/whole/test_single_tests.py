@@ -185,6 +185,15 @@ def test_a_single_test_that_turns_green_is_evidence(repo: Repo) -> None:
     assert [bool(record.get("weak")) for record in repo.records("verdict")] == [False, True]
 
 
+@pytest.mark.parametrize("how", ["files", "whole"])
+def test_a_suite_whose_new_tests_could_not_be_imported_is_evidence(repo: Repo, how: str) -> None:
+    """What failed before is the file, and what passes now are the tests in it."""
+    shop(repo, how, old="from shop import price\ndef test_price(): assert price(2) == 4\n", checks=[])
+    code, _, printed = repo.run(repo.agent(WORKS))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    assert not last(repo).get("weak")
+
+
 def test_a_test_that_is_flaky_blocks_nobody_and_is_named(repo: Repo) -> None:
     flaky = f"""
 import pathlib
