@@ -176,7 +176,7 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies:
     """What an attempt left in its workspace, where `copies` of ralph's own files were put."""
     if not place.exists:
         place.open()
-        gone = "the workspace was removed or replaced; all work in it is lost"
+        gone = "the workspace was removed or replaced, or the machine restarted; all work in it is lost"
         return Worked(
             result=attempt.result, left=attempt.left, notices=[*attempt.notices, gone], began=attempt.began
         )
