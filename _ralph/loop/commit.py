@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from _ralph import text
 from _ralph.agents.prompt import render_line
@@ -18,14 +19,24 @@ from _ralph.model import CheckResult, Task
 
 _HELPFUL = ("feat: {{ task.title }}", "feat: {{ task.title|lower }}")
 """Templates of messages that a hook may want: conventional commits, also with their rule for letters."""
+SUBJECT = 72
+"""Characters of a subject at most: git's convention, and a rule of most linters of messages."""
 _OWN = re.compile(r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
 
 
 def subject(run: Run, task: Task, iteration: int, attempt: int, template: str = "") -> str:
-    """The message of a passed task's commit, without trailers: a line of the plan's template."""
-    where = f"{run.paths.prd.name}: commit"
-    values = {"task": task, "iteration": iteration, "attempt": attempt}
-    return render_line(template or run.settings.commit, values, where)
+    """The message of a passed task's commit, without trailers: a line of the plan's template, for which a
+    title that is a sentence loses its full stop, and a long one its end."""
+
+    def rendered(title: str) -> str:
+        values = {"task": replace(task, title=title), "iteration": iteration, "attempt": attempt}
+        return render_line(template or run.settings.commit, values, f"{run.paths.prd.name}: commit")
+
+    title = text.one_line(task.title, 1000)
+    title = title if title.endswith("..") else title.removesuffix(".")
+    line = rendered(title)
+    too_long = len(line) - SUBJECT
+    return line if too_long <= 0 else rendered(text.one_line(title, max(len(title) - too_long, 20)))
 
 
 def subject_of(run: Run, attempt: Attempt) -> str:

@@ -50,6 +50,25 @@ def test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid(repo: Rep
     assert max(map(len, lines)) <= 100 < len(f"Ralph-Agent: {agent}")  # linters refuse longer ones
 
 
+@pytest.mark.parametrize(
+    ("title", "template", "subject"),
+    [
+        ("Users can log in.", "", "T1: Users can log in"),
+        ("Wait ...", "", "T1: Wait ..."),
+        ("v" * 68, "", "T1: " + "v" * 68),
+        ("v" * 69, "", "T1: " + "v" * 65 + "..."),
+        ("v" * 500, "feat: {{ task.title|upper }} [skip ci]", "feat: " + "V" * 53 + "... [skip ci]"),
+        ("v" * 90, "{{ 'x' * 70 }}: {{ task.title }}", "x" * 70 + ": " + "v" * 17 + "..."),
+        ("v" * 90, "one task", "one task"),
+    ],
+)
+def test_a_subject_keeps_to_git_s_conventions(repo: Repo, title: str, template: str, subject: str) -> None:
+    """Titles are often sentences, such as user stories, and linters of messages refuse those."""
+    repo.plan(own("T1", title=title), **({"commit": template} if template else {}))
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert repo.commits() == [subject] and repo.passed() == ["T1"]
+
+
 def test_a_later_task_whose_message_is_refused_is_blocked_and_no_agent_paid(repo: Repo) -> None:
     repo.program(".git/hooks/commit-msg", 'grep -q "^T[13]" "$1" || { echo no such ticket; exit 1; }')
     repo.plan(own("T1"), {"id": "X2", "title": "two"}, own("T3"), checks=["true"])

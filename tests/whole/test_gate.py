@@ -741,7 +741,8 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
     )
     must(owner, "npm run prepare && git add -A && git commit -qm 'feat: shop'")
     setup = {"run": "npm ci --no-audit --no-fund --prefer-offline", "when": ["package*.json", ".npmrc"]}
-    owner.plan({"title": "Add the tax", "checks": ["node test.js"]}, setup=setup)
+    title = "As a customer I see the tax of 19 percent in each price, so that I know what I pay."
+    owner.plan({"title": title, "checks": ["node test.js"]}, setup=setup)
     agent = owner.agent(
         "P('tax.js').write_text('module.exports=(net)=>Math.round(net*119)/100'); (OUT / 'paid').touch()"
     )
@@ -755,7 +756,7 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
     owner.write("prd.json", json.dumps(plan))
     must(owner, command)
     assert owner.landed("tax.js") == "module.exports = (net) => Math.round(net * 119) / 100;\n"
-    assert owner.git("log", "-1", "--format=%s", "ralph/p") == "feat: add the tax\n"
+    assert owner.git("log", "-1", "--format=%s", "ralph/p").startswith("feat: as a customer i see the tax")
     must(owner, "npx commitlint --from main --to ralph/p")
 
 
