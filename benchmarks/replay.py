@@ -604,13 +604,9 @@ class Player:
 
     def _refused(self, commit: Commit, kind: str, done: Played, task: str) -> None:
         accepted = done.passed(task)
-        fault = (
-            "accepted"
-            if accepted
-            else ""
-            if done.tasks[task]["attempts"]
-            else f"not tried: {done.said[-500:]}"
-        )
+        fault = "accepted" if accepted else ""
+        if not done.tasks[task]["attempts"]:
+            fault = f"not tried: {done.said[-500:]}"
         self.score.note(commit, kind, fault, accepted)
 
     def chain(self, commits: list[Commit], jobs: int) -> str:
