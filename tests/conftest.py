@@ -396,7 +396,7 @@ def imported() -> None:
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):
         prompt.compile_prompt(ROOT / "templates" / name)
-    prompt.render_line(DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "prd.json: commit")
+    prompt.render_message(DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "prd.json: commit")
     prd.validate(prd.read('{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}', Path("prd.json")))
     filelock.FileLock(os.devnull)  # looks at its own parameters once
     psutil.Process()

@@ -136,10 +136,13 @@ def compile_prompt(template: Path) -> jinja2.Template:
         return _compiled(source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
-def render_line(source: str, values: Json, where: str) -> str:
-    """A one-line template from prd.json (`commit`), rendered; BadInput where it is wrong."""
+def render_message(source: str, values: Json, where: str) -> str:
+    """A commit message from a template of prd.json, rendered: its first line, and the others as its body;
+    BadInput where it is wrong."""
     with _located(where):
-        return text.one_line(_compiled(source).render(**values), 200)
+        subject, _, rest = text.clean(_compiled(source).render(**values)).strip().partition("\n")
+    body = "\n".join(line.rstrip() for line in rest.strip().splitlines())
+    return "\n\n".join(filter(None, [text.one_line(subject), body]))
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from _ralph.loop.before import cannot_start, trying
 from _ralph.loop.behind import require_other_side
 from _ralph.loop.candidate import FURTHEST
 from _ralph.loop.checking import checking
-from _ralph.loop.commit import subject, try_pre_commit
+from _ralph.loop.commit import message_for, try_pre_commit
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.options import Options, load_plan, validated
 from _ralph.loop.places import MESSAGE_HOOKS
@@ -318,7 +318,7 @@ def _hooks(run: Run, commit: str) -> list[Finding]:
     """What the commit hooks say before any work, of the message of each open task and with nothing staged."""
     findings: list[Finding] = []
     if run.places.hooked(MESSAGE_HOOKS):
-        messages = [(task, subject(run, task, 1, 1)) for task in run.plan.tasks if not task.passed]
+        messages = [(task, message_for(run, task, 1, 1)) for task in run.plan.tasks if not task.passed]
         refused = run.wait(trying(run, commit, messages)).refused
         findings += [("error", refused)] if refused else []
     if run.places.hooked(["pre-commit"]):

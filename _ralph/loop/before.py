@@ -6,7 +6,7 @@ from __future__ import annotations
 from _ralph import text
 from _ralph.errors import BadInput
 from _ralph.loop.checking import baseline
-from _ralph.loop.commit import subject, subject_of, try_messages
+from _ralph.loop.commit import message_for, message_of, try_messages
 from _ralph.loop.jobs import Attempt, Checked
 from _ralph.loop.places import MESSAGE_HOOKS
 from _ralph.loop.run import Run
@@ -30,7 +30,7 @@ async def know_before(run: Run, attempt: Attempt) -> None:
     checks say behind the plan's. SetupFailed if `setup` is red."""
     commands = {check.command for check in attempt.task.checks}
     own_known = run.results.before.get(attempt.task.key, {}).keys() >= commands
-    message = subject_of(run, attempt)
+    message = message_of(run, attempt)
     if own_known and is_accepted(run, message):
         return
     async with run.turn(attempt, only_looks=True):
@@ -57,7 +57,7 @@ async def refusal(run: Run, task: Task, message: str, commit: str, attempt: Atte
 
 def require_message(run: Run, task: Task, commit: str) -> None:
     """BadInput if the commit hooks refuse the message that the next attempt at `task` would have."""
-    message = subject(run, task, run.history.iteration + 1, run.history.of(task).attempts + 1)
+    message = message_for(run, task, run.history.iteration + 1, run.history.of(task).attempts + 1)
     if refused := run.wait(refusal(run, task, message, commit)):
         raise BadInput(refused)
 

@@ -14,7 +14,7 @@ from _ralph.git.git import BULK
 from _ralph.git.merge import merge, still_marked
 from _ralph.loop.before import checks_of, refusal
 from _ralph.loop.checking import baseline, green_in_either, results_of
-from _ralph.loop.commit import commit_in_room, message, subject_of
+from _ralph.loop.commit import commit_in_room, message_of, whole_message
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.places import HOOKS, MESSAGE_HOOKS
 from _ralph.loop.results import up_to
@@ -53,7 +53,7 @@ def _merged(run: Run, attempt: Attempt) -> bool:
         return False
     if not attempt.tree:
         return True
-    words, signs = message(run, attempt), run.branch.signs and not run.places.hooked()
+    words, signs = whole_message(run, attempt), run.branch.signs and not run.places.hooked()
     made = run.branch.commit(attempt.tree, attempt.base, words, sign=signs)
     if made == attempt.base:
         return True
@@ -145,7 +145,7 @@ async def _committed(run: Run, attempt: Attempt) -> Checked:
     run.results.built.pop(attempt.room, None)  # hooks do what they like in the room
     hooked = await run.in_worker(lambda inside: commit_in_room(inside, attempt), Checked, attempt.worker)
     if any(result.name in MESSAGE_HOOKS for result in hooked.red):
-        message = subject_of(run, attempt)
+        message = message_of(run, attempt)
         run.results.accepted.discard(message)  # it let it pass before, and may have changed its mind
         attempt.refused = await refusal(run, attempt.task, message, attempt.tip, attempt)
     return hooked

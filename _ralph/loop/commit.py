@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from _ralph import text
-from _ralph.agents.prompt import render_line
+from _ralph.agents.prompt import render_message
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.git import Late
 from _ralph.git.snapshot import restore
@@ -24,29 +24,32 @@ SUBJECT = 72
 _OWN = re.compile(r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
 
 
-def subject(run: Run, task: Task, iteration: int, attempt: int, template: str = "") -> str:
-    """The message of a passed task's commit, without trailers: a line of the plan's template, for which a
-    title that is a sentence loses its full stop, and a long one its end."""
+def message_for(run: Run, task: Task, iteration: int, attempt: int, template: str = "") -> str:
+    """The message of a passed task's commit, without ralph's trailers: the plan's template, for which a title
+    that is a sentence loses its full stop, and a long one its end."""
 
     def rendered(title: str) -> str:
         values = {"task": replace(task, title=title), "iteration": iteration, "attempt": attempt}
-        return render_line(template or run.settings.commit, values, f"{run.paths.prd.name}: commit")
+        return render_message(template or run.settings.commit, values, f"{run.paths.prd.name}: commit")
 
     title = text.one_line(task.title, 1000)
     title = title if title.endswith("..") else title.removesuffix(".")
-    line = rendered(title)
-    too_long = len(line) - SUBJECT
-    return line if too_long <= 0 else rendered(text.one_line(title, max(len(title) - too_long, 20)))
+    made = rendered(title)
+    too_long = len(made.partition("\n")[0]) - SUBJECT
+    return made if too_long <= 0 else rendered(text.one_line(title, max(len(title) - too_long, 20)))
 
 
-def subject_of(run: Run, attempt: Attempt) -> str:
-    """The message of an attempt's commit, without trailers."""
-    return subject(run, attempt.task, attempt.iteration, attempt.number)
+def message_of(run: Run, attempt: Attempt) -> str:
+    """The message of an attempt's commit, without ralph's trailers."""
+    return message_for(run, attempt.task, attempt.iteration, attempt.number)
 
 
-def message(run: Run, attempt: Attempt) -> str:
-    """The whole message of an attempt's commit where no hook has a say in it."""
-    return f"{subject_of(run, attempt)}\n\n" + "".join(f"{trailer}\n" for trailer in _trailers(attempt))
+def whole_message(run: Run, attempt: Attempt) -> str:
+    """The message of an attempt's commit where no hook has a say in it, with ralph's trailers."""
+    said = message_of(run, attempt)
+    if "\n" in said:
+        return _with_trailers(run, said, attempt)
+    return f"{said}\n\n" + "".join(f"{trailer}\n" for trailer in _trailers(attempt))
 
 
 def _trailers(attempt: Attempt) -> list[str]:
@@ -76,7 +79,7 @@ def commit_in_room(run: Run, attempt: Attempt) -> Checked:
         tree, results = _pre_commit(run, attempt, room)
         if not Checked(checks=results).red:
             room.hold(tree, attempt.tip)
-            said, more = room.said(subject_of(run, attempt), attempt.name)
+            said, more = room.said(message_of(run, attempt), attempt.name)
             results += more
         found = Checked(commit=attempt.commit, checks=results)
         if not found.red:
@@ -147,7 +150,7 @@ def _red(room: Room, own: str) -> CheckResult | None:
 def _refusal(run: Run, room: Room, task: Task, own: str, red: CheckResult) -> str:
     """The sentence about a message that a hook refuses, with the template that it lets pass, if any."""
     others = () if red.timed_out else _HELPFUL
-    helpful = (one for one in others if not _red(room, subject(run, task, 1, 1, one)))
+    helpful = (one for one in others if not _red(room, message_for(run, task, 1, 1, one)))
     template = next(helpful, "")
     help = f'"commit": "{template}", which it lets pass' if template else 'another "commit"'
     why = text.one_line(text.tail(red.tail, 600), 300)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
-from _ralph.agents.prompt import compile_prompt, render_line
+from _ralph.agents.prompt import compile_prompt, render_message
 from _ralph.agents.registry import Agent
 from _ralph.errors import BadInput
 from _ralph.files import resource, table
@@ -110,7 +110,7 @@ def try_plan(run: Run) -> list[str]:
     for task in run.plan.tasks:
         if not task.passed:
             values = {"task": task, "iteration": 1, "attempt": 1}
-            render_line(run.settings.commit, values, f"{where}, for {task.id}")
+            render_message(run.settings.commit, values, f"{where}, for {task.id}")
     template = run.settings.prompt
     if not template.is_file():
         raise BadInput(

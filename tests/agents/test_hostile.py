@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _ralph.agents.events import StreamParser
-from _ralph.agents.prompt import render_line, render_prompt
+from _ralph.agents.prompt import render_message, render_prompt
 from _ralph.agents.registry import find_agent, load_rows, require
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import Outcome
@@ -151,6 +151,6 @@ def test_any_template(scratch: Path, source: bytes) -> None:
     (scratch / "PROMPT.md").write_bytes(source)
     try:
         assert render_prompt(scratch / "PROMPT.md", {"task": {"id": "T1"}}).strip()
-        assert "\n" not in render_line(source.decode(), {"task": {"id": "T1"}}, "prd.json: commit")
+        assert "\r" not in render_message(source.decode(), {"task": {"id": "T1"}}, "prd.json: commit")
     except BadInput as error:
         assert str(error)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from _ralph.agents import prompt
-from _ralph.agents.prompt import BOUND, prompt_values, render_line, render_prompt
+from _ralph.agents.prompt import BOUND, prompt_values, render_message, render_prompt
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.model import Conflict, Paths, Plan
@@ -456,22 +456,23 @@ def test_the_resources_are_found() -> None:
 @pytest.mark.parametrize(("source", "wanted"), [
     ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
     ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
-    ("two\nlines\x1b[31m", "two lines"),
+    ("two\x1b[31m\r\nlines \n\n\n- more\n", "two\n\nlines\n\n\n- more"),
+    ("\n{{ task.title }}\n\n\nRefs: {{ task.id }}", "Do it\n\nRefs: T-1"),
     ("{{ task.title * 100 }}", ("Do it" * 100)[:197] + "..."),
 ])  # fmt: skip
-def test_a_line_from_a_template(source: str, wanted: str) -> None:
+def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
     where = "prd.json: commit"
-    assert render_line(source, values, where) == wanted
+    assert render_message(source, values, where) == wanted
 
 
 @pytest.mark.parametrize(
     "source", ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"]
 )
-def test_a_line_that_cannot_be_rendered_says_where(source: str) -> None:
+def test_a_commit_message_that_cannot_be_rendered_says_where(source: str) -> None:
     where = "prd.json: commit"
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
-        render_line(source, {"task": {"id": "T-1"}}, where)
+        render_message(source, {"task": {"id": "T-1"}}, where)
 
 
 def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:

@@ -69,6 +69,26 @@ def test_a_subject_keeps_to_git_s_conventions(repo: Repo, title: str, template: 
     assert repo.commits() == [subject] and repo.passed() == ["T1"]
 
 
+@pytest.mark.parametrize(
+    "hook", ["", 'grep -q "^Signed-off-by: A <a@b.c>$" "$1" && test "$(wc -l < "$1")" = 6']
+)
+def test_a_message_may_have_a_body_and_trailers(repo: Repo, hook: str) -> None:
+    """Those of ralph join them, and none is taken for one of ralph's."""
+    if hook:
+        repo.program(".git/hooks/commit-msg", hook)
+    more = "Why: it is late\n\nSigned-off-by: A <a@b.c>\nRalph-Attempt: 1"
+    repo.plan(own("T1"), commit="feat: {{ task.title }}\n" + more)
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    said = repo.git("log", "-1", "--format=%B", "ralph/p").splitlines()
+    assert said[:5] == ["feat: Add t1", "", "Why: it is late", "", "Signed-off-by: A <a@b.c>"]
+    assert [line.partition(":")[0] for line in said[5:8]] == [
+        "Ralph-Iteration", "Ralph-Agent", "Ralph-Attempt",
+    ]  # fmt: skip
+    repo.write("progress.txt", "")  # the commit says what has passed
+    assert repo.run(repo.agent("raise SystemExit(1)"))[0] == 0
+
+
 def test_a_later_task_whose_message_is_refused_is_blocked_and_no_agent_paid(repo: Repo) -> None:
     repo.program(".git/hooks/commit-msg", 'grep -q "^T[13]" "$1" || { echo no such ticket; exit 1; }')
     repo.plan(own("T1"), {"id": "X2", "title": "two"}, own("T3"), checks=["true"])
