@@ -48,8 +48,7 @@ def done(worked: Repo) -> Iterator[Repo]:
     made = worked.again()
     made.git("status")  # the files are new to git's index
     yield made
-    for process in made.alive():
-        process.kill()
+    made.kill()
 
 
 def test_a_plan_that_is_done_loses_its_places_and_nothing_else(done: Repo) -> None:

@@ -56,8 +56,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Repo:
 def two(nights: Repo) -> Iterator[Repo]:
     made = nights.again()
     yield made
-    for process in made.alive():
-        process.kill()
+    made.kill()
 
 
 # ---------------------------------------------------------------- what lands

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from _ralph.state import edit, prd
@@ -426,9 +424,7 @@ def killed(repo: Repo, *words: str) -> None:
     """Start ralph, and kill all of it with -9 once `../on` is there."""
     process = repo.start(*words)
     repo.wait_for("../on")
-    for one in repo.alive():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+    repo.kill()
     process.communicate(timeout=30)
 
 

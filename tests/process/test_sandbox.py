@@ -70,8 +70,7 @@ def boxed() -> Iterator[Repo]:
     repo.write("AGENTS.md", "rules\n")
     repo.plan({"checks": ["test -f said.json"]})
     yield repo
-    for process in repo.alive():
-        process.kill()
+    repo.kill()
     shutil.rmtree(folder)
 
 
@@ -177,8 +176,7 @@ def test_a_login_that_was_renewed_before_a_kill_of_everything_comes_back(boxed: 
     agent = mine(boxed, f"{RENEWS}\nP('hanging').touch(); time.sleep(600)")
     process = boxed.start("run", "--agent", agent, "--sandbox", "bwrap")
     boxed.wait_for(str(boxed.workspace / "hanging"))
-    for one in boxed.alive():
-        one.kill()
+    boxed.kill()
     process.wait(10)
     assert boxed.read("../home/.mine/login") == "secret"
     code, _, printed = inside(boxed, "")

@@ -387,8 +387,7 @@ def elsewhere() -> Iterator[Repo]:
     try:
         yield made
     finally:
-        for process in made.alive():
-            process.kill()
+        made.kill()
         shutil.rmtree(folder)
         for left in [*Path("/tmp").glob(f"{made.mark}-*"), *Path("/dev/shm").glob(f"{made.mark}-*")]:
             left.unlink()

@@ -106,9 +106,7 @@ def cut_power(repo: Repo, image: Path, driver: Path, agent: str) -> Iterator[Cut
                 cut = Cut(copy, notes.read_bytes() if notes.exists() else b"")
             yield cut
     finally:
-        for process in repo.alive():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        repo.kill()
         run.wait(30)
         repo.gone_within(5)
 
@@ -172,9 +170,7 @@ def power_cuts(disk: tuple[Path, Path], fault: str, name: str = "work") -> tuple
             except (AssertionError, OSError, ValueError) as error:
                 heads = [line for line in notes_of(repo).splitlines() if line.startswith(("## ", "- reason"))]
                 wrong.append("\n".join([f"{cut.image.name}: {str(error)[:600]}", *heads]))
-            for process in repo.alive():
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+            repo.kill()
             repo.gone_within(5)
         cut.image.unlink()
     return len(cuts), wrong

@@ -414,8 +414,7 @@ def ordinary() -> Iterator[Repo]:
     shutil.copy(str(shutil.which("setpriv")), as_root)
     as_root.chmod(0o4755)
     yield repo
-    for process in repo.alive():
-        process.kill()
+    repo.kill()
     shutil.rmtree(repo.outside)
 
 
