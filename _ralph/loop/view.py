@@ -95,14 +95,15 @@ class Reporter(View):
             self._retry = words, now
             self.line(words, "  ", "yellow")
 
-    def tick(self) -> None:
-        """About once a second: send what the agent has used so far or, where no status stays, now and then a
-        line of what goes on."""
+    def tick(self) -> float:
+        """Once a second: send what the agent has used so far; or, where no status stays, now and then a line
+        of what goes on. In how many seconds to do it again."""
         now, agent = time.monotonic(), self._agent
         if self.stays:
             if agent is not None:
                 self._tell("used", now - agent.heard, asdict(agent.tokens()), agent.usd)
-        elif now - self._said >= _SIGN_OF_LIFE:
+            return 1.0
+        if now - self._said >= _SIGN_OF_LIFE:
             self._said, parts = now, [self._doing, text.duration(now - self._began)]
             if agent is not None:
                 heard = f"{text.duration(now - agent.heard)} ago"
@@ -110,6 +111,7 @@ class Reporter(View):
                 parts += [dollars(agent.usd), thousands(agent.tokens())]
                 parts += [f"{heard}: {said}" if said else f"last heard {heard}"]
             self.line(" | ".join(part for part in parts if part), "  ")
+        return max(self._said + _SIGN_OF_LIFE - now, 1.0)
 
     def _heard(self, kind: str, words: str) -> None:
         """Send a few lines of each message, and no more a second than a person can read."""

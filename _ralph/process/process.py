@@ -41,9 +41,9 @@ class Control:
         self.stop_signal: int | None = None  # the one that says to stop now
         self.orphaned = False  # the loop is gone: end everything and write nothing
         self.on_interrupt: Callable[[], object] | None = None  # called after the first SIGINT
-        self.on_tick: Callable[[], object] | None = None  # called about once a second during a wait
+        self.on_tick: Callable[[], float] | None = None  # called during a wait: in how many seconds again
         self._asked = False
-        self._ticked = 0.0
+        self._due = 0.0
         self._alive = alive
         self._wake: int | None = None
 
@@ -72,10 +72,9 @@ class Control:
         """Wait until one of `fds` can be read, a child ends or a signal comes, at most `seconds`; those of
         `fds` that can be read."""
         if self.on_tick is not None:
-            if time.monotonic() - self._ticked >= 1.0:
-                self._ticked = time.monotonic()
-                self.on_tick()
-            seconds = min(seconds, 1.0)
+            if time.monotonic() >= self._due:
+                self._due = time.monotonic() + self.on_tick()
+            seconds = min(seconds, max(self._due - time.monotonic(), 0.0))
         own = [fd for fd in (self._wake, self._alive) if fd is not None]
         ready = select.select([*own, *fds], [], [], seconds)[0]
         if self._wake is not None and self._wake in ready:

@@ -118,10 +118,11 @@ class Terminal(View):
                 self.heard(kind, lines)
         self._speaker = ""
 
-    def tick(self) -> None:
-        """Draw the status again; called about once a second while something runs."""
+    def tick(self) -> float:
+        """Draw the status again, once a second while something runs; in how many seconds to do it again."""
         if self.stays:
             self._put(self._above() + self._below())
+        return 1.0
 
     def _above(self) -> str:
         """What moves the cursor to the start of the status, and clears it. A terminal that became narrower

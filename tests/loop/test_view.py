@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from _ralph.loop.jobs import Worked
 from _ralph.loop.run import Run
 from _ralph.loop.view import Reporter
 from _ralph.model import CheckResult
+from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from tests.conftest import Repo
 from tests.scripts import RESULT, plan, speaker
@@ -94,3 +96,18 @@ def test_a_terminal_with_a_status_has_no_such_line(monkeypatch: pytest.MonkeyPat
         view.watch(StreamParser([], False))
         view.tick()
         assert [one[0] for one in sent] == ["used" if stays else "line"]
+
+
+def test_a_log_wakes_nobody_each_second() -> None:
+    assert 290 < reporter(stays=False)[0].tick() <= 300 and reporter(stays=True)[0].tick() == 1.0
+    for pause, fewest, most in ((0.2, 3, 5), (60.0, 1, 1)):
+        ticks: list[float] = []
+
+        def tick(ticks: list[float] = ticks, pause: float = pause) -> float:
+            ticks.append(time.monotonic())
+            return pause
+
+        control = Control()
+        control.on_tick = tick
+        control.sleep(time.time() + 0.9, lambda: False)
+        assert fewest <= len(ticks) <= most
