@@ -324,7 +324,7 @@ def test_a_step_that_outlived_a_kill_of_everything_is_ended_by_the_next_start(
 
 def test_a_node_that_dies_costs_the_attempt_there(slurm: Slurm, repo: Repo) -> None:
     behind(slurm, repo).plan(OWN, wrap=SRUN)
-    slow = "print('on it', flush=True)\nif attempt == 1:\n    (OUT / 'node').write_text(os.environ['SLURMD_NODENAME'])\n    time.sleep(600)\n"
+    slow = "print('on it', flush=True)\nif not (OUT / 'node').exists():\n    (OUT / 'node').write_text(os.environ['SLURMD_NODENAME'])\n    time.sleep(600)\n"
     process = repo.start("run", "--agent", repo.agent(slow + WORK), "--agent-timeout", "30s")
     slurm.wait_until((repo.outside / "node").exists, 60, "the agent")
     node = (repo.outside / "node").read_text()
