@@ -19,7 +19,7 @@ from _ralph.model import CheckResult, Task
 
 _HELPFUL = ("feat: {{ task.title }}", "feat: {{ task.title|lower }}")
 """Templates of messages that a hook may want: conventional commits, also with their rule for letters."""
-SUBJECT = 72
+_SUBJECT = 72
 """Characters of a subject at most: git's convention, and a rule of most linters of messages."""
 _OWN = re.compile(r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
 
@@ -35,7 +35,7 @@ def message_for(run: Run, task: Task, iteration: int, attempt: int, template: st
     title = text.one_line(task.title, 1000)
     title = title if title.endswith("..") else title.removesuffix(".")
     made = rendered(title)
-    too_long = len(made.partition("\n")[0]) - SUBJECT
+    too_long = len(made.partition("\n")[0]) - _SUBJECT
     return made if too_long <= 0 else rendered(text.one_line(title, max(len(title) - too_long, 20)))
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from tests.commands.test_job import ODD, agent_of, odd_repo
 from tests.conftest import MARK, ROOT, Repo
 from tests.slurm import CannotBeHad, Slurm
 from tests.test_examples import line, shell
+from tests.whole.test_prefix import kill_all
 
 pytestmark = pytest.mark.slurm
 OWN = {"checks": ["test -f T1.txt"]}
@@ -313,10 +313,7 @@ def test_a_step_that_outlived_a_kill_of_everything_is_ended_by_the_next_start(
     process = repo.start("run", "--agent", agent)
     slurm.wait_until((repo.outside / "begun").exists, 60, "the agent")
     there = {one.pid for one in slurm.processes() if "SLURM_STEP_ID" in one.environ()}
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for one in repo.alive():
-            if one.pid not in there:
-                os.kill(one.pid, number)
+    kill_all(repo, there)
     process.communicate(timeout=10)
     code, _, printed = repo.run(agent, timeout=120)
     assert code == 0 and left(slurm) == "", printed
